@@ -138,6 +138,8 @@ class SelfPlay(Atari):
     num_envs: int = 16
     end_on_life_loss: bool = False
     fire_reset: bool = False
+    max_cycles: int = 100_000
+    """emulated frames after which a game is cut (a time limit)"""
 
 
 @dataclass(frozen=True)
