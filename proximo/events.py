@@ -33,6 +33,13 @@ def _integer(field: int, number: int) -> bytes:
     return _varint(field << 3) + _varint(number)
 
 
+def _float32(value: float) -> bytes:
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", math.copysign(math.inf, value))
+
+
 def _doubles(field: int, numbers: np.ndarray) -> bytes:
     return _message(field, np.asarray(numbers, "<f8").tobytes())
 
@@ -83,7 +90,7 @@ class EventFile:
         for tag, value in values.items():
             if not math.isnan(value):
                 name = self._tags.setdefault(tag, _message(1, tag.encode()) + bytes([2 << 3 | 5]))
-                parts.append(_message(1, name + self._float32(value)))
+                parts.append(_message(1, name + _float32(value)))
         if parts:
             self._event(step, _message(5, b"".join(parts)))
 
@@ -114,10 +121,6 @@ class EventFile:
         data = struct.pack("<Bd", 1 << 3 | 1, time.time()) + _integer(2, step) + content
         length = struct.pack("<Q", len(data))
         self._file.write(length + self._checksum(length) + data + self._checksum(data))
-
-    def _float32(self, value: float) -> bytes:
-        with np.errstate(over="ignore"):
-            return np.float32(value).tobytes()
 
     def _checksum(self, data: bytes) -> bytes:
         crc = crc32c(data, self._tables)

@@ -1,0 +1,88 @@
+"""Every suite of environments on one page: who plays it, what it needs, example ids, where its wheels run."""
+
+from importlib.util import find_spec
+from typing import NamedTuple
+
+LINUX, LINUX_ARM, MAC, WINDOWS = "Linux x86-64", "Linux ARM", "macOS ARM", "Windows"
+EVERYWHERE = (LINUX, LINUX_ARM, MAC, WINDOWS)
+
+
+class Suite(NamedTuple):
+    """One family of environments."""
+
+    name: str
+    extra: str  # of `pip install "proximo[EXTRA]"`; empty: part of every installation
+    packages: tuple[str, ...]  # modules that must be found, as they are imported
+    variants: tuple[str, ...]
+    examples: tuple[str, ...]
+    platforms: tuple[str, ...]  # for which PyPI holds wheels (Python 3.11 to 3.13)
+
+
+SUITES = (
+    Suite("classic control", "", ("gymnasium", "pygame"), ("ppo", "rpo_continuous_action", "ppo_continuous_action"),
+          ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"), EVERYWHERE),
+    Suite("any Gymnasium environment", "", ("gymnasium",), ("ppo", "ppo_continuous_action", "rpo_continuous_action"),
+          ("my_package:MyEnv-v0",), EVERYWHERE),
+    Suite("Box2D", "box2d", ("gymnasium", "Box2D", "pygame"), ("ppo", "compact", "ppo_continuous_action"),
+          ("LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3"), (LINUX, MAC, WINDOWS)),
+    Suite("Atari", "atari", ("ale_py", "cv2"), ("ppo_atari", "ppo_atari_lstm", "ppo_atari_multigpu", "compact"),
+          ("BreakoutNoFrameskip-v4", "ALE/Pong-v5"), EVERYWHERE),
+    Suite("MuJoCo", "mujoco", ("mujoco",), ("ppo_continuous_action", "rpo_continuous_action"),
+          ("HalfCheetah-v4", "Hopper-v5", "Ant-v4"), EVERYWHERE),
+    Suite("dm_control", "dm_control", ("dm_control", "shimmy", "mujoco"),
+          ("ppo_continuous_action", "rpo_continuous_action"),
+          ("dm_control/cartpole-balance-v0", "dm_control/walker-walk-v0"), EVERYWHERE),
+    Suite("EnvPool", "envpool", ("envpool",), ("ppo_atari_envpool", "any variant with --engine envpool"),
+          ("Breakout-v5", "CartPole-v1", "HalfCheetah-v4"), EVERYWHERE),
+    Suite("EnvPool inside JAX", "envpool,jax", ("envpool", "jax", "flax", "optax"),
+          ("ppo_atari_envpool_xla_jax", "ppo_atari_envpool_xla_jax_scan"), ("Breakout-v5", "Pong-v5"), EVERYWHERE),
+    Suite("Procgen", "procgen", ("envpool", "PyQt5"), ("ppo_procgen",), ("starpilot", "bossfight", "bigfish"),
+          (LINUX, MAC)),
+    Suite("PettingZoo Atari", "pettingzoo", ("pettingzoo", "multi_agent_ale_py", "ale_py", "cv2"),
+          ("ppo_pettingzoo_ma_atari",), ("pong_v3", "surround_v2", "tennis_v3"), (LINUX, MAC)),
+    Suite("Brax", "brax", ("brax", "jax"), ("ppo_continuous_action_isaacgym", "ppo_continuous_action_isaacgym_hands"),
+          ("Ant", "Humanoid"), EVERYWHERE),
+)
+
+EXTRAS = {
+    "jax": (("jax", "flax", "optax"), "--framework jax"),
+    "wandb": (("wandb",), "--track, --logger wandb"),
+    "bench": (("rliable", "pandas"), "proximo bench, report and compare"),
+    "tune": (("optuna",), "proximo tune"),
+    "rate": (("openskill",), "proximo rate"),
+}
+
+
+def missing(packages: tuple[str, ...]) -> list[str]:
+    """Those modules that are not installed; nothing is imported."""
+    return [package for package in packages if find_spec(package) is None]
+
+
+def installed(suite: Suite) -> bool:
+    """Whether everything that the suite needs is there."""
+    return not missing(suite.packages)
+
+
+def pip_command(extra: str) -> str:
+    """What installs an extra (several are joined by commas)."""
+    return f'pip install "proximo[{extra}]"' if extra else "pip install proximo"
+
+
+def listing() -> str:
+    """The text of `proximo list`."""
+    blocks = [_suite_block(suite) for suite in SUITES]
+    width = max(map(len, EXTRAS))
+    extras = [f"  {name:{width}}  {_state(packages, name)}  ({use})" for name, (packages, use) in EXTRAS.items()]
+    return "\n".join(["Environments", *blocks, "", "Also", *extras,
+                      "", "`proximo train VARIANT --help` explains every hyper-parameter of a variant."])
+
+
+def _suite_block(suite: Suite) -> str:
+    rows = (("variants", suite.variants), ("for example", suite.examples), ("wheels for", suite.platforms))
+    lines = [f"  {label:12}{', '.join(values)}" for label, values in rows]
+    return "\n".join([f"\n{suite.name}: {_state(suite.packages, suite.extra)}", *lines])
+
+
+def _state(packages: tuple[str, ...], extra: str) -> str:
+    lacking = missing(packages)
+    return f"not installed (no {', '.join(lacking)}): {pip_command(extra)}" if lacking else "installed"
