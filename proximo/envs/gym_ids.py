@@ -1,0 +1,87 @@
+"""From the id of a Gymnasium environment to the environment: retired ids, unknown ids, missing extras."""
+
+import difflib
+import importlib
+import os
+import sys
+
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator, parse_env_id, registry
+
+from proximo.errors import UsageError, say
+
+
+def gym_id(env_id: str) -> str:
+    """The id that runs: `env_id` itself, or the successor of a retired one, said aloud.
+
+    `module:Env-v0` imports the module first, also from the working directory. Raises UsageError for an unknown id.
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        _import_module(module, env_id)
+    if name in registry and not _retired(name):
+        return name
+    successor = _successor(name)
+    if successor:
+        say(f"{name} is retired; running its successor {successor}")
+        return successor
+    near = difflib.get_close_matches(name, [known for known in registry if not _retired(known)], 3, 0.5)
+    advice = f"; near it: {', '.join(near)}" if near else "; write module:Env-v0 to import the module that registers it"
+    raise UsageError(f"env_id={env_id} is unknown{advice}")
+
+
+def _import_module(module: str, env_id: str) -> None:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f"env_id={env_id}: module {module} cannot be imported: {error}") from error
+
+
+def _retired(name: str) -> bool:
+    """Gymnasium still lists MuJoCo's v2 and v3 and Pusher-v4, but cannot make them."""
+    entry = registry[name].entry_point
+    moved = isinstance(entry, str) and entry.startswith("gymnasium.envs.mujoco")
+    return moved and (registry[name].version < 4 or name == "Pusher-v4")
+
+
+def _successor(name: str) -> str | None:
+    """The lowest registered version above the one asked for, or the newest where none was named."""
+    try:
+        namespace, bare, version = parse_env_id(name)
+    except gym.error.Error:
+        return None
+    family = {spec.version: spec.id for spec in registry.values()
+              if spec.namespace == namespace and spec.name == bare and spec.version is not None
+              and not _retired(spec.id)}
+    if version is None:
+        return family[max(family)] if family else None
+    later = [known for known in family if known > version]
+    return family[min(later)] if later else None
+
+
+def make_one(name: str, render: bool = False) -> gym.Env:
+    """One environment, without Gymnasium's checker (ours is in GymEnvs); able to render where it can and `render` is set.
+
+    Raises UsageError where a package is missing, with the command that installs it.
+    """
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    try:
+        kwargs = {"render_mode": "rgb_array"} if render and _renders(name) else {}
+        return gym.make(name, disable_env_checker=True, **kwargs)
+    except (ImportError, gym.error.DependencyNotInstalled) as error:
+        raise UsageError(f"{name} needs a package that is not installed ({error}); {_command(name)}") from error
+
+
+def _renders(name: str) -> bool:
+    entry = registry[name].entry_point
+    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    return "rgb_array" in getattr(creator, "metadata", {}).get("render_modes", ())
+
+
+def _command(name: str) -> str:
+    entry = str(registry[name].entry_point)
+    extra = next((part for part in ("box2d", "mujoco") if part in entry), None)
+    return f'pip install "proximo[{extra}]"' if extra else "install what the message names"

@@ -1,0 +1,191 @@
+"""Observation and reward normalisation (details 28-31): one statistic for all environments, as in openai/baselines.
+
+The functions are pure and take the array module as `xp` (numpy or jax.numpy), so they run inside compiled code too.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from proximo.config import Config
+from proximo.envs.base import Array, Step, VecEnv
+
+EPSILON = 1e-8  # added to each variance before its root
+PRIOR_COUNT = 1e-4  # the weight of the mean 0 and variance 1 that statistics begin with
+
+
+class Moments(NamedTuple):
+    """Mean and variance of `count` rows; float64 in numpy."""
+
+    mean: Array  # (*shape,)
+    var: Array  # (*shape,)
+    count: Array  # ()
+
+
+class Statistics(NamedTuple):
+    """All that normalisation remembers."""
+
+    obs: Moments
+    ret: Moments  # of the discounted return
+    running: Array  # (N,) discounted return of each row so far
+
+
+def start_statistics(num_envs: int, obs_shape: tuple[int, ...], xp=np) -> Statistics:
+    """Nothing seen yet."""
+    dtype = xp.float64 if xp is np else xp.float32
+
+    def moments(shape: tuple[int, ...]) -> Moments:
+        return Moments(xp.zeros(shape, dtype), xp.ones(shape, dtype), xp.asarray(PRIOR_COUNT, dtype))
+
+    return Statistics(moments(obs_shape), moments(()), xp.zeros(num_envs, dtype))
+
+
+def update_moments(moments: Moments, batch: Array, counted: Array, xp=np) -> Moments:
+    """With the counted rows of `batch` (N, *shape); `counted` (N,) bool. Chan et al. 1983, as in baselines."""
+    number = xp.sum(counted)
+    weight = counted.reshape(-1, *(1,) * (batch.ndim - 1))
+    least = xp.maximum(number, 1)
+    mean = xp.sum(xp.where(weight, batch, 0), axis=0, dtype=moments.mean.dtype) / least
+    square = xp.sum(xp.where(weight, batch - mean, 0) ** 2, axis=0)
+    total = moments.count + number
+    delta = mean - moments.mean
+    spread = moments.var * moments.count + square + delta**2 * (moments.count * number / total)
+    return Moments(xp.where(number > 0, moments.mean + delta * (number / total), moments.mean), spread / total, total)
+
+
+def normalize_obs(moments: Moments, obs: Array, clip: float, xp=np) -> Array:
+    """float32, clipped to plus and minus `clip` (detail 29)."""
+    scaled = (obs - moments.mean) / xp.sqrt(moments.var + EPSILON)
+    return xp.clip(scaled, -clip, clip).astype(xp.float32)
+
+
+def count_reset(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Statistics:
+    """With what reset() returned: its observations count, and all returns begin at 0."""
+    everywhere = xp.ones(step.first.shape, bool)
+    obs = update_moments(statistics.obs, step.obs, everywhere, xp) if cfg.norm_obs else statistics.obs
+    return statistics._replace(obs=obs, running=xp.zeros_like(statistics.running))
+
+
+def count_step(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Statistics:
+    """With what step() returned: observations that the policy acts on in a valid row, returns of valid rows.
+
+    A next-step suite (`final_obs` None) returns the last observation of an episode as obs: the row after it is a
+    filler, so it is not counted; the filler's own obs begins the next episode and is.
+    """
+    over = step.terminated | step.truncated
+    obs, ret, running = statistics
+    if cfg.norm_obs:
+        acted_on = xp.ones(over.shape, bool) if step.final_obs is not None else ~over
+        obs = update_moments(obs, step.obs, acted_on, xp)
+    if cfg.norm_reward:
+        gathered = running * cfg.gamma + step.reward
+        ret = update_moments(ret, gathered, step.valid, xp)
+        running = xp.where(step.valid, xp.where(over, 0, gathered), running)
+    return Statistics(obs, ret, running)
+
+
+def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Step:
+    """The step as the learner sees it (details 28-31)."""
+    if cfg.norm_obs:
+        final = step.final_obs
+        step = step._replace(obs=normalize_obs(statistics.obs, step.obs, cfg.clip_obs, xp),
+                             final_obs=None if final is None
+                             else normalize_obs(statistics.obs, final, cfg.clip_obs, xp))
+    if cfg.norm_reward:
+        scaled = step.reward / xp.sqrt(statistics.ret.var + EPSILON)
+        clip = cfg.clip_norm_reward
+        step = step._replace(reward=xp.clip(scaled, -clip, clip).astype(xp.float32))
+    return step
+
+
+def normalize_step(statistics: Statistics, step: Step, cfg: Config, xp=np) -> tuple[Statistics, Step]:
+    """Counts the step, then normalises it: `ret = ret * gamma + r; update; ret[done] = 0`."""
+    statistics = count_step(statistics, step, cfg, xp)
+    return statistics, apply_statistics(statistics, step, cfg, xp)
+
+
+def merge_statistics(base: Statistics, local: Statistics, reduce_sum: Callable[[np.ndarray], np.ndarray]) -> Statistics:
+    """One statistic for all ranks, in numpy: what each rank saw since `base` (equal on all ranks), added up.
+
+    `reduce_sum` adds a float64 vector over the ranks. Running returns stay each rank's own.
+    """
+    sums = reduce_sum(np.concatenate([_increments(base.obs, local.obs), _increments(base.ret, local.ret)]))
+    size = 1 + 2 * base.obs.mean.size
+    return Statistics(_grown(base.obs, sums[:size]), _grown(base.ret, sums[size:]), local.running)
+
+
+def _increments(base: Moments, local: Moments) -> np.ndarray:
+    """Count, sum and sum of squares of the rows since `base`, both about its mean."""
+    number = local.count - base.count
+    first = (local.mean - base.mean) * local.count
+    second = local.var * local.count - base.var * base.count + (local.mean - base.mean) * first
+    return np.concatenate([np.atleast_1d(number), np.ravel(first), np.ravel(second)]).astype(np.float64)
+
+
+def _grown(base: Moments, sums: np.ndarray) -> Moments:
+    shape = base.mean.shape
+    first, second = (part.reshape(shape) for part in np.split(sums[1:], 2))
+    total = base.count + sums[0]
+    shift = first / total
+    spread = np.maximum(base.var * base.count + second - shift * first, 0)
+    return Moments(base.mean + shift, spread / total, total)
+
+
+class Normalized:
+    """A numpy suite with normalised observations and rewards, as cfg.norm_obs and cfg.norm_reward say.
+
+    `statistics` may be read and set; while `frozen` (evaluation) it does not change.
+    """
+
+    def __init__(self, envs: VecEnv, cfg: Config) -> None:
+        self._envs, self._cfg = envs, cfg
+        self.num_envs, self.obs_shape, self.action_space = envs.num_envs, envs.obs_shape, envs.action_space
+        self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else envs.obs_dtype
+        self.arrays, self.players, self.metric_names = envs.arrays, envs.players, envs.metric_names
+        self.statistics = start_statistics(envs.num_envs, envs.obs_shape)
+        self.frozen = False
+
+    def reset(self) -> Step:
+        step = self._envs.reset()
+        if not self.frozen:
+            self.statistics = count_reset(self.statistics, step, self._cfg)
+        return apply_statistics(self.statistics, step._replace(reward=np.zeros_like(step.reward)), self._cfg)
+
+    def step(self, action: np.ndarray) -> Step:
+        """See VecEnv.step."""
+        step = self._envs.step(action)
+        if not self.frozen:
+            self.statistics = count_step(self.statistics, step, self._cfg)
+        return apply_statistics(self.statistics, step, self._cfg)
+
+    def state(self) -> dict | None:
+        """With the statistics; None where the environments' own cannot be kept."""
+        inner = self._envs.state()
+        return None if inner is None else {"envs": inner, "statistics": pack_statistics(self.statistics)}
+
+    def load(self, state: dict) -> None:
+        """See VecEnv.load."""
+        self._envs.load(state["envs"])
+        self.statistics = unpack_statistics(state["statistics"])
+
+    def render(self) -> np.ndarray | None:
+        return self._envs.render()
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+def pack_statistics(statistics: Statistics) -> dict:
+    """As a dict of float64 arrays, for checkpoints and models."""
+    packed = {"running": np.array(statistics.running, np.float64)}
+    for name, moments in (("obs", statistics.obs), ("ret", statistics.ret)):
+        packed |= {f"{name}_{field}": np.array(value, np.float64) for field, value in moments._asdict().items()}
+    return packed
+
+
+def unpack_statistics(packed: dict) -> Statistics:
+    """The inverse of pack_statistics."""
+    obs, ret = (Moments(*(np.asarray(packed[f"{name}_{field}"], np.float64) for field in Moments._fields))
+                for name in ("obs", "ret"))
+    return Statistics(obs, ret, np.asarray(packed["running"], np.float64))
