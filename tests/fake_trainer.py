@@ -1,0 +1,97 @@
+"""A trainer that learns nothing in no time: it writes the run directory that the real one writes, and can be killed.
+
+FAKE_SECONDS: how long a run takes; FAKE_FAIL: the seed whose run breaks down; FAKE_BONUS: added to every return.
+"""
+
+import csv
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import numpy as np
+
+from proximo.bench_set import CONFIGS
+
+PARTS = 20
+
+
+def parsed(words):
+    """--a-b 1 --no-c --d -> {"a_b": "1", "c": False, "d": True}"""
+    flags, i = {}, 0
+    while i < len(words):
+        name = words[i].removeprefix("--").replace("-", "_")
+        if i + 1 < len(words) and not words[i + 1].startswith("--"):
+            flags[name], i = words[i + 1], i + 2
+        else:
+            flags[name.removeprefix("no_")], i = not name.startswith("no_"), i + 1
+    return flags
+
+
+def configured(variant, flags):
+    known = {f.name: f for f in fields(CONFIGS[variant])}
+    values = {}
+    for name, value in flags.items():
+        default = known[name].default
+        values[name] = type(default)(value) if isinstance(default, (int, float)) and isinstance(value, str) else value
+    return CONFIGS[variant](**values)
+
+
+def train(run_dir):
+    content = json.loads((run_dir / "config.json").read_text())
+    cfg = content["config"]
+    steps, seed = cfg["total_timesteps"], cfg["seed"]
+    state = run_dir / "checkpoints" / "state"
+    state.parent.mkdir(exist_ok=True)
+    begun = int(state.read_text()) if state.exists() else 0
+    rng = np.random.default_rng(seed)
+    reward = 100 * rng.random() + float(os.environ.get("FAKE_BONUS", 0)) - 50 * (not cfg["anneal_lr"])
+    for part in range(begun, PARTS):
+        step = steps * (part + 1) // PARTS
+        with (run_dir / "metrics.csv").open("a") as file:
+            if part == 0:
+                file.write("iteration,global_step,seconds,charts/episodic_return\n")
+            file.write(f"{part + 1},{step},{step / 1000},{reward * step / steps}\n")
+        with (run_dir / "episodes.csv").open("a") as file:
+            if part == 0:
+                file.write("step,row,return,length,seconds\n")
+            for k in range(10 if cfg["env_id"] != "Endless-v0" else 0):
+                file.write(f"{step - 10 + k},0,{reward * step / steps + k},{50 + k},{step / 1000}\n")
+        state.write_text(str(part + 1))
+        time.sleep(float(os.environ.get("FAKE_SECONDS", 0)) / PARTS)
+        if os.environ.get("FAKE_FAIL") == str(seed):
+            print("first line\nproximo: the loss is not finite at iteration 1", file=sys.stderr)
+            sys.exit(4)
+    episodes = list(csv.DictReader((run_dir / "episodes.csv").open()))[-100:]
+    returns, lengths = [[float(e[name]) for e in episodes] for name in ("return", "length")]
+    summary = {"variant": content["variant"], "env_id": cfg["env_id"], "seed": seed, "framework": cfg["framework"],
+               "steps": steps, "episodes": len(episodes), "sps": 1000.0, "wall_seconds": steps / 1000}
+    for name, values in (("return", returns), ("length", lengths)):
+        summary[f"episodic_{name}_mean"] = float(np.mean(values)) if values else None
+        summary[f"episodic_{name}_std"] = float(np.std(values)) if values else None
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+
+
+def main():
+    what, words = sys.argv[1], sys.argv[2:]
+    if what == "train":
+        cfg = configured(words[0], parsed(words[1:]))
+        run_dir = Path(cfg.run_dir)
+        run_dir.mkdir(parents=True)
+        (run_dir / "config.json").write_text(json.dumps({
+            "variant": words[0], "config": asdict(cfg), "versions": {"proximo": "0.0", "numpy": np.__version__},
+            "command": " ".join(sys.argv)}))
+        train(run_dir)
+    elif what == "resume":
+        train(Path(words[0]))
+    else:
+        flags = parsed([word for word in words[1:]])
+        returns = [float(json.loads((Path(words[0]) / "summary.json").read_text())["episodic_return_mean"] or 0)] * 3
+        Path(flags["json"]).write_text(json.dumps({
+            "episodic_return_mean": returns[0], "episodic_return_std": 0.0, "episodes": 3, "returns": returns}))
+
+
+if __name__ == "__main__":
+    main()
