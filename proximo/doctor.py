@@ -1,0 +1,240 @@
+"""What would make a run fail on this machine although pip is content: each fault with the command that mends it."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from ctypes.util import find_library
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+GIGABYTE = 1e9
+HEADLESS_DRIVERS = (None, "dummy", "offscreen")
+OPENCV = ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless")
+TESTED_TORCH = "2.13"
+
+
+class Finding(NamedTuple):
+    """One thing looked at. A problem breaks what is installed; a note limits what can be done."""
+
+    level: Literal["ok", "note", "problem"]
+    what: str
+    fix: str = ""  # the command that mends it
+
+
+class Machine(NamedTuple):
+    """All that the checks look at, so that a test can describe any machine."""
+
+    system: str  # platform.system()
+    python: tuple[int, int]
+    versions: Mapping[str, str]  # of installed distributions, by lower-case name with dashes
+    environ: Mapping[str, str]
+    programs: frozenset[str]  # those of PROGRAMS that are on the path
+    libraries: frozenset[str]  # those of LIBRARIES that the loader finds
+    gpus: tuple[str, ...]  # one line each, as the driver names them
+    free_disk: float  # bytes where runs would be written
+    shared_memory: float | None  # bytes of /dev/shm, None where there is none
+
+    @property
+    def headless(self) -> bool:
+        """A Linux machine without a screen."""
+        return self.system == "Linux" and not (self.environ.get("DISPLAY") or self.environ.get("WAYLAND_DISPLAY"))
+
+    def major(self, package: str) -> int | None:
+        """First number of the package's version, None where it is absent."""
+        version = self.versions.get(package)
+        return int(version.split(".")[0]) if version else None
+
+
+PROGRAMS = ("c++", "g++", "clang++", "cl", "nvidia-smi")
+LIBRARIES = ("EGL", "GL")
+
+
+def doctor() -> list[Finding]:
+    """Everything looked at on this machine, problems first. Imports no engine, so it takes a fraction of a second."""
+    return diagnose(this_machine())
+
+
+def diagnose(machine: Machine) -> list[Finding]:
+    """The findings for any machine, problems first."""
+    checks = (python_findings, package_findings, torch_findings, jax_findings, compiler_findings, rendering_findings,
+              wandb_findings, storage_findings)
+    findings = [finding for check in checks for finding in check(machine)]
+    return sorted(findings, key=lambda finding: ("problem", "note", "ok").index(finding.level))
+
+
+def report(findings: list[Finding]) -> str:
+    """The text of `proximo doctor`."""
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.level:8}{finding.what}")
+        if finding.fix:
+            lines.append(f"{'':8}-> {finding.fix}")
+    count = sum(finding.level == "problem" for finding in findings)
+    return "\n".join([*lines, "", f"{count} problem{'' if count == 1 else 's'} found"])
+
+
+def this_machine() -> Machine:
+    """Looks; the only subprocess is the GPU driver's, where there is one."""
+    versions = {(d.name or "").lower().replace("_", "-"): d.version for d in distributions()}
+    programs = frozenset(filter(shutil.which, PROGRAMS))
+    compiler = os.environ.get("CXX")
+    if compiler and shutil.which(compiler.split()[0]):
+        programs |= {"c++"}
+    shared = Path("/dev/shm")
+    return Machine(platform.system(), sys.version_info[:2], versions, os.environ, programs,
+                   frozenset(filter(find_library, LIBRARIES)), _gpus() if "nvidia-smi" in programs else (),
+                   shutil.disk_usage(Path.cwd()).free,
+                   shutil.disk_usage(shared).total if shared.is_dir() else None)
+
+
+def _gpus() -> tuple[str, ...]:
+    command = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
+
+
+def python_findings(machine: Machine) -> list[Finding]:
+    """Wheels of the engines exist for 3.11 to 3.13."""
+    name = ".".join(map(str, machine.python))
+    if machine.python < (3, 11):
+        return [Finding("problem", f"Python {name} is too old; Proximo needs 3.11", "python3.11 -m venv .venv")]
+    if machine.python > (3, 13):
+        return [Finding("note", f"Python {name}: some engines have no wheels for it yet", "python3.13 -m venv .venv")]
+    return [Finding("ok", f"Python {name} on {machine.system}")]
+
+
+def package_findings(machine: Machine) -> list[Finding]:
+    """Sets of packages that install cleanly and break when they run."""
+    has = machine.versions.__contains__
+    found = []
+    if has("mujoco") and has("dm-control") and machine.major("mujoco") >= 4:
+        found.append(Finding("problem", f"mujoco {machine.versions['mujoco']} breaks every dm_control environment",
+                             "pip uninstall -y mujoco mujoco-core mujoco-studio && pip install mujoco==3.17.0"))
+    if has("mujoco") and has("mujoco-mjx") and machine.versions["mujoco"] != machine.versions["mujoco-mjx"]:
+        found.append(Finding("problem", f"mujoco {machine.versions['mujoco']} and mujoco-mjx "
+                             f"{machine.versions['mujoco-mjx']} differ; they must be the same",
+                             f"pip install mujoco-mjx=={machine.versions['mujoco']}"))
+    if has("rliable") and has("pandas") and machine.major("pandas") >= 3:
+        found.append(Finding("problem", f"pandas {machine.versions['pandas']} breaks the import of rliable",
+                             'pip install "pandas<3"'))
+    found += _doubled(machine, OPENCV, "cv2", "opencv-python-headless")
+    found += _doubled(machine, ("pygame", "pygame-ce"), "pygame", "pygame-ce")
+    if has("gymnasium") and machine.major("gymnasium") < 1:
+        found.append(Finding("problem", f"gymnasium {machine.versions['gymnasium']} is too old; Proximo needs 1.x",
+                             'pip install "gymnasium>=1.1"'))
+    if machine.major("numpy") is not None and machine.major("numpy") < 2 and has("envpool"):
+        found.append(Finding("problem", f"numpy {machine.versions['numpy']}: today's engines are built for numpy 2",
+                             'pip install "numpy>=2"'))
+    for old in ("procgen-mirror", "gym3"):
+        if has(old):
+            found.append(Finding("note", f"{old} asks for numpy<2; Proximo plays Procgen through EnvPool without it",
+                                 f"pip uninstall -y {old}"))
+    needs = (("envpool", "pyqt5-qt5", "EnvPool's Procgen needs Qt 5", 'pip install "proximo[procgen]"'),
+             ("gymnax", "six", "gymnax imports six, which it does not install", "pip install six"))
+    found += [Finding("note", what, fix) for package, needed, what, fix in needs if has(package) and not has(needed)]
+    if has("ale-py") and has("jax") and not has("chex"):
+        found.append(Finding("note", "ale-py's XLA interface needs chex", "pip install chex"))
+    return found or [Finding("ok", "no known conflict between the installed packages")]
+
+
+def _doubled(machine: Machine, packages: tuple[str, ...], module: str, keep: str) -> list[Finding]:
+    there = [package for package in packages if package in machine.versions]
+    if len(there) < 2:
+        return []
+    return [Finding("problem", f"{' and '.join(there)} both install the module {module}; which one runs is chance",
+                    f"pip uninstall -y {' '.join(there)} && pip install {keep}")]
+
+
+def torch_findings(machine: Machine) -> list[Finding]:
+    """Whether torch is there and can use the GPU that is there."""
+    version = machine.versions.get("torch")
+    if version is None:
+        return [Finding("problem", "torch is not installed", "pip install torch")]
+    found = [Finding("ok", f"GPU: {gpu}") for gpu in machine.gpus]
+    if machine.gpus and "+cpu" in version:
+        found.append(Finding("problem", f"this machine has a GPU, but torch {version} is built without CUDA",
+                             "pip uninstall -y torch && pip install torch --index-url https://pypi.org/simple"))
+    elif "nvidia-smi" in machine.programs and not machine.gpus:
+        found.append(Finding("problem", "the GPU driver does not answer", "nvidia-smi"))
+    else:
+        where = "" if machine.gpus else "; no NVIDIA GPU, so --device auto means cpu"
+        found.append(Finding("ok", f"torch {version}{where}"))
+    if not version.startswith(f"{TESTED_TORCH}."):
+        found.append(Finding("note", f"--compile was tested with torch {TESTED_TORCH}, not with {version}",
+                             f'pip install "torch=={TESTED_TORCH}.*"'))
+    return found
+
+
+def jax_findings(machine: Machine) -> list[Finding]:
+    """Whether JAX is there, whole, and can use the GPU that is there."""
+    version = machine.versions.get("jax")
+    if version is None:
+        return [Finding("note", "--framework jax is not installed", 'pip install "proximo[jax]"')]
+    if machine.versions.get("jaxlib") != version:
+        return [Finding("problem", f"jax {version} and jaxlib {machine.versions.get('jaxlib')} differ",
+                        f"pip install jax=={version} jaxlib=={version}")]
+    if machine.gpus and not any(name.startswith("jax-cuda") for name in machine.versions):
+        return [Finding("note", f"jax {version} cannot use the GPU", f'pip install "jax[cuda13]=={version}"')]
+    return [Finding("ok", f"jax {version}")]
+
+
+def compiler_findings(machine: Machine) -> list[Finding]:
+    """--compile writes C++."""
+    compilers = [name for name in ("c++", "g++", "clang++", "cl") if name in machine.programs]
+    if compilers:
+        return [Finding("ok", f"C++ compiler for --compile: {compilers[0]}")]
+    fix = {"Linux": "apt-get install g++", "Darwin": "xcode-select --install"}
+    return [Finding("note", "no C++ compiler, so --compile falls back to eager",
+                    fix.get(machine.system, "winget install Microsoft.VisualStudio.2022.BuildTools"))]
+
+
+def rendering_findings(machine: Machine) -> list[Finding]:
+    """What makes videos black or rendering fail, above all on a machine without a screen."""
+    found = []
+    driver, backend = machine.environ.get("SDL_VIDEODRIVER"), machine.environ.get("MUJOCO_GL")
+    if driver == "" or (machine.headless and driver not in HEADLESS_DRIVERS):
+        found.append(Finding("problem", f"SDL_VIDEODRIVER={driver or '(empty)'} cannot draw here: no picture of classic "
+                             "control, Box2D or Atari", "unset SDL_VIDEODRIVER"))
+    if machine.headless and "mujoco" in machine.versions:
+        if backend not in (None, "egl"):
+            found.append(Finding("problem", f"MUJOCO_GL={backend or '(empty)'} needs a screen or a library that is rarely "
+                                 "there: no picture of MuJoCo or dm_control", "export MUJOCO_GL=egl"))
+        elif "EGL" not in machine.libraries:
+            found.append(Finding("problem", "libEGL is missing: no picture of MuJoCo or dm_control without a screen",
+                                 "apt-get install libegl1 libgl1-mesa-dri"))
+    for package, module, use in (("pygame-ce", "pygame", "pictures of classic control and Box2D"),
+                                 ("imageio-ffmpeg", "imageio-ffmpeg", "videos"),
+                                 ("matplotlib", "matplotlib", "proximo plot")):
+        if package not in machine.versions and module not in machine.versions:
+            found.append(Finding("note", f"{use}: {package} is not installed", f"pip install {package}"))
+    screen = "no screen" if machine.headless else "a screen"
+    return found or [Finding("ok", f"rendering: {screen}, nothing in the way")]
+
+
+def wandb_findings(machine: Machine) -> list[Finding]:
+    """Weights & Biases is optional: only how it stands."""
+    version = machine.versions.get("wandb")
+    if version is None:
+        return [Finding("note", "Weights & Biases (--track) is not installed", 'pip install "proximo[wandb]"')]
+    mode = machine.environ.get("WANDB_MODE")
+    return [Finding("ok", f"Weights & Biases {version}" + (f", WANDB_MODE={mode}" if mode else
+                    "; `wandb login` once before --track, or set WANDB_MODE=offline"))]
+
+
+def storage_findings(machine: Machine) -> list[Finding]:
+    """Room for runs, and shared memory for --env-workers."""
+    free = machine.free_disk / GIGABYTE
+    level = "problem" if free < 0.5 else "note" if free < 5 else "ok"
+    fix = "" if level == "ok" else "free some, or write elsewhere with --run-dir"
+    found = [Finding(level, f"{free:.1f} GB free for runs in this folder", fix)]
+    if machine.shared_memory is not None and machine.shared_memory < GIGABYTE / 4:
+        found.append(Finding("note", f"/dev/shm holds {machine.shared_memory / 1e6:.0f} MB, little for --env-workers with "
+                             "images", "docker run --shm-size=2g ..."))
+    return found
