@@ -46,9 +46,9 @@ class EpisodeCounter:
         return self._nothing
 
     def count(self, reward: np.ndarray, over: np.ndarray | None, valid: np.ndarray) -> Episode:
-        """`reward` raw (N,), `over` (N,) bool: games that end here (None: none do), `valid` (N,) bool: no filler rows."""
-        np.add(self._ret, reward, out=self._ret, where=valid)
-        np.add(self._length, 1, out=self._length, where=valid)
+        """`reward` raw (N,), 0 in filler rows; `over` (N,) bool: games that end here (None: none do); `valid` (N,) bool."""
+        self._ret += reward
+        self._length += valid
         if over is None:
             return self._nothing
         finished = over & valid

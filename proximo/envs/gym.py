@@ -116,7 +116,7 @@ class GymEnvs:
                 observation = self._read_mask(i, observation, info, terminated or truncated)
             if flatten is not None:
                 observation = flatten(observation)
-            if type(observation) is not np.ndarray or observation.shape != shape or observation.dtype != dtype:
+            if type(observation) is not np.ndarray or observation.shape != shape or observation.dtype is not dtype:
                 observation = self._odd(i, observation)
             if terminated or truncated:
                 observation = self._end(i, observation, bool(terminated))
@@ -130,7 +130,7 @@ class GymEnvs:
             self._plays[i] = partial(self._begin_late, i)
             return observation
         self._final_rows[i] = observation
-        if self._zeros.size and not np.isfinite(self._final[i]).all():
+        if self._zeros.size and self._final[i].reshape(-1).dot(self._zeros[:self._final[i].size]) != 0:
             raise self._fault(i, "its last observation is not finite (NaN or infinity)")
         self._first[i] = True
         return self._begin(i, None)

@@ -41,29 +41,33 @@ def start_statistics(num_envs: int, obs_shape: tuple[int, ...], xp=np) -> Statis
     return Statistics(moments(obs_shape), moments(()), xp.zeros(num_envs, dtype))
 
 
-def update_moments(moments: Moments, batch: Array, counted: Array, xp=np) -> Moments:
-    """With the counted rows of `batch` (N, *shape); `counted` (N,) bool. Chan et al. 1983, as in baselines."""
-    number = xp.sum(counted)
-    weight = counted.reshape(-1, *(1,) * (batch.ndim - 1))
-    least = xp.maximum(number, 1)
-    mean = xp.sum(xp.where(weight, batch, 0), axis=0, dtype=moments.mean.dtype) / least
-    square = xp.sum(xp.where(weight, batch - mean, 0) ** 2, axis=0)
-    total = moments.count + number
+def update_moments(moments: Moments, batch: Array, counted: Array | None, xp=np) -> Moments:
+    """With the rows of `batch` (N, *shape) that `counted` (N,) bool names; None: all. Chan et al. 1983, as in baselines."""
+    if counted is None:
+        number = divisor = len(batch)
+    else:
+        number = counted.sum()
+        divisor = xp.maximum(number, 1)
+        counted = counted.reshape(-1, *(1,) * (batch.ndim - 1))
+        batch = xp.where(counted, batch, 0)
+    mean = batch.sum(axis=0, dtype=moments.mean.dtype) / divisor
+    apart = batch - mean if counted is None else xp.where(counted, batch - mean, 0)
     delta = mean - moments.mean
-    spread = moments.var * moments.count + square + delta**2 * (moments.count * number / total)
-    return Moments(xp.where(number > 0, moments.mean + delta * (number / total), moments.mean), spread / total, total)
+    total = moments.count + number
+    share = number / total  # 0 where nothing is counted
+    spread = moments.var * moments.count + (apart * apart).sum(axis=0) + delta * delta * (moments.count * share)
+    return Moments(moments.mean + delta * share, spread / total, total)
 
 
 def normalize_obs(moments: Moments, obs: Array, clip: float, xp=np) -> Array:
     """float32, clipped to plus and minus `clip` (detail 29)."""
     scaled = (obs - moments.mean) / xp.sqrt(moments.var + EPSILON)
-    return xp.clip(scaled, -clip, clip).astype(xp.float32)
+    return xp.minimum(xp.maximum(scaled, -clip), clip).astype(xp.float32)
 
 
 def count_reset(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Statistics:
     """With what reset() returned: its observations count, and all returns begin at 0."""
-    everywhere = xp.ones(step.first.shape, bool)
-    obs = update_moments(statistics.obs, step.obs, everywhere, xp) if cfg.norm_obs else statistics.obs
+    obs = update_moments(statistics.obs, step.obs, None, xp) if cfg.norm_obs else statistics.obs
     return statistics._replace(obs=obs, running=xp.zeros_like(statistics.running))
 
 
@@ -71,32 +75,33 @@ def count_step(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Statis
     """With what step() returned: observations that the policy acts on in a valid row, returns of valid rows.
 
     A next-step suite (`final_obs` None) returns the last observation of an episode as obs: the row after it is a
-    filler, so it is not counted; the filler's own obs begins the next episode and is.
+    filler, so it is not counted; the filler's own obs begins the next episode and is. Same-step suites have no fillers.
     """
     over = step.terminated | step.truncated
+    next_step = step.final_obs is None
     obs, ret, running = statistics
     if cfg.norm_obs:
-        acted_on = xp.ones(over.shape, bool) if step.final_obs is not None else ~over
-        obs = update_moments(obs, step.obs, acted_on, xp)
+        obs = update_moments(obs, step.obs, ~over if next_step else None, xp)
     if cfg.norm_reward:
         gathered = running * cfg.gamma + step.reward
-        ret = update_moments(ret, gathered, step.valid, xp)
-        running = xp.where(step.valid, xp.where(over, 0, gathered), running)
+        ret = update_moments(ret, gathered, step.valid if next_step else None, xp)
+        after = xp.where(over, 0, gathered)
+        running = xp.where(step.valid, after, running) if next_step else after
     return Statistics(obs, ret, running)
 
 
 def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Step:
     """The step as the learner sees it (details 28-31)."""
+    obs, final, reward = step.obs, step.final_obs, step.reward
     if cfg.norm_obs:
-        final = step.final_obs
-        step = step._replace(obs=normalize_obs(statistics.obs, step.obs, cfg.clip_obs, xp),
-                             final_obs=None if final is None
-                             else normalize_obs(statistics.obs, final, cfg.clip_obs, xp))
+        obs = normalize_obs(statistics.obs, step.obs, cfg.clip_obs, xp)
+        if final is not None:
+            unread = xp is np and not step.first.any()  # no row ended: spares numpy a pass
+            final = obs if unread else normalize_obs(statistics.obs, final, cfg.clip_obs, xp)
     if cfg.norm_reward:
-        scaled = step.reward / xp.sqrt(statistics.ret.var + EPSILON)
-        clip = cfg.clip_norm_reward
-        step = step._replace(reward=xp.clip(scaled, -clip, clip).astype(xp.float32))
-    return step
+        scaled, clip = reward / xp.sqrt(statistics.ret.var + EPSILON), cfg.clip_norm_reward
+        reward = xp.minimum(xp.maximum(scaled, -clip), clip).astype(xp.float32)
+    return step._replace(obs=obs, final_obs=final, reward=reward)
 
 
 def normalize_step(statistics: Statistics, step: Step, cfg: Config, xp=np) -> tuple[Statistics, Step]:
