@@ -30,6 +30,15 @@ class Step(NamedTuple):
     metrics: dict[str, Array]  # more to log, (N,) each, NaN where there is nothing: charts/<name>
 
 
+class Finished(NamedTuple):
+    """The episodes that ended in one iteration, over all ranks, in order of time; numpy arrays of equal length."""
+
+    step: np.ndarray  # (k,) decisions of the whole run when it ended
+    row: np.ndarray  # (k,) environment, numbered over all ranks
+    ret: np.ndarray  # (k,) raw return
+    length: np.ndarray  # (k,) decisions
+
+
 class VecEnv(Protocol):
     """N environments behind one contract. Made by `make_SUITE(cfg, seeds)`: one environment (or player row) a seed.
 

@@ -1,0 +1,81 @@
+"""Several processes, started by torchrun, that learn as one (detail A2)."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from proximo.config import Config
+from proximo.errors import UsageError
+
+
+class World(NamedTuple):
+    """This process among all of them; ranks are global, so several nodes work."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+ALONE = World(0, 1, 0, 1)
+
+
+def world_from_environment() -> World:
+    """What torchrun says in the process's environment; ALONE without it."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    return World(*(int(os.environ[name]) for name in names)) if "WORLD_SIZE" in os.environ else ALONE
+
+
+def join(cfg: Config) -> World:
+    """Meet the other processes; returns ALONE where there are none. UsageError for sizes that do not fit."""
+    world = world_from_environment()
+    if world.size == 1:
+        return ALONE
+    if cfg.device_ids and len(cfg.device_ids) != world.size:
+        raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {world.size} processes; give one id for "
+                         f"each process, such as {' '.join(str(i // 2) for i in range(world.size))}")
+    if cfg.num_envs % world.size:
+        raise UsageError(f"num_envs={cfg.num_envs} does not divide into {world.size} processes; use a multiple")
+    local_rows = cfg.num_envs // world.size * (1 if cfg.recurrent != "none" else cfg.num_steps)
+    if local_rows % cfg.num_minibatches:
+        raise UsageError(f"each of {world.size} processes holds {local_rows} rows, which do not divide into "
+                         f"num_minibatches={cfg.num_minibatches}; change num_envs, num_steps or num_minibatches")
+    if not dist.is_initialized():
+        dist.init_process_group(cfg.backend, timeout=timedelta(minutes=10))
+    return world
+
+
+def average(world: World) -> Callable[[Tensor], Tensor]:
+    """A function that adds a tensor over all ranks, in place where there are several. Parts are divided by the rows of
+    all ranks beforehand, so that the sum is the average."""
+    def summed(x: Tensor) -> Tensor:
+        dist.all_reduce(x)
+        return x
+    return (lambda x: x) if world.size == 1 else summed
+
+
+def sum_arrays(world: World) -> Callable[[np.ndarray], np.ndarray]:
+    """The same for float64 numpy arrays (statistics of normalisation)."""
+    total = average(world)
+    return lambda x: total(torch.from_numpy(np.array(x, np.float64))).numpy()
+
+
+def gather_objects(world: World, value: object) -> list:
+    """Every rank's plain value, on every rank, in order of rank (finished episodes)."""
+    if world.size == 1:
+        return [value]
+    values = [None] * world.size
+    dist.all_gather_object(values, value)
+    return values
+
+
+def leave(world: World) -> None:
+    """Part from the other processes."""
+    if world.size > 1 and dist.is_initialized():
+        dist.destroy_process_group()

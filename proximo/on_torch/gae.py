@@ -1,0 +1,36 @@
+"""Generalized advantage estimation (Schulman et al. 2016, arXiv 1506.02438, eq. 16; detail 5)."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def gae(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, done: Tensor,
+        gamma: float, gae_lambda: float) -> Tensor:
+    """All (T, N). `next_value` is V of what truly followed each action, counted as 0 where `terminated`; `done` cuts
+    the recursion. Returns the advantages (T, N); returns are advantages plus values (gae_lambda=1: plain returns)."""
+    delta = reward + gamma * torch.where(terminated, 0.0, next_value) - value
+    decay = torch.where(done, 0.0, gamma * gae_lambda)
+    return _sum_backwards_on_cpu(delta, decay) if delta.device.type == "cpu" else _sum_backwards_doubling(delta, decay)
+
+
+def _sum_backwards_on_cpu(delta: Tensor, decay: Tensor) -> Tensor:
+    """x[t] = delta[t] + decay[t] * x[t + 1], over numpy views: no dispatch per step."""
+    total, decays = delta.numpy().copy(), decay.numpy()
+    running = np.zeros_like(total[0])
+    for t in range(len(total) - 1, -1, -1):
+        running = running * decays[t]
+        running += total[t]
+        total[t] = running
+    return torch.from_numpy(total)
+
+
+def _sum_backwards_doubling(delta: Tensor, decay: Tensor) -> Tensor:
+    """The same in log2(T) steps (Hillis & Steele 1986), for devices that dislike loops."""
+    total, decay, span = delta.clone(), decay.clone(), 1
+    while span < len(total):
+        total[:-span] = total[:-span] + decay[:-span] * total[span:]
+        decay[:-span] = decay[:-span] * decay[span:]
+        decay[-span:] = 0.0
+        span *= 2
+    return total

@@ -1,0 +1,148 @@
+"""Trunks: observations to features. Images are uint8, channels first, and divided by 255 here and nowhere else."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+CHANNELS_LAST_ROWS = 32  # from this many images on, convolutions run faster channels last (docs/performance.md)
+
+
+def layer_init(layer: nn.Module, std: float = math.sqrt(2), bias: float = 0.0, orthogonal: bool = True) -> nn.Module:
+    """Orthogonal weights of gain `std` and constant biases (detail 2); unchanged where `orthogonal` is False."""
+    if orthogonal:
+        for name, parameter in layer.named_parameters(recurse=False):
+            if name.startswith("weight"):
+                nn.init.orthogonal_(parameter, std)
+            else:
+                nn.init.constant_(parameter, bias)
+    return layer
+
+
+class MLP(nn.Module):
+    """Linear layers with tanh between them; `sizes[0]` is the flat size of an observation of `obs_ndim` axes.
+
+    The last layer has gain `out_std` and no activation; without `out_std` it is hidden like the others.
+    """
+
+    def __init__(self, sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1, orthogonal: bool = True):
+        super().__init__()
+        self.obs_ndim, self.linear_out = obs_ndim, out_std is not None
+        last = len(sizes) - 2
+        self.layers = nn.ModuleList(
+            layer_init(nn.Linear(a, b), out_std if i == last and out_std is not None else math.sqrt(2), 0.0, orthogonal)
+            for i, (a, b) in enumerate(zip(sizes, sizes[1:])))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., *obs_shape) -> (..., sizes[-1])."""
+        x = x.flatten(-self.obs_ndim) if self.obs_ndim > 1 else x
+        x = x.to(self.layers[0].weight.dtype)
+        last = len(self.layers) - 1
+        for i, layer in enumerate(self.layers):
+            x = F.linear(x, layer.weight, layer.bias)
+            if i < last or not self.linear_out:
+                x = torch.tanh(x)
+        return x
+
+
+def mlp(sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1, orthogonal: bool = True) -> MLP:
+    """Two or more layers of tanh units (details 13 and 26); see MLP."""
+    return MLP(sizes, out_std, obs_ndim, orthogonal)
+
+
+def scaled_images(obs: Tensor, dtype: torch.dtype) -> Tensor:
+    """(..., C, H, W) uint8 -> (rows, C, H, W) in [0, 1] (detail 22), channels last in memory for large batches."""
+    x = obs.flatten(0, -4) if obs.ndim > 4 else obs
+    x = x.to(dtype) / 255.0
+    return x.contiguous(memory_format=torch.channels_last) if x.shape[0] >= CHANNELS_LAST_ROWS else x
+
+
+class NatureCNN(nn.Module):
+    """Three convolutions and a dense layer of 512 (Mnih et al. 2015; detail 21)."""
+
+    def __init__(self, obs_shape: Sequence[int], features: int = 512, orthogonal: bool = True):
+        super().__init__()
+        channels, height, width = obs_shape
+        self.convs = nn.ModuleList(layer_init(conv, orthogonal=orthogonal) for conv in (
+            nn.Conv2d(channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1)))
+        for size, stride in ((8, 4), (4, 2), (3, 1)):
+            height, width = (height - size) // stride + 1, (width - size) // stride + 1
+        self.dense = layer_init(nn.Linear(64 * height * width, features), orthogonal=orthogonal)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """(..., C, H, W) -> (..., features)."""
+        x = scaled_images(obs, self.dense.weight.dtype)
+        for conv in self.convs:
+            x = F.relu(conv(x))
+        return F.relu(self.dense(x.flatten(1))).unflatten(0, obs.shape[:-3])
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(relu(conv(relu(x))))."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.convs[0](F.relu(x))
+        return x + self.convs[1](F.relu(y))
+
+
+class ImpalaCNN(nn.Module):
+    """The residual network of IMPALA (Espeholt et al. 2018, figure 3) with a dense layer of 256, the library's own
+    initialisation in trunk and dense layer, as in openai/train-procgen's successors."""
+
+    def __init__(self, obs_shape: Sequence[int], features: int = 256, depths: Sequence[int] = (16, 32, 32)):
+        super().__init__()
+        channels, height, width = obs_shape
+        self.convs, self.blocks = nn.ModuleList(), nn.ModuleList()
+        for depth in depths:
+            self.convs.append(nn.Conv2d(channels, depth, 3, padding=1))
+            self.blocks.append(nn.Sequential(ResidualBlock(depth), ResidualBlock(depth)))
+            channels, height, width = depth, (height + 1) // 2, (width + 1) // 2
+        self.dense = nn.Linear(channels * height * width, features)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """(..., C, H, W) -> (..., features)."""
+        x = scaled_images(obs, self.dense.weight.dtype)
+        for conv, block in zip(self.convs, self.blocks):
+            x = block(F.max_pool2d(conv(x), 3, stride=2, padding=1))
+        return F.relu(self.dense(F.relu(x.flatten(1)))).unflatten(0, obs.shape[:-3])
+
+
+class Memory(nn.Module):
+    """An LSTM or GRU with orthogonal weights and zero biases (detail 32).
+
+    The state is a tuple of (N, memory_size) tensors, zero at first (detail 33) and wherever an episode begins (34).
+    """
+
+    def __init__(self, kind: str, features: int, memory_size: int, orthogonal: bool = True):
+        super().__init__()
+        self.memory_size, self.parts = memory_size, 2 if kind == "lstm" else 1
+        self.cell = (nn.LSTM if kind == "lstm" else nn.GRU)(features, memory_size)
+        layer_init(self.cell, 1.0, 0.0, orthogonal)
+
+    def initial_state(self, num_envs: int, device: torch.device | str = "cpu") -> tuple[Tensor, ...]:
+        """Zeros, (num_envs, memory_size) each."""
+        return tuple(torch.zeros(num_envs, self.memory_size, device=device) for _ in range(self.parts))
+
+    def forward(self, x: Tensor, first: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """x (N, F), first (N,): one step; x (T, n, F), first (T, n): a sequence from `state` (detail 36)."""
+        if first.ndim == 1:
+            y, state = self._segment(x[None], first, state)
+            return y[0], state
+        starts = [0, *(torch.nonzero(first[1:].any(1)).flatten() + 1).tolist(), len(x)]
+        outputs = []
+        for a, b in zip(starts, starts[1:]):
+            y, state = self._segment(x[a:b], first[a], state)
+            outputs.append(y)
+        return torch.cat(outputs), state
+
+    def _segment(self, x: Tensor, first: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """A stretch of (t, n, F) in which episodes begin at its first step only."""
+        state = tuple(torch.where(first[:, None], 0.0, part)[None] for part in state)
+        y, state = self.cell(x, state if self.parts == 2 else state[0])
+        return y, tuple(part[0] for part in (state if self.parts == 2 else (state,)))

@@ -1,0 +1,53 @@
+"""All that continues a run exactly, as plain dicts of numpy arrays, numbers and strings; and back."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from proximo.envs.base import VecEnv
+from proximo.envs.normalize import pack_statistics, unpack_statistics
+from proximo.errors import UsageError
+from proximo.on_torch.optimizer import Adam
+from proximo.on_torch.rollout import Carry
+
+
+def snapshot(iteration: int, steps: int, adam: Adam, carry: Carry, envs: VecEnv, keeps_state: bool) -> dict:
+    """A checkpoint's content, without the environments' part where that cannot be kept."""
+    kept = {"iteration": iteration, "steps": steps, "adam": to_arrays(adam._asdict())}
+    if envs.statistics is not None:
+        kept["statistics"] = pack_statistics(envs.statistics)
+    if keeps_state:
+        memory = {f"state{i}": x for i, x in enumerate(carry.state)}
+        mask = {} if carry.mask is None else {"mask": carry.mask}
+        kept |= {"carry": to_arrays({"obs": carry.obs, "first": carry.first} | mask | memory), "envs": envs.state()}
+    return kept
+
+
+def restore(state: dict, adam: Adam, envs: VecEnv, carry: Carry, keeps_state: bool) -> Carry:
+    """Put a snapshot back in place; UsageError where it is of another network. Returns the carry to go on from."""
+    found, wanted = state["adam"]["weights"].size, adam.weights.numel()
+    if found != wanted:
+        raise UsageError(f"the checkpoint holds a network of {found} weights, this run's network has {wanted}")
+    for name, x in adam._asdict().items():
+        x.copy_(torch.as_tensor(state["adam"][name]))
+    if "statistics" in state:
+        envs.statistics = unpack_statistics(state["statistics"])
+    if not keeps_state:
+        return carry
+    envs.load(state["envs"])
+    kept = {name: torch.as_tensor(x, device=carry.obs.device) for name, x in state["carry"].items()}
+    return Carry(kept["obs"], kept.get("mask"), kept["first"],
+                 tuple(kept[f"state{i}"] for i in range(len(carry.state))))
+
+
+def named_weights(agent: nn.Module) -> dict[str, np.ndarray]:
+    """The agent's parameters as numpy arrays, in torch's layout, which both frameworks' model files use."""
+    return to_arrays(dict(agent.named_parameters()))
+
+
+def to_arrays(tensors: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Copies on the host."""
+    return {name: x.detach().cpu().numpy().copy() for name, x in tensors.items()}
+
