@@ -64,7 +64,8 @@ class SelfPlayGame:
     """One emulator: frame skip, the maximum of the last two frames, blue channel, resize, and frames stacked.
 
     The frames are those of SuperSuit's max_observation_v0(2), frame_skip_v0, color_reduction_v0("B"), resize_v1 and
-    frame_stack_v1, in that order, at a third of the cost: the screen is read only where a frame is needed.
+    frame_stack_v1, in that order, at a quarter of the cost: the screen is read only where a frame is needed. (Where a
+    game is over in the second or third skipped frame, the frame before it is an older one: no value is ever asked there.)
     """
 
     def __init__(self, env: Any, cfg: SelfPlay, seed: int):
@@ -75,8 +76,8 @@ class SelfPlayGame:
         self.num_players, self.action_mapping = env.num_players, env.action_mapping.astype(np.intc)
         self.max_cycles, self.skip, self.max_pool, self.noop_max = (cfg.max_cycles, cfg.frame_skip, cfg.max_pool,
                                                                     cfg.noop_max)
-        self.ale.setFloat(b"repeat_action_probability", cfg.sticky or 0.0)
-        env.reset(seed=seed)  # loads the ROM again, now with its own seed and stickiness
+        self.sticky = cfg.sticky or 0.0
+        env.reset(seed=seed)
         self.random = np.random.default_rng(seed)
         width, height = self.ale.getScreenDims()
         self.screen = np.zeros((2, height, width, 3), np.uint8)  # the frame before, and the newest
@@ -101,12 +102,16 @@ class SelfPlayGame:
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool, bool]:
         """`action` (P,) numbers. Returns rewards (P,), which players are out (P,), and if the game ended or was cut."""
-        np.multiply(self.action_mapping[action], self.alive, out=self.played)
+        wanted = self.action_mapping[action] * self.alive
         total = np.zeros(self.num_players, np.intc)
         for k in range(self.skip):
+            if self.sticky:  # our own draw: the emulator's does not survive state() and load() exactly
+                np.copyto(self.played, wanted, where=self.random.random(self.num_players) >= self.sticky)
+            else:
+                self.played[:] = wanted
             total += self._play_frame() * self.alive
             over, cut = self.ale.game_over(), self.frame >= self.max_cycles
-            if over or cut or k >= self.skip - 2:
+            if over or k >= self.skip - 2 or self.frame >= self.max_cycles - 1:
                 self._read_screen()
             if over or cut:
                 break
@@ -134,19 +139,20 @@ class SelfPlayGame:
         return self.ale.getScreenRGB()
 
     def state(self) -> dict:
-        """The emulator with its random numbers, and what this class keeps beside it."""
+        """The emulator, and what this class keeps beside it."""
         kept = self.ale.cloneSystemState()
         emulator = self.ale.encodeState(kept)
         self.ale.deleteState(kept)
         return {"emulator": emulator, "screen": self.screen.copy(), "stack": self.stack.copy(), "frame": self.frame,
-                "alive": self.alive.copy(), "random": self.random.bit_generator.state}
+                "alive": self.alive.copy(), "played": self.played.copy(), "random": self.random.bit_generator.state}
 
     def load(self, state: dict) -> None:
         """Continues exactly where state() was taken."""
         kept = self.ale.decodeState(np.ascontiguousarray(state["emulator"], np.uint8))
         self.ale.restoreSystemState(kept)
         self.ale.deleteState(kept)
-        self.screen[:], self.stack[:], self.alive = state["screen"], state["stack"], np.array(state["alive"], bool)
+        self.screen[:], self.stack[:], self.played[:] = state["screen"], state["stack"], state["played"]
+        self.alive = np.array(state["alive"], bool)
         self.frame, self.random.bit_generator.state = int(state["frame"]), state["random"]
 
 
