@@ -46,7 +46,7 @@ class EpisodeCounter:
         return self._nothing
 
     def count(self, reward: np.ndarray, over: np.ndarray | None, valid: np.ndarray) -> Episode:
-        """`reward` raw (N,), 0 in filler rows; `over` (N,) bool: games that end here (None: none do); `valid` (N,) bool."""
+        """`reward` raw (N,), 0 in filler rows; `over` (N,) bool: games that end here; None: none; `valid` (N,) bool."""
         self._ret += reward
         self._length += valid
         if over is None:

@@ -11,8 +11,9 @@ from proximo.config import Config
 from proximo.envs.base import Step, VecEnv
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_ids import gym_id, make_one
+from proximo.envs.kept import keep_env, restore_env
 from proximo.envs.normalize import Normalized
-from proximo.envs.spaces import action_writer, array_fault, mask_parts, mask_row, read_space
+from proximo.envs.spaces import action_writer, array_fault, mask_parts, mask_row, read_space, scripted_action
 from proximo.errors import EnvError, UsageError
 
 
@@ -32,6 +33,7 @@ class GymEnvs:
     """N single environments as one VecEnv; equals Gymnasium's SyncVectorEnv in both reset modes, bit for bit.
 
     `make_env(render: bool)` gives one environment; only the first is asked to be able to render.
+    `keep(env) -> dict | None` and `restore(env, dict)` are how the state of one environment is kept.
     """
 
     arrays = "numpy"
@@ -40,8 +42,12 @@ class GymEnvs:
     statistics = None
 
     def __init__(self, make_env: Callable[[bool], gymnasium.Env], seeds: Sequence[int], env_id: str,
-                 autoreset: str = "same-step", first_index: int = 0) -> None:
+                 autoreset: str = "same-step", first_index: int = 0,
+                 keep: Callable[[gymnasium.Env], dict | None] = keep_env,
+                 restore: Callable[[gymnasium.Env, dict], None] = restore_env) -> None:
         self.num_envs = len(seeds)
+        self._make_env, self._autoreset, self._keep, self._restore = make_env, autoreset, keep, restore
+        self._exact: bool | None = None  # whether a replay from a kept state was exact; None: not tried yet
         self._seeds, self._env_id, self._first_index = [int(seed) for seed in seeds], env_id, first_index
         self._same_step = autoreset == "same-step"
         self._envs = [make_env(i == 0) for i in range(self.num_envs)]
@@ -65,7 +71,8 @@ class GymEnvs:
         self._raw, self._reward = np.zeros(count), np.zeros(count, np.float32)
         self._terminated, self._truncated, self._over, self._first = np.zeros((4, count), bool)
         self._valid = np.ones(count, bool)
-        self._obs_flat = self._obs.reshape(-1) if np.issubdtype(self.obs_dtype, np.floating) else np.zeros(0, np.float32)
+        floating = np.issubdtype(self.obs_dtype, np.floating)
+        self._obs_flat = self._obs.reshape(-1) if floating else np.zeros(0, np.float32)
         self._zeros = np.zeros_like(self._obs_flat)
         self._raw_zeros = np.zeros(count)
 
@@ -207,12 +214,52 @@ class GymEnvs:
         return EnvError(f"environment {self._first_index + i} ({self._env_id}), step {self._time}: {cause}")
 
     def state(self) -> dict | None:
-        """See VecEnv.state."""
-        return None
+        """See VecEnv.state. The first call replays 50 steps on copies, and gives None for ever where they differ."""
+        if self._exact is None:
+            self._exact = self._snapshot() is not None and self._replays()
+        return self._snapshot() if self._exact else None
+
+    def _snapshot(self) -> dict | None:
+        kept = [self._keep(env) for env in self._envs]
+        if any(part is None for part in kept):
+            return None
+        return {"envs": {str(i): part for i, part in enumerate(kept)}, "episodes": self._episodes.state(),
+                "time": self._time, "over": self._over.copy(), "masked": self._mask is not None}
 
     def load(self, state: dict) -> None:
         """See VecEnv.load."""
-        raise UsageError(f"the state of {self._env_id} cannot be kept")
+        for i, env in enumerate(self._envs):
+            self._restore(env, state["envs"][str(i)])
+        self._episodes.load(state["episodes"])
+        self._time = int(state["time"])
+        if state["masked"] and self._mask is None:
+            self._open_mask()
+        self._over[:] = state["over"]
+        self._any_over = True
+        self._plays = [partial(self._begin_late, i) if self._over[i] and not self._same_step else env.step
+                       for i, env in enumerate(self._envs)]
+
+    def _replays(self) -> bool:
+        """Whether a copy that took over another's state goes on exactly as it; the real environments stay untouched."""
+        model, copy = (GymEnvs(lambda _: self._make_env(False), [seed], self._env_id, self._autoreset,
+                               keep=self._keep, restore=self._restore) for seed in (self._seeds[0], self._seeds[0] + 1))
+        rng = np.random.default_rng(0)
+        try:
+            copy.step(scripted_action(copy.action_space, _row(copy.reset().mask), rng)[None])
+            step = model.reset()
+            for played in range(70):
+                if played == 20:
+                    copy.load(model._snapshot())
+                action = scripted_action(model.action_space, _row(step.mask), rng)[None]
+                step = model.step(action)
+                if played >= 20 and not same_steps(step, copy.step(action)):
+                    return False
+            return True
+        except EnvError:
+            return False
+        finally:
+            model.close()
+            copy.close()
 
     def render(self) -> np.ndarray | None:
         """The first environment, where it can render."""
@@ -229,3 +276,23 @@ def _answer_fault(answer: Any) -> str:
         return (f"step returned a {type(answer).__name__}{size}, wanted "
                 "(observation, reward, terminated, truncated, info)")
     return f"reward is {answer[1]!r}, wanted a number"
+
+
+def _row(mask: np.ndarray | None) -> np.ndarray | None:
+    return None if mask is None else mask[0]
+
+
+def same_steps(one: Step, other: Step) -> bool:
+    """Whether two steps of numpy suites are equal in every bit that may be read."""
+    ended = one.terminated | one.truncated
+    pairs = [(one.obs, other.obs), (one.first, other.first), (one.reward, other.reward), (one.valid, other.valid),
+             (one.terminated, other.terminated), (one.truncated, other.truncated),
+             (one.episode.finished, other.episode.finished)]
+    if one.mask is not None:
+        pairs.append((one.mask, other.mask))
+    if one.final_obs is not None:
+        pairs.append((one.final_obs[ended], other.final_obs[ended]))
+    finished = one.episode.finished
+    pairs += [(one.episode.ret[finished], other.episode.ret[finished]),
+              (one.episode.length[finished], other.episode.length[finished])]
+    return all(np.array_equal(left, right) for left, right in pairs)

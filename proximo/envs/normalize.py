@@ -42,7 +42,7 @@ def start_statistics(num_envs: int, obs_shape: tuple[int, ...], xp=np) -> Statis
 
 
 def update_moments(moments: Moments, batch: Array, counted: Array | None, xp=np) -> Moments:
-    """With the rows of `batch` (N, *shape) that `counted` (N,) bool names; None: all. Chan et al. 1983, as in baselines."""
+    """With the rows of `batch` (N, *shape) that `counted` (N,) bool names; None: all. Chan et al. 1983."""
     if counted is None:
         number = divisor = len(batch)
     else:

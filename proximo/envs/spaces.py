@@ -13,7 +13,7 @@ class ObsReader(NamedTuple):
     """How one observation of a single environment becomes a row of one array."""
 
     shape: tuple[int, ...]  # of a row, channels first
-    dtype: np.dtype  # of a row; float64 becomes float32
+    dtype: np.dtype  # of a row; float64 and what was flattened become float32
     native_shape: tuple[int, ...]  # of the array that is written, as the environment (or flattening) gives it
     native_dtype: np.dtype
     channels_last: bool  # the environment gives (H, W, C) images
@@ -22,7 +22,7 @@ class ObsReader(NamedTuple):
 
 
 def read_space(space: spaces.Space, env_id: str) -> ObsReader:
-    """Dict, Tuple, Discrete, ... are flattened by Gymnasium's utilities. Raises UsageError for a space without a fixed size."""
+    """Dict, Tuple, Discrete, ... are flattened by Gymnasium. Raises UsageError for a space without a fixed size."""
     masked = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
     if masked:
         space = spaces.Dict({name: part for name, part in space.spaces.items() if name != "action_mask"})
@@ -33,7 +33,8 @@ def read_space(space: spaces.Space, env_id: str) -> ObsReader:
         flatten = _flattener(space)
     image = box.dtype == np.uint8 and len(box.shape) == 3 and box.shape[2] <= 4 < box.shape[0]
     shape = (box.shape[2], *box.shape[:2]) if image else box.shape
-    dtype = np.dtype(np.float32) if box.dtype == np.float64 else box.dtype
+    kept = box.dtype == np.uint8 or (flatten is None and box.dtype != np.float64)
+    dtype = box.dtype if kept else np.dtype(np.float32)
     return ObsReader(shape, dtype, box.shape, box.dtype, image, flatten, masked)
 
 
