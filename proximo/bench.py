@@ -199,9 +199,9 @@ def _words(run_dir: Path, job: Job, command: tuple[str, ...]) -> tuple[list[str]
     if checkpoints.is_dir() and any(checkpoints.iterdir()):
         return [*starter, "resume", str(run_dir)], "train"
     shutil.rmtree(run_dir, ignore_errors=True)  # a run that broke off before its first checkpoint
-    watched = any(job.overrides.get(name) for name in ("track", "logger"))
+    quiet = [] if job.overrides.get("track") or job.overrides.get("logger") else ["--logger", "none"]
     return [*starter, "train", job.variant, "--env-id", job.env_id, "--seed", str(job.seed), "--total-timesteps",
-            str(job.steps), "--run-dir", str(run_dir), *([] if watched else ["--logger", "none"]), *job.flags()], "train"
+            str(job.steps), "--run-dir", str(run_dir), *quiet, *job.flags()], "train"
 
 
 def _stop_orphan(record: dict, run_dir: Path) -> None:

@@ -47,7 +47,7 @@ def train(run_dir):
     state.parent.mkdir(exist_ok=True)
     begun = int(state.read_text()) if state.exists() else 0
     rng = np.random.default_rng(seed)
-    reward = 100 * rng.random() + float(os.environ.get("FAKE_BONUS", 0)) - 50 * (not cfg["anneal_lr"])
+    reward = 100 * rng.random() + float(os.environ.get("FAKE_BONUS", "0")) - 50 * (not cfg["anneal_lr"])
     for part in range(begun, PARTS):
         step = steps * (part + 1) // PARTS
         with (run_dir / "metrics.csv").open("a") as file:
@@ -60,7 +60,7 @@ def train(run_dir):
             for k in range(10 if cfg["env_id"] != "Endless-v0" else 0):
                 file.write(f"{step - 10 + k},0,{reward * step / steps + k},{50 + k},{step / 1000}\n")
         state.write_text(str(part + 1))
-        time.sleep(float(os.environ.get("FAKE_SECONDS", 0)) / PARTS)
+        time.sleep(float(os.environ.get("FAKE_SECONDS", "0")) / PARTS)
         if os.environ.get("FAKE_FAIL") == str(seed):
             print("first line\nproximo: the loss is not finite at iteration 1", file=sys.stderr)
             sys.exit(4)
@@ -87,7 +87,7 @@ def main():
     elif what == "resume":
         train(Path(words[0]))
     else:
-        flags = parsed([word for word in words[1:]])
+        flags = parsed(words[1:])
         returns = [float(json.loads((Path(words[0]) / "summary.json").read_text())["episodic_return_mean"] or 0)] * 3
         Path(flags["json"]).write_text(json.dumps({
             "episodic_return_mean": returns[0], "episodic_return_std": 0.0, "episodes": 3, "returns": returns}))
