@@ -200,12 +200,12 @@ def rendering_findings(machine: Machine) -> list[Finding]:
     found = []
     driver, backend = machine.environ.get("SDL_VIDEODRIVER"), machine.environ.get("MUJOCO_GL")
     if driver == "" or (machine.headless and driver not in HEADLESS_DRIVERS):
-        found.append(Finding("problem", f"SDL_VIDEODRIVER={driver or '(empty)'} cannot draw here: no picture of classic "
-                             "control, Box2D or Atari", "unset SDL_VIDEODRIVER"))
+        found.append(Finding("problem", f"SDL_VIDEODRIVER={driver or '(empty)'} cannot draw here: no picture of "
+                             "classic control, Box2D or Atari", "unset SDL_VIDEODRIVER"))
     if machine.headless and "mujoco" in machine.versions:
         if backend not in (None, "egl"):
-            found.append(Finding("problem", f"MUJOCO_GL={backend or '(empty)'} needs a screen or a library that is rarely "
-                                 "there: no picture of MuJoCo or dm_control", "export MUJOCO_GL=egl"))
+            found.append(Finding("problem", f"MUJOCO_GL={backend or '(empty)'} needs a screen or a rare library: no "
+                                 "picture of MuJoCo or dm_control", "export MUJOCO_GL=egl"))
         elif "EGL" not in machine.libraries:
             found.append(Finding("problem", "libEGL is missing: no picture of MuJoCo or dm_control without a screen",
                                  "apt-get install libegl1 libgl1-mesa-dri"))
@@ -235,6 +235,6 @@ def storage_findings(machine: Machine) -> list[Finding]:
     fix = "" if level == "ok" else "free some, or write elsewhere with --run-dir"
     found = [Finding(level, f"{free:.1f} GB free for runs in this folder", fix)]
     if machine.shared_memory is not None and machine.shared_memory < GIGABYTE / 4:
-        found.append(Finding("note", f"/dev/shm holds {machine.shared_memory / 1e6:.0f} MB, little for --env-workers with "
-                             "images", "docker run --shm-size=2g ..."))
+        found.append(Finding("note", f"/dev/shm holds {machine.shared_memory / 1e6:.0f} MB, little for --env-workers "
+                             "with images", "docker run --shm-size=2g ..."))
     return found

@@ -1,4 +1,4 @@
-"""What a run writes while it runs: metrics.csv, episodes.csv, TensorBoard, Weights & Biases and the console, in one call."""
+"""What a run writes while it runs, in one call: metrics.csv, episodes.csv, TensorBoard, Weights & Biases, the console."""
 
 import json
 import math

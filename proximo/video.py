@@ -1,4 +1,4 @@
-"""Frames to an mp4 that browsers play (H.264, yuv420p), by the ffmpeg inside imageio-ffmpeg: no system ffmpeg needed."""
+"""Frames to an mp4 that browsers play (H.264, yuv420p), by the ffmpeg inside imageio-ffmpeg, not the system's."""
 
 from collections.abc import Iterable
 from itertools import chain
