@@ -1,4 +1,4 @@
-"""What a run writes while it runs, in one call: metrics.csv, episodes.csv, TensorBoard, Weights & Biases, the console."""
+"""What a run writes, in one call: metrics.csv, episodes.csv, TensorBoard, Weights & Biases and the console."""
 
 import json
 import math

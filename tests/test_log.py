@@ -206,15 +206,15 @@ def test_a_record_cut_off_by_a_kill_hides_nothing_before_it(tmp_path):
 
 
 def test_an_iteration_costs_far_less_than_a_millisecond(tmp_path):
-    """Half a millisecond is the promise (0.1 ms measured on an idle core); the best of some rounds bears a busy one."""
+    """Half a millisecond is the promise (0.1 ms measured on an idle core); the best round, in processor time, bears a busy one."""
     log = Log(run_folder(tmp_path / "run"), replace(QUIET, logger="console"), 10**6)
     metrics = LOSSES | {f"losses/{i}": 0.1 for i in range(6)}
     finished, best = episodes(*[(k, 0, k, k) for k in range(4)]), math.inf
     for round_ in range(10):
-        start = time.perf_counter()
+        start = time.process_time()
         for k in range(50 * round_, 50 * round_ + 50):
             log.iteration(k + 1, 512 * (k + 1), metrics, finished)
-        best = min(best, (time.perf_counter() - start) / 50)
+        best = min(best, (time.process_time() - start) / 50)
     log.close()
     assert best < 0.5e-3
 
