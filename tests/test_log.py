@@ -206,7 +206,7 @@ def test_a_record_cut_off_by_a_kill_hides_nothing_before_it(tmp_path):
 
 
 def test_an_iteration_costs_far_less_than_a_millisecond(tmp_path):
-    """Half a millisecond is the promise (0.1 ms measured on an idle core); the best round, in processor time, bears a busy one."""
+    """Half a millisecond is the promise (0.1 ms measured); the best round, in processor time, bears a busy machine."""
     log = Log(run_folder(tmp_path / "run"), replace(QUIET, logger="console"), 10**6)
     metrics = LOSSES | {f"losses/{i}": 0.1 for i in range(6)}
     finished, best = episodes(*[(k, 0, k, k) for k in range(4)]), math.inf
