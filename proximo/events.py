@@ -70,9 +70,9 @@ def crc32c(data: bytes, tables: np.ndarray) -> int:
 
 
 class EventFile:
-    """One event file. With `purge_step`, TensorBoard forgets what earlier files of the folder hold from there on."""
+    """One event file. TensorBoard forgets what earlier files of the folder hold from `first_step` on."""
 
-    def __init__(self, folder: Path, purge_step: int | None = None):
+    def __init__(self, folder: Path, first_step: int = 0):
         folder.mkdir(parents=True, exist_ok=True)
         nth = len(list(folder.glob("events.out.tfevents.*")))
         self.path = folder / f"events.out.tfevents.{int(time.time()):010d}.{nth:04d}.proximo"
@@ -80,8 +80,8 @@ class EventFile:
         self._tables = crc32c_tables()
         self._tags: dict[str, bytes] = {}
         self._event(0, _message(3, b"brain.Event:2"))
-        if purge_step is not None:
-            self._event(purge_step, _message(7, _integer(1, 1)))
+        if nth:
+            self._event(first_step, _message(7, _integer(1, 1)))
         self.flush()
 
     def scalars(self, step: int, values: dict[str, float]) -> None:

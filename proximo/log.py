@@ -77,13 +77,14 @@ class CsvFile:
 
 class Log:
     """All that follows a run. `folder` exists and holds config.json; `resume` is the `state()` of a checkpoint.
+    `started` is the `time.perf_counter()` at which this process began to train; without it, now.
 
     Only the first process makes one. Raises FilesError where the folder cannot be written, UsageError where Weights &
     Biases is wanted and cannot be had.
     """
 
     def __init__(self, folder: Path, cfg: Config, num_iterations: int, players: tuple[str, ...] = (),
-                 resume: dict | None = None):
+                 resume: dict | None = None, started: float | None = None):
         kept = resume or {}
         self._folder, self._cfg, self._num_iterations, self._players = folder, cfg, num_iterations, players
         self._step, self._first = kept.get("step", 0), kept.get("iteration", 0)
@@ -95,7 +96,7 @@ class Log:
             self._variant = json.loads((folder / "config.json").read_text())["variant"]
             self._metrics = CsvFile(folder / "metrics.csv", kept.get("metrics_bytes", 0))
             self._episode_file = CsvFile(folder / "episodes.csv", kept.get("episodes_bytes", 0))
-            self._events = EventFile(folder / "tensorboard", self._step + 1 if resume else None)
+            self._events = EventFile(folder / "tensorboard", self._step + 1)
             self._names = self._metrics.header()
             if not self._episode_file.size:
                 self._episode_file.write(f"step,{'player' if players else 'row'},return,length,seconds\n")
@@ -103,7 +104,8 @@ class Log:
         self._wandb = start_wandb(cfg, folder, self._variant, kept.get("wandb_id"))
         self._meter = Meter(cfg.env_id, num_iterations) if cfg.logger != "none" else None
         self._seconds_before = kept.get("seconds", 0.0)
-        self._start = self._flushed = time.perf_counter()
+        self._flushed = time.perf_counter()
+        self._start = self._flushed if started is None else started
 
     def iteration(self, iteration: int, step: int, metrics: dict[str, float], finished: Finished) -> None:
         """Writes one line of metrics and the episodes that ended; `step` counts decisions of the whole run.

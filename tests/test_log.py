@@ -119,6 +119,27 @@ def test_resume_leaves_no_doubled_and_no_missing_point(tmp_path):
     assert [step for step, _ in scalars_of(folder, "charts/episodic_return")] == [512 * k for k in range(1, 7)]
 
 
+def test_a_run_that_begins_again_leaves_nothing_of_the_first_attempt(tmp_path):
+    """Killed before its first checkpoint, a run is resumed from nothing, in the same folder."""
+    folder = run_folder(tmp_path / "run")
+    for steps in ((512, 1024, 1536), (512, 1024)):
+        log = Log(folder, QUIET, 3)
+        for k, step in enumerate(steps, start=1):
+            log.iteration(k, step, LOSSES, episodes((step, 0, len(steps), 1)))
+        log.close()
+    assert [row["global_step"] for row in rows_of(folder / "metrics.csv")] == ["512", "1024"]
+    assert len(rows_of(folder / "episodes.csv")) == 2
+    assert scalars_of(folder, "charts/episodic_return") == [(512, 2.0), (1024, 2.0)]
+
+
+def test_seconds_count_from_the_start_of_training(tmp_path):
+    """The log may be made after the first iteration, whose time counts in the speed."""
+    log = Log(run_folder(tmp_path / "run"), QUIET, 1, started=time.perf_counter() - 100)
+    log.iteration(1, 512, LOSSES, episodes())
+    assert log.summary()["sps"] == pytest.approx(5.12, rel=0.1)
+    log.close()
+
+
 def test_resume_with_a_shortened_file_goes_on_and_says_so(tmp_path, capsys):
     """A power cut may lose what the system had not written; the run is worth more than its log."""
     folder = run_folder(tmp_path / "run")
