@@ -142,6 +142,10 @@ class Config:
         """Iterations that run: total_timesteps // batch_size."""
         return self.total_timesteps // self.batch_size
 
+    def resolved(self) -> "Config":
+        """With every default that depends on other fields filled in."""
+        return self
+
     def learning_rate_at(self, iteration: int) -> float:
         """Of iteration 1..num_iterations (detail 4)."""
         return self.learning_rate * (self._remaining(iteration) if self.anneal_lr else 1.0)

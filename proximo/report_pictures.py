@@ -19,6 +19,7 @@ AXES = {"step": "steps", "seconds": "wall time in minutes"}
 
 def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[Run]]) -> str:
     """Learning curves of one environment against steps and wall time; empty where no episode ended."""
+    from matplotlib.ticker import EngFormatter
     figure = _figure(12, 4.6)
     panels, drawn = figure.subplots(1, 2), 0
     for panel, (axis, name) in zip(panels, AXES.items(), strict=True):
@@ -30,15 +31,18 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[Run]]) -> str:
             x = x / 60 if axis == "seconds" else x
             panel.plot(x, bands["iqm"], color=colour, linewidth=1.8, label=f"{label} ({len(curves)} seeds)")
             panel.plot(x, bands["mean"], color=colour, linewidth=1, linestyle=":")
-            panel.fill_between(x, bands["low"], bands["high"], color=colour, alpha=0.15, linewidth=0)
+            panel.fill_between(x, bands["low"], bands["high"], color=colour, linewidth=0,
+                               alpha=0.15 if len(runs_of) < 5 else 0.06)
             drawn += 1
         panel.set_xlabel(name)
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
         panel.set_ylabel("return, last 100 episodes")
     if not drawn:
         return ""
     figure.suptitle(env_id)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
+    columns = max(1, min(len(labels), 130 // (max(map(len, labels)) + 8)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     return _svg(figure)
 
 
@@ -59,7 +63,9 @@ def ablation_picture(found: Sequence[Ablation]) -> str:
             panel.plot([low, high], [y, y], color=colour, linewidth=2.2)
             panel.plot(one.difference.value, y, "o", color=colour)
         panel.axvline(0, color="#999999", linewidth=1)
-        panel.set_yticks(range(len(rows)), [f"without {one.detail}" for one in rows])
+        several = len({one.base for one in rows}) > 1
+        panel.set_yticks(range(len(rows)), [f"without {one.detail}" + (f" ({one.base})" if several else "")
+                                            for one in rows])
         panel.set_title(env_id)
         panel.set_xlabel("difference of return")
     return _svg(figure)

@@ -37,6 +37,8 @@ class Ablation(NamedTuple):
     """What one detail is worth in one environment: without it, minus with it, on the same seeds."""
 
     env_id: str
+    base: str
+    """label of the runs with it"""
     detail: str
     change: str
     pairs: int
@@ -132,12 +134,13 @@ def ablations(groups: Groups) -> list[Ablation]:
     """Every run without a detail against the run with it: same environment, same row of the file, same seeds."""
     found = []
     for (env_id, label), runs in groups.items():
-        base = groups.get((env_id, label.removesuffix(f"-without_{runs[0].ablates}"))) if runs[0].ablates else None
+        with_label = label.removesuffix(f"-without_{runs[0].ablates}")
+        base = groups.get((env_id, with_label)) if runs[0].ablates else None
         if base is None:
             continue
         without, with_it = paired_scores(runs, base, metric_of(runs[0].variant))
         if len(without):
-            found.append(Ablation(env_id, runs[0].ablates, _change(runs[0], base[0]), len(without),
+            found.append(Ablation(env_id, with_label, runs[0].ablates, _change(runs[0], base[0]), len(without),
                                   paired_difference(without, with_it), probability_of_improvement(without, with_it),
                                   paired_p_value(without, with_it)))
     return found
@@ -145,13 +148,13 @@ def ablations(groups: Groups) -> list[Ablation]:
 
 def ablation_table(found: Sequence[Ablation]) -> Table:
     """As computed by ablations."""
-    rows = [[one.env_id, one.detail, one.change, str(one.pairs), interval(one.difference), interval(one.improvement),
+    rows = [[one.env_id, one.base, one.detail, one.change, str(one.pairs), interval(one.difference), interval(one.improvement),
              f"{one.p_worse:.2g}"] for one in found]
-    return Table(["environment", "detail", "changed", "pairs", "difference [95 %]", "P(better without) [95 %]",
+    return Table(["environment", "run", "detail", "changed", "pairs", "difference [95 %]", "P(better without) [95 %]",
                   "p (worse without)"], rows,
                  "Difference: last 100 training episodes without the detail minus with it, mean over pairs of one "
-                 "seed; below 0 the detail helps. Interval: 95 % bootstrap over pairs. p: one-sided paired t test, not "
-                 "corrected for the number of rows.")
+                 "seed; below 0 the detail helps. Interval: 95 % bootstrap over pairs. P: over all pairs of seeds, as "
+                 "rliable has it. p: one-sided paired t test, not corrected for the number of rows.")
 
 
 def paired_scores(new: Sequence[Run], old: Sequence[Run], metric: str) -> tuple[np.ndarray, np.ndarray]:

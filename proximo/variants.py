@@ -1,9 +1,10 @@
 """All variants on one page: each names only the defaults in which it differs from the one it builds on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from proximo.config import Config
+from proximo.errors import say
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,10 @@ class Continuous(Config):
     norm_reward: bool = True
 
 
+# Where the published runs of RPO at 0.5 fell far behind PPO, or were made at 0.01 (docs/details.md)
+SMALL_ALPHA = ("Ant", "InvertedDoublePendulum", "Reacher", "Pusher", "Hopper", "HalfCheetah", "Swimmer")
+
+
 @dataclass(frozen=True)
 class RPO(Continuous):
     """rpo_continuous_action: robust policy optimization (Rahman & Xue 2022, arXiv 2212.07536)."""
@@ -102,6 +107,15 @@ class RPO(Continuous):
     total_timesteps: int = 8_000_000
     rpo_alpha: float | None = None
     """the mean is shifted by up to this when learning; None: 0.5, or 0.01 where 0.5 is known to hurt (said aloud)"""
+
+    def resolved(self) -> "RPO":
+        if self.rpo_alpha is not None:
+            return self
+        task = self.env_id.rpartition("-v")[0]
+        alpha = 0.01 if task in SMALL_ALPHA else 0.5
+        if alpha == 0.01:
+            say(f"rpo_alpha = 0.01 for {self.env_id}, where 0.5 is known to hurt (set --rpo-alpha to choose)")
+        return replace(self, rpo_alpha=alpha)
 
 
 @dataclass(frozen=True)
@@ -195,3 +209,9 @@ class Compact(Atari):
     """normalise observations; None: with mlp only"""
     norm_reward: bool | None = None
     """normalise rewards; None: with mlp only"""
+
+    def resolved(self) -> "Compact":
+        flat = self.model == "mlp"
+        return replace(self, clip_rewards=not flat if self.clip_rewards is None else self.clip_rewards,
+                       norm_obs=flat if self.norm_obs is None else self.norm_obs,
+                       norm_reward=flat if self.norm_reward is None else self.norm_reward)

@@ -16,11 +16,9 @@ def gym_id(env_id: str) -> str:
 
     `module:Env-v0` imports the module first, also from the working directory. Raises UsageError for an unknown id.
     """
-    module, _, name = env_id.rpartition(":")
-    if module:
-        _import_module(module, env_id)
+    name = _imported(env_id)
     if name in registry and not _retired(name):
-        return name
+        return env_id
     successor = _successor(name)
     if successor:
         say(f"{name} is retired; running its successor {successor}")
@@ -30,13 +28,18 @@ def gym_id(env_id: str) -> str:
     raise UsageError(f"env_id={env_id} is unknown{advice}")
 
 
-def _import_module(module: str, env_id: str) -> None:
+def _imported(env_id: str) -> str:
+    """The bare id, after its module (if it names one) was imported, as worker processes must do too."""
+    module, _, name = env_id.rpartition(":")
+    if not module:
+        return name
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         importlib.import_module(module)
     except ImportError as error:
         raise UsageError(f"env_id={env_id}: module {module} cannot be imported: {error}") from error
+    return name
 
 
 def _retired(name: str) -> bool:
@@ -66,6 +69,7 @@ def make_one(name: str, render: bool = False) -> gym.Env:
     """
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    name = _imported(name)
     try:
         kwargs = {"render_mode": "rgb_array"} if render and _renders(name) else {}
         return gym.make(name, disable_env_checker=True, **kwargs)

@@ -76,9 +76,11 @@ def freeze(function: TensorFunction, example: tuple[Tensor, ...], name: str) -> 
     The result changes its arguments in place wherever `function` does. It demands the shapes, dtypes and strides of
     `example`, and checks them at its first call only. What `function` closes over is fixed at its present value.
     Binaries are kept in the user's cache, never in a run directory, since loading one runs its code.
+    Arguments that are changed must not share memory with others.
     Raises UsageError where torch cannot compile the function, FilesError where the cache cannot be written.
     """
-    example = tuple(tensor.detach() for tensor in example)
+    layout = [_layout(tensor) for tensor in example]
+    example = tuple(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype) for tensor in example)
     folder = _folder()
     with _quiet(), _one_sentence(name, folder):
         graph = _trace(function, example)
@@ -91,7 +93,7 @@ def freeze(function: TensorFunction, example: tuple[Tensor, ...], name: str) -> 
     if run is None:
         raise UsageError(f"{name} was compiled, but its library does not load from {folder}; run without --compile, "
                          "or set XDG_CACHE_HOME to a folder from which programs may run")
-    return _caller(run, [_layout(tensor) for tensor in example], name)
+    return _caller(run, layout, name)
 
 
 def _caller(run: Callable[[list[Tensor]], list[Tensor]], layout: list[str], name: str) -> TensorFunction:

@@ -1,0 +1,8 @@
+"""`python -m proximo` is the command proximo."""
+
+import sys
+
+from proximo.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

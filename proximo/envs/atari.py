@@ -1,0 +1,134 @@
+"""Atari games: our own same-step loop over ALE emulators, or EnvPool (details 14-20)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from proximo.envs.ale import MAX_FRAMES, AleGame
+from proximo.envs.atari_ids import find_rom, read_atari_name, sticky_chance
+from proximo.envs.base import Step, VecEnv
+from proximo.envs.envpool import make_envpool
+from proximo.envs.episodes import EpisodeCounter
+from proximo.envs.normalize import Normalized
+from proximo.errors import EnvError, UsageError
+from proximo.variants import Atari
+
+
+def make_atari(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
+    """One game of `cfg.env_id` a seed. Engines: envpool, or gym, ale and auto for our own loop, which is faster than
+    EnvPool's, keeps baselines' semantics to the pixel, and whose state can be kept.
+
+    Raises UsageError for an unknown game, a missing package, or an engine that has no Atari.
+    """
+    if cfg.engine == "envpool":
+        return make_envpool(cfg, seeds)
+    if cfg.engine not in ("auto", "gym", "ale"):
+        raise UsageError(f"engine={cfg.engine} has no Atari games; use auto, ale or envpool")
+    if cfg.autoreset != "same-step":
+        raise UsageError("autoreset=next-step needs --engine envpool; the ale engine resets in the same step")
+    if read_atari_name(cfg.env_id) is None:
+        raise UsageError(f"env_id={cfg.env_id} is not the name of an Atari game; "
+                         "write BreakoutNoFrameskip-v4, Breakout-v5 or ALE/Breakout-v5")
+    envs = AleEnvs(cfg, seeds)
+    return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
+
+
+class AleEnvs:
+    """N games as one VecEnv."""
+
+    arrays = "numpy"
+    obs_dtype = np.dtype(np.uint8)
+    players: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
+    statistics = None
+
+    def __init__(self, cfg: Atari, seeds: Sequence[int], max_frames: int = MAX_FRAMES) -> None:
+        rom = find_rom(cfg.env_id, read_atari_name(cfg.env_id).game)
+        self.num_envs, self._env_id = len(seeds), cfg.env_id
+        self._clips = cfg.model != "mlp" if cfg.clip_rewards is None else cfg.clip_rewards
+        channels = cfg.frame_stack * (1 if cfg.grayscale else 3)
+        self.obs_shape = (channels, cfg.screen_size, cfg.screen_size)
+        self._obs = np.zeros((self.num_envs, *self.obs_shape), np.uint8)  # (N, K, H, W)
+        self._final = np.zeros_like(self._obs)
+        sticky = sticky_chance(cfg.env_id, cfg.sticky)
+        self._games = [AleGame(rom, int(seed), cfg, sticky, max_frames, self._obs[i]) for i, seed in enumerate(seeds)]
+        self.action_space = spaces.Discrete(self._games[0].num_actions)
+        self._episodes = EpisodeCounter(self.num_envs)
+        self._owed = np.zeros(self.num_envs, np.float32)  # raw rewards of frames that no decision covers
+        self._time = 0
+
+    def reset(self) -> Step:
+        """All games begin anew from their seeds."""
+        for game in self._games:
+            game.reset()
+        self._owed[:] = [game.bonus for game in self._games]
+        self._time = 0
+        none = np.zeros(self.num_envs, bool)
+        return self._answer(~none, np.zeros(self.num_envs, np.float32), none, none, self._episodes.clear())
+
+    def step(self, action: np.ndarray) -> Step:
+        """See VecEnv.step; `action` (N,) integers."""
+        self._time += 1
+        count = self.num_envs
+        reward = np.empty(count, np.float32)
+        terminated, truncated, over = np.zeros((3, count), bool)
+        for i, (game, choice) in enumerate(zip(self._games, self._choices(action), strict=True)):
+            reward[i], terminated[i], truncated[i], over[i] = game.step(choice)
+        raw = reward + self._owed
+        self._owed.fill(0)
+        first = terminated | truncated
+        for i in np.flatnonzero(first):
+            self._final[i] = self._obs[i]
+            self._games[i].restart()
+            self._settle(i, raw, over)
+        episode = self._episodes.count(raw, over if over.any() else None, np.ones(count, bool))
+        return self._answer(first, np.sign(reward) if self._clips else reward, terminated, truncated, episode)
+
+    def _settle(self, i: int, raw: np.ndarray, over: np.ndarray) -> None:
+        """Rewards of the frames after an end belong to the next decision, or to a game that ended within them."""
+        game = self._games[i]
+        self._owed[i] = game.bonus
+        if game.unreported is not None:
+            raw[i] += game.unreported
+            over[i] = True
+
+    def _choices(self, action: np.ndarray) -> list[int]:
+        if action.shape != (self.num_envs,) or action.dtype.kind not in "iu":
+            raise EnvError(f"{self._env_id}, step {self._time}: actions are {action.dtype} of shape {action.shape}, "
+                           f"wanted integers of shape ({self.num_envs},)")
+        choices = action.tolist()
+        if min(choices) < 0 or max(choices) >= self.action_space.n:
+            i = next(i for i, choice in enumerate(choices) if not 0 <= choice < self.action_space.n)
+            raise EnvError(f"environment {i} ({self._env_id}), step {self._time}: action {choices[i]} "
+                           f"is not in 0..{self.action_space.n - 1}")
+        return choices
+
+    def _answer(self, first: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
+                episode: Any) -> Step:
+        return Step(self._obs, first, None, reward, terminated, truncated, self._final, np.ones(self.num_envs, bool),
+                    episode, {})
+
+    def state(self) -> dict:
+        """See VecEnv.state: emulators, stacks, running returns; exact."""
+        systems, counts = zip(*(game.state() for game in self._games), strict=True)
+        return {"system": list(systems), "counts": np.stack(counts), "stack": self._obs.copy(),
+                "owed": self._owed.copy(), "episodes": self._episodes.state(), "time": self._time}
+
+    def load(self, state: dict) -> None:
+        """See VecEnv.load."""
+        for game, system, counts in zip(self._games, state["system"], state["counts"], strict=True):
+            game.load(system, counts)
+        self._obs[:] = state["stack"]
+        self._owed[:] = state["owed"]
+        self._episodes.load(state["episodes"])
+        self._time = state["time"]
+
+    def render(self) -> np.ndarray:
+        """The first game's screen."""
+        return self._games[0].screen()
+
+    def close(self) -> None:
+        """Emulators are freed with the object."""
+        self._games = []

@@ -1,0 +1,173 @@
+"""The life of a run: its folder, log, checkpoints, signals and end. The only place that watches training."""
+
+import json
+import os
+import platform
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, fields
+from importlib import metadata
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from proximo.checkpoint import newest_checkpoint, save_checkpoint
+from proximo.config import Config
+from proximo.errors import FilesError, UsageError, say
+from proximo.log import Log
+from proximo.model import save_model
+
+VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
+# What a checkpoint's weights and arithmetic depend on: a run goes on only where these are the same.
+IDENTITY = ("env_id", "framework", "engine", "num_envs", "num_steps", "model", "recurrent", "hidden_size",
+            "memory_size", "shared_network", "norm_obs", "norm_reward", "compile", "threads", "autoreset")
+
+
+class Signals:
+    """SIGINT and SIGTERM ask for an end after the current iteration; a second one ends at once."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Signals":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = number
+
+
+def run_folder(cfg: Config) -> Path:
+    """Where a new run goes: cfg.run_dir, or runs/ENV__NAME__SEED__TIME. UsageError where a run is there already."""
+    name = f"{cfg.env_id.replace('/', '-').replace(':', '-')}__{cfg.exp_name}__{cfg.seed}__{int(time.time())}"
+    folder = Path(cfg.run_dir) if cfg.run_dir else Path("runs") / name
+    if (folder / "config.json").exists():
+        raise UsageError(f"{folder} holds a run already; continue it with `proximo resume {folder}`, or name another "
+                         "folder with --run-dir")
+    return folder
+
+
+def write_config(folder: Path, cfg: Config, variant: str) -> None:
+    """Everything needed to repeat the run: variant, hyper-parameters, versions, command. Raises FilesError."""
+    content = {"variant": variant, "config": asdict(cfg), "versions": versions(),
+               "command": shlex.join(sys.argv), "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
+    write_json(folder / "config.json", content)
+
+
+def forget_run(folder: Path) -> None:
+    """Take back the config.json of a run that could not begin, and its folder if nothing else is in it."""
+    if not (folder / "metrics.csv").exists() and (folder / "config.json").exists():
+        (folder / "config.json").unlink()
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Written beside, then renamed: whole or not at all. Raises FilesError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.tmp")
+        beside.write_text(json.dumps(content, indent=1) + "\n")
+        beside.replace(path)
+    except OSError as error:
+        raise FilesError(f"{path} could not be written ({error.strerror}); make room or name another --run-dir") from error
+
+
+def versions() -> dict[str, str]:
+    """Of Python, Proximo and the libraries that are installed."""
+    found = {"python": platform.python_version()}
+    for name in ("proximo", *VERSIONED):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> tuple[Config, str]:
+    """The configuration and variant of a run; `config_class(variant)` gives its class."""
+    try:
+        content = json.loads((folder / "config.json").read_text())
+        variant, values = content["variant"], content["config"]
+    except FileNotFoundError as error:
+        raise UsageError(f"{folder} is no run: it holds no config.json") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FilesError(f"{folder / 'config.json'} cannot be read ({error})") from error
+    return config_from(values, config_class(variant)), variant
+
+
+def config_from(values: dict, kind: type[Config]) -> Config:
+    """A configuration from JSON; fields that this version does not know are said and left out."""
+    known = {f.name for f in fields(kind)}
+    if extra := sorted(values.keys() - known):
+        say(f"the configuration names fields that this version does not know: {', '.join(extra)}")
+    return kind(**{name: tuple(x) if isinstance(x, list) else x for name, x in values.items() if name in known})
+
+
+def continued(folder: Path, cfg: Config) -> dict | None:
+    """The newest whole checkpoint of a run; None where it was ended before its first. UsageError with the differences
+    where it is of another environment, network or arithmetic."""
+    kept = newest_checkpoint(folder)
+    if kept is None:
+        return None
+    differing = [f"{name}: the checkpoint has {kept['identity'][name]}, the run {getattr(cfg, name)}"
+                 for name in IDENTITY if kept["identity"].get(name) != getattr(cfg, name)]
+    if differing:
+        raise UsageError(f"the checkpoint in {folder} does not fit this configuration:\n" + "\n".join(differing))
+    for name, now in versions().items():
+        if name in kept["versions"] and kept["versions"][name] != now:
+            say(f"the checkpoint was made with {name} {kept['versions'][name]}, now it is {now}: "
+                "weights may differ in the last bits from an uninterrupted run")
+    return kept
+
+
+def follow(folder: Path, cfg: Config, variant: str, start: Callable[[dict | None], Iterable[Any]],
+           record: Callable[[Path, int], None] | None = None, kept: dict | None = None) -> int:
+    """Train to the end: log, save, stop. `start(snapshot)` gives the iterations, `record(folder, step)` makes a video.
+
+    Returns 0, or 128 + the signal that ended the run early. Only the first process writes anything."""
+    writes, log = os.environ.get("RANK", "0") == "0", None
+    with Signals() as signals:
+        iterations = iter(start(kept["state"] if kept else None))
+        try:
+            for it in iterations:
+                if writes and log is None:
+                    log = Log(folder, cfg, cfg.num_iterations, it.envs.players, kept["log"] if kept else None)
+                last = it.iteration == cfg.num_iterations
+                if log is not None:
+                    log.iteration(it.iteration, it.steps, it.stats, it.finished)
+                    leaves = signals.received is not None and it.keeps_state
+                    if last or leaves or it.iteration % cfg.checkpoint_every == 0:
+                        save(folder, cfg, variant, it, log)
+                        if record is not None and not leaves:
+                            record(folder, it.steps)
+                if signals.received is not None and not last:
+                    say(f"stopped by {signal.Signals(signals.received).name} after iteration {it.iteration}; "
+                        f"continue with: proximo resume {folder}")
+                    return 128 + signals.received
+            if log is not None:
+                write_json(folder / "summary.json", log.summary())
+        finally:
+            if log is not None:
+                log.close()
+            iterations.close()
+    return 0
+
+
+def save(folder: Path, cfg: Config, variant: str, it: Any, log: Log) -> None:
+    """The checkpoint of an iteration, then the model as it is now."""
+    tree = {"state": it.snapshot(), "log": log.state(), "versions": versions(),
+            "identity": {name: getattr(cfg, name) for name in IDENTITY}}
+    save_checkpoint(folder, it.iteration, tree, cfg.keep_checkpoints)
+    save_model(folder / "model", variant, cfg, it.envs, it.weights())

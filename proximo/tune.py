@@ -1,0 +1,241 @@
+"""proximo tune: hyper-parameter search by Optuna, an objective over several seeds, gone on with after a kill."""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from proximo.bench import COMMAND, BenchState, finish, is_finished, last_lines, log_path, read_json, start, stop_all
+from proximo.bench_set import CONFIGS, Job, file_name, override_problems, read_toml, seeds_of
+from proximo.bench_table import progress
+from proximo.errors import UsageError, say
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.pruners import BasePruner
+
+KEYS = {"title", "variant", "env_ids", "steps", "seeds", "trials", "metric", "pruner", "storage", "sampler_seed",
+        "overrides", "space", "target_scores"}
+PARTS = 10
+"""reports to the pruner within one run"""
+
+
+class Search(NamedTuple):
+    """A search file."""
+
+    name: str
+    variant: str
+    env_ids: tuple[str, ...]
+    steps: int
+    seeds: tuple[int, ...]
+    trials: int
+    metric: str
+    pruner: str
+    storage: str
+    sampler_seed: int
+    overrides: dict[str, object]
+    space: dict[str, dict]
+    target_scores: dict[str, list[float]]
+    """environment -> scores that count as 0 and 1; needed for several environments"""
+
+
+def tune(file: str | Path, workers: int = 1, out: str | Path = "", trials: int | None = None,
+         command: Sequence[str] = COMMAND) -> int:
+    """Plays the trials that are still missing and prints the best; 0, 1 where no trial got through, 130 when stopped.
+
+    out defaults to runs/tune/NAME; the study lies in OUT/study.db unless the file names a storage (any of Optuna's,
+    so optuna-dashboard opens it). workers trials run at once. Raises UsageError with every problem of the file.
+    """
+    try:
+        import optuna
+    except ImportError as fault:
+        raise UsageError('proximo tune needs Optuna; pip install "proximo[tune]"') from fault
+    search = load_search(file)
+    place = Path(out or Path("runs") / "tune" / search.name)
+    place.mkdir(parents=True, exist_ok=True)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        study_name=search.name, storage=search.storage or f"sqlite:///{(place / 'study.db').resolve()}",
+        direction="maximize", load_if_exists=True, pruner=_pruner(search.pruner),
+        sampler=optuna.samplers.TPESampler(seed=search.sampler_seed))
+    _take_up(study)
+    over = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    left = (trials or search.trials) - len(study.get_trials(deepcopy=False, states=over))
+    halt = Event()
+    try:
+        if left > 0:
+            study.optimize(lambda trial: _objective(trial, search, place, tuple(command), halt), n_trials=left,
+                           n_jobs=workers, catch=(ChildError,), callbacks=[_told])
+    except KeyboardInterrupt:
+        halt.set()
+        say("stopped; the same command goes on from here")
+        return 130
+    return _conclude(study, place)
+
+
+class ChildError(Exception):
+    """A run of a trial that failed: the trial fails, the search goes on."""
+
+
+def load_search(path: str | Path) -> Search:
+    """Reads and checks a search file. Raises UsageError with every problem in it."""
+    path = Path(path)
+    content = read_toml(path)
+    wrong = [f"{key} is unknown; a search has {', '.join(sorted(KEYS))}" for key in content.keys() - KEYS]
+    seeds = seeds_of(content.get("seeds", 3), wrong)
+    variant, env_ids, steps = content.get("variant"), content.get("env_ids"), content.get("steps")
+    if variant not in CONFIGS:
+        wrong.append(f"variant={variant!r} is unknown; there are {', '.join(CONFIGS)}")
+    if not (isinstance(env_ids, list) and env_ids):
+        wrong.append(f"env_ids={env_ids!r} must be a list of ids")
+    if type(steps) is not int or steps < 1:
+        wrong.append(f"steps={steps!r} must be a number of at least 1")
+    space, targets = content.get("space", {}), content.get("target_scores", {})
+    if not space:
+        wrong.append("there is no [space]; each line is a field with {low, high}, {low, high, log = true} or {choices}")
+    wrong += [problem for name, given in space.items() if (problem := _space_problem(name, given))]
+    if isinstance(env_ids, list) and len(env_ids) > 1 and set(targets) != set(env_ids):
+        wrong.append("several environments need [target_scores]: \"ID\" = [score that counts as 0, as 1] for each")
+    if content.get("pruner", "median") not in ("median", "hyperband", "none"):
+        wrong.append(f"pruner={content['pruner']!r} must be median, hyperband or none")
+    if variant in CONFIGS:
+        example = {name: given["choices"][0] if "choices" in given else given["low"] for name, given in space.items()
+                   if not _space_problem(name, given)}
+        wrong += override_problems(variant, content.get("overrides", {}) | example)
+    if wrong:
+        raise UsageError("\n".join(f"{path}: {problem}" for problem in wrong))
+    return Search(content.get("title", path.stem), variant, tuple(env_ids), steps, seeds, content.get("trials", 50),
+                  content.get("metric", "episodic_return"), content.get("pruner", "median"),
+                  content.get("storage", ""), content.get("sampler_seed", 0), content.get("overrides", {}), space,
+                  targets)
+
+
+def suggest(trial: "Trial", space: Mapping[str, dict]) -> dict[str, object]:
+    """The trial's value of each field."""
+    values: dict[str, object] = {}
+    for name, given in space.items():
+        if "choices" in given:
+            values[name] = trial.suggest_categorical(name, given["choices"])
+        elif isinstance(given["low"], int) and isinstance(given["high"], int):
+            values[name] = trial.suggest_int(name, given["low"], given["high"], log=given.get("log", False))
+        else:
+            values[name] = trial.suggest_float(name, given["low"], given["high"], log=given.get("log", False))
+    return values
+
+
+def _objective(trial: "Trial", search: Search, place: Path, command: tuple[str, ...], halt: Event) -> float:
+    """Mean over environments and seeds; what is known so far is told to the pruner ten times a run."""
+    import optuna
+    values = suggest(trial, search.space)
+    overrides = search.overrides | values
+    config = CONFIGS[search.variant](total_timesteps=search.steps, **overrides)
+    if problems := config.problems():
+        trial.set_user_attr("impossible", problems)
+        raise optuna.TrialPruned(problems[0])
+    name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+    trial.set_user_attr("folder", name)
+    scores: list[float] = []
+    for number, (seed, env_id) in enumerate((seed, env_id) for seed in search.seeds for env_id in search.env_ids):
+        job = Job(search.variant, env_id, seed, search.steps, name, dict(overrides))
+        scores.append(_play(trial, search, place, job, command, halt, scores, number))
+    return float(np.mean(scores))
+
+
+def _play(trial: "Trial", search: Search, place: Path, job: Job, command: tuple[str, ...], halt: Event,
+          scores: list[float], number: int) -> float:
+    """One run to its end; what is finished is taken as it stands, what broke off is gone on with."""
+    import optuna
+    if not is_finished(place, job):
+        running = start(place, job, 2, command)
+        told = 0
+        try:
+            while running.process.poll() is None:
+                if halt.wait(0.1):
+                    raise KeyboardInterrupt
+                done = PARTS * progress(place / job.folder)[0] // job.steps
+                if done > told and (value := _recent(place / job.folder, search, job.env_id)) is not None:
+                    told = done
+                    trial.report(float(np.mean([*scores, value])), number * (PARTS + 1) + min(done, PARTS))
+                    if trial.should_prune():
+                        raise optuna.TrialPruned
+        finally:
+            stop_all([running])
+        if not finish(place, job, running.process.returncode):
+            raise ChildError(f"{job.folder}: {last_lines(log_path(place, job), 3)}")
+    score = read_json(place / job.folder / "summary.json").get(f"{search.metric}_mean")
+    if score is None:
+        raise ChildError(f"{job.folder}: no episode ended, so there is no {search.metric}; give it more steps")
+    return _scaled(float(score), search, job.env_id)
+
+
+def _recent(run_dir: Path, search: Search, env_id: str) -> float | None:
+    """The last value of the metric in metrics.csv."""
+    import csv
+    try:
+        with (run_dir / "metrics.csv").open(newline="", encoding="utf-8") as file:
+            values = [row.get(f"charts/{search.metric}") for row in csv.DictReader(file)]
+    except OSError:
+        return None
+    for value in reversed(values):
+        try:
+            number = float(value or "nan")
+        except ValueError:
+            continue
+        if np.isfinite(number):
+            return _scaled(number, search, env_id)
+    return None
+
+
+def _scaled(score: float, search: Search, env_id: str) -> float:
+    low, high = search.target_scores.get(env_id, (0.0, 1.0))
+    return (score - low) / (high - low)
+
+
+def _take_up(study: "Study") -> None:
+    """Trials that were under way when a search was killed are queued again; their finished runs still count."""
+    import optuna
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        if trial.params:
+            study.enqueue_trial(trial.params)
+            say(f"trial {trial.number} was broken off and is taken up again")
+
+
+def _pruner(name: str) -> "BasePruner":
+    import optuna
+    if name == "hyperband":
+        return optuna.pruners.HyperbandPruner()
+    return optuna.pruners.NopPruner() if name == "none" else optuna.pruners.MedianPruner(n_startup_trials=5)
+
+
+def _told(study: "Study", trial: "Trial") -> None:
+    value = "" if trial.value is None else f" {trial.value:.4g}"
+    say(f"trial {trial.number} {trial.state.name.lower()}{value} {trial.params}")
+
+
+def _conclude(study: "Study", place: Path) -> int:
+    import optuna
+    finished = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    if not finished:
+        say("no trial got through; the logs lie beside the runs")
+        return 1
+    best = study.best_trial
+    (place / "best.json").write_text(json.dumps({"value": best.value, "params": best.params}, indent=1))
+    print(f"best of {len(finished)} trials: {best.value:.6g} with " + " ".join(f"{k}={v}" for k, v in
+                                                                           best.params.items()))
+    return 0
+
+
+def _space_problem(name: str, given: object) -> str:
+    if isinstance(given, dict) and isinstance(given.get("choices"), list) and given["choices"]:
+        return ""
+    if isinstance(given, dict) and all(isinstance(given.get(end), (int, float)) for end in ("low", "high")) \
+            and given["low"] < given["high"] and not (given.get("log") and given["low"] <= 0):
+        return ""
+    return f"space: {name}={given!r} must be {{low, high}} with low below high (above 0 with log), or {{choices = [...]}}"

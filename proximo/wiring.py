@@ -1,0 +1,149 @@
+"""Which configuration and which recipe belong to a variant's name: one explicit branch each, imported when asked for."""
+
+import importlib.util
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from proximo.config import Config
+from proximo.errors import UsageError, say
+from proximo.variants import (
+    RPO,
+    Atari,
+    AtariEnvpool,
+    AtariLSTM,
+    AtariMultiGPU,
+    AtariXLA,
+    AtariXLAScan,
+    BatchedHands,
+    BatchedSim,
+    Compact,
+    Continuous,
+    Procgen,
+    SelfPlay,
+)
+
+CLASSES: dict[str, type[Config]] = {
+    "ppo": Config,
+    "ppo_atari": Atari,
+    "ppo_continuous_action": Continuous,
+    "rpo_continuous_action": RPO,
+    "ppo_atari_lstm": AtariLSTM,
+    "ppo_atari_envpool": AtariEnvpool,
+    "ppo_atari_envpool_xla_jax": AtariXLA,
+    "ppo_atari_envpool_xla_jax_scan": AtariXLAScan,
+    "ppo_procgen": Procgen,
+    "ppo_atari_multigpu": AtariMultiGPU,
+    "ppo_pettingzoo_ma_atari": SelfPlay,
+    "ppo_continuous_action_isaacgym": BatchedSim,
+    "ppo_continuous_action_isaacgym_hands": BatchedHands,
+    "compact": Compact,
+}
+
+
+class Recipe(NamedTuple):
+    """All that train() takes, and how a trained network acts again."""
+
+    train: Callable[..., Iterable[Any]]
+    make_envs: Callable
+    make_agent: Callable
+    make_actor: Callable  # (spec, cfg, weights) -> Actor
+
+
+def config_class(variant: str) -> type[Config]:
+    """The configuration of a variant; UsageError with all names for an unknown one."""
+    if variant not in CLASSES:
+        raise UsageError(f"{variant} is no variant; use one of {', '.join(CLASSES)}")
+    return CLASSES[variant]
+
+
+def recipe_of(variant: str, framework: str) -> Recipe:
+    """The recipe of a variant in one framework; UsageError where the framework is not installed."""
+    if framework == "jax":
+        absent = [name for name in ("jax", "flax", "optax") if importlib.util.find_spec(name) is None]
+        if absent:
+            raise UsageError(f'--framework jax needs {", ".join(absent)}; pip install "proximo[jax]"')
+        return _jax_recipe(variant)
+    return _torch_recipe(variant)
+
+
+def _torch_recipe(variant: str) -> Recipe:
+    from proximo.on_torch.actor import Actor
+    from proximo.on_torch.train import train
+
+    match variant:
+        case "ppo":
+            from proximo.on_torch.recipes.ppo import make_agent, make_envs
+        case "ppo_atari" | "ppo_atari_multigpu":
+            from proximo.on_torch.recipes.ppo_atari import make_agent, make_envs
+        case "ppo_atari_lstm":
+            from proximo.on_torch.recipes.ppo_atari_lstm import make_agent, make_envs
+        case "ppo_atari_envpool":
+            from proximo.on_torch.recipes.ppo_atari_envpool import make_agent, make_envs
+        case "ppo_continuous_action":
+            from proximo.on_torch.recipes.ppo_continuous_action import make_agent, make_envs
+        case "rpo_continuous_action":
+            from proximo.on_torch.recipes.rpo_continuous_action import make_agent, make_envs
+        case "ppo_procgen":
+            from proximo.on_torch.recipes.ppo_procgen import make_agent, make_envs
+        case "ppo_pettingzoo_ma_atari":
+            from proximo.on_torch.recipes.ppo_pettingzoo_ma_atari import make_agent, make_envs
+        case "ppo_continuous_action_isaacgym" | "ppo_continuous_action_isaacgym_hands":
+            from proximo.on_torch.recipes.ppo_continuous_action_isaacgym import make_agent, make_envs
+        case "compact":
+            from proximo.on_torch.recipes.compact import make_agent, make_envs
+        case "ppo_atari_envpool_xla_jax" | "ppo_atari_envpool_xla_jax_scan":
+            raise UsageError(f"{variant} exists under --framework jax only; on torch use ppo_atari_envpool")
+        case _:
+            raise UsageError(f"{variant} is no variant; use one of {', '.join(CLASSES)}")
+    return Recipe(train, make_envs, make_agent, lambda spec, cfg, weights: Actor(make_agent, spec, cfg, weights))
+
+
+def _jax_recipe(variant: str) -> Recipe:
+    raise UsageError("--framework jax is not there yet; use --framework torch")
+
+
+def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> Config:
+    """What the defaults leave open, filled in: the same values then stand in config.json and decide a resume."""
+    from dataclasses import replace
+
+    cfg = cfg.resolved()
+    changes: dict[str, Any] = {}
+    if not cfg.exp_name:
+        changes["exp_name"] = variant
+    if not cfg.threads:
+        changes["threads"] = default_threads(cfg, local_processes)
+    if cfg.track and cfg.logger != "wandb":
+        changes["logger"] = "wandb"
+    if cfg.local_num_envs is not None:
+        changes["num_envs"] = cfg.local_num_envs * processes
+    return replace(cfg, **changes)
+
+
+def default_threads(cfg: Config, local_processes: int) -> int:
+    """One for small networks, which more threads only slow down; for convolutions every core, shared by processes."""
+    import os
+
+    return 1 if cfg.model == "mlp" else max(1, (os.cpu_count() or 1) // local_processes)
+
+
+def choose_variant(env_id: str) -> tuple[str, str]:
+    """The variant for an environment, and why: by its name, else by its spaces."""
+    if "NoFrameskip" in env_id or env_id.startswith("ALE/"):
+        return "ppo_atari", "an Atari game"
+    if env_id.startswith("dm_control/"):
+        return "ppo_continuous_action", "dm_control"
+    if env_id.removesuffix("_v3").removesuffix("_v2") in ("pong", "surround", "tennis", "basketball_pong"):
+        return "ppo_pettingzoo_ma_atari", "a game of several players"
+    from proximo.envs.gym import make_gym
+
+    envs = make_gym(Config(env_id=env_id), [0])
+    shape, dtype, space = envs.obs_shape, envs.obs_dtype, envs.action_space
+    envs.close()
+    if isinstance(space, gym.spaces.Box):
+        return "ppo_continuous_action", "continuous actions"
+    if len(shape) == 3 and dtype == np.uint8:
+        say(f"{env_id} gives images: --model cnn suits them")
+    return "ppo", "discrete actions"
