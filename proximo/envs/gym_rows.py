@@ -1,4 +1,4 @@
-"""Single Gymnasium environments stepped by one loop into preallocated arrays: no engine or suite of their own needed."""
+"""Single Gymnasium environments, stepped by one loop into preallocated arrays."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

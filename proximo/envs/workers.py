@@ -9,8 +9,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from multiprocessing.connection import wait
 from functools import partial
+from multiprocessing.connection import wait
 from typing import Any
 
 import gymnasium
@@ -80,7 +80,7 @@ class Bundle(gymnasium.Env):
 
 
 def _any_box(shape: tuple[int, ...], dtype: np.dtype) -> spaces.Box:
-    if dtype == bool:
+    if dtype.kind == "b":
         return spaces.Box(0, 1, shape, np.int8)
     if np.issubdtype(dtype, np.integer):
         return spaces.Box(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype)
@@ -178,7 +178,7 @@ class WorkerEnvs:
                 if stopped == 2:  # seen twice: not a Ctrl-Z that has just ended for all of us
                     raise self._fault(k, "was stopped (SIGSTOP)")
                 if time.monotonic() >= end:
-                    raise self._fault(k, f"did not answer within {self._timeout:g} s; a larger --env-timeout waits longer")
+                    raise self._fault(k, f"did not answer within {self._timeout:g} s; --env-timeout sets the limit")
 
     def _guarded(self, play: Callable[[], Any]) -> Any:
         """Any fault ends all workers, then is told as one EnvError."""
@@ -202,7 +202,7 @@ class WorkerEnvs:
         for k, process in enumerate(self._vector.processes):
             code = process.exitcode
             if code is not None:
-                return k, f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+                return k, f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         return None
 
     def _fault(self, k: int, cause: str) -> EnvError:
