@@ -64,8 +64,8 @@ def make_net():
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
 
 
-def double(x):
-    return x + x, x * 2
+def double(x, y):
+    return x + x, y * 2
 
 
 def test_functional_gives_the_gradient_of_the_module():
@@ -118,20 +118,21 @@ def test_frozen_step_equals_eager_and_a_second_build(cache, tmp_path, monkeypatc
 
 @needs_compiler
 def test_cache_is_found_again_mended_and_keyed(cache, capfd):
-    """A second process finds the binary; a cut one is rebuilt; no half-built file and no second copy stays behind."""
+    """A second process finds the binary; a cut one is rebuilt; no half-built file and no second copy stays behind.
+    One tensor given as two examples stays two arguments."""
     x = torch.arange(3.0)
-    freeze(double, (x,), "double")
+    freeze(double, (x, x), "double")
     (file,) = cache.iterdir()
     capfd.readouterr()
     code = ("import torch; torch.set_num_threads(1); from tests.on_torch.test_freeze import double; "
-            "from proximo.on_torch.freeze import freeze; print(freeze(double, (torch.zeros(3),), 'd')(torch.ones(3)))")
+            "from proximo.on_torch.freeze import freeze; print(freeze(double, (torch.zeros(3),) * 2, 'd')(torch.ones(3), torch.arange(3.)))")
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
-    assert found.stdout == "[tensor([2., 2., 2.]), tensor([2., 2., 2.])]\n" and found.stderr == ""
+    assert found.stdout == "[tensor([2., 2., 2.]), tensor([0., 2., 4.])]\n" and found.stderr == ""
 
     file.write_bytes(file.read_bytes()[:-1000])
-    again = freeze(double, (x,), "double")
+    again = freeze(double, (x, x), "double")
     assert "freezing double" in capfd.readouterr().err
-    assert torch.equal(again(x)[1], 2 * x)
+    assert torch.equal(again(x, -x)[1], -2 * x)
     assert len(list(cache.iterdir())) == 1
 
 
@@ -147,7 +148,7 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(FilesError, match="XDG_CACHE_HOME"):
-        freeze(double, (torch.zeros(3),), "double")
+        freeze(double, (torch.zeros(3),) * 2, "double")
 
 
 def test_no_compiler_is_one_sentence(monkeypatch):
