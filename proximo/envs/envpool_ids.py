@@ -1,0 +1,72 @@
+"""EnvPool as a package: importing it with the libraries that it needs, and from an id to its name there."""
+
+import ctypes
+import difflib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from proximo.envs.atari_ids import read_atari_name
+from proximo.errors import UsageError, say
+
+
+def import_envpool() -> ModuleType:
+    """The package, after Qt's libraries (for Procgen; from PyQt5-Qt5 where that is installed) and EGL (for pictures
+    of MuJoCo): both work only when loaded before EnvPool's first import, so nothing else of ours imports it.
+
+    Raises UsageError off Linux or where it is missing.
+    """
+    if not sys.platform.startswith("linux"):
+        raise UsageError("EnvPool has wheels for Linux only; use --engine gym")
+    if "envpool" not in sys.modules:
+        _load_qt()
+        has_egl()
+    try:
+        import envpool
+    except ImportError as error:
+        raise UsageError(f'EnvPool cannot be imported ({error}); pip install "proximo[envpool]"') from error
+    return envpool
+
+
+def _load_qt() -> None:
+    found = importlib.util.find_spec("PyQt5")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        for library in ("libQt5Core.so.5", "libQt5Gui.so.5"):
+            path = Path(folder) / "Qt5" / "lib" / library
+            if path.exists():
+                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
+def has_egl() -> bool:
+    """Loads the system's EGL; without it a picture of MuJoCo would end the interpreter."""
+    try:
+        ctypes.CDLL("libEGL.so.1", mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
+
+
+def envpool_id(env_id: str, all_ids: list[str]) -> str:
+    """The name in EnvPool: its own, or for the ids of Atari games and dm_control that Gymnasium uses. What is another
+    name is said. Raises UsageError with the nearest names."""
+    if env_id in all_ids:
+        return env_id
+    atari = read_atari_name(env_id)
+    name = f"{atari.game}-v5" if atari else ""
+    if env_id.startswith("dm_control/"):
+        task = env_id.removeprefix("dm_control/").rpartition("-v")[0].replace("-", "").replace("_", "").lower()
+        name = {known.lower(): known for known in all_ids}.get(f"{task}-v1", "")
+    if name in all_ids:
+        say(f"{env_id} is {name} in EnvPool")
+        return name
+    near = difflib.get_close_matches(name or env_id, all_ids, 3, 0.5)
+    advice = f"; near it: {', '.join(near)}" if near else "; try --engine gym"
+    raise UsageError(f"env_id={env_id} is unknown to EnvPool{advice}")
+
+
+def pool_threads(num_envs: int) -> int:
+    """Engine threads of this process: the machine's cores, shared by the processes that torchrun started here."""
+    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, min(cores, num_envs))
