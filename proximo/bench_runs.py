@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.bench import read_json
+from proximo.bench_process import read_json
 from proximo.bench_set import CONFIGS, WATCHING, label_of
 from proximo.errors import UsageError, say
 

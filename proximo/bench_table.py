@@ -10,7 +10,8 @@ from proximo.bench_set import Job
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from proximo.bench import BenchState, Running
+    from proximo.bench import BenchState
+    from proximo.bench_process import Running
 
 
 class BenchView:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from proximo.bench import machine, read_json
+from proximo.bench import machine
+from proximo.bench_process import read_json
 from proximo.bench_runs import Groups, Run, differing_settings, grouped, read_runs, scores_of
 from proximo.errors import FilesError, say
 from proximo.published import atari_game, atari_scores, atari_source, published_for

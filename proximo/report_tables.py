@@ -148,8 +148,8 @@ def ablations(groups: Groups) -> list[Ablation]:
 
 def ablation_table(found: Sequence[Ablation]) -> Table:
     """As computed by ablations."""
-    rows = [[one.env_id, one.base, one.detail, one.change, str(one.pairs), interval(one.difference), interval(one.improvement),
-             f"{one.p_worse:.2g}"] for one in found]
+    rows = [[one.env_id, one.base, one.detail, one.change, str(one.pairs), interval(one.difference),
+             interval(one.improvement), f"{one.p_worse:.2g}"] for one in found]
     return Table(["environment", "run", "detail", "changed", "pairs", "difference [95 %]", "P(better without) [95 %]",
                   "p (worse without)"], rows,
                  "Difference: last 100 training episodes without the detail minus with it, mean over pairs of one "

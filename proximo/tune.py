@@ -1,18 +1,20 @@
 """proximo tune: hyper-parameter search by Optuna, an objective over several seeds, gone on with after a kill."""
 
+import csv
 import hashlib
 import json
-import sys
-import time
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from proximo.bench import COMMAND, BenchState, finish, is_finished, last_lines, log_path, read_json, start, stop_all
-from proximo.bench_set import CONFIGS, Job, file_name, override_problems, read_toml, seeds_of
+from proximo.bench import bench_lock
+from proximo.bench_process import COMMAND, Running, close_job, is_finished, read_json, start_job, stop_jobs
+from proximo.bench_set import CONFIGS, Job, override_problems, read_toml, seeds_of
 from proximo.bench_table import progress
 from proximo.errors import UsageError, say
 
@@ -60,27 +62,30 @@ def tune(file: str | Path, workers: int = 1, out: str | Path = "", trials: int |
     place = Path(out or Path("runs") / "tune" / search.name)
     place.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(
-        study_name=search.name, storage=search.storage or f"sqlite:///{(place / 'study.db').resolve()}",
-        direction="maximize", load_if_exists=True, pruner=_pruner(search.pruner),
-        sampler=optuna.samplers.TPESampler(seed=search.sampler_seed))
-    _take_up(study)
-    over = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-    left = (trials or search.trials) - len(study.get_trials(deepcopy=False, states=over))
-    halt = Event()
-    try:
-        if left > 0:
-            study.optimize(lambda trial: _objective(trial, search, place, tuple(command), halt), n_trials=left,
-                           n_jobs=workers, catch=(ChildError,), callbacks=[_told])
-    except KeyboardInterrupt:
-        halt.set()
-        say("stopped; the same command goes on from here")
-        return 130
-    return _conclude(study, place)
+    with bench_lock(place), _halting() as halt:
+        study = optuna.create_study(
+            study_name=search.name, storage=search.storage or f"sqlite:///{(place / 'study.db').resolve()}",
+            direction="maximize", load_if_exists=True, pruner=_pruner(search.pruner),
+            sampler=optuna.samplers.TPESampler(seed=search.sampler_seed))
+        _take_up(study)
+        over = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+        left = (trials or search.trials) - len(study.get_trials(deepcopy=False, states=over))
+        try:
+            if left > 0:
+                study.optimize(lambda trial: _objective(trial, search, place, tuple(command), halt), n_trials=left,
+                               n_jobs=workers, catch=(TrialRunError,), callbacks=[_tell_trial])
+        except TuneHalted:
+            say("stopped; the same command goes on from here")
+            return 130
+        return _conclude(study, place)
 
 
-class ChildError(Exception):
+class TrialRunError(Exception):
     """A run of a trial that failed: the trial fails, the search goes on."""
+
+
+class TuneHalted(Exception):
+    """Somebody stopped the search."""
 
 
 def load_search(path: str | Path) -> Search:
@@ -141,42 +146,54 @@ def _objective(trial: "Trial", search: Search, place: Path, command: tuple[str, 
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
     trial.set_user_attr("folder", name)
     scores: list[float] = []
-    for number, (seed, env_id) in enumerate((seed, env_id) for seed in search.seeds for env_id in search.env_ids):
-        job = Job(search.variant, env_id, seed, search.steps, name, dict(overrides))
-        scores.append(_play(trial, search, place, job, command, halt, scores, number))
+    try:
+        for number, (seed, env_id) in enumerate((seed, env_id) for seed in search.seeds for env_id in search.env_ids):
+            job = Job(search.variant, env_id, seed, search.steps, name, dict(overrides))
+            scores.append(_play_job(trial, search, place, job, command, halt, scores, number))
+    except TuneHalted:
+        trial.study.enqueue_trial(trial.params)  # whose finished runs are taken as they stand
+        raise
     return float(np.mean(scores))
 
 
-def _play(trial: "Trial", search: Search, place: Path, job: Job, command: tuple[str, ...], halt: Event,
-          scores: list[float], number: int) -> float:
+def _play_job(trial: "Trial", search: Search, place: Path, job: Job, command: tuple[str, ...], halt: Event,
+              scores: list[float], number: int) -> float:
     """One run to its end; what is finished is taken as it stands, what broke off is gone on with."""
-    import optuna
+    if halt.is_set():
+        raise TuneHalted
     if not is_finished(place, job):
-        running = start(place, job, 2, command)
-        told = 0
+        running = start_job(place, job, 2, command)
         try:
-            while running.process.poll() is None:
-                if halt.wait(0.1):
-                    raise KeyboardInterrupt
-                done = PARTS * progress(place / job.folder)[0] // job.steps
-                if done > told and (value := _recent(place / job.folder, search, job.env_id)) is not None:
-                    told = done
-                    trial.report(float(np.mean([*scores, value])), number * (PARTS + 1) + min(done, PARTS))
-                    if trial.should_prune():
-                        raise optuna.TrialPruned
+            _watch(trial, search, place, running, halt, scores, number)
         finally:
-            stop_all([running])
-        if not finish(place, job, running.process.returncode):
-            raise ChildError(f"{job.folder}: {last_lines(log_path(place, job), 3)}")
+            stop_jobs([running])
+        outcome, lines = close_job(place, running)
+        if outcome != "finished":
+            raise TrialRunError(f"{job.folder}: {lines}")
     score = read_json(place / job.folder / "summary.json").get(f"{search.metric}_mean")
     if score is None:
-        raise ChildError(f"{job.folder}: no episode ended, so there is no {search.metric}; give it more steps")
+        raise TrialRunError(f"{job.folder}: no episode ended, so there is no {search.metric}; give it more steps")
     return _scaled(float(score), search, job.env_id)
+
+
+def _watch(trial: "Trial", search: Search, place: Path, running: Running, halt: Event, scores: list[float],
+           number: int) -> None:
+    """Until the process ends. Raises TrialPruned when the pruner gives the trial up, TuneHalted when stopped."""
+    import optuna
+    job, told = running.job, 0
+    while running.process.poll() is None:
+        if halt.wait(0.1):
+            raise TuneHalted
+        done = min(PARTS, PARTS * progress(place / job.folder)[0] // job.steps)
+        if done > told and (value := _recent(place / job.folder, search, job.env_id)) is not None:
+            told = done
+            trial.report(float(np.mean([*scores, value])), number * PARTS + done)
+            if trial.should_prune():
+                raise optuna.TrialPruned
 
 
 def _recent(run_dir: Path, search: Search, env_id: str) -> float | None:
     """The last value of the metric in metrics.csv."""
-    import csv
     try:
         with (run_dir / "metrics.csv").open(newline="", encoding="utf-8") as file:
             values = [row.get(f"charts/{search.metric}") for row in csv.DictReader(file)]
@@ -197,6 +214,24 @@ def _scaled(score: float, search: Search, env_id: str) -> float:
     return (score - low) / (high - low)
 
 
+@contextmanager
+def _halting() -> Iterator[Event]:
+    """Ctrl-C and SIGTERM set the event, so that every thread stops its own run in order."""
+    halt, before = Event(), {}
+
+    def set_halt(*_: object) -> None:
+        halt.set()
+    try:
+        before = {number: signal.signal(number, set_halt) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: whoever runs us there looks after signals
+        pass
+    try:
+        yield halt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _take_up(study: "Study") -> None:
     """Trials that were under way when a search was killed are queued again; their finished runs still count."""
     import optuna
@@ -214,7 +249,7 @@ def _pruner(name: str) -> "BasePruner":
     return optuna.pruners.NopPruner() if name == "none" else optuna.pruners.MedianPruner(n_startup_trials=5)
 
 
-def _told(study: "Study", trial: "Trial") -> None:
+def _tell_trial(study: "Study", trial: "Trial") -> None:
     value = "" if trial.value is None else f" {trial.value:.4g}"
     say(f"trial {trial.number} {trial.state.name.lower()}{value} {trial.params}")
 
@@ -227,8 +262,8 @@ def _conclude(study: "Study", place: Path) -> int:
         return 1
     best = study.best_trial
     (place / "best.json").write_text(json.dumps({"value": best.value, "params": best.params}, indent=1))
-    print(f"best of {len(finished)} trials: {best.value:.6g} with " + " ".join(f"{k}={v}" for k, v in
-                                                                           best.params.items()))
+    chosen = " ".join(f"{name}={value}" for name, value in best.params.items())
+    print(f"best of {len(finished)} trials: {best.value:.6g} with {chosen}")
     return 0
 
 
@@ -238,4 +273,5 @@ def _space_problem(name: str, given: object) -> str:
     if isinstance(given, dict) and all(isinstance(given.get(end), (int, float)) for end in ("low", "high")) \
             and given["low"] < given["high"] and not (given.get("log") and given["low"] <= 0):
         return ""
-    return f"space: {name}={given!r} must be {{low, high}} with low below high (above 0 with log), or {{choices = [...]}}"
+    return (f"space: {name}={given!r} must be {{low, high}} with low below high (above 0 with log), or "
+            "{choices = [...]}")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proximo.bench import bench, is_finished
+from proximo.bench import bench
+from proximo.bench_process import is_finished
 from proximo.bench_set import DETAILS, Job, flags_of, jobs_of, label_of, load_set
 from proximo.bench_table import duration, progress
 from proximo.errors import UsageError
