@@ -10,14 +10,15 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
+from proximo.api import load
 from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, say
 from proximo.evaluate import evaluate, frames
 from proximo.flags import parse_flags
-from proximo.model import Model, model_from, read_model
-from proximo.run import config_from, continued, follow, forget_run, read_config, run_folder, write_config, write_json
+from proximo.model import Model
+from proximo.run import continued, follow, forget_run, read_config, run_folder, write_config, write_json
 from proximo.streams import env_seeds
-from proximo.wiring import CLASSES, Recipe, choose_variant, config_class, recipe_of, resolve
+from proximo.wiring import CLASSES, Recipe, choose_variant, config_class, recipe_of, resolve, torch_twin
 
 HELP = """usage: proximo COMMAND ...
 
@@ -251,18 +252,10 @@ class RateArguments:
     """seed of the games"""
 
 
-def load_model(path: Path) -> tuple[Model, Recipe]:
-    """The model of a run or of a model folder, acting by torch whichever framework trained it."""
-    tree = read_model(path)
-    cfg = config_from(tree["config"], config_class(tree["variant"]))
-    variant = torch_twin(tree["variant"])
-    recipe = recipe_of(variant, "torch")
-    return model_from(tree, cfg, recipe.make_actor), recipe
-
-
-def torch_twin(variant: str) -> str:
-    """The variant whose torch recipe has the same environments and network."""
-    return "ppo_atari_envpool" if variant.startswith("ppo_atari_envpool_xla_jax") else variant
+def loaded(path: Path) -> tuple[Model, Recipe]:
+    """The model of a run or of a model folder, acting by torch whichever framework trained it, and its recipe."""
+    model = load(path)
+    return model, recipe_of(torch_twin(model.variant), "torch")
 
 
 def play_envs(cfg: Config, recipe: Recipe, rows: int, seed: int) -> Any:
@@ -274,7 +267,7 @@ def play_envs(cfg: Config, recipe: Recipe, rows: int, seed: int) -> Any:
 def eval_command(args: EvalArguments) -> int:
     if args.episodes < 1:
         raise UsageError(f"--episodes {args.episodes} must be at least 1")
-    model, recipe = load_model(args.run)
+    model, recipe = loaded(args.run)
     envs = play_envs(model.cfg, recipe, 8, args.seed)
     try:
         found = evaluate(model, envs, args.episodes, args.deterministic, args.seed)
@@ -295,7 +288,7 @@ def eval_command(args: EvalArguments) -> int:
 
 
 def watch_command(args: WatchArguments) -> int:
-    model, recipe = load_model(args.run)
+    model, recipe = loaded(args.run)
     out = args.out or args.run / "videos" / "watch.mp4"
     record_video(model, recipe, out, args.deterministic, args.seed, args.max_frames)
     print(out)
@@ -336,7 +329,7 @@ def recorder(cfg: Config, variant: str) -> Callable[[Path, int], None] | None:
         return None
 
     def record(folder: Path, step: int) -> None:
-        model, _ = load_model(folder)
+        model, _ = loaded(folder)
         record_video(model, recipe_of(torch_twin(variant), "torch"), folder / "videos" / f"step-{step:09d}.mp4")
     return record
 

@@ -137,13 +137,13 @@ def follow(folder: Path, cfg: Config, variant: str, start: Callable[[dict | None
     """Train to the end: log, save, stop. `start(snapshot)` gives the iterations, `record(folder, step)` makes a video.
 
     Returns 0, or 128 + the signal that ended the run early. Only the first process writes anything."""
-    writes, log = os.environ.get("RANK", "0") == "0", None
+    writes, log, started = os.environ.get("RANK", "0") == "0", None, time.perf_counter()
     with Signals() as signals:
         iterations = iter(start(kept["state"] if kept else None))
         try:
             for it in iterations:
                 if writes and log is None:
-                    log = Log(folder, cfg, cfg.num_iterations, it.envs.players, kept["log"] if kept else None)
+                    log = Log(folder, cfg, cfg.num_iterations, it.envs.players, kept["log"] if kept else None, started)
                 last = it.iteration == cfg.num_iterations
                 if log is not None:
                     log.iteration(it.iteration, it.steps, it.stats, it.finished)

@@ -1,7 +1,9 @@
 """Which configuration and which recipe belong to a variant's name: one explicit branch each, imported when asked for."""
 
 import importlib.util
+import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -105,10 +107,22 @@ def _jax_recipe(variant: str) -> Recipe:
     raise UsageError("--framework jax is not there yet; use --framework torch")
 
 
+def variant_of(cfg: Config) -> str:
+    """The name of a configuration's own class."""
+    names = [name for name, kind in CLASSES.items() if type(cfg) is kind]
+    if not names:
+        raise UsageError(f"{type(cfg).__name__} is the configuration of no variant; call the loop itself, "
+                         "proximo.on_torch.train.train(cfg, make_envs, make_agent)")
+    return names[0]
+
+
+def torch_twin(variant: str) -> str:
+    """The variant whose torch recipe has the same environments and network."""
+    return "ppo_atari_envpool" if variant.startswith("ppo_atari_envpool_xla_jax") else variant
+
+
 def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> Config:
     """What the defaults leave open, filled in: the same values then stand in config.json and decide a resume."""
-    from dataclasses import replace
-
     cfg = cfg.resolved()
     changes: dict[str, Any] = {}
     if not cfg.exp_name:
@@ -124,8 +138,6 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
 
 def default_threads(cfg: Config, local_processes: int) -> int:
     """One for small networks, which more threads only slow down; for convolutions every core, shared by processes."""
-    import os
-
     return 1 if cfg.model == "mlp" else max(1, (os.cpu_count() or 1) // local_processes)
 
 

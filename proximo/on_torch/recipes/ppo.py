@@ -1,14 +1,17 @@
 """PPO for classic control, Box2D and any Gymnasium id: separate networks of 64 tanh units (details 1-13)."""
 
+from torch import nn
+
 from proximo.config import Config
 from proximo.envs.base import VecEnv
+from proximo.envs.envpool import make_envpool
 from proximo.envs.gym import make_gym
 from proximo.on_torch.agent import assemble
 
 
 def make_envs(cfg: Config, seeds: list[int]) -> VecEnv:
-    return make_gym(cfg, seeds)
+    return make_envpool(cfg, seeds) if cfg.engine == "envpool" else make_gym(cfg, seeds)
 
 
-def make_agent(envs: VecEnv, cfg: Config):
+def make_agent(envs: VecEnv, cfg: Config) -> nn.Module:
     return assemble(envs, cfg)

@@ -1,0 +1,41 @@
+# make demo: install, train CartPole-v1, show the result. make test: install everything, run the tests.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN := runs/demo
+export OMP_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/.core
+	rm -rf $(RUN)
+	$(BIN)/proximo train ppo --env-id CartPole-v1 --total-timesteps 500000 --seed 1 --compile --run-dir $(RUN)
+	$(BIN)/proximo eval $(RUN) --episodes 100 --deterministic
+	$(BIN)/proximo plot $(RUN) --out $(RUN)/curve.png
+	$(BIN)/proximo watch $(RUN) --deterministic
+	@echo "learning curve: $(RUN)/curve.png   video: $(RUN)/videos/watch.mp4"
+
+test: $(VENV)/.all
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.all
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# torch first and by itself: another package asking for it would take a build of several GB
+$(VENV)/.torch: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt torch
+	touch $@
+
+$(VENV)/.core: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.all: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip install -q -c constraints.txt -e ".[all,dev]"
+	touch $@ $(VENV)/.core
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,6 @@
+"""Proximal policy optimization that people can trust, read, change and run fast."""
+
+from proximo.api import load, train
+from proximo.config import Config
+
+__all__ = ["Config", "load", "train"]

@@ -1,0 +1,16 @@
+"""PPO for thousands of environments simulated as one batch (Brax): networks of 256, nothing normalised."""
+
+from torch import nn
+
+from proximo.envs.base import VecEnv
+from proximo.envs.brax import make_brax
+from proximo.on_torch.agent import assemble
+from proximo.variants import BatchedSim
+
+
+def make_envs(cfg: BatchedSim, seeds: list[int]) -> VecEnv:
+    return make_brax(cfg, seeds)
+
+
+def make_agent(envs: VecEnv, cfg: BatchedSim) -> nn.Module:
+    return assemble(envs, cfg)

@@ -1,0 +1,16 @@
+"""PPO by self-play: one network plays all sides of a PettingZoo Atari game, told by indicator planes which it is."""
+
+from torch import nn
+
+from proximo.envs.base import VecEnv
+from proximo.envs.pettingzoo import make_pettingzoo
+from proximo.on_torch.agent import assemble
+from proximo.variants import SelfPlay
+
+
+def make_envs(cfg: SelfPlay, seeds: list[int]) -> VecEnv:
+    return make_pettingzoo(cfg, seeds)
+
+
+def make_agent(envs: VecEnv, cfg: SelfPlay) -> nn.Module:
+    return assemble(envs, cfg)

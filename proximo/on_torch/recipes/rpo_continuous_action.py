@@ -1,0 +1,19 @@
+"""Robust policy optimization (Rahman & Xue 2022): the continuous variant with a randomly shifted mean."""
+
+from functools import partial
+
+from torch import nn
+
+from proximo.envs.base import VecEnv
+from proximo.envs.mujoco import make_mujoco
+from proximo.on_torch.agent import assemble
+from proximo.on_torch.distributions import RPOHead
+from proximo.variants import RPO
+
+
+def make_envs(cfg: RPO, seeds: list[int]) -> VecEnv:
+    return make_mujoco(cfg, seeds)
+
+
+def make_agent(envs: VecEnv, cfg: RPO) -> nn.Module:
+    return assemble(envs, cfg, gaussian=partial(RPOHead, rpo_alpha=cfg.rpo_alpha))
