@@ -22,7 +22,7 @@ class OpaqueError(Exception):
 
 def keep_env(env: gymnasium.Env) -> dict | None:
     """All that the environment and its wrappers hold, or None where something is opaque."""
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}
     try:
         return {str(depth): {name: encode_value(value, seen) for name, value in vars(layer).items() if _holds(value)}
                 for depth, layer in enumerate(_layers(env))}
@@ -52,7 +52,7 @@ def _holds(value: Any) -> bool:
     return not isinstance(value, (*STATELESS, gymnasium.Env)) and type(value).__module__.partition(".")[0] != "pygame"
 
 
-def encode_value(value: Any, seen: set[int]) -> Any:
+def encode_value(value: Any, seen: dict[int, Any]) -> Any:
     """As nested dicts whose leaves are arrays, numbers, strings, booleans, None or lists of such.
 
     Raises OpaqueError for anything else, and for an object met twice (`seen`), whose two holders would part on loading.
@@ -80,16 +80,16 @@ def encode_value(value: Any, seen: set[int]) -> Any:
     raise OpaqueError(f"{type(value)}")
 
 
-def _meet(value: Any, seen: set[int]) -> None:
+def _meet(value: Any, seen: dict[int, Any]) -> None:
     if type(value) is tuple or isinstance(value, gymnasium.Space):
         return
     owner = value.base if isinstance(value, np.ndarray) and value.base is not None else value
     if id(owner) in seen:
         raise OpaqueError("held twice")
-    seen.add(id(owner))
+    seen[id(owner)] = owner  # the reference keeps the id from being given to another object
 
 
-def _space_generator(space: gymnasium.Space, seen: set[int]) -> Any:
+def _space_generator(space: gymnasium.Space, seen: dict[int, Any]) -> Any:
     inner = getattr(space, "spaces", {})
     parts = inner.values() if isinstance(inner, dict) else inner
     if any(part._np_random is not None for part in parts):

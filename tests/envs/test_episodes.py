@@ -1,0 +1,37 @@
+"""Episode counts against a plain Python loop."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proximo.envs.episodes import EpisodeCounter, count_episodes, start_episodes
+
+ROWS = st.lists(st.tuples(st.integers(-9, 9), st.booleans(), st.booleans()), min_size=1, max_size=30)
+
+
+@given(ROWS)
+def test_counter_and_pure_function_equal_a_loop(rows):
+    """Against adding up by hand; filler rows (not valid, reward 0) touch nothing."""
+    counter, running = EpisodeCounter(1), start_episodes(1)
+    ret = length = 0
+    for reward, over, valid in rows:
+        reward, over = reward * valid, over and valid
+        ret, length = ret + reward, length + valid
+        arrays = np.array([reward], float), np.array([over]), np.array([valid])
+        running, pure = count_episodes(running, *arrays)
+        episode = counter.count(arrays[0], arrays[1] if over else None, arrays[2])
+        for found in (episode, pure):
+            assert found.finished[0] == over
+            if over:
+                assert (found.ret[0], found.length[0]) == (ret, length)
+        if over:
+            ret = length = 0
+
+
+def test_state_continues():
+    one, other = EpisodeCounter(2), EpisodeCounter(2)
+    yes = np.ones(2, bool)
+    one.count(np.array([1.0, 2.0]), None, yes)
+    other.load(one.state())
+    episode = other.count(np.array([3.0, 4.0]), yes, yes)
+    assert episode.ret.tolist() == [4, 6] and episode.length.tolist() == [2, 2]

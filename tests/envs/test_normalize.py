@@ -1,0 +1,223 @@
+"""Normalisation against the plain float64 definition over all that was seen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proximo.config import Config
+from proximo.envs.base import Step
+from proximo.envs.gym import make_gym
+from proximo.envs.normalize import (
+    PRIOR_COUNT,
+    Normalized,
+    Statistics,
+    apply_statistics,
+    count_reset,
+    count_step,
+    merge_statistics,
+    normalize_obs,
+    normalize_step,
+    pack_statistics,
+    start_statistics,
+    unpack_statistics,
+    update_moments,
+)
+
+CFG = Config(norm_obs=True, norm_reward=True, gamma=0.9)
+
+
+def defined(rows):
+    """Mean and variance of the rows and of PRIOR_COUNT rows of mean 0 and variance 1."""
+    total = PRIOR_COUNT + len(rows)
+    mean = rows.sum(axis=0) / total
+    return mean, (PRIOR_COUNT * (1 + mean**2) + ((rows - mean) ** 2).sum(axis=0)) / total
+
+
+def some_step(rng, num_envs=3, over=0.2, filler=False):
+    ended = rng.random(num_envs) < over
+    cut = rng.random(num_envs) < 0.5
+    obs = rng.normal(5, 3, (num_envs, 2)).astype(np.float32)
+    return Step(obs, ended, None, rng.normal(1, 2, num_envs).astype(np.float32), ended & ~cut, ended & cut,
+                None if filler else obs + 100, np.ones(num_envs, bool), None, {})
+
+
+def close(one, other):
+    for left, right in zip((*one.obs, *one.ret), (*other.obs, *other.ret), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 12), st.floats(-1e3, 1e3))
+def test_moments_equal_the_definition(seed, batches, offset):
+    """Against mean and variance over the concatenated counted rows."""
+    rng = np.random.default_rng(seed)
+    moments, seen = start_statistics(1, (2,)).obs, []
+    for _ in range(batches):
+        batch, counted = rng.normal(offset, 2, (4, 2)), rng.random(4) < 0.6
+        seen.append(batch[counted])
+        batch[~counted] = 1e9  # must not be read
+        moments = update_moments(moments, batch, counted)
+    mean, var = defined(np.concatenate(seen))
+    np.testing.assert_allclose(moments.mean, mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(moments.var, var, rtol=1e-6)
+    assert moments.count == pytest.approx(PRIOR_COUNT + sum(map(len, seen)))
+
+
+def test_steps_equal_baselines():
+    """Against `ret = ret * gamma + r; update; ret[done] = 0` written as a loop over environments."""
+    rng, statistics = np.random.default_rng(0), start_statistics(3, (2,))
+    returns, observed, running = [], [], np.zeros(3)
+    for _ in range(50):
+        step = some_step(rng)
+        statistics, normalised = normalize_step(statistics, step, CFG)
+        observed.append(step.obs.astype(float))
+        for i in range(3):
+            running[i] = running[i] * CFG.gamma + step.reward[i]
+        returns.append(running.copy())
+        running[step.terminated | step.truncated] = 0
+        mean, var = defined(np.concatenate(observed))
+        deviation = np.sqrt(defined(np.concatenate(returns))[1] + 1e-8)
+        np.testing.assert_allclose(normalised.obs, np.clip((step.obs - mean) / np.sqrt(var + 1e-8), -10, 10), rtol=1e-5,
+                                   atol=1e-5)
+        np.testing.assert_allclose(normalised.reward, np.clip(step.reward / deviation, -10, 10), rtol=1e-5)
+        for i in np.flatnonzero(step.first):
+            wanted = np.clip((step.final_obs[i] - mean) / np.sqrt(var + 1e-8), -10, 10)
+            np.testing.assert_allclose(normalised.final_obs[i], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_both_reset_modes_count_the_same():
+    """Against each other, over the same episodes: the fillers of next-step change nothing."""
+    totals = []
+    for mode in ("same-step", "next-step"):
+        cfg = replace(CFG, env_id="tests.probes:Echo-v0", autoreset=mode)
+        envs = make_gym(cfg, [7])
+        step, valid = envs.reset(), 0
+        while valid < 24:  # 6 episodes of 4 steps, which same-step has reset by now
+            step = envs.step(np.array([valid % 2]))
+            valid += int(step.valid[0])
+        if mode == "next-step":
+            step = envs.step(np.array([0]))
+            assert not step.valid[0]
+        totals.append(envs.statistics)
+    close(*totals)
+    np.testing.assert_array_equal(totals[0].running, totals[1].running)
+
+
+def test_filler_rows_touch_nothing():
+    rng, statistics = np.random.default_rng(0), start_statistics(3, (2,))
+    statistics = count_step(statistics, some_step(rng, over=0, filler=True), CFG)
+    filler = some_step(rng, over=0, filler=True)
+    filler = filler._replace(valid=np.zeros(3, bool), reward=np.full(3, 1e6, np.float32))
+    after = count_step(statistics, filler, CFG)
+    np.testing.assert_array_equal(after.running, statistics.running)
+    assert after.ret == statistics.ret and after.obs.count == statistics.obs.count + 3
+
+
+def merge_all(base, locals_):
+    """What each rank holds after an all-reduce between them."""
+    parts = []
+    for local in locals_:
+        merge_statistics(base, local, lambda part: parts.append(part) or part)
+    total = sum(parts)
+    return [merge_statistics(base, local, lambda _: total) for local in locals_]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_merged_ranks_equal_one_process(ranks):
+    """Against one process that saw every rank's rows; every rank ends with the same moments."""
+    rng = np.random.default_rng(0)
+    start = base = count_step(start_statistics(3, (2,)), some_step(rng), CFG)
+    for _ in range(3):  # three iterations, merged after each
+        locals_, rows = [], []
+        for _ in range(ranks):
+            local = base
+            for _ in range(5):
+                step = some_step(rng)
+                rows.append(step.obs)
+                local = count_step(local, step, CFG)
+            locals_.append(local)
+        merged = merge_all(base, locals_)
+        whole = base.obs
+        for obs in rows:
+            whole = update_moments(whole, obs, None)
+        close(merged[0], Statistics(whole, merged[0].ret, None))
+        for other, local in zip(merged, locals_, strict=True):
+            assert np.array_equal(other.obs.mean, merged[0].obs.mean)
+            assert np.array_equal(other.ret.var, merged[0].ret.var)
+            assert np.array_equal(other.running, local.running)
+        base = merged[0]
+    assert base.ret.count == start.ret.count + 3 * ranks * 15
+
+
+def test_merging_one_rank_changes_nothing():
+    rng = np.random.default_rng(0)
+    base = count_step(start_statistics(3, (2,)), some_step(rng), CFG)
+    local = count_step(base, some_step(rng), CFG)
+    close(merge_statistics(base, local, lambda part: part), local)
+    close(merge_statistics(base, base, lambda part: part), base)
+
+
+def test_the_reset_counts_and_begins_returns_anew():
+    rng = np.random.default_rng(0)
+    statistics = count_step(start_statistics(3, (2,)), some_step(rng, over=0), CFG)
+    after = count_reset(statistics, some_step(rng), CFG)
+    assert after.obs.count == statistics.obs.count + 3 and after.ret == statistics.ret and not after.running.any()
+
+
+def test_frozen_statistics_do_not_change():
+    """Evaluation: the same raw observation gives the same normalised one, whatever was played between."""
+    envs = make_gym(replace(CFG, env_id="CartPole-v1"), [1, 2])
+    envs.reset()
+    for _ in range(20):
+        envs.step(np.array([0, 1]))
+    envs.frozen, before = True, envs.statistics
+    raw = make_gym(Config(), [1, 2]).reset().obs
+    np.testing.assert_array_equal(envs.reset().obs, normalize_obs(before.obs, raw, CFG.clip_obs))
+    envs.step(np.array([0, 1]))
+    assert envs.statistics is before
+
+
+def test_only_what_is_asked_for():
+    rng = np.random.default_rng(0)
+    step, statistics = some_step(rng), start_statistics(3, (2,))
+    _, only_obs = normalize_step(statistics, step, replace(CFG, norm_reward=False))
+    _, only_reward = normalize_step(statistics, step, replace(CFG, norm_obs=False))
+    assert only_obs.reward is step.reward and only_reward.obs is step.obs
+    assert only_obs.obs is not step.obs and only_reward.reward is not step.reward
+
+
+def test_state_continues_exactly():
+    """Against environments never interrupted, statistics included; packing is exact."""
+    cfg = replace(CFG, env_id="Pendulum-v1")
+    envs, other = make_gym(cfg, [1, 2]), make_gym(cfg, [3, 4])
+    envs.reset(), other.reset()
+    action = np.array([[0.5], [-2.0]], np.float32)
+    for _ in range(10):
+        envs.step(action)
+    other.load(envs.state())
+    for _ in range(250):
+        one, two = envs.step(action), other.step(action)
+        assert np.array_equal(one.obs, two.obs) and np.array_equal(one.reward, two.reward)
+    assert isinstance(envs, Normalized)
+    again = unpack_statistics(pack_statistics(envs.statistics))
+    assert all(np.array_equal(a, b) for a, b in zip((*again.obs, *again.ret), (*envs.statistics.obs,
+                                                                              *envs.statistics.ret), strict=True))
+
+
+def test_the_same_functions_in_jax():
+    """Against numpy: the pure functions run inside jit with jax.numpy."""
+    jax = pytest.importorskip("jax")
+    rng = np.random.default_rng(0)
+    plain, compiled = start_statistics(3, (2,)), start_statistics(3, (2,), jax.numpy)
+    play = jax.jit(lambda statistics, step: normalize_step(statistics, step, CFG, jax.numpy))
+    for _ in range(5):
+        step = some_step(rng, over=1)._replace(episode=())
+        plain, one = normalize_step(plain, step, CFG)
+        compiled, two = play(compiled, step)
+        np.testing.assert_allclose(one.obs, two.obs, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(one.reward, two.reward, rtol=1e-3)
+        np.testing.assert_allclose(one.final_obs, two.final_obs, rtol=1e-3, atol=1e-4)
+    assert apply_statistics(plain, step, CFG).obs.dtype == np.float32
