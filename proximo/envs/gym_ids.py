@@ -8,7 +8,7 @@ import sys
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator, parse_env_id, registry
 
-from proximo.errors import UsageError, say
+from proximo.errors import EnvError, UsageError, say
 
 
 def gym_id(env_id: str) -> str:
@@ -65,7 +65,7 @@ def _successor(name: str) -> str | None:
 def make_one(name: str, render: bool = False) -> gym.Env:
     """One environment, without Gymnasium's checker (ours is in GymEnvs), able to render where `render` is set.
 
-    Raises UsageError where a package is missing, with the command that installs it.
+    Raises UsageError where a package is missing, with the command that installs it; EnvError where making it fails.
     """
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -75,6 +75,8 @@ def make_one(name: str, render: bool = False) -> gym.Env:
         return gym.make(name, disable_env_checker=True, **kwargs)
     except (ImportError, gym.error.DependencyNotInstalled) as error:
         raise UsageError(f"{name} needs a package that is not installed ({error}); {_command(name)}") from error
+    except Exception as error:
+        raise EnvError(f"{name} could not be made: {type(error).__name__}: {error}") from error
 
 
 def _renders(name: str) -> bool:

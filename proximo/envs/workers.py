@@ -198,8 +198,10 @@ class WorkerEnvs:
 
     def _dead(self) -> tuple[int, str] | None:
         """The first worker that ended by itself, and how."""
-        wait([process.sentinel for process in self._vector.processes], 0.5)
+        ended = wait([process.sentinel for process in self._vector.processes], 0.5)
         for k, process in enumerate(self._vector.processes):
+            if process.sentinel in ended:
+                process.join(1)  # the exit status comes a moment after the end
             code = process.exitcode
             if code is not None:
                 return k, f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"

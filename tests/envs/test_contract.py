@@ -1,0 +1,181 @@
+"""One contract for every environment suite: what envs/base.py promises, tried with 200 random steps of each.
+
+A suite joins with a line in SUITES: its name, the packages it needs, and a function (seeds) -> VecEnv.
+"""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from proximo.config import Config
+from proximo.envs.base import Step
+from proximo.envs.gym import make_gym
+from proximo.envs.spaces import scripted_action
+
+SEEDS = [21, 22]
+
+
+def gym_suite(env_id, **fields):
+    return lambda seeds: make_gym(Config(env_id=env_id, **fields), seeds)
+
+
+SUITES = [
+    ("gym CartPole", (), gym_suite("CartPole-v1")),
+    ("gym CartPole next-step", (), gym_suite("CartPole-v1", autoreset="next-step")),
+    ("gym Pendulum normalised", (), gym_suite("Pendulum-v1", norm_obs=True, norm_reward=True)),
+    ("gym Masked", (), gym_suite("tests.probes:Masked-v0")),
+    ("gym DictMasked next-step", (), gym_suite("tests.probes:DictMasked-v0", autoreset="next-step")),
+    ("gym DictObs", (), gym_suite("tests.probes:DictObs-v0")),
+    ("gym Image", (), gym_suite("tests.probes:Image-v0")),
+    ("gym Truncated", (), gym_suite("tests.probes:Truncated-v0")),
+    ("gym MultiDiscrete", (), gym_suite("tests.probes:Several-v0")),
+    ("gym MultiBinary", (), gym_suite("tests.probes:Switches-v0")),
+    ("gym LunarLander", ("Box2D",), gym_suite("LunarLander-v3")),
+    ("gym workers", (), gym_suite("CartPole-v1", env_workers=2)),
+]
+
+
+@pytest.fixture(params=SUITES, ids=[suite[0] for suite in SUITES])
+def make_envs(request):
+    _, packages, make = request.param
+    for package in packages:
+        pytest.importorskip(package)
+    opened = []
+
+    def make_one(seeds=SEEDS):
+        opened.append(make(list(seeds)))
+        return opened[-1]
+
+    yield make_one
+    for envs in opened:
+        envs.close()
+
+
+def as_numpy(step):
+    """A copy in numpy, whatever the suite's arrays are."""
+    def one(value):
+        if value is None:
+            return None
+        return np.array(value.cpu() if hasattr(value, "cpu") else value)
+
+    return Step(*map(one, step[:8]), type(step.episode)(*map(one, step.episode)),
+                {name: one(value) for name, value in step.metrics.items()})
+
+
+def in_kind(envs, action):
+    """The action as the kind of array that the suite takes."""
+    if envs.arrays == "torch":
+        return pytest.importorskip("torch").as_tensor(action)
+    return pytest.importorskip("jax").numpy.asarray(action) if envs.arrays == "jax" else action
+
+
+def play(envs, steps, rng):
+    """reset() and `steps` allowed random steps, as copies."""
+    step = as_numpy(envs.reset())
+    yield step
+    for _ in range(steps):
+        rows = [scripted_action(envs.action_space, None if step.mask is None else step.mask[i], rng)
+                for i in range(envs.num_envs)]
+        step = as_numpy(envs.step(in_kind(envs, np.stack(rows))))
+        yield step
+
+
+def same(one, other):
+    """Every bit that may be read."""
+    over = one.terminated | one.truncated
+    assert all(np.array_equal(getattr(one, name), getattr(other, name))
+               for name in ("obs", "first", "reward", "terminated", "truncated", "valid"))
+    assert one.mask is None or np.array_equal(one.mask, other.mask)
+    assert one.final_obs is None or np.array_equal(one.final_obs[over], other.final_obs[over])
+    assert np.array_equal(one.episode.finished, other.episode.finished)
+
+
+def test_attributes(make_envs):
+    envs = make_envs()
+    assert envs.num_envs == len(SEEDS) and envs.arrays in ("numpy", "torch", "jax")
+    assert isinstance(envs.obs_shape, tuple) and np.dtype(envs.obs_dtype) != np.float64
+    assert isinstance(envs.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box)
+    assert isinstance(envs.players, tuple) and isinstance(envs.metric_names, tuple)
+    assert envs.statistics is None or envs.statistics.running.shape == (envs.num_envs,)
+
+
+def test_shapes_and_dtypes(make_envs):
+    envs = make_envs()
+    for step in play(envs, 30, np.random.default_rng(0)):
+        rows = envs.num_envs
+        assert step.obs.shape == (rows, *envs.obs_shape) and step.obs.dtype == envs.obs_dtype
+        assert step.reward.shape == (rows,) and step.reward.dtype == np.float32
+        for flag in (step.first, step.terminated, step.truncated, step.valid, step.episode.finished):
+            assert flag.shape == (rows,) and flag.dtype == bool
+        assert step.episode.ret.shape == step.episode.length.shape == (rows,)
+        final = step.obs if step.final_obs is None else step.final_obs
+        assert final.shape == step.obs.shape and final.dtype == step.obs.dtype
+        assert step.mask is None or (step.mask.dtype == bool and step.mask.any(axis=1).all())
+        assert tuple(step.metrics) == tuple(envs.metric_names)
+        assert np.isfinite(step.obs).all() and np.isfinite(step.reward).all()
+
+
+def test_ends(make_envs):
+    """reset() begins everywhere; an end is one of two kinds; what follows it is as the suite's reset mode says."""
+    envs = make_envs()
+    owed = np.zeros(envs.num_envs, bool)
+    for t, step in enumerate(play(envs, 200, np.random.default_rng(0))):
+        over = step.terminated | step.truncated
+        if t == 0:
+            assert step.first.all() and step.valid.all() and not over.any() and not step.reward.any()
+        elif step.final_obs is not None:
+            assert step.valid.all() and np.array_equal(step.first, over)
+        else:
+            assert np.array_equal(~step.valid, owed) and np.array_equal(step.first, owed)
+            assert not step.reward[owed].any() and not over[owed].any() and not step.episode.finished[owed].any()
+            owed = over
+        assert not (step.terminated & step.truncated).any()
+        assert not (step.episode.finished & ~over).any()
+        assert (step.episode.length[step.episode.finished] > 0).all()
+
+
+def test_same_seeds_same_behaviour(make_envs):
+    """Made twice alike, it behaves alike."""
+    one, two = (play(make_envs(), 60, np.random.default_rng(0)) for _ in range(2))
+    for left, right in zip(one, two, strict=True):
+        same(left, right)
+
+
+def test_state_continues_or_is_none(make_envs):
+    """Where state() gives something, another set of environments goes on from it exactly."""
+    envs, other = make_envs(), make_envs([31, 32])
+    rng = np.random.default_rng(0)
+    *_, step = play(envs, 40, rng)
+    state = envs.state()
+    if state is None:
+        return
+    assert_plain(state)
+    *_, _ = play(other, 3, np.random.default_rng(1))
+    other.load(state)
+    for _ in range(60):
+        rows = [scripted_action(envs.action_space, None if step.mask is None else step.mask[i], rng)
+                for i in range(envs.num_envs)]
+        action = in_kind(envs, np.stack(rows))
+        step = as_numpy(envs.step(action))
+        same(step, as_numpy(other.step(action)))
+
+
+def assert_plain(state):
+    """Nested dicts with string keys; leaves are arrays, numbers, strings, booleans, None or lists of such."""
+    if isinstance(state, dict):
+        assert all(type(name) is str for name in state)
+        for value in state.values():
+            assert_plain(value)
+    elif isinstance(state, list):
+        for value in state:
+            assert_plain(value)
+    else:
+        assert state is None or isinstance(state, np.ndarray | np.generic | bool | int | float | str), type(state)
+        assert not isinstance(state, np.ndarray) or state.dtype != object
+
+
+def test_render_is_a_picture_or_nothing(make_envs):
+    envs = make_envs()
+    envs.reset()
+    picture = envs.render()
+    assert picture is None or (picture.ndim == 3 and picture.shape[2] == 3 and picture.dtype == np.uint8)

@@ -1,0 +1,38 @@
+"""`proximo check-env` against probes with one known fault each."""
+
+import pytest
+
+from proximo.check_env import check_env
+from proximo.errors import UsageError
+
+
+def told(env_id):
+    """(sentences that say something is wrong, those that say all is well)"""
+    findings = check_env(env_id)
+    return ([finding.what for finding in findings if finding.ok is False],
+            " ".join(finding.what for finding in findings if finding.ok))
+
+
+def test_a_good_environment_has_no_fault():
+    wrong, right = told("CartPole-v1")
+    assert not wrong and "same seed gives the same episode" in right and "state can be kept" in right
+
+
+def test_masks_are_obeyed():
+    """The probe raises where a forbidden action is taken."""
+    wrong, right = told("tests.probes:Masked-v0")
+    assert not wrong and "action_mask" in right
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("Endless", "no episode ended"), ("Spoken", "action space Text"), ("Faulty_raises", "the motor is on fire"),
+    ("Faulty_nan_obs", "not finite"), ("Faulty_wrong_shape", "shape (1,)"), ("Faulty_wrong_dtype", "dtype float64"),
+])
+def test_faults_are_told(name, words):
+    wrong, _ = told(f"tests.probes:{name}-v0")
+    assert len(wrong) == 1 and words in wrong[0]
+
+
+def test_unknown_ids():
+    with pytest.raises(UsageError, match="CartPole-v1"):
+        check_env("CartPol-v1")
