@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
 def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable | None = None,
           loss_fn: Callable | None = None) -> Path:
-    """Train as `proximo train` does and return the run's folder. The variant is the configuration's class; environments,
-    agent or loss of one's own take the place of the recipe's. Raises UsageError, EnvError, NumbersError, FilesError."""
-    from dataclasses import replace
-
+    """Train as `proximo train` does and return the run's folder. The variant is the configuration's class;
+    environments, agent or loss of one's own take the place of the recipe's. Raises UsageError, EnvError, NumbersError,
+    FilesError, and KeyboardInterrupt where a signal ended the run (it can be resumed)."""
     from proximo.errors import UsageError
-    from proximo.run import follow, run_folder, write_config
+    from proximo.run import follow, forget_run, run_folder, write_config
     from proximo.wiring import recipe_of, resolve, variant_of
 
     variant = variant_of(cfg)
@@ -26,14 +25,19 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
         raise UsageError("\n".join(problems))
     recipe = recipe_of(variant, cfg.framework)
     folder = run_folder(cfg)
-    cfg = replace(cfg, run_dir=str(folder))
     write_config(folder, cfg, variant)
     extra = {} if loss_fn is None else {"loss_fn": loss_fn}
 
     def start(state: dict | None) -> Any:
         return recipe.train(cfg, make_envs or recipe.make_envs, make_agent or recipe.make_agent, state=state, **extra)
 
-    follow(folder, cfg, variant, start)
+    try:
+        code = follow(folder, cfg, variant, start)
+    except UsageError:
+        forget_run(folder)
+        raise
+    if code:
+        raise KeyboardInterrupt
     return folder
 
 

@@ -12,13 +12,22 @@ import tyro
 
 from proximo.api import load
 from proximo.config import Config
-from proximo.errors import ProximoError, UsageError, say
+from proximo.errors import ProximoError, UsageError, nearest, say
 from proximo.evaluate import evaluate, frames
-from proximo.flags import parse_flags
+from proximo.flags import field_name, parse_flags, read_flags
 from proximo.model import Model
 from proximo.run import continued, follow, forget_run, read_config, run_folder, write_config, write_json
 from proximo.streams import env_seeds
-from proximo.wiring import CLASSES, Recipe, choose_variant, config_class, recipe_of, resolve, torch_twin
+from proximo.wiring import (
+    CLASSES,
+    Recipe,
+    choose_variant,
+    config_class,
+    problems_around,
+    recipe_of,
+    resolve,
+    torch_twin,
+)
 
 HELP = """usage: proximo COMMAND ...
 
@@ -36,6 +45,10 @@ HELP = """usage: proximo COMMAND ...
   check-env ID                     test an environment of your own
 
 `proximo COMMAND --help` explains a command, `proximo train VARIANT --help` every hyper-parameter."""
+
+
+COMMANDS = ("train", "resume", "eval", "watch", "plot", "bench", "report", "compare", "tune", "rate", "list", "doctor",
+            "check-env")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +101,7 @@ def command(name: str, words: list[str]) -> int:
             return bench_command(name, words)
         case "rate":
             return rate_command(arguments(RateArguments, words, "rate"))
-    raise UsageError(f"{name} is no command; `proximo --help` lists them")
+    raise UsageError(f"{name} is no command;{nearest(name, COMMANDS)} `proximo --help` lists all")
 
 
 def arguments(kind: type, words: list[str], name: str) -> Any:
@@ -110,12 +123,13 @@ def train_command(words: list[str]) -> int:
 
 def variant_by_environment(flags: list[str]) -> str:
     """The variant that suits --env-id, said aloud."""
-    names = [word.split("=")[0] for word in flags]
-    spelled = next((name for name in ("--env-id", "--env_id", "--env-name", "--env_name") if name in names), None)
-    if spelled is None:
+    names = [field_name(word) if word.startswith("--") else "" for word in flags]
+    if "env_id" not in names:
         return "ppo"
-    position = names.index(spelled)
+    position = names.index("env_id")
     env_id = flags[position].partition("=")[2] or (flags[position + 1] if position + 1 < len(flags) else "")
+    if not env_id or env_id.startswith("--"):
+        return "ppo"
     variant, why = choose_variant(env_id)
     say(f"no variant named: {variant}, since {env_id} is {why}" if why.startswith(("a ", "an ")) else
         f"no variant named: {variant}, since {env_id} has {why}")
@@ -126,25 +140,28 @@ def train_variant(variant: str, flags: Sequence[str], recipe: Recipe | None, kin
     """Train a variant from words; a recipe run by path passes itself and its configuration's class."""
     kind = kind or config_class(variant)
     processes, local_processes = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    cfg = resolve(kind(**parse_flags(kind, flags)), variant, processes, local_processes)
+    values, wrong = read_flags(kind, flags)
+    cfg = resolve(kind(**values), variant, processes, local_processes)
+    recipe = recipe or recipe_of(variant, cfg.framework)
+    if wrong := wrong + cfg.problems():
+        raise UsageError("\n".join(wrong + problems_around(cfg, recipe)))
     if processes == 1 and cfg.local_num_envs is not None:
         say("one process only: start several with `torchrun --standalone --nproc_per_node=2 -m proximo train ...`")
-    return start_run(cfg, variant, recipe or recipe_of(variant, cfg.framework), processes)
+    return start_run(cfg, variant, recipe, processes)
 
 
 def start_run(cfg: Config, variant: str, recipe: Recipe, processes: int = 1) -> int:
-    """A new run from a resolved configuration."""
-    if problems := cfg.problems():
-        raise UsageError("\n".join(problems))
-    announce(cfg, processes)
+    """A new run from a resolved configuration without problems of its own."""
     folder = run_folder(cfg)
+    announce(cfg, processes)
     if os.environ.get("RANK", "0") == "0":
         write_config(folder, cfg, variant)
     try:
         return follow_recipe(folder, cfg, variant, recipe, None)
-    except UsageError:
+    except UsageError as error:
         forget_run(folder)
-        raise
+        every = [*str(error).splitlines(), *problems_around(cfg, recipe)]
+        raise UsageError("\n".join(dict.fromkeys(every))) from error
 
 
 def follow_recipe(folder: Path, cfg: Config, variant: str, recipe: Recipe, kept: dict | None) -> int:
@@ -163,7 +180,8 @@ def announce(cfg: Config, processes: int) -> None:
     runs = cfg.num_iterations * cfg.batch_size
     text = f"{cfg.num_iterations} iterations of {cfg.num_envs} x {cfg.num_steps} = {cfg.batch_size} steps"
     if runs < cfg.total_timesteps:
-        text += f"; the last {cfg.total_timesteps - runs} of {cfg.total_timesteps} steps fill no iteration and do not run"
+        text += (f"; the last {cfg.total_timesteps - runs} of {cfg.total_timesteps} steps fill no iteration "
+                 "and do not run")
     say(text)
     if processes > 1:
         say(f"{processes} processes: local_num_envs {cfg.num_envs // processes}, num_envs {cfg.num_envs}, "
@@ -187,8 +205,9 @@ def resume_command(words: list[str]) -> int:
         say(f"{folder} has run all of its {cfg.num_iterations} iterations; --total-timesteps N makes it longer")
         return 0
     else:
+        (folder / "summary.json").unlink(missing_ok=True)
         say(f"{folder} goes on after iteration {kept['state']['iteration']} of {cfg.num_iterations}")
-    if cfg != before:
+    if cfg != before and os.environ.get("RANK", "0") == "0":
         changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(cfg).values())
                    if old != new]
         say("changed: " + ", ".join(changed))
@@ -329,8 +348,11 @@ def recorder(cfg: Config, variant: str) -> Callable[[Path, int], None] | None:
         return None
 
     def record(folder: Path, step: int) -> None:
-        model, _ = loaded(folder)
-        record_video(model, recipe_of(torch_twin(variant), "torch"), folder / "videos" / f"step-{step:09d}.mp4")
+        model, recipe = loaded(folder)
+        try:
+            record_video(model, recipe, folder / "videos" / f"step-{step:09d}.mp4")
+        except UsageError as error:
+            say(f"no video: {error}")
     return record
 
 

@@ -162,7 +162,7 @@ class Config:
         wrong = [f"{f.name}={getattr(self, f.name)} is not a finite number" for f in fields(self)
                  if isinstance(getattr(self, f.name), float) and not math.isfinite(getattr(self, f.name))]
         wrong += self._problems_of_ranges()
-        if not wrong:
+        if min(self.total_timesteps, self.num_envs, self.num_steps, self.num_minibatches) >= 1:
             wrong += self._problems_of_sizes()
         return wrong
 
@@ -171,7 +171,7 @@ class Config:
                         "hidden_size", "memory_size", "checkpoint_every")
         wrong = [f"{name}={getattr(self, name)} must be at least 1" for name in at_least_one if getattr(self, name) < 1]
         wrong += [f"{name}={getattr(self, name)} must lie between 0 and 1" for name in ("gamma", "gae_lambda")
-                  if not 0 <= getattr(self, name) <= 1]
+                  if getattr(self, name) < 0 or getattr(self, name) > 1]
         above_zero = ("learning_rate", "adam_eps", "clip_coef", "max_grad_norm", "clip_obs", "clip_norm_reward",
                       "env_timeout")
         wrong += [f"{name}={getattr(self, name)} must be above 0" for name in above_zero if getattr(self, name) <= 0]
@@ -195,7 +195,7 @@ class Config:
         if rows % self.num_minibatches:
             valid = ", ".join(str(k) for k in range(1, min(rows, 64) + 1) if rows % k == 0)
             wrong.append(f"{what}={rows} does not divide into num_minibatches={self.num_minibatches}; use {valid}")
-        if self.env_workers and self.num_envs % self.env_workers:
+        if self.env_workers > 0 and self.num_envs % self.env_workers:
             valid = ", ".join(str(k) for k in range(1, self.num_envs + 1) if self.num_envs % k == 0)
             wrong.append(f"num_envs={self.num_envs} does not divide into env_workers={self.env_workers}; use {valid}")
         return wrong

@@ -1,7 +1,9 @@
 """The four faults that end a command: each is one clear sentence and an exit code, never a bare traceback."""
 
+import difflib
 import os
 import sys
+from collections.abc import Iterable
 
 
 class ProximoError(Exception):
@@ -32,6 +34,12 @@ class FilesError(ProximoError):
     """A disk that is full, a folder that vanished, or a file that is damaged."""
 
     exit_code = 5
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """" did you mean X or Y?" where names are near, else nothing."""
+    near = difflib.get_close_matches(given, list(known), 3, 0.6)
+    return f" did you mean {' or '.join(near)}?" if near else ""
 
 
 def say(sentence: str) -> None:

@@ -14,8 +14,16 @@ YES, NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 def parse_flags(kind: type[Config], words: Sequence[str]) -> dict[str, Any]:
+    """What read_flags understands; raises UsageError with a sentence for every mistake."""
+    values, wrong = read_flags(kind, words)
+    if wrong:
+        raise UsageError("\n".join(wrong))
+    return values
+
+
+def read_flags(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The fields that `words` set, by name: --num-envs 8, --num_envs=8, --anneal-lr False, --no-anneal-lr,
-    --device-ids 0 0 1 1. Raises UsageError with a sentence for every mistake."""
+    --device-ids 0 0 1 1; and a sentence for every mistake."""
     hints = {f.name: get_type_hints(kind)[f.name] for f in fields(kind)}
     values: dict[str, Any] = {}
     wrong: list[str] = []
@@ -42,16 +50,18 @@ def parse_flags(kind: type[Config], words: Sequence[str]) -> dict[str, Any]:
             wrong.append(str(value))
         else:
             values[name] = value
-    if wrong:
-        raise UsageError("\n".join(wrong))
-    return values
+    return values, wrong
+
+
+def field_name(word: str) -> str:
+    """The field that a flag (--env, --env_name=X) means, if it is one."""
+    flag = word.partition("=")[0].removeprefix("--").replace("_", "-").lower()
+    return ALIASES.get(flag, flag).replace("-", "_")
 
 
 def _field(flag: str, hints: dict[str, Any]) -> tuple[str | None, bool]:
     """The field that a flag names, and whether it is negated."""
-    flag = flag.replace("_", "-").lower()
-    flag = ALIASES.get(flag, flag)
-    name = flag.replace("-", "_")
+    name = field_name(flag)
     if name in hints:
         return name, False
     bare = name.removeprefix("no_")
@@ -88,7 +98,7 @@ def _value(word: str, hint: Any, given: list[str], negated: bool) -> tuple[int, 
         return 0, UsageError(f"{word} needs a value")
     try:
         return 1, _converted(hint, given[0])
-    except ValueError:
+    except (ValueError, OverflowError):
         return 1, UsageError(f"{word} {given[0]}: wanted {_wanted(hint)}")
 
 

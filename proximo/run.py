@@ -6,6 +6,7 @@ import platform
 import shlex
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, fields
@@ -23,7 +24,9 @@ from proximo.model import save_model
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 # What a checkpoint's weights and arithmetic depend on: a run goes on only where these are the same.
 IDENTITY = ("env_id", "framework", "engine", "num_envs", "num_steps", "model", "recurrent", "hidden_size",
-            "memory_size", "shared_network", "norm_obs", "norm_reward", "compile", "threads", "autoreset")
+            "memory_size", "shared_network", "norm_obs", "norm_reward", "compile", "threads", "autoreset",
+            "env_workers", "frame_stack", "frame_skip", "screen_size", "grayscale", "max_pool", "sticky",
+            "distribution_mode")
 
 
 class Signals:
@@ -34,6 +37,8 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Signals":
+        if threading.current_thread() is not threading.main_thread():
+            return self  # only the main thread is told of signals
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._note)
         return self
@@ -52,7 +57,7 @@ def run_folder(cfg: Config) -> Path:
     """Where a new run goes: cfg.run_dir, or runs/ENV__NAME__SEED__TIME. UsageError where a run is there already."""
     name = f"{cfg.env_id.replace('/', '-').replace(':', '-')}__{cfg.exp_name}__{cfg.seed}__{int(time.time())}"
     folder = Path(cfg.run_dir) if cfg.run_dir else Path("runs") / name
-    if (folder / "config.json").exists():
+    if os.environ.get("RANK", "0") == "0" and (folder / "config.json").exists():
         raise UsageError(f"{folder} holds a run already; continue it with `proximo resume {folder}`, or name another "
                          "folder with --run-dir")
     return folder
@@ -81,7 +86,8 @@ def write_json(path: Path, content: dict) -> None:
         beside.write_text(json.dumps(content, indent=1) + "\n")
         beside.replace(path)
     except OSError as error:
-        raise FilesError(f"{path} could not be written ({error.strerror}); make room or name another --run-dir") from error
+        raise FilesError(f"{path} could not be written ({error.strerror}); make room or name another "
+                         "--run-dir") from error
 
 
 def versions() -> dict[str, str]:
@@ -121,8 +127,8 @@ def continued(folder: Path, cfg: Config) -> dict | None:
     kept = newest_checkpoint(folder)
     if kept is None:
         return None
-    differing = [f"{name}: the checkpoint has {kept['identity'][name]}, the run {getattr(cfg, name)}"
-                 for name in IDENTITY if kept["identity"].get(name) != getattr(cfg, name)]
+    differing = [f"{name}: the checkpoint has {kept['identity'].get(name)}, the run {getattr(cfg, name)}"
+                 for name in identity(cfg) if kept["identity"].get(name) != getattr(cfg, name)]
     if differing:
         raise UsageError(f"the checkpoint in {folder} does not fit this configuration:\n" + "\n".join(differing))
     for name, now in versions().items():
@@ -156,8 +162,6 @@ def follow(folder: Path, cfg: Config, variant: str, start: Callable[[dict | None
                     say(f"stopped by {signal.Signals(signals.received).name} after iteration {it.iteration}; "
                         f"continue with: proximo resume {folder}")
                     return 128 + signals.received
-            if log is not None:
-                write_json(folder / "summary.json", log.summary())
         finally:
             if log is not None:
                 log.close()
@@ -166,8 +170,17 @@ def follow(folder: Path, cfg: Config, variant: str, start: Callable[[dict | None
 
 
 def save(folder: Path, cfg: Config, variant: str, it: Any, log: Log) -> None:
-    """The checkpoint of an iteration, then the model as it is now."""
+    """The model as it is now, at the end the summary, then the checkpoint: whenever it is killed, a run whose last
+    checkpoint is there lacks nothing."""
     tree = {"state": it.snapshot(), "log": log.state(), "versions": versions(),
-            "identity": {name: getattr(cfg, name) for name in IDENTITY}}
-    save_checkpoint(folder, it.iteration, tree, cfg.keep_checkpoints)
+            "identity": identity(cfg)}
     save_model(folder / "model", variant, cfg, it.envs, it.weights())
+    if it.iteration == cfg.num_iterations:
+        write_json(folder / "summary.json", log.summary())
+    save_checkpoint(folder, it.iteration, tree, cfg.keep_checkpoints)
+
+
+def identity(cfg: Config) -> dict[str, Any]:
+    """The fields of IDENTITY that this variant has."""
+    values = asdict(cfg)
+    return {name: values[name] for name in IDENTITY if name in values}

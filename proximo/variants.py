@@ -39,6 +39,16 @@ class Atari(Config):
     sticky: float | None = None
     """chance that the last action is repeated; None: as the id says (0 for NoFrameskip-v4, 0.25 for ALE/...-v5)"""
 
+    def problems(self) -> list[str]:
+        wrong = super().problems()
+        wrong += [f"{name}={getattr(self, name)} must be at least 1"
+                  for name in ("frame_skip", "frame_stack", "screen_size") if getattr(self, name) < 1]
+        if self.noop_max < 0:
+            wrong.append(f"noop_max={self.noop_max} must not be negative")
+        if self.sticky is not None and not 0 <= self.sticky <= 1:
+            wrong.append(f"sticky={self.sticky} must lie between 0 and 1")
+        return wrong
+
 
 @dataclass(frozen=True)
 class AtariLSTM(Atari):
@@ -117,6 +127,10 @@ class RPO(Continuous):
             say(f"rpo_alpha = 0.01 for {self.env_id}, where 0.5 is known to hurt (set --rpo-alpha to choose)")
         return replace(self, rpo_alpha=alpha)
 
+    def problems(self) -> list[str]:
+        negative = self.rpo_alpha is not None and self.rpo_alpha < 0
+        return super().problems() + [f"rpo_alpha={self.rpo_alpha} must not be negative"] * negative
+
 
 @dataclass(frozen=True)
 class Procgen(Config):
@@ -141,6 +155,10 @@ class Procgen(Config):
     """how many levels there are; 0: no end of them"""
     start_level: int = 0
     """seed of the first level"""
+
+    def problems(self) -> list[str]:
+        return super().problems() + [f"{name}={getattr(self, name)} must not be negative"
+                                     for name in ("num_levels", "start_level") if getattr(self, name) < 0]
 
 
 @dataclass(frozen=True)

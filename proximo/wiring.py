@@ -1,4 +1,4 @@
-"""Which configuration and which recipe belong to a variant's name: one explicit branch each, imported when asked for."""
+"""Which configuration and recipe belong to a variant's name: one explicit branch each, imported when asked for."""
 
 import importlib.util
 import os
@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from proximo.config import Config
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, nearest, say
 from proximo.variants import (
     RPO,
     Atari,
@@ -57,7 +57,8 @@ class Recipe(NamedTuple):
 def config_class(variant: str) -> type[Config]:
     """The configuration of a variant; UsageError with all names for an unknown one."""
     if variant not in CLASSES:
-        raise UsageError(f"{variant} is no variant; use one of {', '.join(CLASSES)}")
+        near = nearest(variant, CLASSES) or f" for an environment: proximo train --env-id {variant};"
+        raise UsageError(f"{variant} is no variant;{near} there are {', '.join(CLASSES)}")
     return CLASSES[variant]
 
 
@@ -134,6 +135,39 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
     if cfg.local_num_envs is not None:
         changes["num_envs"] = cfg.local_num_envs * processes
     return replace(cfg, **changes)
+
+
+def problems_around(cfg: Config, recipe: Recipe) -> list[str]:
+    """What is wrong with the device, environment and network that `cfg` names, one sentence each. Asked only where
+    something is wrong already, so that all problems come at once: an environment is made for it."""
+    wrong = []
+    if cfg.framework == "torch":
+        from proximo.on_torch.device import pick_device
+        from proximo.on_torch.distributed import world_from_environment
+
+        wrong += sentences(lambda: pick_device(cfg, world_from_environment()))
+    plain = type(cfg)(env_id=cfg.env_id, engine=cfg.engine, model=cfg.model).resolved()
+    one_game = replace(plain, num_envs=4 if isinstance(cfg, SelfPlay) else 1)
+
+    def play() -> None:
+        envs = recipe.make_envs(one_game, list(range(one_game.num_envs)))
+        try:
+            recipe.make_agent(envs, one_game)
+        finally:
+            envs.close()
+
+    return wrong + sentences(play)
+
+
+def sentences(attempt: Callable[[], Any]) -> list[str]:
+    """The UsageError of an attempt, line by line; nothing where it worked or failed in another way."""
+    try:
+        attempt()
+    except UsageError as error:
+        return str(error).splitlines()
+    except Exception:
+        return []
+    return []
 
 
 def default_threads(cfg: Config, local_processes: int) -> int:
