@@ -1,0 +1,208 @@
+"""Gymnasium's classic control written in JAX, so that a whole iteration is one compiled function.
+
+State for state Gymnasium's environments, in float32 where they calculate in float64 (tests/envs/test_jax_control.py says
+how closely). Only the random first states come from another generator.
+"""
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from proximo.config import Config
+from proximo.envs.base import Episode, Step
+from proximo.envs.episodes import Running, count_episodes, start_episodes
+from proximo.envs.pure import PureVec
+from proximo.errors import UsageError
+
+Parts = tuple[Array, ...]  # the numbers of a task's state, one (N,) array each
+
+
+class Task(NamedTuple):
+    """One task as functions over N environments at once."""
+
+    low: tuple[float, ...]  # first states are uniform between low and high
+    high: tuple[float, ...]
+    advance: Callable[[Parts, Array], tuple[Parts, Array, Array]]  # (state, action) -> state, reward, terminated
+    observe: Callable[[Parts], Parts]
+    obs_size: int
+    action_space: gym.Space
+    limit: int  # decisions after which an episode is cut
+
+
+class ControlState(NamedTuple):
+    """All that continues N environments."""
+
+    parts: Parts
+    running: Running
+    key: Array  # draws of first states; moves on where an episode ends
+
+
+class ControlPure:
+    """A task as a PureEnv that resets in the same step."""
+
+    players: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
+    obs_dtype = np.dtype(np.float32)
+
+    def __init__(self, task: Task, num_envs: int) -> None:
+        self.task, self.num_envs = task, num_envs
+        self.obs_shape, self.action_space = (task.obs_size,), task.action_space
+
+    def _drawn(self, key: Array) -> Parts:
+        low, high = (jnp.array(x, jnp.float32)[:, None] for x in (self.task.low, self.task.high))
+        return tuple(low + (high - low) * jax.random.uniform(key, (len(self.task.low), self.num_envs)))
+
+    def _seen(self, parts: Parts) -> Array:
+        return jnp.stack(self.task.observe(parts), -1)
+
+    def reset(self, key: Array) -> tuple[ControlState, Step]:
+        """All environments at first states of their own."""
+        key, own = jax.random.split(key)
+        parts, running = self._drawn(own), start_episodes(self.num_envs, jnp)
+        no, zero, obs = jnp.zeros(self.num_envs, bool), jnp.zeros(self.num_envs), self._seen(parts)
+        return ControlState(parts, running, key), Step(obs, ~no, None, zero, no, no, obs, ~no,
+                                                       Episode(no, running.ret, running.length), {})
+
+    def step(self, state: ControlState, action: Array) -> tuple[ControlState, Step]:
+        """`action` (N,), or (N, 1) for continuous ones."""
+        after, reward, terminated = self.task.advance(state.parts, action.reshape(self.num_envs))
+        truncated = ~terminated & (state.running.length + 1 >= self.task.limit)
+        over, valid = terminated | truncated, jnp.ones(self.num_envs, bool)
+        running, episode = count_episodes(state.running, reward, over, valid, jnp)
+
+        def renewed() -> tuple[Parts, Array]:
+            key, own = jax.random.split(state.key)
+            return tuple(jnp.where(over, new, old) for new, old in zip(self._drawn(own), after)), key
+
+        parts, key = lax.cond(over.any(), renewed, lambda: (after, state.key))
+        return ControlState(parts, running, key), Step(self._seen(parts), over, None, reward, terminated, truncated,
+                                                       self._seen(after), valid, episode, {})
+
+
+def make_jax_control(cfg: Config, seeds: Sequence[int]) -> PureVec:
+    """len(seeds) environments of `cfg.env_id` inside the compiled function; UsageError for an id that is not here."""
+    tasks = control_tasks()
+    if cfg.env_id not in tasks:
+        near = difflib.get_close_matches(cfg.env_id, tasks, 3, 0.3) or sorted(tasks)
+        raise UsageError(f"--engine jax has no {cfg.env_id}; use {', '.join(near)}, or --engine gym")
+    return PureVec(ControlPure(tasks[cfg.env_id], len(seeds)), cfg, seeds[0])
+
+
+def control_tasks() -> dict[str, Task]:
+    """Every task by its id in Gymnasium."""
+    two, three = gym.spaces.Discrete(2), gym.spaces.Discrete(3)
+    return {
+        "CartPole-v1": Task((-0.05,) * 4, (0.05,) * 4, cart_pole, _itself, 4, two, 500),
+        "Acrobot-v1": Task((-0.1,) * 4, (0.1,) * 4, acrobot, _acrobot_seen, 6, three, 500),
+        "MountainCar-v0": Task((-0.6, 0.0), (-0.4, 0.0), mountain_car, _itself, 2, three, 200),
+        "MountainCarContinuous-v0": Task((-0.6, 0.0), (-0.4, 0.0), mountain_car_continuous, _itself, 2,
+                                         gym.spaces.Box(-1.0, 1.0, (1,)), 999),
+        "Pendulum-v1": Task((-np.pi, -1.0), (np.pi, 1.0), pendulum, _pendulum_seen, 3,
+                            gym.spaces.Box(-2.0, 2.0, (1,)), 200),
+    }
+
+
+def _itself(parts: Parts) -> Parts:
+    return parts
+
+
+def cart_pole(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
+    """A pole of 0.1 kg and 1 m on a cart of 1 kg pushed by 10 N, Euler steps of 20 ms (Barto, Sutton & Anderson 1983)."""
+    x, x_dot, theta, theta_dot = parts
+    force = jnp.where(action == 1, 10.0, -10.0)
+    cos, sin = jnp.cos(theta), jnp.sin(theta)
+    push = (force + 0.05 * theta_dot**2 * sin) / 1.1
+    theta_acc = (9.8 * sin - cos * push) / (0.5 * (4.0 / 3.0 - 0.1 * cos**2 / 1.1))
+    x_acc = push - 0.05 * theta_acc * cos / 1.1
+    after = (x + 0.02 * x_dot, x_dot + 0.02 * x_acc, theta + 0.02 * theta_dot, theta_dot + 0.02 * theta_acc)
+    terminated = (jnp.abs(after[0]) > 2.4) | (jnp.abs(after[2]) > 12 * 2 * np.pi / 360)
+    return after, jnp.ones_like(x), terminated
+
+
+def acrobot(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
+    """Two links, torque between them, one Runge-Kutta step of 0.2 s (Sutton 1996, with the book's equations)."""
+    torque = action.astype(jnp.float32) - 1.0
+
+    def slope(at: Parts) -> Parts:
+        a, b, a_dot, b_dot = at
+        d1 = 0.25 + (1.25 + jnp.cos(b)) + 2.0
+        d2 = 0.25 + 0.5 * jnp.cos(b) + 1.0
+        phi2 = 0.5 * 9.8 * jnp.cos(a + b - np.pi / 2)
+        phi1 = (-0.5 * b_dot**2 - b_dot * a_dot) * jnp.sin(b) + 1.5 * 9.8 * jnp.cos(a - np.pi / 2) + phi2
+        b_acc = (torque + d2 / d1 * phi1 - 0.5 * a_dot**2 * jnp.sin(b) - phi2) / (1.25 - d2**2 / d1)
+        return a_dot, b_dot, -(d2 * b_acc + phi1) / d1, b_acc
+
+    a, b, a_dot, b_dot = runge_kutta(slope, parts, 0.2)
+    after = (wrapped(a), wrapped(b), jnp.clip(a_dot, -4 * np.pi, 4 * np.pi), jnp.clip(b_dot, -9 * np.pi, 9 * np.pi))
+    terminated = -jnp.cos(after[0]) - jnp.cos(after[1] + after[0]) > 1.0
+    return after, jnp.where(terminated, 0.0, -1.0), terminated
+
+
+def _acrobot_seen(parts: Parts) -> Parts:
+    a, b, a_dot, b_dot = parts
+    return jnp.cos(a), jnp.sin(a), jnp.cos(b), jnp.sin(b), a_dot, b_dot
+
+
+def runge_kutta(slope: Callable[[Parts], Parts], parts: Parts, span: float) -> Parts:
+    """The classical step of order 4."""
+    def moved(along: Parts, share: float) -> Parts:
+        return tuple(x + share * span * k for x, k in zip(parts, along))
+
+    k1 = slope(parts)
+    k2 = slope(moved(k1, 0.5))
+    k3 = slope(moved(k2, 0.5))
+    k4 = slope(moved(k3, 1.0))
+    return tuple(x + span / 6 * (a + 2 * b + 2 * c + d) for x, a, b, c, d in zip(parts, k1, k2, k3, k4))
+
+
+def wrapped(angle: Array) -> Array:
+    """In [-pi, pi]; angles inside it stay as they are."""
+    turned = angle - 2 * np.pi * jnp.ceil((angle - np.pi) / (2 * np.pi))
+    turned = jnp.where(angle < -np.pi, angle + 2 * np.pi * jnp.ceil((-angle - np.pi) / (2 * np.pi)), turned)
+    return jnp.where(jnp.abs(angle) <= np.pi, angle, turned)
+
+
+def _driven(parts: Parts, push: Array) -> Parts:
+    """The car of Moore 1990 after one step."""
+    position, velocity = parts
+    velocity = jnp.clip(velocity + push - 0.0025 * jnp.cos(3 * position), -0.07, 0.07)
+    position = jnp.clip(position + velocity, -1.2, 0.6)
+    return position, jnp.where((position <= -1.2) & (velocity < 0), 0.0, velocity)
+
+
+def mountain_car(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
+    """Left, nothing or right; -1 a step until the flag at 0.5."""
+    after = _driven(parts, (action.astype(jnp.float32) - 1.0) * 0.001)
+    return after, -jnp.ones_like(after[0]), (after[0] >= 0.5) & (after[1] >= 0.0)
+
+
+def mountain_car_continuous(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
+    """The force in [-1, 1] costs its square; 100 for the flag at 0.45."""
+    force = jnp.clip(action, -1.0, 1.0)  # suites clip what the policy sampled
+    after = _driven(parts, force * 0.0015)
+    terminated = (after[0] >= 0.45) & (after[1] >= 0.0)
+    return after, jnp.where(terminated, 100.0, 0.0) - 0.1 * force**2, terminated
+
+
+def pendulum(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
+    """A rod of 1 kg and 1 m, torque of 2 Nm at most, semi-implicit Euler steps of 50 ms; it never ends by itself."""
+    angle, speed = parts
+    torque = jnp.clip(action, -2.0, 2.0)
+    cost = ((angle + np.pi) % (2 * np.pi) - np.pi) ** 2 + 0.1 * speed**2 + 0.001 * torque**2
+    speed = jnp.clip(speed + (15.0 * jnp.sin(angle) + 3.0 * torque) * 0.05, -8.0, 8.0)
+    return (angle + speed * 0.05, speed), -cost, jnp.zeros(angle.shape, bool)
+
+
+def _pendulum_seen(parts: Parts) -> Parts:
+    return jnp.cos(parts[0]), jnp.sin(parts[0]), parts[1]
+
+
+def has_jax_control(env_id: str) -> bool:
+    """Whether an id of Gymnasium is written in JAX here."""
+    return env_id in control_tasks()

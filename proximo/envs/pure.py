@@ -1,0 +1,120 @@
+"""Environments written as pure functions of JAX: normalised inside the compiled function, and stepped from outside."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from proximo.config import Config
+from proximo.envs.base import Array, PureEnv, Step
+from proximo.envs.normalize import Statistics, apply_statistics, count_reset, normalize_step, start_statistics
+
+
+class NormalizedState(NamedTuple):
+    """All that continues normalised environments."""
+
+    envs: Any
+    statistics: Statistics
+
+
+class NormalizedPure:
+    """A PureEnv with normalised observations and rewards, as cfg.norm_obs and cfg.norm_reward say (details 28-31)."""
+
+    def __init__(self, envs: PureEnv, cfg: Config) -> None:
+        self._envs, self._cfg = envs, cfg
+        self.num_envs, self.obs_shape, self.action_space = envs.num_envs, envs.obs_shape, envs.action_space
+        self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else envs.obs_dtype
+        self.players, self.metric_names = envs.players, envs.metric_names
+
+    def reset(self, key: Array) -> tuple[NormalizedState, Step]:
+        """See PureEnv.reset; statistics begin anew too."""
+        state, step = self._envs.reset(key)
+        return self.normalize_reset(state, step, start_statistics(self.num_envs, self.obs_shape, jnp))
+
+    def normalize_reset(self, state: Any, step: Step, statistics: Statistics) -> tuple[NormalizedState, Step]:
+        """What a reset returned, with statistics that go on."""
+        statistics = count_reset(statistics, step, self._cfg, jnp)
+        return NormalizedState(state, statistics), apply_statistics(statistics, step, self._cfg, jnp)
+
+    def step(self, state: NormalizedState, action: Array) -> tuple[NormalizedState, Step]:
+        """See PureEnv.step."""
+        inner, step = self._envs.step(state.envs, action)
+        statistics, step = normalize_step(state.statistics, step, self._cfg, jnp)
+        return NormalizedState(inner, statistics), step
+
+
+def pack_tree(tree: Any) -> dict[str, np.ndarray]:
+    """Every array of a state by its place in it, exactly."""
+    return {jax.tree_util.keystr(path): np.array(_plain(leaf))
+            for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def unpack_tree(packed: dict[str, np.ndarray], like: Any) -> Any:
+    """The inverse of pack_tree; `like` is a state of the same structure."""
+    def kept(path: Any, leaf: Array) -> Array:
+        value = jnp.asarray(packed[jax.tree_util.keystr(path)], _plain(leaf).dtype)
+        return jax.random.wrap_key_data(value) if _is_key(leaf) else value
+
+    return jax.tree_util.tree_map_with_path(kept, like)
+
+
+def _is_key(leaf: Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Array) -> Array:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+class PureVec:
+    """A PureEnv as a VecEnv, compiled step by step: the same numbers as inside a compiled iteration.
+
+    `pure` is what a compiled iteration takes; `frozen` (evaluation) keeps the statistics as they are.
+    """
+
+    arrays = "jax"
+
+    def __init__(self, pure: PureEnv, cfg: Config, seed: int) -> None:
+        self.pure, self._cfg, self._seed = pure, cfg, seed
+        self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
+        self.normalizes = cfg.norm_obs or cfg.norm_reward
+        self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else pure.obs_dtype
+        self.players, self.metric_names = pure.players, pure.metric_names
+        self.statistics = start_statistics(self.num_envs, self.obs_shape) if self.normalizes else None
+        self.frozen = False
+        self._reset, self._step = jax.jit(pure.reset), jax.jit(pure.step)
+        self._state: Any = None
+
+    def reset(self) -> Step:
+        """All environments begin anew, as the seed says."""
+        self._state, step = self._reset(jax.random.key(self._seed))
+        if self.statistics is not None and not self.frozen:
+            self.statistics = count_reset(self.statistics, step, self._cfg, jnp)
+        return self._seen(step)
+
+    def step(self, action: Array) -> Step:
+        """See VecEnv.step."""
+        self._state, step = self._step(self._state, jnp.asarray(action))
+        if self.statistics is not None and not self.frozen:
+            self.statistics, _ = normalize_step(self.statistics, step, self._cfg, jnp)
+        return self._seen(step)
+
+    def _seen(self, step: Step) -> Step:
+        return step if self.statistics is None else apply_statistics(self.statistics, step, self._cfg, jnp)
+
+    def state(self) -> dict:
+        """Every array of the state, exactly."""
+        return pack_tree(self._state) if self._state is not None else {}
+
+    def load(self, state: dict) -> None:
+        """Continues where state() was taken."""
+        self.reset()
+        self._state = unpack_tree(state, self._state)
+
+    def render(self) -> None:
+        """There is no picture of an environment inside the compiled function."""
+        return
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,74 @@
+"""The algorithm on one screen: collect, estimate advantages, update. Who logs, saves or stops stands outside."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from proximo.config import Config
+from proximo.envs.base import Finished, VecEnv
+from proximo.errors import NumbersError
+from proximo.on_jax.iterate import TrainState
+from proximo.on_jax.loss import ppo_loss
+from proximo.on_jax.rollout import Episodes
+from proximo.on_jax.setup import finished_rows, named_arrays, rebuilt, set_up
+from proximo.on_jax.snapshot import no_latest, restore, snapshot
+
+
+class Iteration(NamedTuple):
+    """What one iteration leaves to whoever watches; `snapshot` and `weights` are computed when called."""
+
+    iteration: int  # 1..num_iterations
+    steps: int  # valid decisions so far, over all ranks
+    stats: dict[str, float]  # charts/... and losses/...
+    finished: Finished  # the episodes that ended in it
+    snapshot: Callable[[], dict]  # all that train(state=...) continues from
+    weights: Callable[[], dict[str, np.ndarray]]  # the agent's parameters by name
+    envs: VecEnv
+    rank: int
+    keeps_state: bool  # False: a snapshot is exact only where (iteration % checkpoint_every) == 0
+
+
+def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_agent: Callable[[VecEnv, Config], Any],
+          loss_fn: Callable = ppo_loss, state: dict | None = None) -> Iterator[Iteration]:
+    """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields after every iteration; `state` is an
+    earlier Iteration's snapshot(). Raises UsageError, EnvError, NumbersError.
+
+    Environments whose state cannot be kept are rebuilt every cfg.checkpoint_every iterations, resumed or not."""
+    parts = set_up(cfg, make_envs, make_agent, loss_fn)
+    try:
+        now = restore(state, parts.state, parts.envs, parts.keeps_state) if state else parts.state
+        steps, latest = (state["steps"], state["latest"]) if state else (0, no_latest(cfg.num_envs))
+        for iteration in range(int(now.iteration) + 1, cfg.num_iterations + 1):
+            if not parts.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0:
+                parts, now = rebuilt(cfg, parts, now, make_envs, iteration)
+            now, stats, episodes = parts.iterate(now)
+            yield (done := watched(cfg, parts.envs, now, jax.device_get((stats, episodes, now.adam.ok)), steps, latest,
+                                   parts.keeps_state))
+            steps = done.steps
+    finally:
+        parts.envs.close()
+
+
+def watched(cfg: Config, envs: VecEnv, now: TrainState, seen: tuple[dict, Episodes, Any], steps: int,
+            latest: dict[str, np.ndarray], keeps_state: bool) -> Iteration:
+    """One iteration as others see it; `seen` is (stats, episodes, ok) on the host, `steps` the decisions before it."""
+    stats, episodes, ok = seen
+    iteration, inside = int(now.iteration), envs.arrays == "jax"
+    if not ok:
+        raise NumbersError(f"the loss or its gradient is not finite in iteration {iteration}, after {steps} "
+                           "steps; the weights are those before it. Lower --learning-rate or look at the rewards")
+    finished, steps = finished_rows(episodes, steps)
+    charts = {f"losses/{name}": float(x) for name, x in stats.items()}
+    charts |= {f"charts/{name}": float(x) for name, x in episodes.metrics.items()}
+    charts["charts/learning_rate"] = cfg.learning_rate_at(iteration)
+    latest["ret"][finished.row], latest["length"][finished.row] = finished.ret, finished.length  # later rows win
+    if inside and not np.isnan(latest["ret"]).all():
+        charts["charts/avg_episodic_return"] = float(np.nanmean(latest["ret"]))
+        charts["charts/avg_episodic_length"] = float(np.nanmean(latest["length"]))
+    if inside and envs.statistics is not None:
+        envs.statistics = jax.device_get(now.envs.statistics)
+    return Iteration(iteration, steps, charts, finished,
+                     lambda: snapshot(now, steps, latest, envs, keeps_state),
+                     lambda: named_arrays(now.adam.weights), envs, 0, keeps_state)
