@@ -6,8 +6,9 @@ import os
 import sys
 
 import gymnasium as gym
-from gymnasium.envs.registration import load_env_creator, parse_env_id, registry
+from gymnasium.envs.registration import parse_env_id, registry
 
+from proximo.envs.headless import use_egl_when_headless
 from proximo.errors import EnvError, UsageError, say
 
 
@@ -62,27 +63,21 @@ def _successor(name: str) -> str | None:
     return family[min(later)] if later else None
 
 
-def make_one(name: str, render: bool = False) -> gym.Env:
-    """One environment, without Gymnasium's checker (ours is in GymEnvs), able to render where `render` is set.
+def make_one(name: str) -> gym.Env:
+    """One environment, without Gymnasium's checker (ours is in GymEnvs).
 
     Raises UsageError where a package is missing, with the command that installs it; EnvError where making it fails.
     """
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    use_egl_when_headless()
     name = _imported(name)
     try:
-        kwargs = {"render_mode": "rgb_array"} if render and _renders(name) else {}
-        return gym.make(name, disable_env_checker=True, **kwargs)
+        return gym.make(name, disable_env_checker=True)
     except (ImportError, gym.error.DependencyNotInstalled) as error:
         raise UsageError(f"{name} needs a package that is not installed ({error}); {_command(name)}") from error
     except Exception as error:
         raise EnvError(f"{name} could not be made: {type(error).__name__}: {error}") from error
-
-
-def _renders(name: str) -> bool:
-    entry = registry[name].entry_point
-    creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    return "rgb_array" in getattr(creator, "metadata", {}).get("render_modes", ())
 
 
 def _command(name: str) -> str:

@@ -23,7 +23,7 @@ def make_gym_rows(name: str, autoreset: str, seeds: Sequence[int], first_index: 
 class GymEnvs:
     """N single environments as one VecEnv; equals Gymnasium's SyncVectorEnv in both reset modes, bit for bit.
 
-    `make_env(render: bool)` gives one environment; only the first is asked to be able to render.
+    `make_env()` gives one environment.
     `keep(env) -> dict | None` and `restore(env, dict)` are how the state of one environment is kept.
     """
 
@@ -32,7 +32,7 @@ class GymEnvs:
     metric_names: tuple[str, ...] = ()
     statistics = None
 
-    def __init__(self, make_env: Callable[[bool], gymnasium.Env], seeds: Sequence[int], env_id: str,
+    def __init__(self, make_env: Callable[[], gymnasium.Env], seeds: Sequence[int], env_id: str,
                  autoreset: str = "same-step", first_index: int = 0,
                  keep: Callable[[gymnasium.Env], dict | None] = keep_env,
                  restore: Callable[[gymnasium.Env, dict], None] = restore_env) -> None:
@@ -41,7 +41,7 @@ class GymEnvs:
         self._exact: bool | None = None  # whether a replay from a kept state was exact; None: not tried yet
         self._seeds, self._env_id, self.first_index = [int(seed) for seed in seeds], env_id, first_index
         self._same_step = autoreset == "same-step"
-        self._envs = [make_env(i == 0) for i in range(self.num_envs)]
+        self._envs = [make_env() for _ in self._seeds]
         self.action_space = self._envs[0].action_space
         self._to_env = action_writer(self.action_space, env_id)
         self._reader = reader = read_space(self._envs[0].observation_space, env_id)
@@ -235,7 +235,7 @@ class GymEnvs:
 
     def _replays(self) -> bool:
         """Whether a copy that took over another's state goes on exactly as it; the real environments stay untouched."""
-        model, copy = (GymEnvs(lambda _: self._make_env(False), [seed], self._env_id, self._autoreset,
+        model, copy = (GymEnvs(self._make_env, [seed], self._env_id, self._autoreset,
                                keep=self._keep, restore=self._restore) for seed in (self._seeds[0], self._seeds[0] + 1))
         rng = np.random.default_rng(0)
         try:
@@ -256,8 +256,12 @@ class GymEnvs:
             copy.close()
 
     def render(self) -> np.ndarray | None:
-        """The first environment, where it can render."""
-        return self._envs[0].render() if self._envs[0].render_mode == "rgb_array" else None
+        """The first environment, where it can render. Its render_mode is set only now, since LunarLander, made with
+        one, steps at half the speed whether somebody looks or not."""
+        bare = self._envs[0].unwrapped
+        if bare.render_mode is None and "rgb_array" in bare.metadata.get("render_modes", ()):
+            bare.render_mode = "rgb_array"
+        return self._envs[0].render() if bare.render_mode == "rgb_array" else None
 
     def close(self) -> None:
         for env in self._envs:

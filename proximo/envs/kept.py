@@ -24,7 +24,8 @@ def keep_env(env: gymnasium.Env) -> dict | None:
     """All that the environment and its wrappers hold, or None where something is opaque."""
     seen: dict[int, Any] = {}
     try:
-        return {str(depth): {name: encode_value(value, seen) for name, value in vars(layer).items() if _holds(value)}
+        return {str(depth): {name: encode_value(value, seen) for name, value in vars(layer).items()
+                             if _holds(name, value)}
                 for depth, layer in enumerate(_layers(env))}
     except OpaqueError:
         return None
@@ -34,7 +35,7 @@ def restore_env(env: gymnasium.Env, state: dict) -> None:
     """Makes `env` (from the same factory) continue as the one that was kept."""
     for depth, layer in enumerate(_layers(env)):
         attributes, kept = vars(layer), state[str(depth)]
-        for name in [name for name, value in attributes.items() if _holds(value) and name not in kept]:
+        for name in [name for name, value in attributes.items() if _holds(name, value) and name not in kept]:
             del attributes[name]
         for name, code in kept.items():
             attributes[name] = decode_value(code, attributes.get(name))
@@ -47,9 +48,10 @@ def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:
     return layers
 
 
-def _holds(value: Any) -> bool:
-    """Whether an attribute may hold state; what only draws (pygame) or links the chain does not."""
-    return not isinstance(value, (*STATELESS, gymnasium.Env)) and type(value).__module__.partition(".")[0] != "pygame"
+def _holds(name: str, value: Any) -> bool:
+    """Whether an attribute may hold state; what only draws (render_mode, pygame) or links the chain does not."""
+    linked = isinstance(value, (*STATELESS, gymnasium.Env))
+    return not (linked or name == "render_mode" or type(value).__module__.partition(".")[0] == "pygame")
 
 
 def encode_value(value: Any, seen: dict[int, Any]) -> Any:

@@ -280,3 +280,18 @@ def test_normalised_where_the_config_asks():
     cfg = Config()
     assert make_gym(cfg, [1]).statistics is None
     assert make_gym(replace(cfg, norm_obs=True), [1]).statistics is not None
+
+
+def test_rendering_changes_nothing():
+    """Against the same environments never rendered: steps, and a state loaded across."""
+    pytest.importorskip("Box2D")
+    envs, unseen = made("LunarLander-v3", [1]), made("LunarLander-v3", [1])
+    assert same_steps(envs.reset(), unseen.reset())
+    for t in range(150):
+        assert same_steps(envs.step(np.array([t % 4])), unseen.step(np.array([t % 4])))
+        if t % 50 == 0:
+            assert envs.render().ndim == 3
+    cart, other = made("CartPole-v1", [1]), made("CartPole-v1", [2])
+    cart.reset(), other.reset(), cart.render()
+    other.load(cart.state())
+    assert same_steps(cart.step(np.array([1])), other.step(np.array([1])))
