@@ -116,11 +116,19 @@ def _converted(hint: Any, text: str) -> Any:
             raise ValueError
         return text.lower() in YES
     if hint is int:
-        number = float(text.replace("_", ""))
-        if number != int(number):
-            raise ValueError
-        return int(number) if abs(number) >= 2**53 or "." in text or "e" in text.lower() else int(text.replace("_", ""))
+        return _whole(text.replace("_", ""))
     return float(text) if hint is float else text
+
+
+def _whole(text: str) -> int:
+    """5, 1e6 or 8.0; ValueError or OverflowError for anything else."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+    if number != int(number):
+        raise ValueError
+    return int(number)
 
 
 def _wanted(hint: Any) -> str:

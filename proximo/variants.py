@@ -45,7 +45,7 @@ class Atari(Config):
                   for name in ("frame_skip", "frame_stack", "screen_size") if getattr(self, name) < 1]
         if self.noop_max < 0:
             wrong.append(f"noop_max={self.noop_max} must not be negative")
-        if self.sticky is not None and not 0 <= self.sticky <= 1:
+        if self.sticky is not None and (self.sticky < 0 or self.sticky > 1):
             wrong.append(f"sticky={self.sticky} must lie between 0 and 1")
         return wrong
 

@@ -1,0 +1,20 @@
+"""What every test shares: one thread each, reproducible examples, no environment variables of a launcher."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+
+import pytest
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)
+settings.register_profile("proximo", deadline=None, derandomize=True, database=None, max_examples=60)
+settings.load_profile("proximo")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """A run sets the threads of its process; the next test begins with one again."""
+    torch.set_num_threads(1)

@@ -1,0 +1,117 @@
+"""Sizes, schedules and validation of configurations against hand-written values, and the variants' defaults against the
+table of published scripts (docs/details.md)."""
+
+import math
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proximo.config import Config
+from proximo.variants import RPO, Atari, BatchedSim, Compact, Procgen, SelfPlay
+from proximo.wiring import CLASSES
+
+# steps, learning rate, envs, steps, minibatches, epochs, clip, entropy
+PUBLISHED = {
+    "ppo": (500_000, 2.5e-4, 4, 128, 4, 4, 0.2, 0.01), "ppo_atari": (10_000_000, 2.5e-4, 8, 128, 4, 4, 0.1, 0.01),
+    "ppo_continuous_action": (1_000_000, 3e-4, 1, 2048, 32, 10, 0.2, 0.0),
+    "rpo_continuous_action": (8_000_000, 3e-4, 1, 2048, 32, 10, 0.2, 0.0),
+    "ppo_atari_lstm": (10_000_000, 2.5e-4, 8, 128, 4, 4, 0.1, 0.01),
+    "ppo_atari_envpool": (10_000_000, 2.5e-4, 8, 128, 4, 4, 0.1, 0.01),
+    "ppo_atari_envpool_xla_jax": (10_000_000, 2.5e-4, 8, 128, 4, 4, 0.1, 0.01),
+    "ppo_atari_envpool_xla_jax_scan": (10_000_000, 2.5e-4, 8, 128, 4, 4, 0.1, 0.01),
+    "ppo_procgen": (25_000_000, 5e-4, 64, 256, 8, 3, 0.2, 0.01),
+    "ppo_atari_multigpu": (10_000_000, 2.5e-4, 8, 128, 4, 4, 0.1, 0.01),
+    "ppo_pettingzoo_ma_atari": (20_000_000, 2.5e-4, 16, 128, 4, 4, 0.1, 0.01),
+    "ppo_continuous_action_isaacgym": (30_000_000, 0.0026, 4096, 16, 2, 4, 0.2, 0.0),
+    "ppo_continuous_action_isaacgym_hands": (600_000_000, 0.0026, 8192, 8, 4, 5, 0.2, 0.0),
+    "compact": (10_000_000, 2.5e-4, 8, 128, 4, 4, 0.1, 0.01),
+}
+
+
+@pytest.mark.parametrize("variant", CLASSES)
+def test_defaults_are_the_published_ones(variant):
+    cfg = CLASSES[variant]()
+    assert PUBLISHED[variant] == (cfg.total_timesteps, cfg.learning_rate, cfg.num_envs, cfg.num_steps,
+                                  cfg.num_minibatches, cfg.update_epochs, cfg.clip_coef, cfg.ent_coef)
+    assert cfg.resolved().problems() == []
+
+
+def test_what_else_differs_between_the_variants():
+    assert (Procgen().gamma, Procgen().anneal_lr, Procgen().model) == (0.999, False, "impala")
+    sim = BatchedSim()
+    assert (sim.anneal_lr, sim.clip_vloss, sim.vf_coef, sim.max_grad_norm, sim.hidden_size) == (False, False, 2, 1, 256)
+    assert (Atari().gamma, Atari().gae_lambda, Atari().adam_eps, Atari().max_grad_norm) == (0.99, 0.95, 1e-5, 0.5)
+    assert not SelfPlay().end_on_life_loss
+
+
+def test_sizes_and_schedules():
+    cfg = Config(num_envs=4, num_steps=128, num_minibatches=4, total_timesteps=5_500)
+    assert (cfg.batch_size, cfg.minibatch_size, cfg.num_iterations) == (512, 128, 10)
+    assert [cfg.learning_rate_at(i) for i in (1, 6, 10)] == pytest.approx([2.5e-4, 1.25e-4, 2.5e-5])
+    assert replace(cfg, anneal_lr=False).learning_rate_at(10) == 2.5e-4
+    assert cfg.clip_coef_at(10) == 0.2 and replace(cfg, anneal_clip=True).clip_coef_at(6) == pytest.approx(0.1)
+
+
+def test_a_configuration_cannot_be_changed_and_every_field_is_explained():
+    with pytest.raises(FrozenInstanceError):
+        Config().seed = 2
+    for kind in CLASSES.values():
+        assert kind.__doc__ and len({f.name for f in fields(kind)}) == len(fields(kind))
+
+
+@pytest.mark.parametrize("change,sentence", [
+    ({"gamma": 1.5}, "gamma=1.5 must lie between 0 and 1"), ({"gae_lambda": -0.1}, "gae_lambda=-0.1 must lie"),
+    ({"gamma": math.nan}, "gamma=nan is not a finite number"), ({"ent_coef": math.inf}, "ent_coef=inf is not a finite"),
+    ({"num_minibatches": 3}, "batch_size=512 does not divide into num_minibatches=3; use 1, 2, 4, 8, 16, 32, 64"),
+    ({"total_timesteps": 511}, "total_timesteps=511 is less than one batch of num_envs * num_steps = 512"),
+    ({"recurrent": "lstm", "num_envs": 6}, "num_envs=6 does not divide into num_minibatches=4; use 1, 2, 3, 6"),
+    ({"env_workers": 3}, "num_envs=4 does not divide into env_workers=3; use 1, 2, 4"),
+    ({"num_envs": 0}, "num_envs=0 must be at least 1"), ({"clip_coef": 0.0}, "clip_coef=0.0 must be above 0"),
+    ({"seed": -1}, "seed=-1 must not be negative"), ({"device": "gpu"}, "device=gpu is unknown; use cpu, cuda"),
+    ({"keep_checkpoints": 1}, "keep_checkpoints=1 leaves nothing"), ({"target_kl": -1.0}, "target_kl=-1.0 must be above"),
+    ({"env_workers": -1}, "env_workers=-1 must not be negative"), ({"target_kl": math.nan}, "target_kl=nan is not")])
+def test_each_problem_is_one_sentence(change, sentence):
+    problems = replace(Config(), **change).problems()
+    assert len(problems) == 1 and problems[0].startswith(sentence)
+
+
+def test_all_problems_come_at_once():
+    cfg = Config(gamma=2.0, learning_rate=math.nan, num_minibatches=3, total_timesteps=10, seed=-1, env_workers=3)
+    assert len(cfg.problems()) == 6
+
+
+@pytest.mark.parametrize("cfg,name", [(Atari(frame_skip=0), "frame_skip"), (Atari(sticky=1.5), "sticky"),
+                                      (Atari(noop_max=-1), "noop_max"), (RPO(rpo_alpha=-0.1), "rpo_alpha"),
+                                      (Procgen(num_levels=-1), "num_levels"), (Atari(sticky=math.nan), "sticky")])
+def test_fields_of_variants_are_checked_too(cfg, name):
+    assert [problem.partition("=")[0] for problem in cfg.problems()] == [name]
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.sampled_from(["none", "lstm"]))
+def test_the_minibatches_that_are_offered_work(num_envs, num_steps, num_minibatches, recurrent):
+    """Whatever is refused, every number that the sentence offers is accepted."""
+    cfg = Config(num_envs=num_envs, num_steps=num_steps, num_minibatches=num_minibatches, recurrent=recurrent)
+    problems = cfg.problems()
+    whole = num_envs % num_minibatches == 0 if recurrent == "lstm" else cfg.batch_size % num_minibatches == 0
+    assert bool(problems) != whole
+    for problem in problems:
+        offered = [int(word) for word in problem.partition("; use ")[2].split(", ")]
+        assert offered and all(not replace(cfg, num_minibatches=k).problems() for k in offered)
+
+
+def test_compact_resolves_its_tricks_by_the_model():
+    flat, images = Compact().resolved(), Compact(model="cnn").resolved()
+    assert (flat.norm_obs, flat.norm_reward, flat.clip_rewards) == (True, True, False)
+    assert (images.norm_obs, images.norm_reward, images.clip_rewards) == (False, False, True)
+    assert Compact(norm_obs=False).resolved().norm_obs is False
+
+
+@pytest.mark.parametrize("env_id,alpha", [("Ant-v4", 0.01), ("Reacher-v4", 0.01), ("InvertedDoublePendulum-v4", 0.01),
+                                          ("Pusher-v5", 0.01), ("Walker2d-v4", 0.5), ("Humanoid-v4", 0.5),
+                                          ("HumanoidStandup-v4", 0.5), ("Pendulum-v1", 0.5)])
+def test_rpo_alpha_depends_on_the_environment_and_is_said(env_id, alpha, capsys):
+    assert RPO(env_id=env_id).resolved().rpo_alpha == alpha
+    assert ("rpo_alpha = 0.01" in capsys.readouterr().err) == (alpha == 0.01)
+    assert RPO(env_id=env_id, rpo_alpha=0.3).resolved().rpo_alpha == 0.3
