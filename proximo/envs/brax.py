@@ -1,0 +1,307 @@
+"""Brax: thousands of bodies simulated as one batch by JAX; the place of Isaac Gym, which can no longer be had."""
+
+import difflib
+import importlib.util
+import os
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from proximo.config import Config
+from proximo.envs.base import Episode, Step
+from proximo.envs.episodes import Running, count_episodes, start_episodes
+from proximo.envs.headless import use_egl_when_headless
+from proximo.envs.normalize import Statistics, apply_statistics, count_reset, count_step, start_statistics
+from proximo.errors import EnvError, UsageError, say
+from proximo.variants import BatchedSim
+
+BACKENDS = {  # of Brax's pipelines the faster one that simulates the task well
+    "ant": "spring", "halfcheetah": "spring", "hopper": "spring", "humanoid": "spring", "humanoidstandup": "spring",
+    "walker2d": "spring", "inverted_pendulum": "generalized", "inverted_double_pendulum": "generalized",
+    "pusher": "generalized", "reacher": "generalized", "swimmer": "generalized", "fast": "generalized",
+}
+ISAAC = {"Ant": "ant", "Humanoid": "humanoid", "HumanoidAMP": "humanoid", "Cartpole": "inverted_pendulum",
+         "Anymal": "ant", "AnymalTerrain": "ant"}
+ISAAC_ALONE = ("AllegroHand", "BallBalance", "FrankaCabinet", "FrankaCubeStack", "Ingenuity", "Quadcopter",
+               "ShadowHand", "Trifinger")
+EPISODE_LENGTH = 1000  # decisions after which an episode is cut, as in Brax's own training
+BANK_SIZE = 1024  # first states kept ready at most
+METRICS = ("consecutive_successes",)  # of a task's own metrics those that are charted
+
+
+def make_brax(cfg: BatchedSim, seeds: list[int]) -> "BraxEnvs":
+    """len(seeds) environments of `cfg.env_id`: a Brax task, or one of Isaac Gym's names for its nearest relative.
+
+    Steps hold torch tensors (`cfg.framework` torch) or jax arrays, on the device that JAX found; nothing is copied.
+    """
+    pure = make_brax_pure(cfg, len(seeds))
+    return BraxEnvs(pure, cfg, seeds[0])
+
+
+def make_brax_pure(cfg: BatchedSim, num_envs: int) -> "BraxPure":
+    """The same environments as a PureEnv, without normalisation. Raises UsageError for unknown ids and engines."""
+    if cfg.engine not in ("auto", "brax"):
+        raise UsageError(f"engine={cfg.engine} has no batched simulation; use brax")
+    task = brax_task(cfg.env_id)
+    if importlib.util.find_spec("brax") is None:
+        raise UsageError(f'{cfg.env_id} needs brax: pip install "proximo[brax]"')
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch its share of a GPU
+    use_egl_when_headless()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from brax import envs
+
+        env = envs.get_environment(task, backend=BACKENDS[task])
+    return BraxPure(env, num_envs, cfg.num_steps, cfg.reward_scaler)
+
+
+def brax_task(env_id: str) -> str:
+    """Brax's name of a task; replacements are said. Raises UsageError for what has no relative in Brax."""
+    if env_id in BACKENDS:
+        return env_id
+    lower = {name.lower(): task for name, task in [*ISAAC.items(), *zip(BACKENDS, BACKENDS)]}
+    task = lower.get(env_id.lower())
+    if task is None:
+        near = difflib.get_close_matches(env_id.lower(), lower, 3) or sorted(BACKENDS)
+        cause = "has no relative in Brax" if env_id in ISAAC_ALONE else "is unknown to Brax"
+        names = sorted(BACKENDS) if env_id in ISAAC_ALONE else near
+        raise UsageError(f"env_id={env_id} {cause}; use {', '.join(names)}")
+    say(f"{env_id} runs as Brax's {task} ({BACKENDS[task]} physics)")
+    return task
+
+
+class BraxState(NamedTuple):
+    """All that continues N environments."""
+
+    env: Any  # Brax's State, batched (N, ...)
+    bank: Any  # the same, (K, ...): first states of the episodes that begin
+    key: Any  # (2,) uint32, the same for ever: every draw is folded with the number of steps played
+    time: Any  # () int32, steps played
+    running: Running
+
+
+class BraxPure:
+    """A PureEnv over a raw Brax environment (`env`: reset(key), step(state, action), action_size), without wrappers.
+
+    Brax's AutoReset returns to one stored first state and loses the last observation. Here an episode that ends hands
+    out its last observation and begins again from a bank of K first states, renewed every `renew_every` steps.
+    `terminated` is Brax's `done`; after EPISODE_LENGTH decisions without it the episode is `truncated`.
+    """
+
+    players: tuple[str, ...] = ()
+
+    def __init__(self, env: Any, num_envs: int, renew_every: int, reward_scaler: float,
+                 episode_length: int = EPISODE_LENGTH):
+        import jax
+
+        self.env, self.num_envs, self.renew_every = env, num_envs, renew_every
+        self.reward_scaler, self.episode_length = reward_scaler, episode_length
+        self.bank_size = min(num_envs, BANK_SIZE)
+        shapes = jax.eval_shape(env.reset, jax.random.PRNGKey(0))
+        self.obs_shape, self.obs_dtype = shapes.obs.shape, np.dtype(np.float32)
+        self.action_space = Box(-1.0, 1.0, (env.action_size,), np.float32)
+        self.metric_names = tuple(name for name in METRICS if name in shapes.metrics)
+
+    def reset(self, key: Any) -> tuple[BraxState, Step]:
+        """All environments at first states of their own."""
+        import jax
+
+        parts = jax.lax.map(lambda part: self.first_states(key, -1 - part), self.parts())
+        return self.begin(key, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts))
+
+    def step(self, state: BraxState, action: Any) -> tuple[BraxState, Step]:
+        """`action` (N, A), clipped to [-1, 1] here."""
+        import jax
+
+        number = state.time // self.renew_every
+        bank = jax.lax.cond(state.time % self.renew_every == 0, lambda: self.first_states(state.key, number),
+                            lambda: state.bank)
+        return self.advance(state._replace(bank=bank), action)
+
+    def parts(self) -> Any:
+        """Numbers of the banks that together are N first states."""
+        return np.arange(-(-self.num_envs // self.bank_size), dtype=np.int32)
+
+    def first_states(self, key: Any, number: Any) -> Any:
+        """Bank `number` of K first states; those from -1 downwards begin the run."""
+        import jax
+
+        keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 0), number), self.bank_size)
+        states = jax.vmap(self.env.reset)(keys)
+        return jax.tree.map(lambda x: x.astype(x.dtype), states)  # no weak types, which would compile step() twice
+
+    def begin(self, key: Any, env: Any) -> tuple[BraxState, Step]:
+        """The first Step, from at least N first states."""
+        import jax
+        from jax import numpy as jnp
+
+        bank = jax.tree.map(lambda x: x[:self.bank_size], env)
+        env = jax.tree.map(lambda x: x[:self.num_envs], env)
+        running = start_episodes(self.num_envs, jnp)
+        state = BraxState(env, bank, jnp.asarray(key), jnp.zeros((), jnp.int32), running)
+        no, zero = jnp.zeros(self.num_envs, bool), jnp.zeros(self.num_envs, jnp.float32)
+        obs = env.obs.astype(jnp.float32)
+        return state, Step(obs, ~no, None, zero, no, no, obs, ~no, Episode(no, running.ret, running.length),
+                           dict.fromkeys(self.metric_names, zero * jnp.nan))
+
+    def advance(self, state: BraxState, action: Any) -> tuple[BraxState, Step]:
+        """One step; episodes that end begin again from the bank as it is."""
+        import jax
+        from jax import numpy as jnp
+
+        after = jax.vmap(self.env.step)(state.env, jnp.clip(action, -1.0, 1.0))
+        reward = after.reward.astype(jnp.float32)
+        terminated = after.done.astype(bool)
+        truncated = ~terminated & (state.running.length + 1 >= self.episode_length)
+        over, valid = terminated | truncated, jnp.ones(self.num_envs, bool)
+        running, episode = count_episodes(state.running, reward, over, valid, jnp)
+        draw = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.time)
+        row = jax.random.randint(draw, (self.num_envs,), 0, self.bank_size)
+
+        def begin_again(first: Any, now: Any) -> Any:
+            ended = over.reshape(-1, *(1,) * (now.ndim - 1))
+            return jnp.where(ended, first[row], now).astype(first.dtype)
+
+        env = jax.tree.map(begin_again, state.bank, after)
+        step = Step(env.obs.astype(jnp.float32), over, None, reward * self.reward_scaler, terminated, truncated,
+                    after.obs.astype(jnp.float32), valid, episode,
+                    {name: after.metrics[name].astype(jnp.float32) for name in self.metric_names})
+        return BraxState(env, state.bank, state.key, state.time + 1, running), step
+
+
+class BraxEnvs:
+    """BraxPure as a VecEnv: the same numbers, compiled step by step; arrays cross to torch through DLPack."""
+
+    def __init__(self, pure: BraxPure, cfg: Config, seed: int):
+        import jax
+
+        self.pure, self.cfg, self.arrays = pure, cfg, cfg.framework
+        self.num_envs, self.obs_shape, self.obs_dtype = pure.num_envs, pure.obs_shape, pure.obs_dtype
+        self.action_space, self.players, self.metric_names = pure.action_space, pure.players, pure.metric_names
+        self.key, self.frozen = self._on_device(jax.random.PRNGKey(seed)), False
+        self._first_states, self._advance = jax.jit(pure.first_states), jax.jit(self._checked_advance)
+        self._count, self._apply = jax.jit(self._count_step), jax.jit(self._apply_statistics)
+        self._state = self._renderer = None
+        self.statistics = start_statistics(self.num_envs, self.obs_shape) if cfg.norm_obs or cfg.norm_reward else None
+
+    def reset(self) -> Step:
+        """All environments begin anew, as the seed says."""
+        import jax
+        from jax import numpy as jnp
+
+        parts = [self._first_states(self.key, -1 - int(part)) for part in self.pure.parts()]
+        state, step = self.pure.begin(self.key, jax.tree.map(lambda *part: jnp.concatenate(part), *parts))
+        self._state = self._on_device(state)
+        if self._statistics is not None:
+            if not self.frozen:
+                self._statistics = count_reset(self._statistics, step, self.cfg, jnp)
+            step = self._apply(self._statistics, step)
+        return self._given(step)
+
+    def step(self, action: Any) -> Step:
+        """`action` (N, A) of the kind that `arrays` says. Raises EnvError where the simulation left the numbers."""
+        from jax import numpy as jnp
+
+        time = int(self._state.time)
+        if time % self.pure.renew_every == 0:
+            bank = self._on_device(self._first_states(self._state.key, time // self.pure.renew_every))
+            self._state = self._state._replace(bank=bank)
+        if self.arrays == "torch":
+            action = jnp.from_dlpack(action.detach().contiguous())
+        if action.shape != (self.num_envs, *self.action_space.shape):
+            raise EnvError(f"actions have shape {tuple(action.shape)}; "
+                           f"wanted {(self.num_envs, *self.action_space.shape)}")
+        self._state, step, finite = self._advance(self._state, action)
+        if not bool(finite.all()):  # waits for the step: `action`, shared with torch, may change from here on
+            raise EnvError(f"environment {int(finite.argmin())} ({self.cfg.env_id}) at step {time}: an observation or "
+                           "reward is not finite; the actions were not, or the simulation exploded")
+        if self._statistics is not None:
+            if not self.frozen:
+                self._statistics = self._count(self._statistics, step)
+            step = self._apply(self._statistics, step)
+        return self._given(step)
+
+    def _checked_advance(self, state: BraxState, action: Any) -> tuple[BraxState, Step, Any]:
+        from jax import numpy as jnp
+
+        state, step = self.pure.advance(state, action)
+        return state, step, jnp.isfinite(step.final_obs).all(1) & jnp.isfinite(step.reward)
+
+    def _count_step(self, statistics: Statistics, step: Step) -> Statistics:
+        from jax import numpy as jnp
+
+        return count_step(statistics, step, self.cfg, jnp)
+
+    def _apply_statistics(self, statistics: Statistics, step: Step) -> Step:
+        from jax import numpy as jnp
+
+        return apply_statistics(statistics, step, self.cfg, jnp)
+
+    def _given(self, step: Step) -> Step:
+        if self.arrays == "jax":
+            return step
+        import jax
+        import torch
+
+        return jax.tree.map(torch.from_dlpack, step)
+
+    def _on_device(self, tree: Any) -> Any:
+        """Bound to its device from the start, as what comes from torch is; a change would compile anew."""
+        import jax
+
+        return jax.device_put(tree, jax.devices()[0])
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """Of the normalisation, as numpy arrays; may be set."""
+        import jax
+
+        return jax.tree.map(lambda x: np.asarray(x, np.float64), self._statistics)
+
+    @statistics.setter
+    def statistics(self, value: Statistics | None) -> None:
+        import jax
+
+        self._statistics = self._on_device(jax.tree.map(lambda x: np.asarray(x, np.float32), value))
+
+    def state(self) -> dict:
+        """Every array of the state by its place in it, exactly."""
+        import jax
+
+        leaves = jax.tree_util.tree_leaves_with_path((self._state, self._statistics))
+        return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+    def load(self, state: dict) -> None:
+        """Continues where state() was taken, in environments of the same task, number and framework."""
+        import jax
+
+        if self._state is None:
+            self.reset()
+
+        def kept(path: Any, leaf: Any) -> np.ndarray:
+            return np.asarray(state[jax.tree_util.keystr(path)], leaf.dtype)
+
+        whole = jax.tree_util.tree_map_with_path(kept, (self._state, self._statistics))
+        self._state, self._statistics = self._on_device(whole)
+
+    def render(self) -> np.ndarray | None:
+        """(240, 320, 3) uint8 of the first environment by MuJoCo's renderer; None for the task without a body."""
+        if not hasattr(self.pure.env, "sys"):
+            return None
+        import mujoco
+
+        model, body = self.pure.env.sys.mj_model, self._state.env.pipeline_state
+        if self._renderer is None:
+            self._renderer = mujoco.Renderer(model, height=240, width=320)
+        data = mujoco.MjData(model)
+        data.qpos[:], data.qvel[:] = np.asarray(body.q[0]), np.asarray(body.qd[0])
+        mujoco.mj_forward(model, data)
+        self._renderer.update_scene(data, camera=0 if model.ncam else -1)
+        return self._renderer.render()
+
+    def close(self) -> None:
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
