@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from proximo.bench_jobs import Job, jobs_of
 from proximo.bench_process import (
     COMMAND,
     Running,
@@ -20,7 +21,7 @@ from proximo.bench_process import (
     stop_jobs,
     write_json,
 )
-from proximo.bench_set import Job, jobs_of, load_set, seeds_of
+from proximo.bench_set import load_set, seeds_of
 from proximo.bench_table import BenchView
 from proximo.errors import UsageError, say
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from proximo.bench_set import Job
+from proximo.bench_jobs import Job
 from proximo.errors import say
 
 COMMAND = (sys.executable, "-m", "proximo")

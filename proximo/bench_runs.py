@@ -9,11 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from proximo.bench_process import read_json
-from proximo.bench_set import CONFIGS, WATCHING, label_of
+from proximo.bench_set import FOLLOWING_FIELDS, label_of
 from proximo.errors import UsageError, say
+from proximo.wiring import CLASSES
 
-WINDOW = 100
+LAST_EPISODES = 100
 """episodes of a rolling mean, and of the last mean of a run, as in the published tables"""
+
+CHOSEN_FIELDS = ("threads", "device", "engine", "sticky", "rpo_alpha")
+"""fields that a run fills in where they are left open, so that they are no difference of settings"""
 
 
 class Run(NamedTuple):
@@ -79,7 +83,7 @@ def rolling_curve(run: Run, axis: str) -> tuple[np.ndarray, np.ndarray]:
     returns = rows["return"].to_numpy(float)
     total = np.concatenate([[0.0], np.cumsum(returns)])
     last = np.arange(1, len(returns) + 1)
-    first = np.maximum(0, last - WINDOW)
+    first = np.maximum(0, last - LAST_EPISODES)
     return rows[axis].to_numpy(float), (total[last] - total[first]) / np.maximum(1, last - first)
 
 
@@ -97,7 +101,7 @@ def common_curves(runs: Sequence[Run], axis: str, points: int = 100) -> tuple[np
 
 def differing_settings(groups: Groups) -> dict[str, dict[str, str]]:
     """field -> label -> value, for fields that differ between labels; what names or follows a run is left out."""
-    skipped = {*WATCHING, "seed", "env_id", "run_dir", "exp_name"}
+    skipped = {*FOLLOWING_FIELDS, "seed", "env_id", "run_dir", "exp_name"}
     values: dict[str, dict[str, set[str]]] = {}
     labels = {label for _, label in groups}
     for (_, label), runs in groups.items():
@@ -138,11 +142,11 @@ def _one_a_seed(runs: list[Run]) -> Iterable[Run]:
 
 def _label(variant: str, config: dict) -> str:
     """Of a run that no benchmark named: its variant and what differs from the variant's defaults."""
-    if variant not in CONFIGS:
+    if variant not in CLASSES:
         return variant
-    named = {"seed", "env_id", "total_timesteps", "run_dir", "exp_name"}
+    named = {"seed", "env_id", "total_timesteps", "run_dir", "exp_name", *CHOSEN_FIELDS}
     defaults = {f.name: list(f.default) if isinstance(f.default, tuple) else f.default
-                for f in fields(CONFIGS[variant])}
+                for f in fields(CLASSES[variant])}
     return label_of(variant, {name: value for name, value in config.items()
                               if name in defaults and name not in named and value != defaults[name]})
 

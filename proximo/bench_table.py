@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from proximo.bench_set import Job
+from proximo.bench_jobs import Job
 
 if TYPE_CHECKING:
     from rich.table import Table

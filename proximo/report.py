@@ -97,46 +97,55 @@ def _across(groups: Groups) -> list[Section]:
         if svg:
             parts.append(Picture(svg, "Median over games of the mean over seeds; band: 95 % stratified bootstrap."))
         sections.append(Section("Human-normalised scores", parts))
-    matrices, name = _matrices(groups, labels)
-    if len(matrices) > 1:
-        limits = [float(np.percentile(np.concatenate([m.ravel() for m in matrices.values()]), q)) for q in (0, 100)]
-        thresholds = np.linspace(*limits, 60)
-        profiles = performance_profiles(matrices, thresholds)
-        pairs = [[a, b, interval(probability_of_improvement(matrices[a], matrices[b]))]
-                 for a in matrices for b in matrices if a < b]
-        aggregates = [[label, f"{m.shape[1]}", f"{len(m)}", interval(estimate(m)), interval(estimate(m, np.mean))]
-                      for label, m in matrices.items()]
-        sections.append(Section("Variants against each other", [
-            Table(["run", "environments", "seeds", "IQM [95 %]", "mean [95 %]"], aggregates, f"Scores: {name}."),
-            Picture(profiles_picture(profiles, thresholds, name), "Performance profiles with 95 % intervals."),
-            Table(["X", "Y", "P(X better than Y) [95 %]"], pairs,
-                  "Probability of improvement (Agarwal et al. 2021): over all pairs of seeds, averaged over "
-                  "environments.")]))
+    families: dict[tuple[str, ...], list[str]] = {}
+    for env_id in dict.fromkeys(env_id for env_id, _ in groups):
+        played = tuple(label for label in labels if len(_scores(groups, env_id, label)))
+        families.setdefault(played, []).append(env_id)
+    for played, env_ids in families.items():
+        if len(played) > 1:
+            sections.append(Section(f"Against each other: {', '.join(played)}", _rivals(groups, played, env_ids)))
     return sections
 
 
-def _matrices(groups: Groups, labels: Sequence[str]) -> tuple[dict[str, np.ndarray], str]:
-    """label -> (seeds, environments) of normalised scores over the environments that all labels have."""
-    scores = {place: scores_of(runs, metric_of(runs[0].variant)) for place, runs in groups.items()}
-    env_ids = [env_id for env_id in dict.fromkeys(env_id for env_id, _ in groups)
-               if all(len(scores.get((env_id, label), ())) for label in labels)]
-    if not env_ids or len(labels) < 2:
-        return {}, ""
+def _rivals(groups: Groups, labels: Sequence[str], env_ids: Sequence[str]) -> list[Part]:
+    """Aggregates, performance profiles and probabilities of improvement of runs that share environments."""
+    matrices, name = _matrices(groups, labels, env_ids)
+    everything = np.concatenate([matrix.ravel() for matrix in matrices.values()])
+    thresholds = np.linspace(everything.min(), everything.max(), 60)
+    profiles = performance_profiles(matrices, thresholds)
+    aggregates = [[label, str(matrix.shape[1]), str(len(matrix)), interval(estimate(matrix)),
+                   interval(estimate(matrix, np.mean))] for label, matrix in matrices.items()]
+    pairs = [[a, b, interval(probability_of_improvement(matrices[a], matrices[b]))]
+             for k, a in enumerate(matrices) for b in list(matrices)[k + 1:]]
+    return [
+        Table(["run", "environments", "seeds", "IQM [95 %]", "mean [95 %]"], aggregates, f"Scores are {name}."),
+        Picture(profiles_picture(profiles, thresholds, name), "Performance profiles with 95 % intervals."),
+        Table(["X", "Y", "P(X better than Y) [95 %]"], pairs, "Probability of improvement (Agarwal et al. 2021): over "
+              "all pairs of seeds, averaged over environments."),
+    ]
+
+
+def _scores(groups: Groups, env_id: str, label: str) -> np.ndarray:
+    runs = groups.get((env_id, label), [])
+    return scores_of(runs, metric_of(runs[0].variant)) if runs else np.empty(0)
+
+
+def _matrices(groups: Groups, labels: Sequence[str],
+              env_ids: Sequence[str]) -> tuple[dict[str, np.ndarray], str]:
+    """label -> (seeds, environments) of normalised scores, and how they are normalised."""
     human = all(atari_game(env_id) for env_id in env_ids)
+    limits = {}
+    for env_id in env_ids:
+        values = np.concatenate([_scores(groups, env_id, label) for label in labels])
+        limits[env_id] = atari_scores()[atari_game(env_id) or ""] if human \
+            else (values.min(), max(values.max(), values.min() + 1e-9))
     matrices = {}
     for label in labels:
-        seeds = min(len(scores[env_id, label]) for env_id in env_ids)
-        columns = [normalised(scores[env_id, label][:seeds], *_limits(scores, env_id, human)) for env_id in env_ids]
-        matrices[label] = np.stack(columns, axis=1)
+        columns = [normalised(_scores(groups, env_id, label), *limits[env_id]) for env_id in env_ids]
+        seeds = min(map(len, columns))
+        matrices[label] = np.stack([column[:seeds] for column in columns], axis=1)
     return matrices, "human-normalised (0: random play, 1: a person)" if human \
-        else "normalised to 0 at the lowest and 1 at the highest run of each environment on this page"
-
-
-def _limits(scores: dict[tuple[str, str], np.ndarray], env_id: str, human: bool) -> tuple[float, float]:
-    if human:
-        return atari_scores()[atari_game(env_id) or ""]
-    values = np.concatenate([found for (one, _), found in scores.items() if one == env_id])
-    return float(values.min()), float(max(values.max(), values.min() + 1e-9))
+        else "normalised to 0 at the lowest and 1 at the highest run of each environment"
 
 
 def _settings(runs: Sequence[Run], groups: Groups, told: dict) -> list[Section]:

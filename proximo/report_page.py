@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from proximo.report_tables import Table
 
-STYLE = """
+PAGE_STYLE = """
 :root{color-scheme:light dark}
 body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1200px;padding:1.5rem;background:#fff;color:#1b1b1f}
 h1{font-size:1.7rem;margin:.2rem 0}h2{margin:2.2rem 0 .5rem;border-bottom:1px solid #ddd;padding-bottom:.2rem}
@@ -24,7 +24,7 @@ nav a{margin-right:1rem}
 @media(prefers-color-scheme:dark){body{background:#17171a;color:#e7e7ea}th,pre{background:#242429}
 th,td{border-color:#333}.note{color:#aaa}.above{color:#6fd08c}.below{color:#ff8a80}}
 """
-SCRIPT = """
+PAGE_SCRIPT = """
 document.querySelectorAll('figure').forEach(f=>f.addEventListener('click',()=>f.classList.toggle('zoomed')));
 addEventListener('keydown',e=>{if(e.key==='Escape')document.querySelectorAll('.zoomed')
 .forEach(f=>f.classList.remove('zoomed'))});
@@ -59,9 +59,11 @@ def page(title: str, sections: Sequence[Section]) -> str:
     links = "".join(f'<a href="#s{k}">{html.escape(section.title)}</a>' for k, section in enumerate(sections))
     body = "".join(f'<h2 id="s{k}">{html.escape(section.title)}</h2>' + "".join(map(_html, section.parts))
                    for k, section in enumerate(sections))
-    return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-            f'<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,"><style>{STYLE}</style>'
-            f'</head><body><h1>{html.escape(title)}</h1><nav>{links}</nav>{body}<script>{SCRIPT}</script></body></html>\n')
+    name = html.escape(title)
+    return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+            f'<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+            f'<style>{PAGE_STYLE}</style></head><body><h1>{name}</h1><nav>{links}</nav>{body}'
+            f'<script>{PAGE_SCRIPT}</script></body></html>\n')
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 
 from proximo.bench_runs import Groups, Run, scores_of
-from proximo.bench_set import CONFIGS
 from proximo.bench_table import duration
 from proximo.published import Published, atari_game, atari_scores, published_for
 from proximo.statistics import (
@@ -19,6 +18,7 @@ from proximo.statistics import (
     probability_of_improvement,
     verdict,
 )
+from proximo.wiring import CLASSES
 
 ENVIRONMENT_FIELDS = ("noop_max", "frame_skip", "max_pool", "screen_size", "grayscale", "sticky", "distribution_mode",
                       "num_levels", "start_level")
@@ -195,8 +195,9 @@ def _unfair(run: Run, row: Published) -> str:
         return "published of an evaluation, not of training"
     if _steps(run) != row.steps:
         return f"published at {short(row.steps)} steps"
-    changed = [f for f in ENVIRONMENT_FIELDS if f in run.config and run.variant in CONFIGS
-               and run.config[f] != vars(CONFIGS[run.variant]()).get(f)]
+    defaults = vars(CLASSES[run.variant]()) if run.variant in CLASSES else {}
+    changed = [name for name in ENVIRONMENT_FIELDS if name in run.config and name in defaults
+               and (run.config[name] or 0) != (defaults[name] or 0)]
     if changed:
         return "another environment: " + ", ".join(f"{name}={run.config[name]}" for name in changed)
     if row.setting and run.config.get("distribution_mode") != row.setting:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -71,8 +72,14 @@ def bootstrap(scores: np.ndarray, function: Callable[..., np.ndarray], seed: int
 
 def estimate(scores: np.ndarray, function: Callable[[np.ndarray], float] = iqm, seed: int = 0) -> Estimate:
     """A statistic of scores (seeds,) or (seeds, environments) with its stratified bootstrap interval."""
-    matrix = np.asarray(scores, float)
-    matrix = matrix[:, None] if matrix.ndim == 1 else matrix
+    matrix = _matrix(scores)
+    return _estimate(matrix.tobytes(), matrix.shape, function, seed)
+
+
+@lru_cache(maxsize=1000)
+def _estimate(data: bytes, shape: tuple[int, ...], function: Callable[[np.ndarray], float], seed: int) -> Estimate:
+    """A page shows the same estimate in several tables: it is drawn once."""
+    matrix = np.frombuffer(data).reshape(shape)
     value, low, high = bootstrap(matrix, lambda drawn: np.array([function(drawn)]), seed)
     return Estimate(float(value[0]), float(low[0]), float(high[0]))
 

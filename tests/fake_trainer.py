@@ -11,10 +11,10 @@ import time
 from dataclasses import asdict, fields
 from pathlib import Path
 
-import numpy as np
+from proximo.config import Config
+from proximo.variants import Atari
 
-from proximo.bench_set import CONFIGS
-
+KINDS = {"ppo": Config, "ppo_atari": Atari}
 PARTS = 20
 
 
@@ -31,12 +31,12 @@ def parsed(words):
 
 
 def configured(variant, flags):
-    known = {f.name: f for f in fields(CONFIGS[variant])}
+    known = {f.name: f for f in fields(KINDS[variant])}
     values = {}
     for name, value in flags.items():
         default = known[name].default
         values[name] = type(default)(value) if isinstance(default, (int, float)) and isinstance(value, str) else value
-    return CONFIGS[variant](**values)
+    return KINDS[variant](**values)
 
 
 def train(run_dir):
@@ -46,6 +46,7 @@ def train(run_dir):
     state = run_dir / "checkpoints" / "state"
     state.parent.mkdir(exist_ok=True)
     begun = int(state.read_text()) if state.exists() else 0
+    import numpy as np  # here, so that an evaluation begins at once
     rng = np.random.default_rng(seed)
     reward = 100 * rng.random() + float(os.environ.get("FAKE_BONUS", "0")) - 50 * (not cfg["anneal_lr"])
     for part in range(begun, PARTS):
@@ -81,7 +82,7 @@ def main():
         run_dir = Path(cfg.run_dir)
         run_dir.mkdir(parents=True)
         (run_dir / "config.json").write_text(json.dumps({
-            "variant": words[0], "config": asdict(cfg), "versions": {"proximo": "0.0", "numpy": np.__version__},
+            "variant": words[0], "config": asdict(cfg), "versions": {"proximo": "0.0", "numpy": "2.4"},
             "command": " ".join(sys.argv)}))
         train(run_dir)
     elif what == "resume":

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from proximo.bench import bench
+from proximo.bench_jobs import DETAILS, Job, flags_of, jobs_of
 from proximo.bench_process import is_finished
-from proximo.bench_set import DETAILS, Job, flags_of, jobs_of, label_of, load_set
+from proximo.bench_set import label_of, load_set
 from proximo.bench_table import duration, progress
 from proximo.errors import UsageError
 
@@ -168,8 +169,8 @@ def test_every_detail_names_fields_that_some_variant_has():
     """A detail whose field was renamed would be skipped without a word."""
     from dataclasses import fields
 
-    from proximo.bench_set import CONFIGS
-    known = {f.name for config in CONFIGS.values() for f in fields(config)}
+    from proximo.wiring import CLASSES
+    known = {f.name for config in CLASSES.values() for f in fields(config)}
     assert {name for changes in DETAILS.values() for name in changes} <= known
 
 

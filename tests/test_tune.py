@@ -12,7 +12,8 @@ import pytest
 
 from proximo.bench_table import progress
 from proximo.errors import UsageError
-from proximo.tune import load_search, tune
+from proximo.tune import tune
+from proximo.tune_search import load_search
 
 optuna = pytest.importorskip("optuna")
 
