@@ -14,6 +14,11 @@ def noop_count(seed: int, game: int, noop_max: int) -> int:
     return int(np.random.default_rng((seed, game)).integers(1, noop_max + 1)) if noop_max else 0
 
 
+def clips_rewards(cfg: Atari) -> bool:
+    """Detail 19; None (the compact variant) means with images only."""
+    return cfg.model != "mlp" if cfg.clip_rewards is None else cfg.clip_rewards
+
+
 class AleGame:
     """One emulator behind the wrappers; `stack` (frame_stack * channels, size, size) uint8 is written in place."""
 
@@ -137,13 +142,13 @@ class AleGame:
             self._stack[-3:] = np.moveaxis(small, 2, 0)
 
     def state(self) -> tuple[np.ndarray, np.ndarray]:
-        """The emulator with its random state, uint8; and (games begun, lives)."""
+        """The emulator with its random state, uint8; and (seed, games begun, lives)."""
         system = np.frombuffer(self._ale.cloneSystemState().serialize(), np.uint8)
-        return system, np.array([self._games, self._lives])
+        return system, np.array([self._seed, self._games, self._lives])
 
     def load(self, system: np.ndarray, counts: np.ndarray) -> None:
         self._ale.restoreSystemState(self._restored(system.tobytes()))
-        self._games, self._lives = int(counts[0]), int(counts[1])
+        self._seed, self._games, self._lives = (int(count) for count in counts)
         self._over = False
 
     def screen(self) -> np.ndarray:

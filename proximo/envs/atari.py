@@ -1,24 +1,27 @@
 """Atari games: our own same-step loop over ALE emulators, or EnvPool (details 14-20)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.ale import MAX_FRAMES, AleGame
+from proximo.envs.ale import MAX_FRAMES, AleGame, clips_rewards
 from proximo.envs.atari_ids import find_rom, read_atari_name, sticky_chance
 from proximo.envs.base import Step, VecEnv
 from proximo.envs.envpool import make_envpool
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.normalize import Normalized
+from proximo.envs.workers import WorkerEnvs
 from proximo.errors import EnvError, UsageError
 from proximo.variants import Atari
 
 
 def make_atari(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
-    """One game of `cfg.env_id` a seed. Engines: envpool, or gym, ale and auto for our own loop, which is faster than
-    EnvPool's, keeps baselines' semantics to the pixel, and whose state can be kept.
+    """One game of `cfg.env_id` a seed, in this process or in `cfg.env_workers` others. Engines: envpool; or gym, ale
+    and auto for our own loop, as fast, with baselines' semantics to the pixel and a state that can be kept.
 
     Raises UsageError for an unknown game, a missing package, or an engine that has no Atari.
     """
@@ -28,15 +31,15 @@ def make_atari(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
         raise UsageError(f"engine={cfg.engine} has no Atari games; use auto, ale or envpool")
     if cfg.autoreset != "same-step":
         raise UsageError("autoreset=next-step needs --engine envpool; the ale engine resets in the same step")
-    if read_atari_name(cfg.env_id) is None:
-        raise UsageError(f"env_id={cfg.env_id} is not the name of an Atari game; "
-                         "write BreakoutNoFrameskip-v4, Breakout-v5 or ALE/Breakout-v5")
-    envs = AleEnvs(cfg, seeds)
+    find_rom(cfg.env_id)
+    make_rows = partial(AleEnvs, replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky)))
+    envs = (WorkerEnvs(make_rows, seeds, cfg.env_workers, cfg.env_timeout, cfg.env_id) if cfg.env_workers
+            else make_rows(seeds))
     return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
 
 
 class AleEnvs:
-    """N games as one VecEnv."""
+    """N games as one VecEnv; `first_index` is what errors call the first of them."""
 
     arrays = "numpy"
     obs_dtype = np.dtype(np.uint8)
@@ -44,15 +47,15 @@ class AleEnvs:
     metric_names: tuple[str, ...] = ()
     statistics = None
 
-    def __init__(self, cfg: Atari, seeds: Sequence[int], max_frames: int = MAX_FRAMES) -> None:
-        rom = find_rom(cfg.env_id, read_atari_name(cfg.env_id).game)
+    def __init__(self, cfg: Atari, seeds: Sequence[int], first_index: int = 0, max_frames: int = MAX_FRAMES) -> None:
+        rom, self.first_index = find_rom(cfg.env_id), first_index
         self.num_envs, self._env_id = len(seeds), cfg.env_id
-        self._clips = cfg.model != "mlp" if cfg.clip_rewards is None else cfg.clip_rewards
+        self._clips = clips_rewards(cfg)
         channels = cfg.frame_stack * (1 if cfg.grayscale else 3)
         self.obs_shape = (channels, cfg.screen_size, cfg.screen_size)
         self._obs = np.zeros((self.num_envs, *self.obs_shape), np.uint8)  # (N, K, H, W)
         self._final = np.zeros_like(self._obs)
-        sticky = sticky_chance(cfg.env_id, cfg.sticky)
+        sticky = read_atari_name(cfg.env_id).sticky if cfg.sticky is None else cfg.sticky
         self._games = [AleGame(rom, int(seed), cfg, sticky, max_frames, self._obs[i]) for i, seed in enumerate(seeds)]
         self.action_space = spaces.Discrete(self._games[0].num_actions)
         self._episodes = EpisodeCounter(self.num_envs)
@@ -101,8 +104,8 @@ class AleEnvs:
         choices = action.tolist()
         if min(choices) < 0 or max(choices) >= self.action_space.n:
             i = next(i for i, choice in enumerate(choices) if not 0 <= choice < self.action_space.n)
-            raise EnvError(f"environment {i} ({self._env_id}), step {self._time}: action {choices[i]} "
-                           f"is not in 0..{self.action_space.n - 1}")
+            raise EnvError(f"environment {self.first_index + i} ({self._env_id}), step {self._time}: "
+                           f"action {choices[i]} is not in 0..{self.action_space.n - 1}")
         return choices
 
     def _answer(self, first: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,

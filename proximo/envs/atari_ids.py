@@ -37,8 +37,13 @@ def sticky_chance(env_id: str, sticky: float | None) -> float:
     return name.sticky
 
 
-def find_rom(env_id: str, game: str) -> Path:
+def find_rom(env_id: str) -> Path:
     """The ROM file of a game. Raises UsageError for an unknown game, or where ale-py is missing."""
+    name = read_atari_name(env_id)
+    if name is None:
+        raise UsageError(f"env_id={env_id} is not the name of an Atari game; "
+                         "write BreakoutNoFrameskip-v4, Breakout-v5 or ALE/Breakout-v5")
+    game = name.game
     try:
         from ale_py import roms
     except ImportError as error:

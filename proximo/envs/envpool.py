@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
+from proximo.envs.ale import MAX_FRAMES, clips_rewards
 from proximo.envs.atari_ids import sticky_chance
 from proximo.envs.base import Step, VecEnv
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
-from proximo.envs.envpool_ids import envpool_id, has_egl, import_envpool, pool_threads
+from proximo.envs.envpool_ids import envpool_id, import_envpool, libraries_loaded, pool_threads
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.normalize import Normalized
 from proximo.errors import EnvError, UsageError, say
 from proximo.variants import Atari
-
-MAX_FRAMES_ATARI = 108_000
 
 
 def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | None = None) -> VecEnv:
@@ -30,13 +29,14 @@ def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | No
     try:
         spec = envpool.make_spec(name)
     except ImportError as error:
-        raise UsageError(f"{name} cannot be made: {error}") from error
+        raise UsageError(f'{name} cannot be made: {error} Or pip install "proximo[procgen]", which brings Qt, and '
+                         "import envpool nowhere else.") from error
     if spec.config.max_num_players != 1:
         raise UsageError(f"{name} has {spec.config.max_num_players} players; EnvPool's games for one can be used")
     atari = "episodic_life" in spec.config._fields
     settings = cfg if isinstance(cfg, Atari) else Atari()
     chosen = (_atari_options(cfg.env_id, settings) if atari else {}) | (options or {})
-    envs = PoolEnvs(name, seeds, chosen, atari, atari and settings.clip_rewards is not False)
+    envs = PoolEnvs(name, seeds, chosen, atari, atari and clips_rewards(settings))
     return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
 
 
@@ -49,7 +49,7 @@ def _atari_options(env_id: str, cfg: Atari) -> dict[str, Any]:
             "episodic_life": cfg.end_on_life_loss, "use_fire_reset": cfg.fire_reset, "reward_clip": False,
             "img_height": cfg.screen_size, "img_width": cfg.screen_size, "gray_scale": cfg.grayscale,
             "repeat_action_probability": sticky_chance(env_id, cfg.sticky),
-            "max_episode_steps": MAX_FRAMES_ATARI // cfg.frame_skip}
+            "max_episode_steps": MAX_FRAMES // cfg.frame_skip}
 
 
 class PoolEnvs:
@@ -102,8 +102,8 @@ class PoolEnvs:
         if not np.array_equal(env_id, np.arange(self.num_envs)):
             raise EnvError(f"{self._name}: EnvPool's rows belong to environments {env_id.tolist()}, wanted "
                            f"0..{self.num_envs - 1} in order; its wheel does not fit this NumPy {np.__version__}")
-        seeds = self._options["seed"]
-        if len(set(seeds)) > 1 and not self._games and (obs == obs[0]).all():
+        alike_rightly = len(set(self._options["seed"])) == 1 or self._games or self._options.get("num_levels") == 1
+        if not alike_rightly and (obs == obs[0]).all():
             say(f"every environment of {self._name} begins alike though their seeds differ: "
                 "it has one first state, or EnvPool ignores its seeds")
 
@@ -150,8 +150,11 @@ class PoolEnvs:
 
     def render(self) -> np.ndarray | None:
         """The first environment, where its family can draw."""
+        mujoco = any("mujoco" in base.__module__ for base in type(self.pool).__mro__)
+        if mujoco and not libraries_loaded():
+            return None
         try:
-            return self.pool.render(env_ids=[0])[0] if has_egl() else None
+            return self.pool.render(env_ids=[0])[0]
         except RuntimeError:
             return None
 

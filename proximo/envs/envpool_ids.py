@@ -5,6 +5,7 @@ import difflib
 import importlib.util
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -13,16 +14,10 @@ from proximo.errors import UsageError, say
 
 
 def import_envpool() -> ModuleType:
-    """The package, after Qt's libraries (for Procgen; from PyQt5-Qt5 where that is installed) and EGL (for pictures
-    of MuJoCo): both work only when loaded before EnvPool's first import, so nothing else of ours imports it.
-
-    Raises UsageError off Linux or where it is missing.
-    """
+    """The package. Raises UsageError off Linux or where it is missing."""
     if not sys.platform.startswith("linux"):
         raise UsageError("EnvPool has wheels for Linux only; use --engine gym")
-    if "envpool" not in sys.modules:
-        _load_qt()
-        has_egl()
+    libraries_loaded()
     try:
         import envpool
     except ImportError as error:
@@ -30,19 +25,25 @@ def import_envpool() -> ModuleType:
     return envpool
 
 
-def _load_qt() -> None:
+@cache
+def libraries_loaded() -> bool:
+    """Loads Qt (for Procgen; from PyQt5-Qt5 where that is installed) and EGL (for pictures of MuJoCo) for EnvPool.
+
+    Both help only before EnvPool's first import, so nothing else of ours imports it. False where somebody else did, or
+    the system has no EGL: then a picture of MuJoCo would end the interpreter.
+    """
+    if "envpool" in sys.modules:
+        return False
     found = importlib.util.find_spec("PyQt5")
-    for folder in (found.submodule_search_locations or ()) if found else ():
-        for library in ("libQt5Core.so.5", "libQt5Gui.so.5"):
-            path = Path(folder) / "Qt5" / "lib" / library
-            if path.exists():
-                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    folders = (found.submodule_search_locations or ()) if found else ()
+    qt = [Path(folder) / "Qt5" / "lib" / name for folder in folders for name in ("libQt5Core.so.5", "libQt5Gui.so.5")]
+    loaded = [_loads(str(path)) for path in qt if path.exists()]
+    return _loads("libEGL.so.1") and all(loaded)
 
 
-def has_egl() -> bool:
-    """Loads the system's EGL; without it a picture of MuJoCo would end the interpreter."""
+def _loads(library: str) -> bool:
     try:
-        ctypes.CDLL("libEGL.so.1", mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     except OSError:
         return False
     return True

@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+import cv2
 import gymnasium
 import numpy as np
 import pytest
 from stable_baselines3.common import atari_wrappers as reference
 
-from proximo.envs.ale import noop_count
+from proximo.envs.ale import MAX_FRAMES, clips_rewards, noop_count
 from proximo.envs.atari import AleEnvs, make_atari
+from proximo.envs.atari_ids import read_atari_name
 from proximo.errors import EnvError, UsageError
 from proximo.variants import Atari, AtariLSTM, Compact
 
@@ -45,51 +47,183 @@ class FrameStack:
         return np.concatenate(self.planes), *rest
 
 
-def reference_stack(cfg, seed):
+def reference_stack(cfg, seed, max_frames):
     gymnasium.register_envs(ale_py)
-    env = gymnasium.make(cfg.env_id, disable_env_checker=True)
+    env = gymnasium.make(cfg.env_id, disable_env_checker=True, max_num_frames_per_episode=max_frames)
     env.unwrapped.ale.setInt("random_seed", seed)
     env.unwrapped.load_game()
-    env = reference.MaxAndSkipEnv(KeyedNoops(env, seed, cfg.noop_max), cfg.frame_skip)
-    if cfg.end_on_life_loss:
-        env = reference.EpisodicLifeEnv(env)
+    env = gymnasium.wrappers.RecordEpisodeStatistics(env)
+    env = KeyedNoops(env, seed, cfg.noop_max) if cfg.noop_max else env
+    env = reference.MaxAndSkipEnv(env, cfg.frame_skip)
+    env = reference.EpisodicLifeEnv(env) if cfg.end_on_life_loss else env
     env = reference.FireResetEnv(env) if cfg.fire_reset else env
-    return FrameStack(reference.ClipRewardEnv(reference.WarpFrame(env)), cfg.frame_stack)
+    env = reference.ClipRewardEnv(env) if cfg.clip_rewards else env
+    return FrameStack(reference.WarpFrame(env, cfg.screen_size, cfg.screen_size), cfg.frame_stack)
 
 
-def compare(cfg, seed, steps, policy):
-    """Plays both side by side; returns (life losses and game overs seen, raw returns of whole games)."""
-    ours, theirs = AleEnvs(cfg, [seed]), reference_stack(cfg, seed)
+def compare(cfg, steps, seed=7, max_frames=MAX_FRAMES):
+    """Plays both side by side with random actions; returns how many ends were seen, and the raw returns of games."""
+    ours, theirs = AleEnvs(cfg, [seed], max_frames=max_frames), reference_stack(cfg, seed, max_frames)
     step, obs, ends, returns = ours.reset(), theirs.reset(), 0, []
+    rng = np.random.default_rng(0)
     assert np.array_equal(step.obs[0], obs)
     for t in range(steps):
-        action = policy(t, ours.action_space.n)
+        action = rng.integers(ours.action_space.n)
         step = ours.step(np.array([action]))
-        obs, reward, terminated, truncated, _ = theirs.step(action)
+        obs, reward, terminated, truncated, info = theirs.step(action)
         assert (step.reward[0], step.terminated[0], step.truncated[0]) == (reward, terminated, truncated), t
         assert step.first[0] == (terminated or truncated) and step.valid[0]
+        assert step.episode.finished[0] == ("episode" in info)
+        if "episode" in info:
+            returns.append(float(step.episode.ret[0]))
+            assert returns[-1] == info["episode"]["r"]
         if step.first[0]:
-            if not step.episode.finished[0]:  # the reference keeps old frames when a game ends within a skip
+            if "episode" not in info:  # where a game ends within a skip, the reference keeps older frames
                 assert np.array_equal(step.final_obs[0], obs), t
             obs, ends = theirs.reset(), ends + 1
-        if step.episode.finished[0]:
-            returns.append(float(step.episode.ret[0]))
         assert np.array_equal(step.obs[0], obs), t
     return ends, returns
 
 
-def random_policy(seed):
-    rng = np.random.default_rng(seed)
-    return lambda t, n: int(rng.integers(n))
-
-
 def test_breakout_equals_the_reference_frame_by_frame():
-    """Observations, rewards and ends over life losses and game overs."""
-    ends, returns = compare(Atari(), 7, 1500, random_policy(0))
+    """Observations, rewards, ends and raw returns, over life losses and game overs."""
+    ends, returns = compare(Atari(), 1500)
     assert ends >= 25 and len(returns) >= 5
 
 
 def test_pong_equals_the_reference_frame_by_frame():
-    """A game that has no lives and does not need FIRE, but knows it; two games are played to their end."""
-    ends, returns = compare(Atari(env_id="PongNoFrameskip-v4"), 3, 1700, random_policy(1))
+    """A game without lives whose end comes after a thousand decisions."""
+    ends, returns = compare(Atari(env_id="PongNoFrameskip-v4"), 1700)
     assert ends == len(returns) >= 1 and returns[0] <= -14
+
+
+def test_rewards_of_frames_that_no_decision_covers_count_in_the_raw_return():
+    """Skiing takes points at every frame, no-ops too; the limit of frames ends it. Gymnasium's statistics see them."""
+    cfg = Atari(env_id="SkiingNoFrameskip-v4", fire_reset=False, clip_rewards=False)
+    ends, returns = compare(cfg, 150, max_frames=200)
+    envs = AleEnvs(cfg, [7], max_frames=200)
+    envs.reset()
+    covered = sum(envs.step(np.array([0])).reward[0] for _ in range(20))
+    assert ends == len(returns) >= 2 and envs._episodes.state()["ret"][0] < covered < 0
+
+
+@pytest.mark.parametrize("other", [
+    {"noop_max": 0}, {"frame_skip": 3}, {"end_on_life_loss": False}, {"fire_reset": False}, {"clip_rewards": False},
+    {"screen_size": 64}, {"frame_stack": 1}], ids=str)
+def test_each_switch_equals_the_reference_with_the_same_switch(other):
+    """Against the same wrappers, left out or given another number."""
+    cfg = replace(Atari(env_id="SpaceInvadersNoFrameskip-v4" if "clip_rewards" in other else Atari.env_id), **other)
+    compare(cfg, 120)
+
+
+@pytest.mark.parametrize("grayscale", [True, False])
+def test_without_max_pool_the_newest_plane_is_the_screen(grayscale):
+    """Against OpenCV on the emulator's own picture; colour has three planes a frame."""
+    envs = AleEnvs(Atari(max_pool=False, grayscale=grayscale), [1])
+    envs.reset()
+    step = envs.step(np.array([2]))
+    screen = cv2.cvtColor(envs.render(), cv2.COLOR_RGB2GRAY) if grayscale else envs.render()
+    small = cv2.resize(screen, (84, 84), interpolation=cv2.INTER_AREA).reshape(84, 84, -1)
+    planes = small.shape[2]
+    assert envs.obs_shape == (4 * planes, 84, 84)
+    assert np.array_equal(step.obs[0, -planes:], np.moveaxis(small, 2, 0))
+
+
+def play(envs, action):
+    return [envs.step(np.full(envs.num_envs, action)).obs.copy() for _ in range(8)]
+
+
+def test_sticky_actions_come_from_the_id_or_the_flag(capsys):
+    """With chance 1 the first button (no-op) is held for ever, so that actions change nothing; ids say their chance."""
+    for id_sticky, env_id in ((0.0, "BreakoutNoFrameskip-v4"), (0.0, "Breakout-v5"), (0.25, "ALE/Breakout-v5")):
+        assert read_atari_name(env_id) == ("Breakout", id_sticky)
+    make_atari(Atari(env_id="ALE/Breakout-v5"), [1]).close()
+    assert "0.25" in capsys.readouterr().err
+    make_atari(Atari(), [1]).close()
+    assert capsys.readouterr().err == ""
+    cfg = Atari(sticky=1.0, fire_reset=False)
+    left, right = AleEnvs(cfg, [1]), AleEnvs(cfg, [1])
+    left.reset(), right.reset()
+    assert all(map(np.array_equal, play(left, 2), play(right, 3)))
+    free, other = AleEnvs(replace(cfg, sticky=None), [1]), AleEnvs(replace(cfg, sticky=None), [1])
+    free.reset(), other.reset()
+    assert not all(map(np.array_equal, play(free, 2), play(other, 3)))
+
+
+def test_the_frame_limit_truncates():
+    """Pong cannot end within 600 frames; what followed the action is kept, the game starts anew."""
+    envs = AleEnvs(Atari(env_id="PongNoFrameskip-v4"), [3, 4], max_frames=600)
+    envs.reset()
+    for _ in range(160):
+        before = envs._obs.copy()
+        step = envs.step(np.array([2, 2]))
+        if step.truncated[0]:
+            break
+    assert step.truncated[0] and not step.terminated[0] and step.episode.finished[0] and step.first[0]
+    assert np.array_equal(step.final_obs[0, :3], before[0, 1:]) and not np.array_equal(step.obs[0], step.final_obs[0])
+    assert np.array_equal(step.obs[0, 0], step.obs[0, 3])
+
+
+def test_state_continues_exactly_in_other_environments():
+    """With sticky actions and over ends, 200 further steps agree bit for bit."""
+    cfg = Atari(sticky=0.25)
+    envs, rng = AleEnvs(cfg, [1, 2, 3]), np.random.default_rng(0)
+    envs.reset()
+    for _ in range(77):
+        envs.step(rng.integers(0, 4, 3))
+    state, actions = envs.state(), rng.integers(0, 4, (200, 3))
+    others = AleEnvs(cfg, [1, 2, 3])
+    others.load(state)
+    for action in actions:
+        one, two = (again._replace(final_obs=again.final_obs[again.first]) for again in
+                    (envs.step(action), others.step(action)))
+        for left, right in zip(one[:9], two[:9], strict=True):
+            assert all(map(np.array_equal, left, right)) if isinstance(left, tuple) else np.array_equal(left, right)
+    assert one.first.shape == (3,) and envs.state()["counts"].tolist() == others.state()["counts"].tolist()
+
+
+def test_worker_processes_play_the_same_games():
+    """Two processes against this one, and what they keep."""
+    envs, workers = make_atari(Atari(), [1, 2]), make_atari(Atari(env_workers=2), [1, 2])
+    try:
+        steps = [(envs.reset(), workers.reset())]
+        assert np.array_equal(steps[0][0].obs, steps[0][1].obs)
+        for _ in range(60):
+            one, two = envs.step(np.array([2, 3])), workers.step(np.array([2, 3]))
+            assert np.array_equal(one.obs, two.obs) and np.array_equal(one.terminated, two.terminated)
+        kept = workers.state()["workers"]["1"]
+        assert np.array_equal(kept["stack"][0], envs.state()["stack"][1])
+        with pytest.raises(EnvError, match="environment 1 .*action 9"):
+            workers.step(np.array([0, 9]))
+    finally:
+        workers.close()
+
+
+def test_reset_begins_again_and_seeds_differ():
+    """The same seeds the same games; other seeds other no-ops."""
+    envs = AleEnvs(Atari(), [1, 2, 3, 4])
+    first = envs.reset().obs.copy()
+    play(envs, 2)
+    assert np.array_equal(envs.reset().obs, first)
+    assert len({noop_count(seed, 0, 30) for seed in range(200)}) == 30
+
+
+def test_what_is_wrong_is_said():
+    """Ids, engines and actions."""
+    with pytest.raises(UsageError, match="near it: Breakout"):
+        make_atari(Atari(env_id="BrekoutNoFrameskip-v4"), [1])
+    with pytest.raises(UsageError, match="not the name"):
+        make_atari(Atari(env_id="CartPole-v1"), [1])
+    with pytest.raises(UsageError, match="brax"):
+        make_atari(Atari(engine="brax"), [1])
+    envs = make_atari(Atari(), [1, 2])
+    envs.reset()
+    for action in (np.array([0, 4]), np.array([-1, 0]), np.array([0.0, 1.0]), np.array([0])):
+        with pytest.raises(EnvError):
+            envs.step(action)
+
+
+def test_variants_of_one_frame_and_of_the_compact_document():
+    """ppo_atari_lstm sees one plane; the compact variant clips rewards with images only."""
+    assert make_atari(AtariLSTM(), [1]).reset().obs.shape == (1, 1, 84, 84)
+    assert clips_rewards(Compact(model="cnn")) and not clips_rewards(Compact(model="mlp"))

@@ -8,15 +8,23 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
+from proximo.envs.atari import make_atari
 from proximo.envs.base import Step
+from proximo.envs.envpool import make_envpool
 from proximo.envs.gym import make_gym
+from proximo.envs.procgen import make_procgen
 from proximo.envs.spaces import scripted_action
+from proximo.variants import Atari, AtariEnvpool, AtariLSTM, Procgen
 
 SEEDS = [21, 22]
 
 
 def gym_suite(env_id, **fields):
     return lambda seeds: make_gym(Config(env_id=env_id, **fields), seeds)
+
+
+def pool_suite(env_id, **fields):
+    return lambda seeds: make_envpool(Config(env_id=env_id, engine="envpool", **fields), seeds)
 
 
 SUITES = [
@@ -32,6 +40,16 @@ SUITES = [
     ("gym MultiBinary", (), gym_suite("tests.probes:Switches-v0")),
     ("gym LunarLander", ("Box2D",), gym_suite("LunarLander-v3")),
     ("gym workers", (), gym_suite("CartPole-v1", env_workers=2)),
+    ("atari Breakout", ("ale_py",), lambda seeds: make_atari(Atari(), seeds)),
+    ("atari one frame, sticky", ("ale_py",), lambda seeds: make_atari(AtariLSTM(sticky=0.25), seeds)),
+    ("envpool Breakout", ("envpool_assets",), lambda seeds: make_envpool(AtariEnvpool(), seeds)),
+    ("envpool CartPole", ("envpool_assets",), pool_suite("CartPole-v1")),
+    ("envpool LunarLander", ("envpool_assets",), pool_suite("LunarLanderContinuous-v3")),
+    ("envpool Hopper normalised", ("envpool_assets",), pool_suite("Hopper-v4", norm_obs=True, norm_reward=True)),
+    ("envpool dm_control", ("envpool_assets",), pool_suite("dm_control/cartpole-balance-v0")),
+    ("envpool MiniGrid", ("envpool_assets",), pool_suite("MiniGrid-Empty-5x5-v0")),
+    ("envpool masked", ("envpool_assets",), pool_suite("Game2048-v1")),
+    ("procgen", ("envpool_assets", "PyQt5"), lambda seeds: make_procgen(Procgen(), seeds)),
 ]
 
 
