@@ -20,23 +20,27 @@ class OpaqueError(Exception):
     """Something holds state that cannot be kept."""
 
 
-def keep_env(env: gymnasium.Env) -> dict | None:
-    """All that the environment and its wrappers hold, or None where something is opaque."""
+def keep_env(env: gymnasium.Env, apart: tuple[str, ...] = ()) -> dict | None:
+    """All that the environment and its wrappers hold, or None where something is opaque.
+
+    Attributes named in `apart` are left out: the caller keeps what they hold in another way.
+    """
     seen: dict[int, Any] = {}
     try:
         return {str(depth): {name: encode_value(value, seen) for name, value in vars(layer).items()
-                             if _holds(name, value)}
+                             if name not in apart and _holds(name, value)}
                 for depth, layer in enumerate(_layers(env))}
     except OpaqueError:
         return None
 
 
-def restore_env(env: gymnasium.Env, state: dict) -> None:
+def restore_env(env: gymnasium.Env, state: dict, apart: tuple[str, ...] = ()) -> None:
     """Makes `env` (from the same factory) continue as the one that was kept."""
     for depth, layer in enumerate(_layers(env)):
         attributes, kept = vars(layer), state[str(depth)]
-        for name in [name for name, value in attributes.items() if _holds(name, value) and name not in kept]:
-            del attributes[name]
+        for name in set(attributes).difference(kept, apart):
+            if _holds(name, attributes[name]):
+                del attributes[name]
         for name, code in kept.items():
             attributes[name] = decode_value(code, attributes.get(name))
 
