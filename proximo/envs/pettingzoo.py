@@ -65,7 +65,7 @@ class SelfPlayGame:
 
     The frames are those of SuperSuit's max_observation_v0(2), frame_skip_v0, color_reduction_v0("B"), resize_v1 and
     frame_stack_v1, in that order, at a quarter of the cost: the screen is read only where a frame is needed. (Where a
-    game is over in the second or third skipped frame, the frame before it is an older one: no value is ever asked there.)
+    game is over in the second or third skipped frame, the frame before it is an older one; no value is asked there.)
     """
 
     def __init__(self, env: Any, cfg: SelfPlay, seed: int):
