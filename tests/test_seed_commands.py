@@ -16,7 +16,8 @@ COMMANDS = [
     (1, "ppo", "", {"env_id": "CartPole-v1", "total_timesteps": 500_000, "num_envs": 4, "num_steps": 128}),
     (1, "ppo_atari", "--env-id BreakoutNoFrameskip-v4", {"env_id": "BreakoutNoFrameskip-v4", "num_envs": 8}),
     (1, "ppo_continuous_action", "--env-id Hopper-v4", {"env_id": "Hopper-v4", "num_minibatches": 32}),
-    (1, "ppo_continuous_action", "--env-id dm_control/cartpole-balance-v0", {"env_id": "dm_control/cartpole-balance-v0"}),
+    (1, "ppo_continuous_action", "--env-id dm_control/cartpole-balance-v0",
+     {"env_id": "dm_control/cartpole-balance-v0"}),
     (1, "ppo_atari_lstm", "--env-id BreakoutNoFrameskip-v4", {"recurrent": "lstm", "frame_stack": 1}),
     (1, "ppo_atari_envpool", "--env-id Breakout-v5", {"env_id": "Breakout-v5", "engine": "envpool"}),
     (1, "ppo_atari_envpool_xla_jax", "--env-id Breakout-v5", {"framework": "jax", "unroll": True}),
@@ -27,7 +28,8 @@ COMMANDS = [
     (2, "ppo_atari_multigpu", "--env-id BreakoutNoFrameskip-v4 --device-ids 0 0 1 1", {"device_ids": (0, 0, 1, 1)}),
     (2, "ppo_atari_multigpu", "--env-id BreakoutNoFrameskip-v4 --local-num-envs=4",
      {"num_envs": 8, "batch_size": 1024, "minibatch_size": 256, "num_iterations": 9765}),
-    (8, "ppo_atari_multigpu", "--env-id BreakoutNoFrameskip-v4 --local-num-envs=8", {"num_envs": 64, "batch_size": 8192}),
+    (8, "ppo_atari_multigpu", "--env-id BreakoutNoFrameskip-v4 --local-num-envs=8",
+     {"num_envs": 64, "batch_size": 8192}),
     (1, "ppo_pettingzoo_ma_atari", "--env-id pong_v3", {"env_id": "pong_v3", "num_envs": 16}),
     (1, "ppo_pettingzoo_ma_atari", "--env-id surround_v2", {"env_id": "surround_v2"}),
     (1, "ppo_continuous_action_isaacgym", "--env-id Ant", {"num_envs": 4096, "learning_rate": 0.0026, "vf_coef": 2.0}),
@@ -51,8 +53,8 @@ ISAAC_TABLE = {
     "ppo_continuous_action_isaacgym": "30000000 0.0026 4096 16 False 2 4 False 2 1",
     "ppo_continuous_action_isaacgym_hands": "600000000 0.0026 8192 8 False 4 5 False 2 1",
 }
-ISAAC_FLAGS = ("--total-timesteps --learning-rate --num-envs --num-steps --anneal-lr --num-minibatches "
-               "--update-epochs --clip-vloss --vf-coef --max-grad-norm").split()
+ISAAC_FLAGS = ("--total-timesteps", "--learning-rate", "--num-envs", "--num-steps", "--anneal-lr", "--num-minibatches",
+               "--update-epochs", "--clip-vloss", "--vf-coef", "--max-grad-norm")
 
 
 def read(processes, variant, flags):
@@ -78,8 +80,9 @@ def test_table_of_flags_is_the_variants_defaults(variant):
 
 @pytest.mark.parametrize("flags,expected", [
     ('--env_name="LunarLander-v2" --model="mlp"', "ppo"), ('--env="PongNoFrameskip-v4" --model="cnn"', "ppo_atari"),
-    ("--env_id dm_control/cartpole-balance-v0", "ppo_continuous_action"), ("--env-id pong_v3", "ppo_pettingzoo_ma_atari"),
-    ("--env-id Pendulum-v1", "ppo_continuous_action"), ("--anneal-lr False", "ppo")])
+    ("--env_id dm_control/cartpole-balance-v0", "ppo_continuous_action"),
+    ("--env-id pong_v3", "ppo_pettingzoo_ma_atari"), ("--env-id Pendulum-v1", "ppo_continuous_action"),
+    ("--anneal-lr False", "ppo")])
 def test_command_without_a_variant_is_told_one(flags, expected, capsys):
     pytest.importorskip("Box2D")
     assert variant_by_environment(shlex.split(flags)) == expected

@@ -10,7 +10,7 @@ def gae(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, d
     """All (T, N). `next_value` is V of what truly followed each action, counted as 0 where `terminated`; `done` cuts
     the recursion. Returns the advantages (T, N); returns are advantages plus values (gae_lambda=1: plain returns)."""
     delta = reward + gamma * torch.where(terminated, 0.0, next_value) - value
-    decay = torch.where(done, 0.0, gamma * gae_lambda)
+    decay = (~done).to(delta.dtype) * (gamma * gae_lambda)
     return _sum_backwards_on_cpu(delta, decay) if delta.device.type == "cpu" else _sum_backwards_doubling(delta, decay)
 
 
