@@ -1,0 +1,135 @@
+"""MuJoCo and dm_control against Gymnasium itself, and their kept states against runs that were never interrupted."""
+
+import os
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+
+from proximo.envs.gym_rows import same_steps
+from proximo.envs.headless import use_egl_when_headless
+from proximo.envs.mujoco import make_mujoco, make_mujoco_rows
+from proximo.errors import UsageError
+from proximo.variants import Continuous
+
+pytest.importorskip("mujoco")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+RAW = Continuous(norm_obs=False, norm_reward=False)
+
+
+def actions(envs, steps, seed=0):
+    return np.random.default_rng(seed).normal(0, 1, (steps, envs.num_envs, *envs.action_space.shape)).astype(np.float32)
+
+
+def test_equals_gymnasium_with_clipped_actions():
+    """Details 27 and 28's input: float32 of Gymnasium's numbers under actions clipped to the bounds."""
+    envs = make_mujoco(replace(RAW, env_id="Hopper-v4"), [5])
+    one = gymnasium.make("Hopper-v4")
+    obs, _ = one.reset(seed=5)
+    assert np.array_equal(envs.reset().obs[0], obs.astype(np.float32))
+    ended = 0
+    for action in 3 * actions(envs, 120):
+        obs, reward, terminated, truncated, _ = one.step(np.clip(action[0], -1, 1))
+        step = envs.step(action)
+        assert step.reward[0] == np.float32(reward)
+        assert (step.terminated[0], step.truncated[0]) == (terminated, truncated)
+        assert np.array_equal((step.final_obs if terminated else step.obs)[0], obs.astype(np.float32))
+        if terminated:
+            ended += 1
+            one.reset()
+    assert ended > 2
+
+
+@pytest.mark.parametrize("env_id", ["HalfCheetah-v4", "Ant-v4", "Ant-v5", "Humanoid-v4", "Reacher-v5"])
+def test_state_continues_exactly(env_id):
+    """Bit-equal after load() into other environments, over ends and new episodes; Ant's and Humanoid's rewards read
+    positions that lag behind the state."""
+    envs, other = (make_mujoco_rows(env_id, "same-step", seeds) for seeds in ([1, 2], [3, 4]))
+    plan = actions(envs, 190)
+    envs.reset(), other.reset()
+    for action in plan[:40]:
+        envs.step(action)
+    state = envs.state()
+    assert state is not None
+    other.load(state)
+    for action in plan[40:]:
+        assert same_steps(envs.step(action), other.step(action))
+
+
+def test_normalised_with_one_statistic():
+    """The variant's own defaults: clipped observations, and a state that keeps the statistics."""
+    envs = make_mujoco(replace(Continuous(), env_id="InvertedPendulum-v4"), [1, 2])
+    envs.reset()
+    for action in actions(envs, 30):
+        step = envs.step(action)
+    assert envs.statistics.obs.mean.shape == envs.obs_shape
+    assert abs(envs.statistics.obs.count - 62) < 1
+    assert np.abs(step.obs).max() <= 10
+    assert "statistics" in envs.state()
+
+
+def test_dm_control():
+    """Flat float32 observations; 1000 decisions end by the time limit; its physics is not kept; it can be drawn."""
+    pytest.importorskip("shimmy")
+    pytest.importorskip("dm_control")
+    envs = make_mujoco(replace(RAW, env_id="dm_control/cartpole-balance-v0"), [1])
+    start = envs.reset()
+    assert start.obs.shape == (1, 5)
+    assert start.obs.dtype == np.float32
+    for action in actions(envs, 1000):
+        step = envs.step(action)
+    assert step.truncated[0]
+    assert not step.terminated[0]
+    assert step.episode.length[0] == 1000
+    assert envs.state() is None
+    assert envs.render().std() > 1
+    envs.close()
+
+
+def test_lqr_never_ends():
+    """No time limit and nearly unbounded actions break nothing."""
+    pytest.importorskip("shimmy")
+    pytest.importorskip("dm_control")
+    envs = make_mujoco(replace(RAW, env_id="dm_control/lqr-lqr_2_1-v0"), [1])
+    envs.reset()
+    for action in actions(envs, 1100):
+        step = envs.step(action)
+        assert not step.terminated[0]
+        assert not step.truncated[0]
+    assert np.isfinite(step.obs).all()
+
+
+def test_pusher_v4_runs_on_envpool_or_offers_its_successor(capsys):
+    pytest.importorskip("envpool")
+    envs = make_mujoco(replace(RAW, env_id="Pusher-v4"), [1, 2])
+    assert envs.reset().obs.shape == (2, 23)
+    assert "Pusher-v4 runs on EnvPool" in capsys.readouterr().err
+    envs.step(actions(envs, 1)[0])
+    envs.close()
+    with pytest.raises(UsageError, match="use Pusher-v5"):
+        make_mujoco(replace(RAW, env_id="Pusher-v4", engine="gym"), [1])
+
+
+def test_faults_are_one_sentence():
+    with pytest.raises(UsageError, match="HalfCheetah-v"):
+        make_mujoco(replace(RAW, env_id="HalfChetah-v4"), [1])
+    with pytest.raises(UsageError, match="engine=brax has no MuJoCo"):
+        make_mujoco(replace(RAW, engine="brax"), [1])
+
+
+def test_pictures_without_a_screen(monkeypatch):
+    """EGL is chosen where nothing else was and no screen is there, and the picture is not black."""
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    use_egl_when_headless()
+    assert "MUJOCO_GL" not in os.environ
+    monkeypatch.delenv("DISPLAY")
+    use_egl_when_headless()
+    assert os.environ["MUJOCO_GL"] == "egl"
+    envs = make_mujoco(replace(RAW, env_id="HalfCheetah-v4"), [1])
+    envs.reset()
+    assert envs.render().std() > 1
+    envs.close()
