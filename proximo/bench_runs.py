@@ -73,16 +73,25 @@ def scores_of(runs: Sequence[Run], metric: str = "episodic_return") -> np.ndarra
     return np.array([score for run in runs if (score := run.score(metric)) is not None], float)
 
 
+def metric_of(variant: str) -> str:
+    """Self-play is measured by how long games last: returns of a zero-sum game say nothing."""
+    return "episodic_length" if variant == "ppo_pettingzoo_ma_atari" else "episodic_return"
+
+
 def rolling_curve(run: Run, axis: str) -> tuple[np.ndarray, np.ndarray]:
-    """(x, mean return of the last 100 episodes up to x), one entry an episode; axis is step or seconds."""
+    """(x, mean of the last 100 episodes up to x), one entry an episode, of returns or, in self-play, of lengths.
+
+    axis is step or seconds. Both are empty where nothing can be read.
+    """
     from pandas import read_csv
+    column = metric_of(run.variant).removeprefix("episodic_")
     try:
-        rows = read_csv(run.path / "episodes.csv", usecols=[axis, "return"], on_bad_lines="skip").dropna()
+        rows = read_csv(run.path / "episodes.csv", usecols=[axis, column], on_bad_lines="skip").dropna()
     except (OSError, ValueError):  # none, empty, or of other columns
         return np.empty(0), np.empty(0)
-    returns = rows["return"].to_numpy(float)
-    total = np.concatenate([[0.0], np.cumsum(returns)])
-    last = np.arange(1, len(returns) + 1)
+    values = rows[column].to_numpy(float)
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    last = np.arange(1, len(values) + 1)
     first = np.maximum(0, last - LAST_EPISODES)
     return rows[axis].to_numpy(float), (total[last] - total[first]) / np.maximum(1, last - first)
 

@@ -32,7 +32,7 @@ class BenchView:
 
     def __exit__(self, *fault: object) -> None:
         if self.live:
-            self.live.update(self._table())
+            self.live.update(self._counts())
             self.live.__exit__(*fault)
 
     def refresh(self) -> None:
@@ -70,7 +70,7 @@ class BenchView:
             place = job.env_id, job.label
             if place not in speeds and (sps := progress(self.place / job.folder)[1]):
                 speeds[place] = sps
-        if not speeds:
+        if not speeds or not left:
             return None
         usual = sum(speeds.values()) / len(speeds)
         return sum(steps / speeds.get((job.env_id, job.label), usual) for job, steps in left) / max(1, self.workers)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.bench_runs import Groups, Run, grouped, read_runs
+from proximo.bench_runs import Groups, Run, grouped, metric_of, read_runs
 from proximo.errors import UsageError, say
-from proximo.report_tables import interval, metric_of, paired_scores
+from proximo.report_tables import interval, paired_scores
 from proximo.statistics import (
     LEVEL,
     Estimate,

@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.bench import machine
 from proximo.bench_process import read_json
-from proximo.bench_runs import Groups, Run, differing_settings, grouped, read_runs, scores_of
+from proximo.bench_runs import Groups, Run, differing_settings, grouped, metric_of, read_runs, scores_of
 from proximo.errors import FilesError, say
 from proximo.published import atari_game, atari_scores, atari_source, published_for
 from proximo.report_page import Block, Part, Picture, Section, markdown, page
@@ -21,7 +21,6 @@ from proximo.report_tables import (
     atari_table,
     compare_to_published,
     interval,
-    metric_of,
     published_table,
     results_table,
 )
@@ -61,8 +60,12 @@ def _summary(runs: Sequence[Run], groups: Groups, told: dict) -> Section:
                          f"{unfinished} not finished."]
     if silent:
         parts.append(f"No episode ended in {', '.join(silent)}: there is no return to show.")
+    few = min((len(group) for group in groups.values()), default=0)
+    if 0 < few < 5:
+        parts.append(f"Some groups have {few} {'seed' if few == 1 else 'seeds'} only: bootstrap intervals of fewer "
+                     "than five are too narrow to be trusted.")
     commands = [str(told["command"])] if told.get("command") else []
-    parts.append(Block("\n".join([*commands, " ".join(["proximo", *sys.argv[1:]])])))
+    parts += ["Played and reported by:", Block("\n".join([*commands, " ".join(["proximo", *sys.argv[1:]])]))]
     return Section("What this is", parts)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proximo.bench_runs import Groups, Run, common_curves
+from proximo.bench_runs import Groups, Run, common_curves, metric_of
 from proximo.published import atari_game, atari_scores
 from proximo.report_tables import Ablation
 from proximo.statistics import bootstrap, curve_bands, normalised
@@ -22,6 +22,8 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[Run]]) -> str:
     from matplotlib.ticker import EngFormatter
     figure = _figure(12, 4.6)
     panels, drawn = figure.subplots(1, 2), 0
+    measured = " or ".join(sorted({metric_of(run.variant).removeprefix("episodic_") for runs in runs_of.values()
+                                   for run in runs}))
     for panel, (axis, name) in zip(panels, AXES.items(), strict=True):
         for place, (label, runs) in enumerate(runs_of.items()):
             x, curves = common_curves(runs, axis)
@@ -35,8 +37,9 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[Run]]) -> str:
                                alpha=0.15 if len(runs_of) < 5 else 0.06)
             drawn += 1
         panel.set_xlabel(name)
-        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-        panel.set_ylabel("return, last 100 episodes")
+        if axis == "step":
+            panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+        panel.set_ylabel(f"{measured}, last 100 episodes")
     if not drawn:
         return ""
     figure.suptitle(env_id)
@@ -63,6 +66,7 @@ def ablation_picture(found: Sequence[Ablation]) -> str:
             panel.plot([low, high], [y, y], color=colour, linewidth=2.2)
             panel.plot(one.difference.value, y, "o", color=colour)
         panel.axvline(0, color="#999999", linewidth=1)
+        panel.set_ylim(-0.6, len(rows) - 0.4)
         several = len({one.base for one in rows}) > 1
         panel.set_yticks(range(len(rows)), [f"without {one.detail}" + (f" ({one.base})" if several else "")
                                             for one in rows])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.bench_runs import Groups, Run, scores_of
+from proximo.bench_runs import Groups, Run, metric_of, scores_of
 from proximo.bench_table import duration
 from proximo.published import Published, atari_game, atari_scores, published_for
 from proximo.statistics import (
@@ -45,11 +45,6 @@ class Ablation(NamedTuple):
     difference: Estimate
     improvement: Estimate
     p_worse: float
-
-
-def metric_of(variant: str) -> str:
-    """Self-play is measured by how long games last: returns of a zero-sum game say nothing."""
-    return "episodic_length" if variant == "ppo_pettingzoo_ma_atari" else "episodic_return"
 
 
 def number(value: float | None, digits: int = 2) -> str:

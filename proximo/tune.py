@@ -104,7 +104,8 @@ def _play_job(trial: "Trial", search: Search, place: Path, job: Job, command: tu
             stop_jobs([running])
         outcome, lines = close_job(place, running)
         if outcome != "finished":
-            raise TrialRunError(f"{job.folder}: {lines}")
+            trial.set_user_attr("failure", f"{job.folder}: {lines}")
+            raise TrialRunError(lines)
     score = read_json(place / job.folder / "summary.json").get(f"{search.metric}_mean")
     if score is None:
         raise TrialRunError(f"{job.folder}: no episode ended, so there is no {search.metric}; give it more steps")
@@ -186,7 +187,8 @@ def _pruner(name: str) -> "BasePruner":
 
 def _tell_trial(study: "Study", trial: "Trial") -> None:
     value = "" if trial.value is None else f" {trial.value:.4g}"
-    say(f"trial {trial.number} {trial.state.name.lower()}{value} {trial.params}")
+    failure = trial.user_attrs.get("failure", "")
+    say(f"trial {trial.number} {trial.state.name.lower()}{value} {trial.params}" + (f"\n{failure}" if failure else ""))
 
 
 def _conclude(study: "Study", place: Path) -> int:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from proximo.bench import bench
+from proximo.bench import BenchState, bench
 from proximo.bench_jobs import DETAILS, Job, flags_of, jobs_of
 from proximo.bench_process import is_finished
 from proximo.bench_set import label_of, load_set
-from proximo.bench_table import duration, progress
+from proximo.bench_table import BenchView, duration, progress
 from proximo.errors import UsageError
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
@@ -202,3 +202,39 @@ def test_progress_and_durations(tmp_path):
     assert progress(tmp_path) == (1024, 1024.0)
     assert progress(tmp_path / "none") == (0, 0.0)
     assert [duration(s) for s in (9, 125, 3725)] == ["9s", "2m05", "1h02"]
+
+
+def test_the_time_left_comes_from_the_speed_of_the_same_environment(tmp_path):
+    """One run ended at 1000 steps a second, two of 10000 steps wait: 20 seconds for one worker, 10 for two."""
+    job = Job("ppo", "CartPole-v1", 1, 10_000, "ppo", {})
+    others = [Job("ppo", "CartPole-v1", seed, 10_000, "ppo", {}) for seed in (2, 3)]
+    view = BenchView(tmp_path, BenchState(list(others), [], [], []))
+    assert view.seconds_left() is None
+    (tmp_path / job.folder).mkdir(parents=True)
+    (tmp_path / job.folder / "metrics.csv").write_text("iteration,global_step,seconds\n1,10000,10\n")
+    view.state.done.append(job)
+    assert view.seconds_left() == 20
+    view.workers = 2
+    assert view.seconds_left() == 10
+
+
+def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(file, tmp_path):
+    """The same command under a pseudo-terminal and with a pipe."""
+    import pty
+    program = (f"import sys; from proximo.bench import bench; "
+               f"sys.exit(bench({str(file)!r}, seeds=1, out=sys.argv[1], command={FAKE!r}))")
+    leader, follower = pty.openpty()
+    words = [sys.executable, "-c", program]
+    process = subprocess.Popen([*words, str(tmp_path / "a")], stderr=follower,
+                               env=os.environ | {"TERM": "xterm", "FAKE_SECONDS": "1.5"})
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            seen += os.read(leader, 65536)
+        except OSError:  # the other end is closed
+            break
+    assert process.wait() == 0
+    assert "┏━" in seen.decode() and "environment" in seen.decode() and "steps/s" in seen.decode()
+    piped = subprocess.run([*words, str(tmp_path / "b")], capture_output=True, text=True, check=True).stderr
+    assert "finished CartPole-v1/ppo/1; 1 done" in piped and "┃" not in piped
