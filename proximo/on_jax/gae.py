@@ -5,7 +5,7 @@ from jax import Array, lax
 
 
 def gae(reward: Array, value: Array, next_value: Array, terminated: Array, done: Array,
-        gamma: float, gae_lambda: float, unroll: int | bool = 8) -> Array:
+        gamma: float, gae_lambda: float, unroll: int | bool = 1) -> Array:
     """All (T, N). `next_value` is V of what truly followed each action, counted as 0 where `terminated`; `done` cuts
     the recursion. Returns the advantages (T, N); returns are advantages plus values (gae_lambda=1: plain returns)."""
     delta = reward + gamma * jnp.where(terminated, 0.0, next_value) - value

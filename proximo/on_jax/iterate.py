@@ -98,7 +98,7 @@ def make_learn(cfg: Config, learner: Learner, rank: Callable[[], Array | int] = 
         clip = cfg.clip_coef * (remaining if cfg.anneal_clip else 1.0)
         no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
         advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
-                        cfg.gae_lambda, learner.unroll or 8)
+                        cfg.gae_lambda, learner.unroll or 1)
         ret = advantage + rollout.value
         agent = learner.bound(adam.weights)
         draws = draw(cfg, agent, rollout.valid.shape, at(keys.minibatch, iteration, rank()),

@@ -28,20 +28,26 @@ class Layer(nnx.Module):
         for name, shape in self.shapes:
             setattr(self, name, nnx.Param(np.zeros(shape, np.float32)))
 
-    def drawn(self, key: Array) -> Weights:
+    def drawn(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """First values by parameter name (detail 2)."""
         values = {}
-        for i, (name, shape) in enumerate(self.shapes):
-            own = jax.random.fold_in(key, i)
+        for name, shape in self.shapes:
             if not self.orthogonal:
                 bound = 1 / math.sqrt(self.fan_in)
-                values[name] = jax.random.uniform(own, shape, minval=-bound, maxval=bound)
+                value = generator.uniform(-bound, bound, shape)
             elif name.startswith("weight"):
-                flat = (shape[0], math.prod(shape[1:]))
-                values[name] = jax.nn.initializers.orthogonal(self.std)(own, flat).reshape(shape)
+                value = self.std * orthogonal(generator, shape[0], math.prod(shape[1:])).reshape(shape)
             else:
-                values[name] = jnp.full(shape, self.constant)
+                value = np.full(shape, self.constant)
+            values[name] = value.astype(np.float32)
         return values
+
+
+def orthogonal(generator: np.random.Generator, rows: int, columns: int) -> np.ndarray:
+    """A random matrix whose shorter side is orthonormal, uniformly distributed (Saxe et al. 2014, arXiv 1312.6120)."""
+    q, r = np.linalg.qr(generator.standard_normal((max(rows, columns), min(rows, columns))))
+    q = q * np.sign(np.diag(r))
+    return q if rows >= columns else q.T
 
 
 class Linear(Layer):
@@ -82,14 +88,15 @@ def named_parameters(module: nnx.Module) -> Weights:
     return {".".join(map(str, path)): parameter[...] for path, parameter in flat}
 
 
-def initial_weights(module: nnx.Module, key: Array) -> Weights:
-    """First values of every parameter: drawn for each Layer, as they are for all others. Pure in `key`."""
-    weights = {name: jnp.asarray(x) for name, x in named_parameters(module).items()}
-    layers = [(path, part) for path, part in nnx.iter_modules(module) if isinstance(part, Layer)]
-    for i, (path, layer) in enumerate(layers):
-        values = layer.drawn(jax.random.fold_in(key, i))
-        weights |= {".".join(map(str, (*path, name))): x for name, x in values.items()}
-    return weights
+def initial_weights(module: nnx.Module, generator: np.random.Generator) -> Weights:
+    """First values of every parameter: drawn for each Layer, as they are for all others.
+
+    Drawn by numpy, so that they are the same on every device and nothing has to be compiled for them."""
+    weights = named_parameters(module)
+    for path, layer in nnx.iter_modules(module):
+        if isinstance(layer, Layer):
+            weights |= {".".join(map(str, (*path, name))): x for name, x in layer.drawn(generator).items()}
+    return {name: jnp.asarray(x) for name, x in weights.items()}
 
 
 def binder(module: nnx.Module) -> Callable[[Weights], Any]:

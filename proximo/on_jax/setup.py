@@ -27,7 +27,7 @@ from proximo.on_jax.learner import Learner
 from proximo.on_jax.networks import Weights, binder, initial_weights
 from proximo.on_jax.optimizer import start_adam
 from proximo.on_jax.rollout import Carry, Episodes, Policy, Storage, compiled_policy
-from proximo.streams import env_seeds
+from proximo.streams import env_seeds, stream_generator
 
 
 class Tools(NamedTuple):
@@ -104,8 +104,7 @@ def compiled_iterate(cfg: Config, envs: VecEnv, tools: Tools, carry: Carry, keep
 
 def first_state(cfg: Config, envs: VecEnv, tools: Tools) -> TrainState:
     """Nothing played, nothing learned: weights from stream "init"."""
-    draw = jax.jit(lambda key: initial_weights(tools.agent, key))
-    adam = start_adam(draw(stream_key(cfg.seed, "init")))
+    adam = start_adam(initial_weights(tools.agent, stream_generator(cfg.seed, "init")))
     env_state, carry = first_carry(cfg, envs, tools, 0, None)
     return TrainState(adam, carry, env_state, stream_keys(cfg.seed), np.int32(0))
 
