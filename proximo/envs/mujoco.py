@@ -69,8 +69,10 @@ def make_mujoco_rows(name: str, autoreset: str, seeds: Sequence[int], first_inde
 
 def keep_mujoco(env: gymnasium.Env) -> dict | None:
     """The simulation, and all that the environment and its wrappers hold beside it; None where it cannot be kept."""
+    from gymnasium.envs.mujoco import MujocoEnv
+
     bare = env.unwrapped
-    if not isinstance(bare, gymnasium.envs.mujoco.MujocoEnv):
+    if not isinstance(bare, MujocoEnv):
         return keep_env(env)
     import mujoco
 
