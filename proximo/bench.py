@@ -13,13 +13,13 @@ from pathlib import Path
 from proximo.bench_jobs import Job, jobs_of
 from proximo.bench_process import (
     COMMAND,
-    Running,
+    RunningJob,
     close_job,
     is_finished,
     log_path,
     start_job,
     stop_jobs,
-    write_json,
+    write_record,
 )
 from proximo.bench_set import load_set, seeds_of
 from proximo.bench_table import BenchView
@@ -31,7 +31,7 @@ class BenchState:
     """What is left, under way and over."""
 
     waiting: list[Job]
-    running: list[Running]
+    running: list[RunningJob]
     done: list[Job]
     failed: list[tuple[Job, str]]
 
@@ -56,7 +56,7 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, workers: i
     place = Path(out or Path("runs") / "bench" / bench_set.name)
     place.mkdir(parents=True, exist_ok=True)
     with bench_lock(place), _terminable():
-        write_json(place / "bench.json", {"title": bench_set.title, "file": str(file), "command": _command_line(),
+        write_record(place / "bench.json", {"title": bench_set.title, "file": str(file), "command": _command_line(),
                                           "machine": machine(), "workers": workers})
         state = BenchState([], [], [], [])
         for job in jobs:
@@ -95,7 +95,7 @@ def _play(place: Path, state: BenchState, workers: int, command: tuple[str, ...]
     return 1 if state.failed else 0
 
 
-def _look_after(place: Path, state: BenchState, running: Running, workers: int, command: tuple[str, ...],
+def _look_after(place: Path, state: BenchState, running: RunningJob, workers: int, command: tuple[str, ...],
                 view: BenchView) -> None:
     if running.process.poll() is None:
         return

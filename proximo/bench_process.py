@@ -23,7 +23,7 @@ PATIENCE = 30
 
 
 @dataclass
-class Running:
+class RunningJob:
     """A job under way."""
 
     job: Job
@@ -69,7 +69,7 @@ def last_lines(path: Path, count: int = LAST_LINES) -> str:
         return ""
 
 
-def start_job(place: Path, job: Job, workers: int, command: tuple[str, ...]) -> Running:
+def start_job(place: Path, job: Job, workers: int, command: tuple[str, ...]) -> RunningJob:
     """Trains, resumes or evaluates, whichever the run directory asks for."""
     run_dir = place / job.folder
     record = _record(place, job)
@@ -88,10 +88,10 @@ def start_job(place: Path, job: Job, workers: int, command: tuple[str, ...]) -> 
     with log_path(place, job).open("ab") as log:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                                    env=environment, start_new_session=True)
-    write_json(record_path(place, job), asdict(job) | {
+    write_record(record_path(place, job), asdict(job) | {
         "key": job.key, "status": "running", "pid": process.pid, "command": words,
         "began": datetime.now(UTC).isoformat(timespec="seconds")})
-    return Running(job, process, stage, time.monotonic())
+    return RunningJob(job, process, stage, time.monotonic())
 
 
 def _words(run_dir: Path, job: Job, command: tuple[str, ...]) -> tuple[list[str], str]:
@@ -131,7 +131,7 @@ def _stop_orphan(record: dict, run_dir: Path) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def stop_jobs(running: Sequence[Running]) -> None:
+def stop_jobs(running: Sequence[RunningJob]) -> None:
     """Asks every process to end, so that it keeps its last checkpoint, and makes it after half a minute."""
     for one in running:
         if one.process.poll() is None:
@@ -145,7 +145,7 @@ def stop_jobs(running: Sequence[Running]) -> None:
             one.process.wait()
 
 
-def close_job(place: Path, running: Running) -> tuple[str, str]:
+def close_job(place: Path, running: RunningJob) -> tuple[str, str]:
     """What became of a process that ended: finished, trained (its evaluation is to come) or failed, and why."""
     job, code = running.job, running.process.returncode
     if code == 0 and is_finished(place, job):
@@ -160,7 +160,7 @@ def close_job(place: Path, running: Running) -> tuple[str, str]:
     return "failed", lines
 
 
-def write_json(path: Path, content: Mapping[str, object]) -> None:
+def write_record(path: Path, content: Mapping[str, object]) -> None:
     """Whole or not at all."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
@@ -172,4 +172,4 @@ def _record(place: Path, job: Job) -> dict:
 
 
 def _note(place: Path, job: Job, **news: object) -> None:
-    write_json(record_path(place, job), _record(place, job) | news)
+    write_record(record_path(place, job), _record(place, job) | news)

@@ -13,7 +13,7 @@ from proximo.bench_set import FOLLOWING_FIELDS, label_of
 from proximo.errors import UsageError, say
 from proximo.wiring import CLASSES
 
-LAST_EPISODES = 100
+ROLLING_WINDOW = 100
 """episodes of a rolling mean, and of the last mean of a run, as in the published tables"""
 
 CHOSEN_FIELDS = ("threads", "device", "engine", "sticky", "rpo_alpha")
@@ -59,7 +59,7 @@ def read_runs(directory: str | Path) -> list[Run]:
     return sorted(_one_a_seed(runs), key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))
 
 
-def grouped(runs: Iterable[Run]) -> Groups:
+def group_runs(runs: Iterable[Run]) -> Groups:
     """Of finished runs alone."""
     groups: Groups = {}
     for run in runs:
@@ -92,7 +92,7 @@ def rolling_curve(run: Run, axis: str) -> tuple[np.ndarray, np.ndarray]:
     values = rows[column].to_numpy(float)
     total = np.concatenate([[0.0], np.cumsum(values)])
     last = np.arange(1, len(values) + 1)
-    first = np.maximum(0, last - LAST_EPISODES)
+    first = np.maximum(0, last - ROLLING_WINDOW)
     return rows[axis].to_numpy(float), (total[last] - total[first]) / np.maximum(1, last - first)
 
 

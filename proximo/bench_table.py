@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from proximo.bench import BenchState
-    from proximo.bench_process import Running
+    from proximo.bench_process import RunningJob
 
 
 class BenchView:
@@ -55,7 +55,7 @@ class BenchView:
         state = self.state
         left = self.seconds_left()
         return (f"{len(state.done)} done, {len(state.running)} running, {len(state.waiting)} waiting, "
-                f"{len(state.failed)} failed{f', about {duration(left)} left' if left is not None else ''}")
+                f"{len(state.failed)} failed{f', about {duration_text(left)} left' if left is not None else ''}")
 
     def seconds_left(self) -> float | None:
         """From the speed of the same environment and variant, or of all that runs; None before anything is known."""
@@ -86,12 +86,12 @@ class BenchView:
             table.add_row(job.env_id, job.label, str(job.seed), "failed", "", "", "", style="red")
         return table
 
-    def _cells(self, running: "Running") -> list[str]:
+    def _cells(self, running: "RunningJob") -> list[str]:
         job = running.job
         if running.stage == "eval":
             return [job.env_id, job.label, str(job.seed), "evaluates", "", "", ""]
         step, sps = progress(self.place / job.folder)
-        left = duration((job.steps - step) / sps) if sps else ""
+        left = duration_text((job.steps - step) / sps) if sps else ""
         return [job.env_id, job.label, str(job.seed), f"{step:,}", f"{job.steps:,}", f"{sps:,.0f}" if sps else "", left]
 
 
@@ -115,7 +115,7 @@ def progress(run_dir: Path) -> tuple[int, float]:
     return 0, 0.0
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """3725 -> 1h02; 125 -> 2m05; 9 -> 9s."""
     seconds = int(seconds)
     if seconds >= 3600:

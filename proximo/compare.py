@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.bench_runs import Groups, Run, grouped, metric_of, read_runs
+from proximo.bench_runs import Groups, Run, group_runs, metric_of, read_runs
 from proximo.errors import UsageError, say
 from proximo.report_tables import interval, paired_scores
 from proximo.statistics import (
@@ -58,7 +58,7 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> int:
 
 def comparisons(a: str | Path, b: str | Path, metric: str = "") -> list[Comparison]:
     """All pairings of two folders of runs. Raises UsageError where there is none."""
-    old, new = grouped(read_runs(a)), grouped(read_runs(b))
+    old, new = group_runs(read_runs(a)), group_runs(read_runs(b))
     found = [one for pair in _pairings(old, new) if (one := _compare_groups(old, new, *pair, metric)) is not None]
     if not found:
         raise UsageError(f"no finished runs of {a} and {b} have an environment and two seeds in common")

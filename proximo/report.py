@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.bench import machine
 from proximo.bench_process import read_json
-from proximo.bench_runs import Groups, Run, differing_settings, grouped, metric_of, read_runs, scores_of
+from proximo.bench_runs import Groups, Run, differing_settings, group_runs, metric_of, read_runs, scores_of
 from proximo.errors import FilesError, say
 from proximo.published import atari_game, atari_scores, atari_source, published_for
 from proximo.report_page import Block, Part, Picture, Section, markdown, page
@@ -35,7 +35,7 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     """
     directory = Path(directory)
     runs = read_runs(directory)
-    groups = grouped(runs)
+    groups = group_runs(runs)
     told = read_json(directory / "bench.json")
     title = str(told.get("title") or f"Runs in {directory.name}")
     sections = [_summary(runs, groups, told), *_results(groups), *_across(groups), *_settings(runs, groups, told),

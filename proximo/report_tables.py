@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from proximo.bench_runs import Groups, Run, metric_of, scores_of
-from proximo.bench_table import duration
+from proximo.bench_table import duration_text
 from proximo.published import Published, atari_game, atari_scores, published_for
 from proximo.statistics import (
     Estimate,
@@ -47,7 +47,7 @@ class Ablation(NamedTuple):
     p_worse: float
 
 
-def number(value: float | None, digits: int = 2) -> str:
+def number_text(value: float | None, digits: int = 2) -> str:
     """1234567.8 -> 1,234,567.80; None and what is no number -> a dash."""
     return "-" if value is None or not np.isfinite(value) else f"{value:,.{digits}f}"
 
@@ -62,7 +62,7 @@ def short(steps: int) -> str:
 
 def interval(found: Estimate, digits: int = 2) -> str:
     """value [low, high]"""
-    return f"{number(found.value, digits)} [{number(found.low, digits)}, {number(found.high, digits)}]"
+    return f"{number_text(found.value, digits)} [{number_text(found.low, digits)}, {number_text(found.high, digits)}]"
 
 
 def results_table(groups: Groups) -> Table:
@@ -77,7 +77,7 @@ def results_table(groups: Groups) -> Table:
         speeds = [run.summary["sps"] for run in runs if run.summary.get("sps")]
         walls = [run.summary["wall_seconds"] for run in runs if run.summary.get("wall_seconds")]
         rows.append([env_id, name, str(len(runs)), short(_steps(runs[0])), *_cells(scores), *_cells(evaluated),
-                     number(np.mean(speeds), 0) if speeds else "-", duration(np.mean(walls)) if walls else "-"])
+                     number_text(np.mean(speeds), 0) if speeds else "-", duration_text(np.mean(walls)) if walls else "-"])
     return Table(["environment", "run", "seeds", "steps", "last 100 training episodes", "IQM [95 %]",
                   "deterministic evaluation", "IQM [95 %]", "steps/s", "wall time"], rows,
                  "Mean ± population standard deviation over seeds of each seed's mean, as published; interquartile "
@@ -95,7 +95,7 @@ def published_table(groups: Groups) -> Table:
             ours = scores_of(runs, row.metric)
             found = compare_to_published(runs, row)
             rows.append([env_id, label, f"{_mean_std(ours)} ({len(ours)} seeds, {short(_steps(runs[0]))})",
-                         row.implementation, f"{number(row.mean)} ± {number(row.std)} ({row.seeds} "
+                         row.implementation, f"{number_text(row.mean)} ± {number_text(row.std)} ({row.seeds} "
                          f"{'seed' if row.seeds == 1 else 'seeds'}, {short(row.steps)})",
                          found.word or "no verdict", found.reason, row.source])
     return Table(["environment", "run", "ours", "published by", "published", "verdict", "why", "source"], rows,
@@ -121,7 +121,7 @@ def atari_table(groups: Groups) -> Table:
         if game and len(scores_of(runs)):
             random, human = atari_scores()[game]
             score = estimate(100 * normalised(scores_of(runs), random, human), np.mean)
-            rows.append([game, label, number(random, 1), number(human, 1), interval(score, 1)])
+            rows.append([game, label, number_text(random, 1), number_text(human, 1), interval(score, 1)])
     return Table(["game", "run", "random play", "a person", "human-normalised score in % [95 %]"], rows)
 
 
@@ -177,7 +177,7 @@ def _cells(scores: np.ndarray) -> list[str]:
 
 
 def _mean_std(scores: np.ndarray) -> str:
-    return f"{number(scores.mean())} ± {number(scores.std())}" if len(scores) else "-"
+    return f"{number_text(scores.mean())} ± {number_text(scores.std())}" if len(scores) else "-"
 
 
 def _unfair(run: Run, row: Published) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from proximo.bench import bench_lock
 from proximo.bench_jobs import Job
-from proximo.bench_process import COMMAND, Running, close_job, is_finished, read_json, start_job, stop_jobs
+from proximo.bench_process import COMMAND, RunningJob, close_job, is_finished, read_json, start_job, stop_jobs
 from proximo.bench_table import progress
 from proximo.errors import UsageError, say
 from proximo.tune_search import Search, load_search, suggest
@@ -112,7 +112,7 @@ def _play_job(trial: "Trial", search: Search, place: Path, job: Job, command: tu
     return _scaled(float(score), search, job.env_id)
 
 
-def _watch(trial: "Trial", search: Search, place: Path, running: Running, halt: Event, scores: list[float],
+def _watch(trial: "Trial", search: Search, place: Path, running: RunningJob, halt: Event, scores: list[float],
            number: int) -> None:
     """Until the process ends. Raises TrialPruned when the pruner gives the trial up, TuneHalted when stopped."""
     import optuna

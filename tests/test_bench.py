@@ -14,7 +14,7 @@ from proximo.bench import BenchState, bench
 from proximo.bench_jobs import DETAILS, Job, flags_of, jobs_of
 from proximo.bench_process import is_finished
 from proximo.bench_set import label_of, load_set
-from proximo.bench_table import BenchView, duration, progress
+from proximo.bench_table import BenchView, duration_text, progress
 from proximo.errors import UsageError
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
@@ -201,7 +201,7 @@ def test_progress_and_durations(tmp_path):
     (tmp_path / "metrics.csv").write_text("iteration,global_step,seconds\n1,512,0.5\n2,1024,1.0\n3,15")
     assert progress(tmp_path) == (1024, 1024.0)
     assert progress(tmp_path / "none") == (0, 0.0)
-    assert [duration(s) for s in (9, 125, 3725)] == ["9s", "2m05", "1h02"]
+    assert [duration_text(s) for s in (9, 125, 3725)] == ["9s", "2m05", "1h02"]
 
 
 def test_the_time_left_comes_from_the_speed_of_the_same_environment(tmp_path):

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from proximo.bench import bench
-from proximo.bench_runs import common_curves, grouped, read_runs, rolling_curve
+from proximo.bench_runs import common_curves, group_runs, read_runs, rolling_curve
 from proximo.errors import UsageError
 from proximo.published import Published
 from proximo.report import report
-from proximo.report_tables import ablations, compare_to_published, number, short
+from proximo.report_tables import ablations, compare_to_published, number_text, short
 
 pytest.importorskip("rliable")
 pytest.importorskip("matplotlib")
@@ -134,7 +134,7 @@ def test_the_page_opens_in_a_browser_and_its_pictures_are_drawn(out, tmp_path):
 
 def test_ablations_are_paired_by_seed(out):
     """The fake trainer loses 50 points without annealing, spread over the last 100 episodes as its own ramp says."""
-    found = ablations(grouped(read_runs(out)))
+    found = ablations(group_runs(read_runs(out)))
     assert [(one.env_id, one.base, one.detail, one.pairs) for one in found] == [
         ("CartPole-v1", "ppo", "anneal_lr", 2),
         ("PongNoFrameskip-v4", "ppo_atari-gae_lambda=0.9", "anneal_lr", 2),
@@ -150,7 +150,7 @@ def test_rolling_curves_are_means_of_the_last_100_episodes(out):
     steps, curve = rolling_curve(run, "step")
     assert len(steps) == 200
     assert np.allclose(curve, [np.mean(returns[max(0, k - 99):k + 1]) for k in range(200)])
-    x, curves = common_curves(grouped(read_runs(out))["CartPole-v1", "ppo"], "seconds")
+    x, curves = common_curves(group_runs(read_runs(out))["CartPole-v1", "ppo"], "seconds")
     assert curves.shape == (2, 100) and x[0] < x[-1] == pytest.approx(500)
 
 
@@ -169,7 +169,7 @@ def test_a_file_cut_short_by_a_kill_is_read_as_far_as_it_goes(out, tmp_path):
 
 def test_verdicts_only_where_the_same_thing_was_measured(out):
     """One published number, changed in one respect at a time: each difference must be the reason for no verdict."""
-    runs = grouped(read_runs(out))["CartPole-v1", "ppo"]
+    runs = group_runs(read_runs(out))["CartPole-v1", "ppo"]
     row = Published("ppo", "CartPole-v1", "CartPole-v1", "somebody", "episodic_return", 490.04, 6.12, 500_000, 3, "",
                     "training", "", "somewhere")
     assert compare_to_published(runs, row).word == "below"
@@ -178,9 +178,9 @@ def test_verdicts_only_where_the_same_thing_was_measured(out):
                            ({"protocol": "evaluation"}, "evaluation"), ({"seeds": 1}, "one seed")):
         found = compare_to_published(runs, row._replace(**change))
         assert found.word == "" and reason in found.reason
-    silent = grouped(read_runs(out))["Endless-v0", "ppo"]
+    silent = group_runs(read_runs(out))["Endless-v0", "ppo"]
     assert compare_to_published(silent, row).reason == "no episode of ours ended"
-    atari = grouped(read_runs(out))["PongNoFrameskip-v4", "ppo_atari"]
+    atari = group_runs(read_runs(out))["PongNoFrameskip-v4", "ppo_atari"]
     pong = row._replace(variant="ppo_atari", steps=10_000_000)
     assert compare_to_published(atari, pong).word
     changed = [run._replace(config=run.config | {"frame_skip": 1}) for run in atari]
@@ -206,4 +206,4 @@ def test_one_plain_run_that_is_not_finished_makes_a_page(tmp_path):
 def test_numbers_as_people_write_them():
     """Thousands, millions, and nothing at all."""
     assert [short(n) for n in (500, 128_000, 500_000, 8_000_000)] == ["500", "128k", "500k", "8M"]
-    assert [number(x) for x in (1234.5, None, float("nan"))] == ["1,234.50", "-", "-"]
+    assert [number_text(x) for x in (1234.5, None, float("nan"))] == ["1,234.50", "-", "-"]
