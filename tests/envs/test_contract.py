@@ -10,11 +10,14 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.atari import make_atari
 from proximo.envs.base import Step
+from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym import make_gym
+from proximo.envs.mujoco import make_mujoco
+from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen
 from proximo.envs.spaces import scripted_action
-from proximo.variants import Atari, AtariEnvpool, AtariLSTM, Procgen
+from proximo.variants import Atari, AtariEnvpool, AtariLSTM, BatchedSim, Continuous, Procgen, SelfPlay
 
 SEEDS = [21, 22]
 
@@ -49,6 +52,13 @@ SUITES = [
     ("envpool dm_control", ("envpool_assets",), pool_suite("dm_control/cartpole-balance-v0")),
     ("envpool MiniGrid", ("envpool_assets",), pool_suite("MiniGrid-Empty-5x5-v0")),
     ("envpool masked", ("envpool_assets",), pool_suite("Game2048-v1")),
+    ("mujoco Hopper normalised", ("mujoco",), lambda seeds: make_mujoco(Continuous(env_id="Hopper-v4"), seeds)),
+    ("mujoco Ant", ("mujoco",), lambda seeds: make_mujoco(Continuous(env_id="Ant-v5", norm_obs=False), seeds)),
+    ("dm_control", ("shimmy", "dm_control"),
+     lambda seeds: make_mujoco(Continuous(env_id="dm_control/cartpole-balance-v0"), seeds)),
+    ("self-play", ("multi_agent_ale_py", "tinyscaler"), lambda seeds: make_pettingzoo(SelfPlay(max_cycles=300), seeds)),
+    ("brax", ("brax",), lambda seeds: make_brax(BatchedSim(env_id="fast"), seeds)),
+    ("brax normalised", ("brax",), lambda seeds: make_brax(BatchedSim(env_id="fast", norm_obs=True), seeds)),
     ("procgen", ("envpool_assets", "PyQt5"), lambda seeds: make_procgen(Procgen(), seeds)),
 ]
 
