@@ -1,5 +1,6 @@
 """Environments written as pure functions of JAX: normalised inside the compiled function, and stepped from outside."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -70,25 +71,29 @@ def _plain(leaf: Array) -> Array:
 class PureVec:
     """A PureEnv as a VecEnv, compiled step by step: the same numbers as inside a compiled iteration.
 
-    `pure` is what a compiled iteration takes; `frozen` (evaluation) keeps the statistics as they are.
+    `pure` is what a compiled iteration takes; `frozen` (evaluation) keeps the statistics as they are. `kept` is False
+    where an engine outside JAX holds the environments: then reset() is no pure function, and ties step() to the engine.
     """
 
     arrays = "jax"
 
-    def __init__(self, pure: PureEnv, cfg: Config, seed: int) -> None:
-        self.pure, self._cfg, self._seed = pure, cfg, seed
+    def __init__(self, pure: PureEnv, cfg: Config, seed: int, kept: bool = True, close: Callable = lambda: None) -> None:
+        self.pure, self._cfg, self._seed, self._kept, self.close = pure, cfg, seed, kept, close
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
         self.normalizes = cfg.norm_obs or cfg.norm_reward
         self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else pure.obs_dtype
         self.players, self.metric_names = pure.players, pure.metric_names
         self.statistics = start_statistics(self.num_envs, self.obs_shape) if self.normalizes else None
         self.frozen = False
-        self._reset, self._step = jax.jit(pure.reset), jax.jit(pure.step)
+        self._reset = jax.jit(pure.reset) if kept else pure.reset
+        self._step = jax.jit(pure.step)
         self._state: Any = None
 
     def reset(self) -> Step:
         """All environments begin anew, as the seed says."""
         self._state, step = self._reset(jax.random.key(self._seed))
+        if not self._kept:
+            self._step = jax.jit(lambda state, action: self.pure.step(state, action))
         if self.statistics is not None and not self.frozen:
             self.statistics = count_reset(self.statistics, step, self._cfg, jnp)
         return self._seen(step)
@@ -103,8 +108,10 @@ class PureVec:
     def _seen(self, step: Step) -> Step:
         return step if self.statistics is None else apply_statistics(self.statistics, step, self._cfg, jnp)
 
-    def state(self) -> dict:
+    def state(self) -> dict | None:
         """Every array of the state, exactly."""
+        if not self._kept:
+            return None
         return pack_tree(self._state) if self._state is not None else {}
 
     def load(self, state: dict) -> None:
@@ -115,6 +122,3 @@ class PureVec:
     def render(self) -> None:
         """There is no picture of an environment inside the compiled function."""
         return
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -118,7 +118,8 @@ def first_carry(cfg: Config, envs: VecEnv, tools: Tools, iteration: int, statist
         return (), Carry(*(None if x is None else np.array(x) for x in (step.obs, step.mask, step.first)), memory)
     key = stream_key(cfg.seed, "env", iteration)
     if statistics is None:
-        env_state, step = inner(cfg, envs).reset(key)
+        reset = inner(cfg, envs).reset
+        env_state, step = (reset if envs.state() is None else jax.jit(reset))(key)
     else:
         env_state, step = inner(cfg, envs).normalize_reset(*envs.pure.reset(key), statistics)
     return env_state, Carry(step.obs, step.mask, step.first, memory)
@@ -143,11 +144,6 @@ def finished_rows(episodes: Episodes, steps: int) -> tuple[Finished, int]:
     played = steps + np.cumsum(episodes.valid)
     time, row = np.nonzero(episodes.finished)
     return Finished(played[time], row, episodes.ret[time, row], episodes.length[time, row]), int(played[-1])
-
-
-def on_host(tree: Any) -> Any:
-    """Arrays as numpy's, all at once."""
-    return jax.device_get(tree)
 
 
 def named_arrays(weights: dict[str, Array]) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.base import Finished, VecEnv
+from proximo.envs.normalize import Statistics
 from proximo.errors import NumbersError
 from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
@@ -44,31 +45,43 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
             if not parts.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0:
                 parts, now = rebuilt(cfg, parts, now, make_envs, iteration)
             now, stats, episodes = parts.iterate(now)
-            yield (done := watched(cfg, parts.envs, now, jax.device_get((stats, episodes, now.adam.ok)), steps, latest,
-                                   parts.keeps_state))
+            seen = jax.device_get(Seen(stats, episodes, now.adam.ok, statistics_of(parts.envs, now)))
+            yield (done := watched(cfg, parts.envs, iteration, seen, steps, latest, lambda: now, parts.keeps_state))
             steps = done.steps
     finally:
         parts.envs.close()
 
 
-def watched(cfg: Config, envs: VecEnv, now: TrainState, seen: tuple[dict, Episodes, Any], steps: int,
-            latest: dict[str, np.ndarray], keeps_state: bool) -> Iteration:
-    """One iteration as others see it; `seen` is (stats, episodes, ok) on the host, `steps` the decisions before it."""
-    stats, episodes, ok = seen
-    iteration, inside = int(now.iteration), envs.arrays == "jax"
-    if not ok:
-        raise NumbersError(f"the loss or its gradient is not finite in iteration {iteration}, after {steps} "
-                           "steps; the weights are those before it. Lower --learning-rate or look at the rewards")
-    finished, steps = finished_rows(episodes, steps)
-    charts = {f"losses/{name}": float(x) for name, x in stats.items()}
-    charts |= {f"charts/{name}": float(x) for name, x in episodes.metrics.items()}
+class Seen(NamedTuple):
+    """What of an iteration is read on the host."""
+
+    stats: dict[str, Any]
+    episodes: Episodes
+    ok: Any  # () bool: every gradient was finite
+    statistics: Statistics | None  # of normalisation inside the compiled function
+
+
+def statistics_of(envs: VecEnv, state: TrainState) -> Statistics | None:
+    """Where normalisation is a part of the compiled function."""
+    return state.envs.statistics if envs.arrays == "jax" and envs.statistics is not None else None
+
+
+def watched(cfg: Config, envs: VecEnv, iteration: int, seen: Seen, steps: int, latest: dict[str, np.ndarray],
+            state: Callable[[], TrainState], keeps_state: bool) -> Iteration:
+    """One iteration as others see it; `steps` are the decisions before it, `latest` is brought up to date."""
+    if not seen.ok:
+        raise NumbersError(f"the loss or its gradient is not finite in iteration {iteration} (seed {cfg.seed}), after "
+                           f"{steps} steps; the weights are those before it. Lower --learning-rate or look at the rewards")
+    finished, steps = finished_rows(seen.episodes, steps)
+    charts = {f"losses/{name}": float(x) for name, x in seen.stats.items()}
+    charts |= {f"charts/{name}": float(x) for name, x in seen.episodes.metrics.items()}
     charts["charts/learning_rate"] = cfg.learning_rate_at(iteration)
     latest["ret"][finished.row], latest["length"][finished.row] = finished.ret, finished.length  # later rows win
-    if inside and not np.isnan(latest["ret"]).all():
+    if envs.arrays == "jax" and not np.isnan(latest["ret"]).all():
         charts["charts/avg_episodic_return"] = float(np.nanmean(latest["ret"]))
         charts["charts/avg_episodic_length"] = float(np.nanmean(latest["length"]))
-    if inside and envs.statistics is not None:
-        envs.statistics = jax.device_get(now.envs.statistics)
+    if seen.statistics is not None:
+        envs.statistics = seen.statistics
     return Iteration(iteration, steps, charts, finished,
-                     lambda: snapshot(now, steps, latest, envs, keeps_state),
-                     lambda: named_arrays(now.adam.weights), envs, 0, keeps_state)
+                     lambda: snapshot(state(), steps, latest, envs, keeps_state),
+                     lambda: named_arrays(state().adam.weights), envs, 0, keeps_state)

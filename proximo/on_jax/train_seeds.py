@@ -1,0 +1,51 @@
+"""Several independent agents trained at once: the compiled iteration, vmapped over seeds."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from proximo.config import Config
+from proximo.envs.base import VecEnv
+from proximo.on_jax.iterate import TrainState
+from proximo.on_jax.loss import ppo_loss
+from proximo.on_jax.setup import first_state, set_up
+from proximo.on_jax.snapshot import no_latest, restore
+from proximo.on_jax.train import Iteration, Seen, statistics_of, watched
+from proximo.streams import env_seeds
+
+
+def train_seeds(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_agent: Callable[[VecEnv, Config], Any],
+                loss_fn: Callable = ppo_loss, states: list[dict] | None = None) -> Iterator[list[Iteration]]:
+    """Like train() for the seeds cfg.seed .. cfg.seed + cfg.num_seeds - 1: after every iteration one Iteration a seed,
+    in their order. `states` are snapshots, one a seed, of one iteration. Raises UsageError where the environments are
+    not pure functions, and whatever train() raises."""
+    cfgs = [replace(cfg, seed=cfg.seed + s) for s in range(cfg.num_seeds)]
+    parts = set_up(cfg, make_envs, make_agent, loss_fn, pure=True)
+    envs = [parts.envs, *(make_envs(each, env_seeds(each.seed, each.num_envs)) for each in cfgs[1:])]
+    try:
+        lanes = [first_state(each, own, parts.tools) for each, own in zip(cfgs, envs)]
+        if states:
+            lanes = [restore(kept, lane, own, True) for kept, lane, own in zip(states, lanes, envs, strict=True)]
+        steps = [kept["steps"] for kept in states] if states else [0] * len(cfgs)
+        latest = [kept["latest"] for kept in states] if states else [no_latest(cfg.num_envs) for _ in cfgs]
+        now = jax.tree.map(lambda *lane: jnp.stack(lane), *lanes)
+        iterate = jax.jit(jax.vmap(parts.iterate), donate_argnums=0)
+        for iteration in range(int(lanes[0].iteration) + 1, cfg.num_iterations + 1):
+            now, stats, episodes = iterate(now)
+            seen = jax.device_get(Seen(stats, episodes, now.adam.ok, statistics_of(parts.envs, now)))
+            done = [watched(each, envs[s], iteration, lane_of(seen, s), steps[s], latest[s], partial(lane_of, now, s), True)
+                    for s, each in enumerate(cfgs)]
+            steps = [it.steps for it in done]
+            yield done
+    finally:
+        for own in envs:
+            own.close()
+
+
+def lane_of(tree: TrainState | Seen, seed: int) -> Any:
+    """One seed's part of what all of them share."""
+    return jax.tree.map(lambda x: x[seed], tree)
