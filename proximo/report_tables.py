@@ -77,7 +77,8 @@ def results_table(groups: Groups) -> Table:
         speeds = [run.summary["sps"] for run in runs if run.summary.get("sps")]
         walls = [run.summary["wall_seconds"] for run in runs if run.summary.get("wall_seconds")]
         rows.append([env_id, name, str(len(runs)), short(_steps(runs[0])), *_cells(scores), *_cells(evaluated),
-                     number_text(np.mean(speeds), 0) if speeds else "-", duration_text(np.mean(walls)) if walls else "-"])
+                     number_text(np.mean(speeds), 0) if speeds else "-",
+                     duration_text(np.mean(walls)) if walls else "-"])
     return Table(["environment", "run", "seeds", "steps", "last 100 training episodes", "IQM [95 %]",
                   "deterministic evaluation", "IQM [95 %]", "steps/s", "wall time"], rows,
                  "Mean ± population standard deviation over seeds of each seed's mean, as published; interquartile "
