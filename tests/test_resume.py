@@ -28,14 +28,15 @@ class Opaque(Truncated):
 
 gymnasium.register("Opaque-v0", entry_point=Opaque)
 gymnasium.register("Remembered-v0", entry_point=Memory)
+gymnasium.register("Swing-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=20)
 
 KINDS = {
     "cartpole": ("ppo", "--env-id CartPole-v1"), "normalised": ("ppo", "--env-id CartPole-v1 --norm-obs --norm-reward"),
     "lstm": ("ppo", "--env-id Remembered-v0 --recurrent lstm"), "gru-next": (
         "ppo", "--env-id CartPole-v1 --recurrent gru --autoreset next-step --norm-obs"),
     "masked": ("ppo", "--env-id tests.probes:Masked-v0"), "target-kl": ("ppo", "--env-id CartPole-v1 --target-kl 1e-4"),
-    "continuous": ("ppo_continuous_action", "--env-id Pendulum-v1"), "rpo": ("rpo_continuous_action",
-                                                                            "--env-id Pendulum-v1"),
+    "continuous": ("ppo_continuous_action", "--env-id Swing-v0"), "rpo": ("rpo_continuous_action",
+                                                                            "--env-id Swing-v0"),
     "rebuilt": ("ppo", "--env-id Opaque-v0"), "rebuilt-normalised": (
         "ppo", "--env-id Opaque-v0 --norm-obs --norm-reward --recurrent lstm"),
 }

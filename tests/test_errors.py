@@ -1,0 +1,211 @@
+"""Bad input, bad environments, bad numbers and bad disks: one sentence a problem, its exit code, no traceback."""
+
+import errno
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import gymnasium
+import pytest
+import torch
+
+import proximo
+from proximo.checkpoint import checkpoints, load_tree
+from proximo.cli import main
+from proximo.config import Config
+from proximo.errors import EnvError, FilesError, NumbersError, ProximoError, UsageError, nearest, say
+from proximo.on_torch.loss import ppo_loss
+from tests.probes import Truncated
+from tests.runs import SMALL, at_iteration, same_weights, train
+
+
+def refused(capsys, *words):
+    """The sentences with which a command ends as a usage error."""
+    assert main([*words]) == 2
+    said = capsys.readouterr()
+    lines = said.err.splitlines()
+    assert "Traceback" not in said.err and all(line.startswith("proximo: ") for line in lines)
+    return [line.removeprefix("proximo: ") for line in lines]
+
+
+def test_each_fault_has_its_exit_code():
+    assert [kind.exit_code for kind in (UsageError, EnvError, NumbersError, FilesError)] == [2, 3, 4, 5]
+    assert all(issubclass(kind, ProximoError) for kind in (UsageError, EnvError, NumbersError, FilesError))
+
+
+def test_only_the_first_process_speaks(capsys, monkeypatch):
+    say("one")
+    monkeypatch.setenv("RANK", "1")
+    say("two")
+    assert capsys.readouterr().err == "proximo: one\n"
+    assert nearest("trian", ["train", "plot"]) == " did you mean train?" and nearest("xyz", ["train"]) == ""
+
+
+@pytest.mark.parametrize("words,sentence", [
+    ("trian", "trian is no command; did you mean train? `proximo --help` lists all"),
+    ("train ppo_atary", "ppo_atary is no variant; did you mean ppo_atari"),
+    ("train CartPole-v1", "CartPole-v1 is no variant; for an environment: proximo train --env-id CartPole-v1"),
+    ("train ppo --env-id CartPoll-v1", "env_id=CartPoll-v1 is unknown; near it: CartPole-v1"),
+    ("train --env-id CartPoll-v1", "env_id=CartPoll-v1 is unknown; near it: CartPole-v1"),
+    ("train ppo --env-id no_such_module:Env-v0", "env_id=no_such_module:Env-v0: module no_such_module cannot be"),
+    ("train ppo --num-minibatches 3", "batch_size=512 does not divide into num_minibatches=3; use 1, 2, 4, 8"),
+    ("train ppo --gamma 1.5", "gamma=1.5 must lie between 0 and 1"),
+    ("train ppo --total-timesteps 100", "total_timesteps=100 is less than one batch of num_envs * num_steps = 512"),
+    ("train ppo --learning-rate nan", "learning_rate=nan is not a finite number"),
+    ("train ppo --num-env 4", "--num-env is no flag of this variant; did you mean --num-envs"),
+    ("train ppo --model cnn", "--model cnn needs images"),
+    ("train ppo --env-id tests.probes:Spoken-v0", "tests.probes:Spoken-v0 has the action space Text"),
+    ("train ppo --device cuda", "--device cuda asks for a GPU, but torch sees none on this machine; use --device cpu"),
+    ("train ppo --device tpu", "device=tpu is unknown; use cpu, cuda, cuda:N or auto"),
+    ("train ppo_atari_envpool_xla_jax --framework torch", "ppo_atari_envpool_xla_jax exists under --framework jax"),
+    ("eval /no/such/run --episodes 0", "--episodes 0 must be at least 1"),
+    ("resume /no/such/run", "/no/such/run is no run: it holds no config.json"),
+    ("plot /no/such/run", "/no/such/run"),
+    ("train --env-id", "--env-id needs a value")])
+def test_bad_input(words, sentence, capsys, tmp_path, monkeypatch):
+    if "cuda" in words and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    monkeypatch.chdir(tmp_path)
+    lines = refused(capsys, *words.split())
+    assert any(line.startswith(sentence) for line in lines)
+    assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_all_problems_come_at_once(capsys):
+    """Of flags, values, sizes, device, environment: eight mistakes, eight sentences."""
+    lines = refused(capsys, "train", "ppo", "--foo", "1", "--seed", "x", "--gamma", "2", "--ent-coef", "nan",
+                    "--num-minibatches", "3", "--total-timesteps", "5", "--device", "cuda", "--env-id", "CartPoll-v1")
+    starts = ("--foo is no flag", "--seed x: wanted", "ent_coef=nan", "gamma=2.0", "total_timesteps=5",
+              "batch_size=512", "--device cuda", "env_id=CartPoll-v1")
+    assert len(lines) == len(starts) and all(line.startswith(start) for line, start in zip(lines, starts))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_device_and_environment_come_together(capsys, tmp_path):
+    """Also where the configuration itself is right."""
+    lines = refused(capsys, "train", "ppo", "--device", "cuda", "--env-id", "CartPoll-v1", "--run-dir",
+                    str(tmp_path / "run"))
+    assert [line.partition(" ")[0] for line in lines[1:]] == ["--device", "env_id=CartPoll-v1"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_extra_is_named_with_its_command(capsys, monkeypatch, tmp_path):
+    """As if Box2D, or JAX, were not installed."""
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    monkeypatch.setitem(sys.modules, "gymnasium.envs.box2d", None)
+    lines = refused(capsys, "train", "ppo", "--env-id", "LunarLander-v3", "--run-dir", str(tmp_path / "run"))
+    assert 'pip install "proximo[box2d]"' in lines[-1]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
+    assert 'pip install "proximo[jax]"' in refused(capsys, "train", "ppo", "--framework", "jax")[-1]
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(capsys, tmp_path):
+    assert train(tmp_path) == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    line, = refused(capsys, "train", "ppo", *SMALL, "--run-dir", str(tmp_path))[-1:]
+    assert f"continue it with `proximo resume {tmp_path}`" in line
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("how,cause", [
+    ("raises", "raised RuntimeError: the motor is on fire"), ("nan_obs", "observation is not finite"),
+    ("inf_reward", "reward is inf, wanted a finite number"), ("wrong_shape", "observation has shape (1,), its space"),
+    ("wrong_dtype", "observation has dtype float64, its space wants float32"), ("no_reward", "reward is"),
+    ("list_obs", "observation is a list"), ("four_values", "step returned a tuple of 4")])
+def test_an_environment_at_fault_is_named_with_step_and_field(how, cause, capsys, tmp_path):
+    assert train(tmp_path / "run", "--env-id", f"tests.probes:Faulty_{how}-v0") == 3
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith(f"proximo: environment 0 (tests.probes:Faulty_{how}-v0), step 7: {cause}")
+
+
+def exploding(at_iteration, iterations_calls):
+    """ppo_loss that gives NaN from the first minibatch of an iteration on."""
+    calls = []
+
+    def loss_fn(*arguments):
+        loss, stats = ppo_loss(*arguments)
+        calls.append(1)
+        return (loss * float("nan") if len(calls) > (at_iteration - 1) * iterations_calls else loss), stats
+
+    return loss_fn
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_step(tmp_path):
+    """Exit code 4; what stays are the weights before it, those of a run of two iterations."""
+    cfg = Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, hidden_size=8, total_timesteps=160,
+                 logger="none", checkpoint_every=1, anneal_lr=False, run_dir=str(tmp_path / "bad"))
+    with pytest.raises(NumbersError, match="not finite in iteration 3, after 64 steps; the weights are those before"):
+        proximo.train(cfg, loss_fn=exploding(3, 4))
+    proximo.train(replace(cfg, total_timesteps=64, run_dir=str(tmp_path / "good")))
+    assert NumbersError.exit_code == 4 and same_weights(tmp_path / "bad", tmp_path / "good")
+
+
+class Rewarding(Truncated):
+    """A reward near the largest float: finite, and too large for a loss."""
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, 1e30, *rest
+
+
+gymnasium.register("Rewarding-v0", entry_point=Rewarding)
+
+
+def test_numbers_that_overflow_end_the_command_with_4(capsys, tmp_path):
+    assert train(tmp_path / "run", "--env-id", "Rewarding-v0") == 4
+    said = capsys.readouterr().err
+    assert "not finite in iteration 1, after 0 steps" in said and "Traceback" not in said
+
+
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("what", ["proximo.checkpoint.save_file", "proximo.checkpoint._sync", "proximo.run.write_json",
+                                  "proximo.log.CsvFile.flush", "proximo.log.CsvFile.write"])
+def test_a_full_disk_leaves_the_last_checkpoint(what, capsys, tmp_path, monkeypatch):
+    """From iteration 4 on nothing can be written: exit code 5; once there is room, the run ends as the whole one."""
+    assert train(tmp_path / "whole") == 0
+    with monkeypatch.context() as patch:
+        at_iteration(patch, 4, lambda: patch.setattr(what, full if what != "proximo.run.write_json" else full_json))
+        assert train(tmp_path / "full") == 5
+    said = capsys.readouterr().err
+    assert "No space left on device" in said and "Traceback" not in said
+    whole = checkpoints(tmp_path / "full")
+    assert whole and all(load_tree(path) for path in whole)
+    assert main(["resume", str(tmp_path / "full")]) == 0 and same_weights(tmp_path / "whole", tmp_path / "full")
+
+
+def full_json(path, content):
+    raise FilesError(f"{path} could not be written (No space left on device)")
+
+
+def test_a_folder_that_vanishes_ends_the_run(capsys, tmp_path, monkeypatch):
+    at_iteration(monkeypatch, 4, lambda: shutil.rmtree(tmp_path / "run"))
+    assert train(tmp_path / "run") == 5
+    said = capsys.readouterr().err
+    assert str(tmp_path / "run") in said and "Traceback" not in said and not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_made(capsys, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    assert train(tmp_path / "file" / "run") == 5
+    assert "could not be written" in capsys.readouterr().err
+
+
+def test_processes_end_with_the_same_codes():
+    """A process of its own: the code reaches the shell, and standard error holds one sentence and no traceback."""
+    command = [sys.executable, "-m", "proximo", "train", "ppo", "--gamma", "2"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (found.returncode, found.stderr, found.stdout) == (2, "proximo: gamma=2.0 must lie between 0 and 1\n", "")
+
+
+def test_ctrl_c_twice_ends_at_once(capsys, monkeypatch):
+    def interrupted(name, words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("proximo.cli.command", interrupted)
+    assert main(["train"]) == 130 and "interrupted" in capsys.readouterr().err
