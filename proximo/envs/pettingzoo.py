@@ -1,6 +1,5 @@
 """Self-play on PettingZoo's Atari games: several players share a screen, and each player is a row of N."""
 
-import difflib
 import importlib.util
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from proximo.envs.base import Episode, Step
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, UsageError, nearest
 from proximo.variants import SelfPlay
 
 BLUE = 2  # the one colour that tells players, ball and field apart in these games (SuperSuit's mode "B")
@@ -43,8 +42,8 @@ def new_game(cfg: SelfPlay, seed: int) -> "SelfPlayGame":
     name = f"atari/{cfg.env_id.removeprefix('atari/')}"
     if name not in atari_environments:
         known = sorted(key.removeprefix("atari/") for key in atari_environments)
-        near = difflib.get_close_matches(cfg.env_id, known, 3, 0.4) or known
-        raise UsageError(f"env_id={cfg.env_id} is no game of PettingZoo; nearest: {', '.join(near)}")
+        near = nearest(cfg.env_id, known) or f" there are {', '.join(known)}"
+        raise UsageError(f"env_id={cfg.env_id} is no game of PettingZoo;{near}")
     roms = Path(ale_py.__file__).parent / "roms"
     env = atari_environments[name].parallel_env(auto_rom_install_path=str(roms), max_cycles=cfg.max_cycles).unwrapped
     return SelfPlayGame(env, cfg, seed)

@@ -12,7 +12,8 @@ import torch  # noqa: E402
 from brax.envs.base import State  # noqa: E402
 from jax import numpy as jnp  # noqa: E402
 
-from proximo.envs.brax import BraxEnvs, BraxPure, brax_task, make_brax  # noqa: E402
+from proximo.envs.brax import BraxEnvs, brax_task, make_brax  # noqa: E402
+from proximo.envs.brax_pure import BraxPure  # noqa: E402
 from proximo.envs.normalize import normalize_step, start_statistics  # noqa: E402
 from proximo.errors import EnvError, UsageError  # noqa: E402
 from proximo.variants import BatchedSim  # noqa: E402
@@ -168,7 +169,7 @@ def test_real_brax_environment_and_names(capsys):
     assert envs.render() is None
     assert brax_task("Cartpole") == "inverted_pendulum"
     assert "Cartpole runs as Brax's inverted_pendulum" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="ShadowHand has no relative in Brax; use ant"):
+    with pytest.raises(UsageError, match="ShadowHand has no relative in Brax; there are ant"):
         brax_task("ShadowHand")
     with pytest.raises(UsageError, match="halfcheetah"):
         brax_task("HalfChetah")
