@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 RUN := runs/demo
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY ?= passive
 
 .PHONY: demo test lint clean
 
