@@ -203,6 +203,7 @@ def _pendulum_seen(parts: Parts) -> Parts:
     return jnp.cos(parts[0]), jnp.sin(parts[0]), parts[1]
 
 
-def has_jax_control(env_id: str) -> bool:
-    """Whether an id of Gymnasium is written in JAX here."""
-    return env_id in control_tasks()
+def takes_jax_control(cfg: Config) -> bool:
+    """Whether JAX's own engine plays: it is asked for, or left open where an id is written in JAX here."""
+    return cfg.engine == "jax" or (cfg.engine == "auto" and cfg.autoreset == "same-step" and not cfg.env_workers
+                                   and cfg.env_id in control_tasks())
