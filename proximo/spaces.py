@@ -10,13 +10,13 @@ from proximo.errors import FilesError
 
 def space_to_json(space: gym.Space) -> dict:
     """Discrete, MultiDiscrete, MultiBinary or Box as plain data."""
-    kind = type(space).__name__
-    if isinstance(space, gym.spaces.Discrete):
-        return {"type": kind, "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, gym.spaces.Discrete):  # or a subclass of it
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, gym.spaces.MultiDiscrete):
-        return {"type": kind, "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, gym.spaces.MultiBinary):
-        return {"type": kind, "n": list(space.shape)}
+        return {"type": "MultiBinary", "n": [int(n) for n in space.shape]}
+    assert isinstance(space, gym.spaces.Box)
     return {"type": "Box", "low": space.low.tolist(), "high": space.high.tolist(), "dtype": str(space.dtype)}
 
 
@@ -27,7 +27,7 @@ def space_from_json(data: dict) -> gym.Space:
     if data["type"] == "MultiDiscrete":
         return gym.spaces.MultiDiscrete(data["nvec"], start=data["start"])
     if data["type"] == "MultiBinary":
-        return gym.spaces.MultiBinary(data["n"])
+        return gym.spaces.MultiBinary(data["n"][0] if len(data["n"]) == 1 else data["n"])
     if data["type"] == "Box":
         dtype = np.dtype(data["dtype"])
         return gym.spaces.Box(np.array(data["low"], dtype), np.array(data["high"], dtype), dtype=dtype)
@@ -37,7 +37,8 @@ def space_from_json(data: dict) -> gym.Space:
 def action_for_env(action: np.ndarray, space: gym.Space) -> Any:
     """(N, ...) as the policy sampled it -> (N, *space.shape) as the environment takes it: clipped (detail 27), moved by
     `start`, in the space's dtype."""
-    shaped = action.reshape(len(action), *space.shape)
+    shape: tuple[int, ...] = space.shape
+    shaped = action.reshape(len(action), *shape)
     if isinstance(space, gym.spaces.Box):
         return np.clip(shaped, space.low, space.high).astype(space.dtype)
     start = getattr(space, "start", 0)

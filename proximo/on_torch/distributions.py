@@ -44,10 +44,10 @@ class MultiCategorical(NamedTuple):
         return torch.stack([part.sample(n) for part, n in zip(self.parts, noise.split(sizes, -1))], -1)
 
     def logprob(self, action: Tensor) -> Tensor:
-        return sum(part.logprob(action[..., i]) for i, part in enumerate(self.parts))
+        return torch.stack([part.logprob(action[..., i]) for i, part in enumerate(self.parts)]).sum(0)
 
     def entropy(self) -> Tensor:
-        return sum(part.entropy() for part in self.parts)
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
     def mode(self) -> Tensor:
         return torch.stack([part.mode() for part in self.parts], -1)

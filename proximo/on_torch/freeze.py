@@ -11,7 +11,7 @@ import os
 import platform
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from proximo.errors import FilesError, UsageError, say
 
-TensorFunction = Callable[..., tuple[Tensor, ...]]
+TensorFunction = Callable[..., Sequence[Tensor]]
 
 # Goes up whenever the way from a traced function to a binary changes, so that no older binary is found.
 FREEZE_VERSION = 1

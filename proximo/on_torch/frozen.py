@@ -1,9 +1,10 @@
 """--compile: the closed functions of acting and learning, as freeze.py compiles them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from proximo.config import Config
 from proximo.errors import say
@@ -22,7 +23,7 @@ def can_freeze(device: torch.device) -> bool:
     return reason is None
 
 
-def frozen_policy(policy: Policy, agent: nn.Module, adam: Adam, storage: Storage, carry: Carry) -> Policy:
+def frozen_policy(policy: Policy, agent: Any, adam: Adam, storage: Storage, carry: Carry) -> Policy:
     """The same policy from binaries for exactly these shapes; the weights stay where the optimizer moves them."""
     weights, parts = adam.weights, len(carry.state)
     masked, with_memory = carry.mask is not None, agent.recurrent
@@ -57,7 +58,7 @@ def frozen_policy(policy: Policy, agent: nn.Module, adam: Adam, storage: Storage
     return Policy(act, value, evaluate)
 
 
-def frozen_evaluate(policy: Policy, agent: nn.Module, weights: Tensor, storage: Storage, masked: bool) -> Callable:
+def frozen_evaluate(policy: Policy, agent: Any, weights: Tensor, storage: Storage, masked: bool) -> Callable:
     """Policy.evaluate for a whole rollout."""
     def evaluate_on(obs: Tensor, action: Tensor, *mask: Tensor) -> tuple[Tensor, Tensor]:
         return policy.evaluate(obs, mask[0] if masked else None, action)
@@ -68,7 +69,7 @@ def frozen_evaluate(policy: Policy, agent: nn.Module, weights: Tensor, storage: 
     return lambda obs, mask, action: run(weights, obs, action, *((mask,) if masked else ()))
 
 
-def frozen_learner(learner: Learner, agent: nn.Module, adam: Adam, storage: Storage, carry: Carry, loss_fn: Callable,
+def frozen_learner(learner: Learner, agent: Any, adam: Adam, storage: Storage, carry: Carry, loss_fn: Callable,
                    cfg: Config) -> Learner:
     """The same minibatch step from binaries: whole, or in two halves where several processes average between them."""
     if agent.recurrent:
@@ -113,7 +114,7 @@ def frozen_learner(learner: Learner, agent: nn.Module, adam: Adam, storage: Stor
                             apply=lambda flat, rate: run_apply(*adam, flat, rate)[0])
 
 
-def example_minibatch(agent: nn.Module, storage: Storage, carry: Carry,
+def example_minibatch(agent: Any, storage: Storage, carry: Carry,
                       cfg: Config) -> tuple[Batch, Tensor, Tensor, Tensor | None, Tensor]:
     """Tensors laid out as those of a real minibatch: batch, index, advantage, noise, count."""
     def rows(name: str) -> Tensor:

@@ -1,11 +1,11 @@
 """Learning from one batch: minibatches, the gradient step, and when to stop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from proximo.config import Config
 from proximo.on_torch.optimizer import Adam, apply_gradient, flat_gradient
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 class Draws(NamedTuple):
     """All randomness of one update, drawn before it: E epochs of M minibatches of B rows (or environments)."""
 
-    index: Tensor  # (E, M, B) int64
+    minibatch: Tensor  # (E, M, B) int64: rows, or environments
     noise: Tensor | None  # (E, M, B, k), or (E, M, T, B, k) with memory; None but for RPO
 
 
@@ -42,7 +42,7 @@ class Learner(NamedTuple):
     names: list[str]  # of stats, known after the first call
 
 
-def make_learner(agent: nn.Module, adam: Adam, loss_fn: Callable, cfg: Config) -> Learner:
+def make_learner(agent: Any, adam: Adam, loss_fn: Callable, cfg: Config) -> Learner:
     """The eager functions; `loss_fn` has the signature of ppo_loss."""
     names: list[str] = []
 
@@ -80,15 +80,19 @@ def flat_batch(rollout: Rollout, ret: Tensor, state: tuple[Tensor, ...], recurre
 def take(batch: Batch, index: Tensor, recurrent: bool) -> Batch:
     """The rows (environments, with memory) of one minibatch."""
     axis = 1 if recurrent else 0
-    part = [None if x is None else x.index_select(axis, index) for x in batch._replace(state=None)]
-    return Batch(*part)._replace(state=tuple(x.index_select(0, index) for x in batch.state))
+    def part(x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.index_select(axis, index)
+
+    return Batch(part(batch.obs), part(batch.mask), part(batch.first),
+                 tuple(x.index_select(0, index) for x in batch.state), part(batch.action), part(batch.logprob),
+                 part(batch.value), part(batch.ret), part(batch.valid))
 
 
-def draw(cfg: Config, agent: Any, shape: tuple[int, int], shuffle: np.random.Generator, rpo: torch.Generator,
+def draw(cfg: Config, agent: Any, shape: Sequence[int], shuffle: np.random.Generator, rpo: torch.Generator,
          device: torch.device) -> Draws:
     """Shuffled minibatches that cover the batch of `shape` (T, N) once an epoch (detail 6), of whole environments for a
     memory (detail 35), and the noise of learning, if any."""
-    rows, sequence = (shape[1], shape[:1]) if agent.recurrent else (shape[0] * shape[1], ())
+    rows, sequence = (shape[1], shape[:1]) if agent.recurrent else (shape[0] * shape[1], shape[:0])
     epochs, minibatches = cfg.update_epochs, cfg.num_minibatches
     index = np.stack([shuffle.permutation(rows) for _ in range(epochs)]).reshape(epochs, minibatches, -1)
     noise = agent.head.learning_noise(rpo, epochs, minibatches, *sequence, index.shape[-1])
@@ -127,7 +131,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, count: Tensor, dra
         steps = []
         for m in range(cfg.num_minibatches):
             noise = None if draws.noise is None else draws.noise[e, m]
-            arguments = (batch, draws.index[e, m], advantage[e, m], noise, count[e, m], clip)
+            arguments = (batch, draws.minibatch[e, m], advantage[e, m], noise, count[e, m], clip)
             if learner.step is not None:
                 steps.append(learner.step(*arguments, rate))
             else:

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+Layer = TypeVar("Layer", bound=nn.Module)
 CHANNELS_LAST_ROWS = 32  # from this many images on, convolutions run faster channels last (docs/performance.md)
 
 
-def layer_init(layer: nn.Module, std: float = math.sqrt(2), bias: float = 0.0, orthogonal: bool = True) -> nn.Module:
+def layer_init(layer: Layer, std: float = math.sqrt(2), bias: float = 0.0, orthogonal: bool = True) -> Layer:
     """Orthogonal weights of gain `std` and constant biases (detail 2); unchanged where `orthogonal` is False."""
     if orthogonal:
         for name, parameter in layer.named_parameters(recurse=False):
@@ -38,10 +40,10 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., *obs_shape) -> (..., sizes[-1])."""
         x = x.flatten(-self.obs_ndim) if self.obs_ndim > 1 else x
-        x = x.to(self.layers[0].weight.dtype)
+        x = x.to(cast(nn.Linear, self.layers[0]).weight.dtype)
         last = len(self.layers) - 1
         for i, layer in enumerate(self.layers):
-            x = F.linear(x, layer.weight, layer.bias)
+            x = layer(x)
             if i < last or not self.linear_out:
                 x = torch.tanh(x)
         return x

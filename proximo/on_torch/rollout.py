@@ -141,7 +141,8 @@ def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage,
     rollout = Rollout(storage.all("obs")[:-1], storage.all("first")[:-1], None if mask is None else mask[:-1],
                       storage.all("action"), logprob, value, next_value, storage.all("reward"), terminated,
                       terminated | truncated, storage.all("valid"))
-    return rollout, Carry(*(None if x is None else x.clone() for x in closing[:3]), state), _finished(storage)
+    kept_mask = None if closing.mask is None else closing.mask.clone()
+    return rollout, Carry(closing.obs.clone(), kept_mask, closing.first.clone(), state), _finished(storage)
 
 
 def _evaluated(policy: Policy, storage: Storage, closing: Carry, never: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 
 from proximo.config import Config
 from proximo.envs.base import Finished, VecEnv
@@ -26,7 +25,7 @@ class Parts(NamedTuple):
     world: World
     device: torch.device
     envs: VecEnv
-    agent: nn.Module
+    agent: Any
     adam: Adam
     carry: Carry
     storage: Storage
@@ -85,7 +84,7 @@ def torch_generator(cfg: Config, stream: str, iteration: int, world: World) -> t
     return torch.Generator().manual_seed(stream_seed(cfg.seed, stream, iteration, world.rank))
 
 
-def first_carry(agent: nn.Module, envs: VecEnv, device: torch.device) -> Carry:
+def first_carry(agent: Any, envs: VecEnv, device: torch.device) -> Carry:
     """The carry after a reset: every row begins an episode, the memory is zero (detail 33)."""
     step = envs.reset()
     obs, mask, first = (None if x is None else torch.as_tensor(x, device=device).clone()
@@ -93,7 +92,7 @@ def first_carry(agent: nn.Module, envs: VecEnv, device: torch.device) -> Carry:
     return Carry(obs, mask, first, agent.initial_state(envs.num_envs, device))
 
 
-def rebuilt(envs: VecEnv, agent: nn.Module, cfg: Config, make_envs: Callable, iteration: int,
+def rebuilt(envs: VecEnv, agent: Any, cfg: Config, make_envs: Callable, iteration: int,
             world: World, device: torch.device) -> tuple[VecEnv, Carry]:
     """Fresh environments in place of `envs`, seeded by the iteration, with the same statistics."""
     envs.close()

@@ -61,7 +61,7 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
                 draws = draw(cfg, agent, rollout.valid.shape,
                              stream_generator(cfg.seed, "minibatch", iteration, world.rank),
                              torch_generator(cfg, "rpo", iteration, world), device)
-                normalized, count = normalized_advantage(advantage, rollout.valid, draws.index, agent.recurrent, cfg,
+                normalized, count = normalized_advantage(advantage, rollout.valid, draws.minibatch, agent.recurrent, cfg,
                                                          total)
             stats = update(learner, flat_batch(rollout, ret, start, agent.recurrent), normalized, count, draws, rate,
                            clip, cfg, total)

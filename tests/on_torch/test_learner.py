@@ -1,4 +1,4 @@
-"""The update against a slow one written with torch.optim.Adam, clip_grad_norm_ and torch.distributions, on float rows."""
+"""The update against a slow one written with torch.optim.Adam, clip_grad_norm_ and torch.distributions."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def learned(cfg, rollout, advantage, ret):
     adam = flat_adam(agent)
     learner = make_learner(agent, adam, ppo_loss, cfg)
     draws = draw(cfg, agent, (T, N), np.random.default_rng(0), torch.Generator(), torch.device("cpu"))
-    normalized, count = normalized_advantage(advantage, rollout.valid, draws.index, False, cfg, average(ALONE))
+    normalized, count = normalized_advantage(advantage, rollout.valid, draws.minibatch, False, cfg, average(ALONE))
     stats = update(learner, flat_batch(rollout, ret, (), False), normalized, count, draws, 1e-2, cfg.clip_coef, cfg,
                    average(ALONE))
     return agent, adam, stats, draws
@@ -54,7 +54,7 @@ def reference(cfg, rollout, advantage, ret, draws):
     if cfg.norm_adv == "batch":
         kept = advantage[flat["valid"]]
         advantage = (advantage - kept.mean()) / (kept.std(correction=0) + 1e-8)
-    for epoch in draws.index:
+    for epoch in draws.minibatch:
         for index in epoch:
             index = index[flat["valid"][index]]
             dist = torch.distributions.Categorical(logits=agent.head.network(flat["obs"][index].double()))
