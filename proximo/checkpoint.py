@@ -21,7 +21,8 @@ def save_tree(folder: Path, tree: dict) -> None:
     synced, then renamed over an older one. Raises FilesError where the disk does not take it; older folders stay."""
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
-        shutil.rmtree(beside, ignore_errors=True)
+        for left in folder.parent.glob(f".{folder.name}.*"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
         beside.mkdir(parents=True)
         arrays: dict[str, np.ndarray] = {}
         text = json.dumps(_without_arrays(tree, "", arrays), indent=1)
