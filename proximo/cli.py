@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, nearest, say
 from proximo.evaluate import evaluate, frames
 from proximo.flags import field_name, parse_flags, read_flags
-from proximo.model import Model
+from proximo.model import Model, model_from, models_over_time
 from proximo.run import continued, follow, forget_run, read_config, run_folder, write_config, write_json
 from proximo.streams import env_seeds
 from proximo.wiring import (
@@ -265,9 +266,11 @@ class CheckArguments:
 class RateArguments:
     run: Annotated[Path, tyro.conf.Positional]
     """folder of a self-play run"""
-    games: int = 4
-    """games of each pair"""
-    seed: int = 0
+    rounds: int = 2
+    """games of each pair from each side"""
+    most: int = 8
+    """checkpoints that play, evenly spread over training"""
+    seed: int = 1
     """seed of the games"""
 
 
@@ -374,7 +377,24 @@ def check_command(args: CheckArguments) -> int:
 
 
 def rate_command(args: RateArguments) -> int:
-    raise UsageError("proximo rate is not there yet")
+    from proximo.rate import Contestant, play_selfplay, random_player, rate, write_ratings
+
+    model, recipe = loaded(args.run)
+    if model.variant != "ppo_pettingzoo_ma_atari":
+        raise UsageError(f"{args.run} is a run of {model.variant}; only games of several players are rated")
+    found = models_over_time(args.run)
+    chosen = [found[i] for i in sorted({round(x) for x in np.linspace(0, len(found) - 1, args.most)})] if found else []
+    players = [random_player(int(model.spec.action_space.n), args.seed)]
+    for steps, tree in chosen:
+        one = model_from(tree, model.cfg, recipe.make_actor)
+        players.append(Contestant(f"{steps:,} steps", steps, partial(one.choose, first=None, mask=None)))
+    raw = replace(model.cfg, norm_obs=False, norm_reward=False, env_workers=0)
+    ratings, games = rate(players, play_selfplay(partial(recipe.make_envs, raw)), args.rounds, args.seed)
+    write_ratings(ratings, games, args.run / "rating")
+    for one in sorted(ratings, key=lambda rating: -rating.mu):
+        print(f"{one.name:>20}  {one.mu:6.2f} +- {one.sigma:.2f}   won {one.won}, drawn {one.drawn}, lost {one.lost}")
+    print(args.run / "rating" / "rating.png")
+    return 0
 
 
 def _first_line(kind: type) -> str:

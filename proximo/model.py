@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from proximo.checkpoint import load_tree, save_tree
+from proximo.checkpoint import checkpoints, load_tree, save_tree
 from proximo.config import Config
 from proximo.envs.base import VecEnv
 from proximo.envs.normalize import Moments, normalize_obs
-from proximo.errors import FilesError, UsageError
+from proximo.errors import FilesError, UsageError, say
 from proximo.spaces import action_for_env, space_from_json, space_to_json
 from proximo.streams import stream_seed
 
@@ -87,6 +87,26 @@ def read_model(path: Path) -> dict:
                 break
             return tree
     raise FilesError(f"{path} holds no model; give a run that has saved one, or the folder of a model")
+
+
+def models_over_time(run: Path) -> list[tuple[int, dict]]:
+    """(steps, model) for each whole checkpoint of a run, oldest first; FilesError where there is no model."""
+    newest, found = read_model(run), []
+    for folder in checkpoints(run):
+        try:
+            state = load_tree(folder)["state"]
+        except FilesError as error:
+            say(f"{error}; left out")
+            continue
+        flat, weights, start = state["adam"]["weights"], {}, 0
+        for name, x in newest["weights"].items():
+            weights[name] = flat[start:start + x.size].reshape(x.shape)
+            start += x.size
+        moments = {name.removeprefix("obs_"): x for name, x in state.get("statistics", {}).items()
+                   if name.startswith("obs_")}
+        found.append((state["steps"], newest | {"weights": weights} | (
+            {"obs_moments": moments} if "obs_moments" in newest else {})))
+    return found
 
 
 def model_from(tree: dict, cfg: Config, make_actor: Callable) -> Model:

@@ -170,6 +170,7 @@ class SelfPlay(Atari):
     num_envs: int = 16
     end_on_life_loss: bool = False
     fire_reset: bool = False
+    keep_checkpoints: int = 0
     max_cycles: int = 100_000
     """emulated frames after which a game is cut (a time limit)"""
 

@@ -4,7 +4,7 @@ The functions are pure and take the array module as `xp` (numpy or jax.numpy), s
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,20 +43,25 @@ def start_statistics(num_envs: int, obs_shape: tuple[int, ...], xp=np) -> Statis
 
 def update_moments(moments: Moments, batch: Array, counted: Array | None, xp=np) -> Moments:
     """With the rows of `batch` (N, *shape) that `counted` (N,) bool names; None: all. Chan et al. 1983."""
-    if counted is None:
-        number = divisor = len(batch)
-    else:
-        number = counted.sum()
-        divisor = xp.maximum(number, 1)
-        counted = counted.reshape(-1, *(1,) * (batch.ndim - 1))
-        batch = xp.where(counted, batch, 0)
-    mean = batch.sum(axis=0, dtype=moments.mean.dtype) / divisor
-    apart = batch - mean if counted is None else xp.where(counted, batch - mean, 0)
+    number, mean, within = _within(batch, counted, moments.mean.dtype, xp)
     delta = mean - moments.mean
     total = moments.count + number
     share = number / total  # 0 where nothing is counted
-    spread = moments.var * moments.count + (apart * apart).sum(axis=0) + delta * delta * (moments.count * share)
+    spread = moments.var * moments.count + within + delta * delta * (moments.count * share)
     return Moments(moments.mean + delta * share, spread / total, total)
+
+
+def _within(batch: Array, counted: Array | None, dtype: Any, xp: Any) -> tuple[Any, Array, Any]:
+    """How many rows count, their mean, and the sum of their squared distances to it."""
+    if counted is None and len(batch) == 1:  # one environment: half the work of the general case
+        return 1, batch[0].astype(dtype), 0.0
+    if counted is None:
+        mean = batch.sum(axis=0, dtype=dtype) / len(batch)
+        return len(batch), mean, ((batch - mean) ** 2).sum(axis=0)
+    number = counted.sum()
+    kept = counted.reshape(-1, *(1,) * (batch.ndim - 1))
+    mean = xp.where(kept, batch, 0).sum(axis=0, dtype=dtype) / xp.maximum(number, 1)
+    return number, mean, xp.where(kept, (batch - mean) ** 2, 0).sum(axis=0)
 
 
 def normalize_obs(moments: Moments, obs: Array, clip: float, xp=np) -> Array:
