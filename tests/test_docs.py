@@ -1,0 +1,48 @@
+"""What README.md and docs/ promise: code that runs, links that lead somewhere, commands that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proximo.flags import parse_flags
+from proximo.wiring import CLASSES
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
+
+
+@pytest.mark.parametrize("name", ["add-a-network", "add-a-loss"])
+def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(ROOT / "docs" / f"{name}.md", "python"):
+        exec(block.replace("20_000", "1024"), {"__name__": "page"})
+    if name == "add-a-loss":
+        assert any("losses/change" in path.read_text() for path in tmp_path.glob("runs/*/metrics.csv"))
+
+
+def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks(ROOT / "README.md", "python")
+    names = {"raw_obs": [0.0, 0.1, 0.0, 0.1]}
+    exec(block.replace("100_000", "1024").replace(", compile=True", ""), names)
+    assert names["action"] in (0, 1)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_links_lead_to_files(page):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_training_commands_parse(page):
+    for line in re.findall(r"proximo train ([^`\n|]+)", page.read_text()):
+        words = line.split("#")[0].replace("VARIANT", "ppo").replace("...", "").split()
+        variant = words.pop(0) if words and words[0] in CLASSES else "ppo"
+        if "ANY" not in words and "--help" not in words and all(not word.startswith("NAME") for word in words):
+            parse_flags(CLASSES[variant], [word for word in words if word not in ("...", "\\")])
