@@ -9,6 +9,7 @@ from proximo.envs.gym_ids import gym_id
 from proximo.envs.gym_rows import make_gym_rows
 from proximo.envs.normalize import Normalized
 from proximo.envs.workers import WorkerEnvs
+from proximo.errors import UsageError
 
 
 def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:
@@ -16,6 +17,8 @@ def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:
 
     Raises UsageError for an unknown id, a missing package, or a space that has no policy.
     """
+    if cfg.engine not in ("auto", "gym"):
+        raise UsageError(f"engine={cfg.engine} does not step {cfg.env_id} here; use auto, gym or envpool")
     name = gym_id(cfg.env_id)
     make_rows = partial(make_gym_rows, name, cfg.autoreset)
     envs = WorkerEnvs(make_rows, seeds, cfg.env_workers, cfg.env_timeout, name) if cfg.env_workers else make_rows(seeds)
