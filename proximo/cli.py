@@ -106,7 +106,7 @@ def train_command(words: list[str]) -> int:
 
 
 def run_recipe(kind: type[Config], train: Callable, make_envs: Callable, make_agent: Callable) -> None:
-    """Train by a recipe that is run by path (`python my_recipe.py --seed 2`), as `proximo train` does; ends the process.
+    """Train by a recipe that is run by path (`python my_recipe.py --seed 2`), as `proximo train` does, and exit.
     Its run is recorded under the name of the variant that its configuration builds on."""
     names = {known: name for name, known in CLASSES.items()}
     variant = next(names[base] for base in kind.__mro__ if base in names)

@@ -51,7 +51,7 @@ class Recipe(NamedTuple):
     train: Callable[..., Iterable[Any]]
     make_envs: Callable
     make_agent: Callable
-    make_actor: Callable  # (spec, cfg, weights) -> Actor
+    make_actor: Callable | None  # (spec, cfg, weights) -> Actor; None for a recipe run by path, which only trains
 
 
 def config_class(variant: str) -> type[Config]:

@@ -16,3 +16,10 @@ def make_envs(cfg: Compact, seeds: list[int]) -> VecEnv:
 
 def make_agent(envs: VecEnv, cfg: Compact) -> nn.Module:
     return assemble(envs, cfg)
+
+
+if __name__ == "__main__":
+    from proximo.cli import run_recipe
+    from proximo.on_torch.train import train
+
+    run_recipe(Compact, train, make_envs, make_agent)

@@ -14,3 +14,10 @@ def make_envs(cfg: Continuous, seeds: list[int]) -> VecEnv:
 
 def make_agent(envs: VecEnv, cfg: Continuous) -> nn.Module:
     return assemble(envs, cfg)
+
+
+if __name__ == "__main__":
+    from proximo.cli import run_recipe
+    from proximo.on_torch.train import train
+
+    run_recipe(Continuous, train, make_envs, make_agent)

@@ -17,3 +17,10 @@ def make_envs(cfg: RPO, seeds: list[int]) -> VecEnv:
 
 def make_agent(envs: VecEnv, cfg: RPO) -> nn.Module:
     return assemble(envs, cfg, gaussian=partial(RPOHead, rpo_alpha=cfg.rpo_alpha))
+
+
+if __name__ == "__main__":
+    from proximo.cli import run_recipe
+    from proximo.on_torch.train import train
+
+    run_recipe(RPO, train, make_envs, make_agent)

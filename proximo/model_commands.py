@@ -1,0 +1,219 @@
+"""The commands on what is there already: eval, watch, plot, rate and check-env; and the videos of a run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from proximo.api import load
+from proximo.config import Config
+from proximo.errors import UsageError, say
+from proximo.evaluate import evaluate, frames
+from proximo.model import Model, model_from, models_over_time
+from proximo.run import write_json
+from proximo.streams import env_seeds
+from proximo.wiring import Recipe, recipe_of, torch_twin
+
+
+def model_command(name: str, words: list[str]) -> int:
+    """Run one of these commands; returns its exit code."""
+    match name:
+        case "eval":
+            return eval_command(arguments(EvalArguments, words, name))
+        case "watch":
+            return watch_command(arguments(WatchArguments, words, name))
+        case "plot":
+            return plot_command(arguments(PlotArguments, words, name))
+        case "rate":
+            return rate_command(arguments(RateArguments, words, name))
+        case _:
+            return check_command(arguments(CheckArguments, words, name))
+
+
+def arguments(kind: type, words: list[str], name: str) -> Any:
+    """The dataclass `kind` filled from the command line, by tyro."""
+    return tyro.cli(kind, args=words, prog=f"proximo {name}")
+
+
+@dataclass
+class EvalArguments:
+    run: Annotated[Path, tyro.conf.Positional]
+    """folder of a run or of a model"""
+    episodes: int = 100
+    """whole episodes to play"""
+    deterministic: bool = False
+    """take the likeliest action instead of sampling"""
+    seed: int = 0
+    """seed of environments and actions"""
+    json: Path | None = None
+    """also write the returns to this file"""
+
+
+@dataclass
+class WatchArguments:
+    run: Annotated[Path, tyro.conf.Positional]
+    """folder of a run or of a model"""
+    out: Path | None = None
+    """where the mp4 goes; default: RUN/videos/watch.mp4"""
+    deterministic: bool = False
+    """take the likeliest action instead of sampling"""
+    seed: int = 0
+    """seed of environment and actions"""
+    max_frames: int = 2000
+    """longest video"""
+
+
+@dataclass
+class PlotArguments:
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """folders of runs, or folders of such"""
+    out: Path = Path("curves.png")
+    """the picture"""
+    window: int = 100
+    """episodes that a point averages over"""
+
+
+@dataclass
+class CheckArguments:
+    env_id: Annotated[str, tyro.conf.Positional]
+    """id of the environment; `module:Env-v0` imports the module first"""
+
+
+@dataclass
+class RateArguments:
+    run: Annotated[Path, tyro.conf.Positional]
+    """folder of a self-play run"""
+    rounds: int = 2
+    """games of each pair from each side"""
+    most: int = 8
+    """checkpoints that play, evenly spread over training"""
+    seed: int = 1
+    """seed of the games"""
+
+
+def loaded(path: Path) -> tuple[Model, Recipe]:
+    """The model of a run or of a model folder, acting by torch whichever framework trained it, and its recipe."""
+    model = load(path)
+    return model, recipe_of(torch_twin(model.variant), "torch")
+
+
+def play_envs(cfg: Config, recipe: Recipe, rows: int, seed: int) -> Any:
+    """Environments to play in: raw observations (the model normalises), in this process."""
+    raw = replace(cfg, norm_obs=False, norm_reward=False, env_workers=0, num_envs=rows, seed=seed)
+    return recipe.make_envs(raw, env_seeds(seed, rows, stream="eval"))
+
+
+def eval_command(args: EvalArguments) -> int:
+    if args.episodes < 1:
+        raise UsageError(f"--episodes {args.episodes} must be at least 1")
+    model, recipe = loaded(args.run)
+    envs = play_envs(model.cfg, recipe, 8, args.seed)
+    try:
+        found = evaluate(model, envs, args.episodes, args.deterministic, args.seed)
+    finally:
+        envs.close()
+    how = "deterministic" if args.deterministic else "sampled"
+    if not found.returns:
+        print(f"{model.cfg.env_id}: no episode finished")
+        return 0
+    mean, std = float(np.mean(found.returns)), float(np.std(found.returns))
+    print(f"{model.cfg.env_id}: {mean:.2f} +- {std:.2f} over {len(found.returns)} episodes ({how} actions, "
+          f"mean length {np.mean(found.lengths):.1f})")
+    if args.json:
+        write_json(args.json, {"env_id": model.cfg.env_id, "deterministic": args.deterministic, "seed": args.seed,
+                               "episodes": len(found.returns), "episodic_return_mean": mean,
+                               "episodic_return_std": std, "returns": found.returns, "lengths": found.lengths})
+    return 0
+
+
+def watch_command(args: WatchArguments) -> int:
+    model, recipe = loaded(args.run)
+    out = args.out or args.run / "videos" / "watch.mp4"
+    record_video(model, recipe, out, args.deterministic, args.seed, args.max_frames)
+    print(out)
+    return 0
+
+
+def record_video(model: Model, recipe: Recipe, out: Path, deterministic: bool = False, seed: int = 0,
+                 max_frames: int = 2000) -> None:
+    """One whole episode as an mp4; UsageError where the environment draws no pictures."""
+    from proximo.video import write_video
+
+    rows = max(1, len(model_players(model)))
+    envs = play_envs(model.cfg, recipe, rows, seed)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        pictures = frames(model, envs, deterministic, seed, max_frames)
+        first = next(pictures, None)
+        if first is None:
+            raise UsageError(f"{model.cfg.env_id} draws no pictures (no render_mode rgb_array)")
+        write_video(_chained(first, pictures), out)
+    finally:
+        envs.close()
+
+
+def model_players(model: Model) -> Sequence[int]:
+    """As many rows as one game has players (a multiple of them plays more games)."""
+    return range(4) if model.variant == "ppo_pettingzoo_ma_atari" else range(1)
+
+
+def _chained(first: np.ndarray, rest: Any) -> Any:
+    yield first
+    yield from rest
+
+
+def recorder(cfg: Config, variant: str) -> Callable[[Path, int], None] | None:
+    """What --capture-video does at each checkpoint; nothing without it."""
+    if not cfg.capture_video:
+        return None
+
+    def record(folder: Path, step: int) -> None:
+        model, recipe = loaded(folder)
+        try:
+            record_video(model, recipe, folder / "videos" / f"step-{step:09d}.mp4")
+        except UsageError as error:
+            say(f"no video: {error}")
+    return record
+
+
+def plot_command(args: PlotArguments) -> int:
+    from proximo.plot import find_runs, plot
+
+    print(plot(find_runs(args.runs), args.out, args.window))
+    return 0
+
+
+def check_command(args: CheckArguments) -> int:
+    from proximo.check_env import check_env
+
+    findings = check_env(args.env_id)
+    for finding in findings:
+        sign = {True: "ok   ", False: "WRONG", None: "note "}[finding.ok]
+        print(f"{sign} {finding.what}" + (f"\n      {finding.advice}" if finding.advice else ""))
+    return 2 if any(finding.ok is False for finding in findings) else 0
+
+
+def rate_command(args: RateArguments) -> int:
+    from proximo.rate import Contestant, play_selfplay, random_player, rate, write_ratings
+
+    model, recipe = loaded(args.run)
+    if model.variant != "ppo_pettingzoo_ma_atari":
+        raise UsageError(f"{args.run} is a run of {model.variant}; only games of several players are rated")
+    found = models_over_time(args.run)
+    chosen = [found[i] for i in sorted({round(x) for x in np.linspace(0, len(found) - 1, args.most)})] if found else []
+    players = [random_player(int(model.spec.action_space.n), args.seed)]
+    for steps, tree in chosen:
+        one = model_from(tree, model.cfg, recipe.make_actor)
+        players.append(Contestant(f"{steps:,} steps", steps, partial(one.choose, first=None, mask=None)))
+    raw = replace(model.cfg, norm_obs=False, norm_reward=False, env_workers=0)
+    ratings, games = rate(players, play_selfplay(partial(recipe.make_envs, raw)), args.rounds, args.seed)
+    (args.run / "rating").mkdir(exist_ok=True)
+    write_ratings(ratings, games, args.run / "rating")
+    for one in sorted(ratings, key=lambda rating: -rating.mu):
+        print(f"{one.name:>20}  {one.mu:6.2f} +- {one.sigma:.2f}   won {one.won}, drawn {one.drawn}, lost {one.lost}")
+    print(args.run / "rating" / "rating.png")
+    return 0
