@@ -17,11 +17,11 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     FilesError, and KeyboardInterrupt where a signal ended the run (it can be resumed)."""
     from proximo.errors import UsageError
     from proximo.run import follow, forget_run, run_folder, write_config
-    from proximo.wiring import recipe_of, resolve, variant_of
+    from proximo.wiring import problems_of, recipe_of, resolve, variant_of
 
     variant = variant_of(cfg)
     cfg = resolve(cfg, variant, 1, 1)
-    if problems := cfg.problems():
+    if problems := problems_of(cfg, variant):
         raise UsageError("\n".join(problems))
     recipe = recipe_of(variant, cfg.framework)
     folder = run_folder(cfg)

@@ -21,6 +21,7 @@ from proximo.wiring import (
     choose_variant,
     config_class,
     problems_around,
+    problems_of,
     recipe_of,
     resolve,
 )
@@ -139,7 +140,7 @@ def train_variant(variant: str, flags: Sequence[str], recipe: Recipe | None = No
     values, wrong = read_flags(kind, flags)
     cfg = resolve(kind(**values), variant, processes, local_processes)
     recipe = recipe or recipe_of(variant, cfg.framework)
-    if wrong := wrong + cfg.problems():
+    if wrong := wrong + problems_of(cfg, variant):
         raise UsageError("\n".join(wrong + problems_around(cfg, recipe)))
     if processes == 1 and cfg.local_num_envs is not None:
         say("one process only: start several with `torchrun --standalone --nproc_per_node=2 -m proximo train ...`")
@@ -192,7 +193,7 @@ def resume_command(words: list[str]) -> int:
     folder = Path(words[0])
     before, variant = read_config(folder, config_class)
     cfg = replace(before, **parse_flags(type(before), words[1:]))
-    if problems := cfg.problems():
+    if problems := problems_of(cfg, variant):
         raise UsageError("\n".join(problems))
     kept = continued(folder, cfg)
     if kept is None:

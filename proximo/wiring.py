@@ -137,6 +137,23 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
     return replace(cfg, **changes)
 
 
+def problems_of(cfg: Config, variant: str) -> list[str]:
+    """Everything wrong with a configuration, and what its variant's environments cannot do, one sentence each."""
+    wrong = cfg.problems()
+    pool = cfg.engine == "envpool" or isinstance(cfg, (AtariEnvpool, Procgen))
+    if cfg.framework == "torch" and cfg.num_seeds > 1:
+        wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one compiled function, which needs "
+                     "--framework jax; on torch start one run for each seed")
+    if isinstance(cfg, AtariEnvpool) and cfg.engine not in ("auto", "envpool"):
+        wrong.append(f"engine={cfg.engine} is not what {variant} is for; use ppo_atari, or leave --engine out")
+    if cfg.env_workers and (pool or isinstance(cfg, BatchedSim)):
+        whose = "EnvPool steps on threads of its own" if pool else "Brax simulates all environments as one batch"
+        wrong.append(f"env_workers={cfg.env_workers} has nothing to do: {whose}; leave --env-workers out")
+    if cfg.autoreset == "next-step" and isinstance(cfg, (SelfPlay, BatchedSim)):
+        wrong.append(f"autoreset=next-step: the environments of {variant} reset in the same step; leave it out")
+    return wrong
+
+
 def problems_around(cfg: Config, recipe: Recipe) -> list[str]:
     """What is wrong with the device, environment and network that `cfg` names, one sentence each. Asked only where
     something is wrong already, so that all problems come at once: an environment is made for it."""
