@@ -96,7 +96,8 @@ def data(case, seed=0):
     if isinstance(spec.action_space, gym.spaces.Discrete):
         action = rng.integers(0, 4, (T, N))
     elif isinstance(spec.action_space, gym.spaces.MultiDiscrete):
-        action, mask = np.stack([rng.integers(0, 3, (T, N)), rng.integers(0, 2, (T, N))], -1), rng.random((T, N, 5)) > 0.3
+        action = np.stack([rng.integers(0, 3, (T, N)), rng.integers(0, 2, (T, N))], -1)
+        mask = rng.random((T, N, 5)) > 0.3
         mask[..., [0, 3]] = True
         action = np.where(np.stack([np.take_along_axis(mask, action[..., :1], -1)[..., 0],
                                     np.take_along_axis(mask, action[..., 1:] + 3, -1)[..., 0]], -1), action, 0)
@@ -196,7 +197,7 @@ def test_the_loss_and_its_gradient_are_the_same(clip_vloss):
         return jax_ppo_loss(*rows, jnp.asarray(valid), count, clip, cfg)
 
     (other, others), gradients = jax.value_and_grad(of, argnums=tuple(range(7)), has_aux=True)(*map(jnp.asarray, rows))
-    assert float(other) == pytest.approx(float(loss), abs=ATOL)
+    assert float(other) == pytest.approx(loss.item(), abs=ATOL)
     assert {k: float(x) for k, x in others.items()} == pytest.approx({k: float(x) for k, x in stats.items()}, abs=ATOL)
     for i in (0, 2, 6):  # logprob, value, entropy: what a network changes
         np.testing.assert_allclose(np.asarray(gradients[i]), tensors[i].grad.numpy(), atol=ATOL)

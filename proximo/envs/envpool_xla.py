@@ -1,7 +1,7 @@
 """EnvPool's XLA handle: its environments are stepped from inside a compiled function of JAX.
 
-A compiled function steps the pool that it was compiled with, whatever handle it is given (docs/engines.md), so it must be
-compiled anew for every pool.
+A compiled function steps the pool that it was compiled with, whatever handle it is given (docs/engines.md), so it must
+be compiled anew for every pool.
 """
 
 import math
@@ -97,7 +97,7 @@ class PoolPure:
 
 
 def observation_reader(space: spaces.Space, shape: tuple[int, ...], env_id: str) -> Callable[[Any], Array]:
-    """How EnvPool's observations become (N, *shape), as make_envpool has them. UsageError where that is not possible."""
+    """How EnvPool's observations become (N, *shape), as make_envpool has them. UsageError where that cannot be."""
     if isinstance(space, spaces.Dict):
         parts = dict(sorted(space.spaces.items()))
         boxes = all(isinstance(part, spaces.Box) for part in parts.values())

@@ -1,7 +1,7 @@
 """Gymnasium's classic control written in JAX, so that a whole iteration is one compiled function.
 
-State for state Gymnasium's environments, in float32 where they calculate in float64 (tests/envs/test_jax_control.py says
-how closely). Only the random first states come from another generator.
+State for state Gymnasium's environments, in float32 where they calculate in float64; how closely is tested. Only the
+random first states come from another generator.
 """
 
 import difflib
@@ -52,7 +52,8 @@ class ControlPure:
 
     def __init__(self, task: Task, num_envs: int) -> None:
         self.task, self.num_envs = task, num_envs
-        self.obs_shape, self.action_space = (task.obs_size,), task.action_space
+        self.obs_shape: tuple[int, ...] = (task.obs_size,)
+        self.action_space = task.action_space
 
     def _drawn(self, key: Array) -> Parts:
         low, high = (jnp.array(x, jnp.float32)[:, None] for x in (self.task.low, self.task.high))
@@ -113,7 +114,7 @@ def _itself(parts: Parts) -> Parts:
 
 
 def cart_pole(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
-    """A pole of 0.1 kg and 1 m on a cart of 1 kg pushed by 10 N, Euler steps of 20 ms (Barto, Sutton & Anderson 1983)."""
+    """A pole of 0.1 kg and 1 m on a cart of 1 kg pushed by 10 N, Euler steps of 20 ms (Barto & al. 1983)."""
     x, x_dot, theta, theta_dot = parts
     force = jnp.where(action == 1, 10.0, -10.0)
     cos, sin = jnp.cos(theta), jnp.sin(theta)

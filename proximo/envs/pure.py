@@ -9,7 +9,14 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.base import Array, PureEnv, Step
-from proximo.envs.normalize import Statistics, apply_statistics, count_reset, normalize_step, start_statistics
+from proximo.envs.normalize import (
+    Statistics,
+    apply_statistics,
+    count_reset,
+    count_step,
+    normalize_step,
+    start_statistics,
+)
 
 
 class NormalizedState(NamedTuple):
@@ -77,7 +84,8 @@ class PureVec:
 
     arrays = "jax"
 
-    def __init__(self, pure: PureEnv, cfg: Config, seed: int, kept: bool = True, close: Callable = lambda: None) -> None:
+    def __init__(self, pure: PureEnv, cfg: Config, seed: int, kept: bool = True,
+                 close: Callable = lambda: None) -> None:
         self.pure, self._cfg, self._seed, self._kept, self.close = pure, cfg, seed, kept, close
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
         self.normalizes = cfg.norm_obs or cfg.norm_reward
@@ -95,18 +103,18 @@ class PureVec:
         if not self._kept:
             self._step = jax.jit(lambda state, action: self.pure.step(state, action))
         if self.statistics is not None and not self.frozen:
-            self.statistics = count_reset(self.statistics, step, self._cfg, jnp)
+            self.statistics = count_reset(self.statistics, jax.device_get(step), self._cfg)
         return self._seen(step)
 
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
         self._state, step = self._step(self._state, jnp.asarray(action))
         if self.statistics is not None and not self.frozen:
-            self.statistics, _ = normalize_step(self.statistics, step, self._cfg, jnp)
+            self.statistics = count_step(self.statistics, jax.device_get(step), self._cfg)
         return self._seen(step)
 
     def _seen(self, step: Step) -> Step:
-        return step if self.statistics is None else apply_statistics(self.statistics, step, self._cfg, jnp)
+        return step if self.statistics is None else apply_statistics(self.statistics, jax.device_get(step), self._cfg)
 
     def state(self) -> dict | None:
         """Every array of the state, exactly."""

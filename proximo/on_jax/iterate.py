@@ -1,4 +1,4 @@
-"""One iteration as a pure function: collect, estimate advantages, update; compiled whole where environments allow it."""
+"""One iteration as a pure function: collect, estimate advantages, update; compiled whole where possible."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -69,12 +69,10 @@ def alone() -> int:
 def make_play(cfg: Config, envs: PureEnv, bound: Callable[[Weights], Any],
               rank: Callable[[], Array | int] = alone) -> Callable[[TrainState], Play]:
     """Collecting inside the compiled function."""
-    unroll = written_out(cfg)
-
     def play(state: TrainState) -> Play:
         agent = bound(state.adam.weights)
         noise = agent.head.noise(at(state.keys.action, state.iteration + 1, rank()), cfg.num_steps, envs.num_envs)
-        rollout, env_state, carry, episodes = collect(agent, envs, state.envs, state.carry, noise, unroll)
+        rollout, env_state, carry, episodes = collect(agent, envs, state.envs, state.carry, noise)
         return Play(rollout, env_state, carry, episodes)
     return play
 
@@ -122,5 +120,8 @@ def make_iterate(play: Callable[[TrainState], Play], learn: Callable) -> Callabl
 
 
 def written_out(cfg: Config) -> bool:
-    """Whether loops are written out when compiling (a field of the EnvPool XLA variants)."""
-    return bool(vars(cfg).get("unroll", False))
+    """Whether loops over epochs and minibatches are written out when compiling: a field of the EnvPool XLA variants.
+
+    For all others where convolutions run on CPU: XLA runs their gradients seven times slower inside a loop."""
+    on_cpu = (jax.config.jax_default_device or jax.devices()[0]).platform == "cpu"
+    return vars(cfg).get("unroll", on_cpu and cfg.model == "cnn")

@@ -48,8 +48,8 @@ def flat_batch(rollout: Rollout, ret: Array, state: tuple[Array, ...], recurrent
     def rows(x: Array | None) -> Array | None:
         return x if recurrent or x is None else x.reshape(-1, *x.shape[2:])
 
-    return Batch(rows(rollout.obs), rows(rollout.mask), rollout.first if recurrent else None, state, rows(rollout.action),
-                 rows(rollout.logprob), rows(rollout.value), rows(ret), rows(rollout.valid))
+    return Batch(rows(rollout.obs), rows(rollout.mask), rollout.first if recurrent else None, state,
+                 rows(rollout.action), rows(rollout.logprob), rows(rollout.value), rows(ret), rows(rollout.valid))
 
 
 def picked(x: Array, index: Array, axis: int) -> Array:

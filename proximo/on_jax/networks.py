@@ -1,7 +1,8 @@
 """Trunks: observations to features. Images are uint8, channels first, and divided by 255 here and nowhere else.
 
 Written in flax nnx, because its modules are built and named as torch's are: the path of a parameter is its name in the
-torch module, and every parameter has torch's layout. XLA chooses the layout in memory, so no weight is ever converted.
+torch module, and every parameter has torch's layout, so no weight is ever converted; only inside the networks do images
+have their channels last, since XLA's convolutions on CPU are up to six times slower otherwise.
 Modules only describe a network here; pure functions get its weights as a dict (binder) and are what JAX transforms.
 """
 
@@ -62,18 +63,18 @@ class Linear(Layer):
 
 
 class Conv(Layer):
-    """A square convolution of channels-first images."""
+    """A square convolution of channels-last images."""
 
     def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0):
         self.describe({"weight": (outputs, inputs, size, size), "bias": (outputs,)}, inputs * size * size)
         self.stride, self.padding = stride, padding
 
     def __call__(self, x: Array) -> Array:
-        """(rows, inputs, H, W) -> (rows, outputs, H', W')."""
+        """(rows, H, W, inputs) -> (rows, H', W', outputs)."""
         pad = [(self.padding, self.padding)] * 2
-        y = lax.conv_general_dilated(x, self.weight[...], (self.stride, self.stride), pad,
-                                     dimension_numbers=("NCHW", "OIHW", "NCHW"))
-        return y + self.bias[...][:, None, None]
+        y = lax.conv_general_dilated(x, self.weight[...].transpose(2, 3, 1, 0), (self.stride, self.stride), pad,
+                                     dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return y + self.bias[...]
 
 
 def layer_init(layer: Layer, std: float = math.sqrt(2), bias: float = 0.0, orthogonal: bool = True) -> Layer:
@@ -140,8 +141,13 @@ def mlp(sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1, o
 
 
 def scaled_images(obs: Array, dtype: Any) -> Array:
-    """(..., C, H, W) uint8 -> (rows, C, H, W) in [0, 1] (detail 22)."""
-    return obs.reshape(-1, *obs.shape[-3:]).astype(dtype) / 255.0
+    """(..., C, H, W) uint8 -> (rows, H, W, C) in [0, 1] (detail 22)."""
+    return obs.reshape(-1, *obs.shape[-3:]).transpose(0, 2, 3, 1).astype(dtype) / 255.0
+
+
+def flattened(x: Array) -> Array:
+    """(rows, H, W, C) -> (rows, C * H * W), in torch's order."""
+    return x.transpose(0, 3, 1, 2).reshape(len(x), -1)
 
 
 class NatureCNN(nnx.Module):
@@ -160,7 +166,7 @@ class NatureCNN(nnx.Module):
         x = scaled_images(obs, self.dense.weight[...].dtype)
         for conv in self.convs:
             x = jax.nn.relu(conv(x))
-        x = jax.nn.relu(self.dense(x.reshape(len(x), -1)))
+        x = jax.nn.relu(self.dense(flattened(x)))
         return x.reshape(*obs.shape[:-3], -1)
 
 
@@ -176,8 +182,8 @@ class ResidualBlock(nnx.Module):
 
 
 def max_pool(x: Array) -> Array:
-    """(rows, C, H, W): the largest of each 3x3 window, at every second pixel, padded by one."""
-    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 3, 3), (1, 1, 2, 2), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    """(rows, H, W, C): the largest of each 3x3 window, at every second pixel, padded by one."""
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0)))
 
 
 class ImpalaCNN(nnx.Module):
@@ -201,5 +207,5 @@ class ImpalaCNN(nnx.Module):
             x = max_pool(conv(x))
             for block in blocks:
                 x = block(x)
-        x = jax.nn.relu(self.dense(jax.nn.relu(x.reshape(len(x), -1))))
+        x = jax.nn.relu(self.dense(jax.nn.relu(flattened(x))))
         return x.reshape(*obs.shape[:-3], -1)

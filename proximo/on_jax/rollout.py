@@ -58,8 +58,8 @@ class Played(NamedTuple):
     step: Step  # without observations
 
 
-def collect(agent: Any, envs: PureEnv, env_state: Any, carry: Carry, noise: Array,
-            unroll: int | bool = 1) -> tuple[Rollout, Any, Carry, Episodes]:
+def collect(agent: Any, envs: PureEnv, env_state: Any, carry: Carry,
+            noise: Array) -> tuple[Rollout, Any, Carry, Episodes]:
     """Play len(noise) steps from `carry` inside a compiled function; `noise` (T, N, ...) decides the actions."""
     never = jnp.zeros_like(carry.first)
 
@@ -75,7 +75,7 @@ def collect(agent: Any, envs: PureEnv, env_state: Any, carry: Carry, noise: Arra
                         step._replace(obs=None, first=None, mask=None, final_obs=None))
         return (env_state, Carry(step.obs, step.mask, step.first, acted.state)), played
 
-    (env_state, carry), played = lax.scan(play, (env_state, carry), noise, unroll=unroll)
+    (env_state, carry), played = lax.scan(play, (env_state, carry), noise)
     return _rollout(agent, carry, played), env_state, carry, _episodes(played.step)
 
 
@@ -158,7 +158,7 @@ class Storage:
 def collect_host(policy: Policy, weights: Weights, envs: VecEnv, carry: Carry, storage: Storage,
                  noise: Array) -> tuple[Rollout, Carry, Episodes]:
     """The same in environments outside the compiled function (numpy suites), which it calls at every step."""
-    arrays, rows, noise = storage.arrays, storage.rows, np.asarray(noise)
+    rows, noise = storage.rows, np.asarray(noise)
     state, never, final_rows = carry.state, np.zeros(envs.num_envs, bool), []
     for name in ("obs", "first", *(("mask",) if carry.mask is not None else ())):
         rows[name][0][...] = getattr(carry, name)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -12,8 +13,10 @@ from proximo.envs.base import Finished, PureEnv, VecEnv
 from proximo.envs.pure import NormalizedPure
 from proximo.errors import UsageError, say
 from proximo.on_jax.device import set_up_jax
+from proximo.on_jax.distributed import average, number_of_ranks, of_one_rank, over_mesh, rank, with_common_statistics
 from proximo.on_jax.iterate import (
     TrainState,
+    alone,
     at,
     make_iterate,
     make_learn,
@@ -56,32 +59,37 @@ def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Call
     if problems := cfg.problems():
         raise UsageError("\n".join(problems))
     set_up_jax(cfg)
-    envs = make_envs(cfg, env_seeds(cfg.seed, cfg.num_envs))
+    ranks = number_of_ranks(cfg)
+    own = of_one_rank(cfg, ranks)
+    envs = make_envs(own, env_seeds(cfg.seed, own.num_envs))
     try:
-        tools = make_tools(cfg, make_agent(envs, cfg), loss_fn, envs.num_envs)
-        state = first_state(cfg, envs, tools)
         keeps_state = envs.state() is not None
-        if pure and not (envs.arrays == "jax" and keeps_state):
-            raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function; num_seeds={cfg.num_seeds} "
-                             "and several devices need --engine jax or brax")
+        if (pure or ranks > 1) and not (envs.arrays == "jax" and keeps_state):
+            raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function; --num-seeds and several "
+                             "--device-ids need --engine jax or brax")
+        several = (average, rank) if ranks > 1 else (lambda x: x, alone)
+        tools = make_tools(own, make_agent(envs, own), loss_fn, *several)
+        state = first_state(own, envs, tools, ranks)
         if not keeps_state:
             say(f"the state of {cfg.env_id} is not kept: its environments are rebuilt every {cfg.checkpoint_every} "
                 "iterations, so that a resumed run equals an uninterrupted one")
-        iterate = make_iterate(make_play(cfg, inner(cfg, envs), tools.bound), tools.learn) if pure \
-            else compiled_iterate(cfg, envs, tools, state.carry, keeps_state)
-        return Parts(envs, tools, iterate, state, keeps_state)
+        if pure or ranks > 1:
+            iterate = make_iterate(make_play(own, inner(own, envs), tools.bound, several[1]), tools.learn)
+            return Parts(envs, tools, iterate if pure else over_mesh(cfg, iterate), state, keeps_state)
+        return Parts(envs, tools, compiled_iterate(cfg, envs, tools, state.carry, keeps_state), state, keeps_state)
     except BaseException:
         envs.close()
         raise
 
 
-def make_tools(cfg: Config, agent: Any, loss_fn: Callable, num_envs: int) -> Tools:
+def make_tools(cfg: Config, agent: Any, loss_fn: Callable, average: Callable, rank: Callable) -> Tools:
     """The agent as functions of its weights; nothing is compiled before it is called."""
     bound = binder(agent)
-    learner = Learner(bound, loss_fn, lambda x: x, written_out(cfg))
-    noise = jax.jit(lambda keys, iteration: agent.head.noise(at(keys.action, iteration, 0), cfg.num_steps, num_envs))
+    learner = Learner(bound, loss_fn, average, written_out(cfg))
+    noise = jax.jit(lambda keys, iteration: agent.head.noise(at(keys.action, iteration, 0), cfg.num_steps,
+                                                                cfg.num_envs))
     return Tools(agent, bound, learner, compiled_policy(bound, agent.evaluates_later), noise,
-                 jax.jit(make_learn(cfg, learner)))
+                 jax.jit(make_learn(cfg, learner, rank)))
 
 
 def inner(cfg: Config, envs: VecEnv) -> PureEnv:
@@ -102,11 +110,20 @@ def compiled_iterate(cfg: Config, envs: VecEnv, tools: Tools, carry: Carry, keep
     return make_iterate(jax.jit(play), tools.learn)
 
 
-def first_state(cfg: Config, envs: VecEnv, tools: Tools) -> TrainState:
-    """Nothing played, nothing learned: weights from stream "init"."""
+def first_state(cfg: Config, envs: VecEnv, tools: Tools, ranks: int = 1) -> TrainState:
+    """Nothing played, nothing learned: weights from stream "init". With several ranks carry and environments have a
+    leading axis of ranks."""
     adam = start_adam(initial_weights(tools.agent, stream_generator(cfg.seed, "init")))
-    env_state, carry = first_carry(cfg, envs, tools, 0, None)
-    return TrainState(adam, carry, env_state, stream_keys(cfg.seed), np.int32(0))
+    if ranks == 1:
+        env_state, carry = first_carry(cfg, envs, tools, 0, None)
+    else:
+        keys = jax.random.split(stream_key(cfg.seed, "env"), ranks)
+        env_state, step = jax.jit(jax.vmap(inner(cfg, envs).reset))(keys)
+        if envs.statistics is not None:
+            env_state = with_common_statistics(env_state, envs.num_envs)
+        memory = tuple(jnp.stack([x] * ranks) for x in tools.agent.initial_state(envs.num_envs))
+        carry = Carry(step.obs, step.mask, step.first, memory)
+    return TrainState(adam, carry, env_state, stream_keys(cfg.seed), jnp.int32(0))
 
 
 def first_carry(cfg: Config, envs: VecEnv, tools: Tools, iteration: int, statistics: Any) -> tuple[Any, Carry]:
@@ -125,7 +142,8 @@ def first_carry(cfg: Config, envs: VecEnv, tools: Tools, iteration: int, statist
     return env_state, Carry(step.obs, step.mask, step.first, memory)
 
 
-def rebuilt(cfg: Config, parts: Parts, state: TrainState, make_envs: Callable, iteration: int) -> tuple[Parts, TrainState]:
+def rebuilt(cfg: Config, parts: Parts, state: TrainState, make_envs: Callable,
+            iteration: int) -> tuple[Parts, TrainState]:
     """Fresh environments in place of the old, seeded by the iteration, with the same statistics."""
     old = parts.envs
     old.close()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from proximo.envs.base import VecEnv
@@ -31,7 +32,7 @@ def restore(kept: dict, state: TrainState, envs: VecEnv, keeps_state: bool) -> T
                          f"{sum(np.size(x) for x in found.values())} numbers, wanted "
                          f"{sum(x.size for x in like.values())}")
     inside = envs.arrays == "jax"
-    state = state._replace(adam=unpack_tree(found, state.adam), iteration=np.int32(kept["iteration"]))
+    state = state._replace(adam=unpack_tree(found, state.adam), iteration=jnp.int32(kept["iteration"]))
     if "statistics" in kept and inside:
         statistics = unpack_tree(kept["statistics"], state.envs.statistics)
         state = state._replace(envs=state.envs._replace(statistics=statistics))

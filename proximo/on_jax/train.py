@@ -1,6 +1,7 @@
 """The algorithm on one screen: collect, estimate advantages, update. Who logs, saves or stops stands outside."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -46,7 +47,8 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
                 parts, now = rebuilt(cfg, parts, now, make_envs, iteration)
             now, stats, episodes = parts.iterate(now)
             seen = jax.device_get(Seen(stats, episodes, now.adam.ok, statistics_of(parts.envs, now)))
-            yield (done := watched(cfg, parts.envs, iteration, seen, steps, latest, lambda: now, parts.keeps_state))
+            yield (done := watched(cfg, parts.envs, iteration, seen, steps, latest, partial(same, now),
+                                   parts.keeps_state))
             steps = done.steps
     finally:
         parts.envs.close()
@@ -61,9 +63,18 @@ class Seen(NamedTuple):
     statistics: Statistics | None  # of normalisation inside the compiled function
 
 
+def same(state: TrainState) -> TrainState:
+    """The state of an iteration that has just ended; the next one takes its memory."""
+    return state
+
+
 def statistics_of(envs: VecEnv, state: TrainState) -> Statistics | None:
     """Where normalisation is a part of the compiled function."""
-    return state.envs.statistics if envs.arrays == "jax" and envs.statistics is not None else None
+    if envs.arrays != "jax" or envs.statistics is None:
+        return None
+    statistics = state.envs.statistics  # with several devices one for each, all the same
+    several = statistics.ret.mean.ndim > 0
+    return jax.tree.map(lambda x: x[0], statistics) if several else statistics
 
 
 def watched(cfg: Config, envs: VecEnv, iteration: int, seen: Seen, steps: int, latest: dict[str, np.ndarray],
@@ -71,7 +82,8 @@ def watched(cfg: Config, envs: VecEnv, iteration: int, seen: Seen, steps: int, l
     """One iteration as others see it; `steps` are the decisions before it, `latest` is brought up to date."""
     if not seen.ok:
         raise NumbersError(f"the loss or its gradient is not finite in iteration {iteration} (seed {cfg.seed}), after "
-                           f"{steps} steps; the weights are those before it. Lower --learning-rate or look at the rewards")
+                           f"{steps} steps; the weights are those before it. Lower --learning-rate or look at the "
+                           "rewards")
     finished, steps = finished_rows(seen.episodes, steps)
     charts = {f"losses/{name}": float(x) for name, x in seen.stats.items()}
     charts |= {f"charts/{name}": float(x) for name, x in seen.episodes.metrics.items()}

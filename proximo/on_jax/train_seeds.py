@@ -14,12 +14,13 @@ from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.setup import first_state, set_up
 from proximo.on_jax.snapshot import no_latest, restore
-from proximo.on_jax.train import Iteration, Seen, statistics_of, watched
+from proximo.on_jax.train import Iteration, Seen, watched
 from proximo.streams import env_seeds
 
 
-def train_seeds(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_agent: Callable[[VecEnv, Config], Any],
-                loss_fn: Callable = ppo_loss, states: list[dict] | None = None) -> Iterator[list[Iteration]]:
+def train_seeds(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv],
+                make_agent: Callable[[VecEnv, Config], Any], loss_fn: Callable = ppo_loss,
+                states: list[dict] | None = None) -> Iterator[list[Iteration]]:
     """Like train() for the seeds cfg.seed .. cfg.seed + cfg.num_seeds - 1: after every iteration one Iteration a seed,
     in their order. `states` are snapshots, one a seed, of one iteration. Raises UsageError where the environments are
     not pure functions, and whatever train() raises."""
@@ -36,9 +37,10 @@ def train_seeds(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], m
         iterate = jax.jit(jax.vmap(parts.iterate), donate_argnums=0)
         for iteration in range(int(lanes[0].iteration) + 1, cfg.num_iterations + 1):
             now, stats, episodes = iterate(now)
-            seen = jax.device_get(Seen(stats, episodes, now.adam.ok, statistics_of(parts.envs, now)))
-            done = [watched(each, envs[s], iteration, lane_of(seen, s), steps[s], latest[s], partial(lane_of, now, s), True)
-                    for s, each in enumerate(cfgs)]
+            kept = now.envs.statistics if parts.envs.statistics is not None else None
+            seen = jax.device_get(Seen(stats, episodes, now.adam.ok, kept))
+            done = [watched(each, envs[s], iteration, lane_of(seen, s), steps[s], latest[s], partial(lane_of, now, s),
+                            True) for s, each in enumerate(cfgs)]
             steps = [it.steps for it in done]
             yield done
     finally:

@@ -1,0 +1,84 @@
+"""Classic control in JAX against Gymnasium's own classes: the same state and action give the same step, for whole
+episodes."""
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.config import Config
+from proximo.envs.jax_control import ControlPure, control_tasks, make_jax_control, takes_jax_control
+from proximo.errors import UsageError
+
+N = 4
+# Float32 against float64 over an episode. Acrobot and the pendulum are chaotic: followed for 40 steps.
+TOLERANCE = {"CartPole-v1": 2e-5, "Acrobot-v1": 5e-4, "MountainCar-v0": 2e-5, "MountainCarContinuous-v0": 2e-5,
+             "Pendulum-v1": 5e-4}
+STEPS = {"Acrobot-v1": 40, "Pendulum-v1": 40}
+
+
+def mirrored(env_id):
+    """Our environments at the first states of Gymnasium's, and these."""
+    ours = ControlPure(control_tasks()[env_id], N)
+    theirs = [gym.make(env_id, disable_env_checker=True) for _ in range(N)]
+    for i, env in enumerate(theirs):
+        env.reset(seed=i)
+    state, step = ours.reset(jax.random.key(0))
+    start = np.array([env.unwrapped.state for env in theirs], np.float32)
+    for env, row in zip(theirs, start):
+        env.unwrapped.state = row.astype(np.float64)
+    return ours, theirs, state._replace(parts=tuple(jnp.asarray(start.T)))
+
+
+@pytest.mark.parametrize("env_id", TOLERANCE)
+def test_every_step_is_gymnasiums(env_id):
+    ours, theirs, state = mirrored(env_id)
+    step, rng, live, ends = jax.jit(ours.step), np.random.default_rng(3), [True] * N, 0
+    for _ in range(STEPS.get(env_id, 250)):
+        box = isinstance(ours.action_space, gym.spaces.Box)
+        action = rng.uniform(-1.2, 1.2, (N, 1)).astype(np.float32) if box else rng.integers(0, ours.action_space.n, N)
+        state, got = step(state, jnp.asarray(action))
+        for i, env in enumerate(theirs):
+            if not live[i]:
+                continue
+            sent = np.clip(action[i], ours.action_space.low, ours.action_space.high) if box else action[i]
+            obs, reward, terminated, truncated, _ = env.step(sent)
+            np.testing.assert_allclose(got.final_obs[i], obs, atol=TOLERANCE[env_id], rtol=1e-4)
+            assert float(got.reward[i]) == pytest.approx(float(reward), abs=1e-3)
+            assert (bool(got.terminated[i]), bool(got.truncated[i])) == (terminated, truncated and not terminated)
+            live[i] = not (terminated or truncated)
+            ends += not live[i]
+            assert bool(got.first[i]) == (not live[i])
+            if not live[i]:
+                assert not np.allclose(got.obs[i], obs), "a new episode begins in the same step"
+    assert ends == N or env_id in STEPS or env_id == "MountainCarContinuous-v0"
+
+
+def test_a_time_limit_cuts_and_is_no_death():
+    envs = ControlPure(control_tasks()["MountainCar-v0"], 2)
+    state, _ = envs.reset(jax.random.key(1))
+    step = jax.jit(envs.step)
+    for _ in range(200):
+        state, got = step(state, jnp.ones(2, jnp.int32))
+    assert got.truncated.all() and not got.terminated.any() and got.episode.finished.all()
+    assert got.episode.length.tolist() == [200, 200] and got.episode.ret.tolist() == [-200.0, -200.0]
+
+
+def test_state_goes_on_exactly():
+    envs, other = (make_jax_control(Config(norm_obs=True), [3, 4]) for _ in range(2))
+    envs.reset()
+    for t in range(60):
+        envs.step(np.full(2, t % 2))
+    other.load(envs.state())
+    other.statistics = envs.statistics
+    for t in range(60):
+        a, b = envs.step(np.full(2, t % 3 == 0)), other.step(np.full(2, t % 3 == 0))
+        assert np.array_equal(a.obs, b.obs) and np.array_equal(a.episode.ret, b.episode.ret)
+
+
+def test_which_engine_is_taken():
+    assert takes_jax_control(Config()) and not takes_jax_control(Config(engine="gym"))
+    assert not takes_jax_control(Config(env_id="LunarLander-v3"))
+    with pytest.raises(UsageError, match="CartPole-v1"):
+        make_jax_control(Config(env_id="CartPol-v1", engine="jax"), [1])

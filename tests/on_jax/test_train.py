@@ -1,0 +1,148 @@
+"""Runs of the JAX side against themselves: alone, scanned, over seeds, over devices, killed and resumed."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.config import Config
+from proximo.errors import NumbersError, UsageError
+from proximo.on_jax.loss import ppo_loss
+from proximo.on_jax.recipes.ppo import make_agent, make_envs
+from proximo.on_jax.setup import set_up
+from proximo.on_jax.train import train
+from proximo.on_jax.train_seeds import train_seeds
+
+SMALL = Config(engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2, update_epochs=2,
+               hidden_size=16, norm_obs=True, norm_reward=True)
+HOST = replace(SMALL, engine="gym")
+POOL = replace(SMALL, engine="envpool", checkpoint_every=2)
+
+
+def run(cfg, state=None, loss_fn=ppo_loss):
+    return list(snapped(train(cfg, make_envs, make_agent, loss_fn, state)))
+
+
+def snapped(iterations):
+    """Everything is read before the next iteration takes its memory."""
+    for it in iterations:
+        yield it, it.snapshot(), it.weights()
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert np.array_equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("cfg", [SMALL, HOST, POOL, replace(HOST, recurrent="lstm", memory_size=8)],
+                         ids=["inside", "outside", "pool", "memory"])
+def test_a_resumed_run_is_bit_identical(cfg):
+    if cfg.engine == "envpool":
+        pytest.importorskip("envpool")
+    whole = run(cfg)
+    again = run(cfg, whole[1][1])
+    assert [it.iteration for it, _, _ in again] == [3, 4, 5]
+    for (a, kept, weights), (b, other, reached) in zip(whole[2:], again):
+        assert a.stats == pytest.approx(b.stats, abs=0, nan_ok=True) and a.steps == b.steps
+        same(weights, reached)
+        same(kept["adam"], other["adam"])
+        assert np.array_equal(a.finished.ret, b.finished.ret) and np.array_equal(a.finished.step, b.finished.step)
+
+
+def test_a_whole_run_in_one_scan_gives_the_same_weights_and_nothing_is_compiled_twice():
+    runs = run(SMALL)
+    parts = set_up(SMALL, make_envs, make_agent, ppo_loss)
+    state = parts.state
+    for _ in range(3):
+        state, _, _ = parts.iterate(state)
+    assert parts.iterate._cache_size() == 1
+    parts = set_up(SMALL, make_envs, make_agent, ppo_loss, pure=True)
+    state, _ = jax.jit(lambda state: jax.lax.scan(lambda now, _: (parts.iterate(now)[0], None), state, length=5))(
+        parts.state)
+    for name, x in runs[-1][2].items():
+        np.testing.assert_allclose(np.asarray(state.adam.weights[name]), x, atol=2e-6)
+
+
+def test_the_update_outside_is_compiled_once():
+    parts = set_up(HOST, make_envs, make_agent, ppo_loss)
+    state = parts.state
+    for _ in range(3):
+        state, _, _ = parts.iterate(state)
+    assert parts.tools.learn._cache_size() == 1 and parts.tools.policy.act._cache_size() == 1
+    parts.envs.close()
+
+
+def test_every_seed_learns_what_it_learns_alone():
+    cfg = replace(SMALL, num_seeds=3)
+    lanes = [[(it.stats, it.steps, it.snapshot(), it.weights()) for it in row]
+             for row in train_seeds(cfg, make_envs, make_agent)]
+    for s in (0, 2):
+        alone = run(replace(SMALL, seed=SMALL.seed + s))
+        for row, (it, _, weights) in zip(lanes, alone, strict=True):
+            assert row[s][1] == it.steps
+            for name, x in weights.items():
+                np.testing.assert_allclose(row[s][3][name], x, atol=5e-5)
+    states = [lane[2] for lane in lanes[2]]
+    again = [[it.weights() for it in row] for row in train_seeds(cfg, make_envs, make_agent, states=states)]
+    for s in range(3):
+        same(again[-1][s], lanes[-1][s][3])
+
+
+def test_seeds_need_pure_environments():
+    with pytest.raises(UsageError, match="--engine jax"):
+        next(train_seeds(replace(HOST, num_seeds=2), make_envs, make_agent))
+
+
+def test_target_kl_stops_and_annealing_reaches_the_end():
+    stopped = replace(SMALL, target_kl=1e-9, anneal_clip=True)
+    (it, kept, _), *_ = run(replace(stopped, total_timesteps=128))
+    assert int(kept["adam"][".step"]) == SMALL.num_minibatches, "the first epoch runs, the second does not"
+    assert it.stats["charts/learning_rate"] == SMALL.learning_rate
+
+
+def test_numbers_that_are_not_finite_end_the_run_and_move_nothing():
+    def broken(*args):
+        loss, stats = ppo_loss(*args)
+        return loss * jnp.nan, stats
+
+    with pytest.raises(NumbersError, match="iteration 1"):
+        run(SMALL, loss_fn=broken)
+
+
+def test_nothing_is_charted_before_the_first_episode_ends():
+    stats = [it.stats for it, _, _ in run(replace(SMALL, env_id="MountainCar-v0", total_timesteps=128 * 7))]
+    assert ["charts/avg_episodic_return" in x for x in stats] == [False] * 6 + [True]
+    assert stats[6]["charts/avg_episodic_return"] == -200 and stats[6]["charts/avg_episodic_length"] == 200
+
+
+MESH = """
+import json
+from dataclasses import replace
+from tests.on_jax.test_train import SMALL, run
+one = run(replace(SMALL, device_ids=(0, 1), norm_obs=False, norm_reward=False, update_epochs=1))
+two = run(replace(SMALL, device_ids=(0, 1)))
+kept = two[2][1]
+again = run(replace(SMALL, device_ids=(0, 1)), kept)
+statistics = [[float(x[0].sum()), float(x[1].sum())] for name, x in kept["envs"].items() if "statistics.obs" in name]
+print(json.dumps({"steps": [it.steps for it, _, _ in two], "statistics": statistics,
+    "same": all((again[-1][2][k] == x).all() for k, x in two[-1][2].items()),
+    "count": float(two[0][0].envs.statistics.obs.count), "kl": one[-1][0].stats["losses/approx_kl"]}))
+"""
+
+
+def test_two_devices_learn_as_one():
+    """In a process of its own, since the number of devices is fixed when JAX starts."""
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PYTHONPATH": os.getcwd()}
+    done = subprocess.run([sys.executable, "-c", MESH], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["steps"] == [128, 256, 384, 512, 640] and said["same"]
+    assert all(a == b for a, b in said["statistics"]), "the ranks normalise differently"
+    assert 0 <= said["kl"] < 0.1 and said["count"] == pytest.approx(5 * 128 + 4, abs=0.1)
