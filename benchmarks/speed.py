@@ -22,7 +22,8 @@ from pathlib import Path
 
 TASKS = {
     "cartpole": {
-        "steps": 150_000, "sb3_steps": 30_000, "proximo": ["ppo", "--env-id", "CartPole-v1"], "ways": ["eager", "compile"],
+        "steps": 150_000, "sb3_steps": 30_000, "proximo": ["ppo", "--env-id", "CartPole-v1"],
+        "ways": ["eager", "compile"],
         "sb3": {"env": "CartPole-v1", "n_envs": 4, "n_steps": 128, "batch_size": 128, "n_epochs": 4,
                 "learning_rate": 2.5e-4, "clip_range": 0.2, "ent_coef": 0.01}},
     "halfcheetah": {
@@ -60,10 +61,8 @@ def stable_baselines3(settings: dict, steps: int, threads: int) -> float:
     settings = dict(settings)
     env_id, n_envs = settings.pop("env"), settings.pop("n_envs")
     normalize, atari = settings.pop("normalize", False), settings.pop("atari", False)
-    if atari:
-        envs = VecFrameStack(make_atari_env(env_id, n_envs, seed=1), 4)
-    else:
-        envs = make_vec_env(env_id, n_envs, seed=1)
+    envs = (VecFrameStack(make_atari_env(env_id, n_envs, seed=1), 4) if atari
+            else make_vec_env(env_id, n_envs, seed=1))
     envs = VecNormalize(envs) if normalize else envs
     model = PPO("CnnPolicy" if atari else "MlpPolicy", envs, gae_lambda=0.95, max_grad_norm=0.5, seed=1, device="cpu",
                 policy_kwargs=None if atari else {"net_arch": [64, 64]}, **settings)
@@ -77,7 +76,8 @@ def proximo(words: list[str], steps: int, way: str, threads: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         command = [sys.executable, "-m", "proximo", "train", *words, "--total-timesteps", str(steps), "--run-dir",
-                   str(run), "--logger", "none", "--threads", str(threads), *(["--compile"] if way == "compile" else [])]
+                   str(run), "--logger", "none", "--threads", str(threads)]
+        command += ["--compile"] if way == "compile" else []
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(done.stderr)
@@ -115,7 +115,7 @@ def main() -> None:
     if "compile" in ways:
         began = time.perf_counter()
         measured(["--task", args.task, "--threads", str(args.threads), "--measure", "compile"], args.threads)
-        print(f"compile: the first run took {time.perf_counter() - began:.0f} s in all, binaries not yet cached counted in")
+        print(f"compile: the first run took {time.perf_counter() - began:.0f} s in all, with binaries not yet cached")
     for number in range(args.rounds):
         for way in ways:
             sps = measured(["--task", args.task, "--threads", str(args.threads), "--measure", way], args.threads)

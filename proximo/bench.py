@@ -44,7 +44,8 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, workers: i
     out defaults to runs/bench/NAME; runs lie in OUT/ENV/VARIANT-OVERRIDES/SEED, with SEED.log and SEED.job.json
     beside each. overrides hold for every run. Raises UsageError for a file or flag that cannot work.
     """
-    bench_set, wrong = load_set(file), []
+    wrong: list[str] = []
+    bench_set = load_set(file)
     chosen = seeds_of(seeds, wrong) if seeds is not None else bench_set.seeds
     if workers < 1:
         wrong.append(f"workers={workers} must be at least 1")

@@ -79,17 +79,17 @@ def bench_command(name: str, words: list[str]) -> int:
         case "report":
             from proximo.report import report
 
-            args = tyro.cli(ReportArguments, args=words, prog="proximo report")
-            print(report(args.directory, args.out))
+            report_words = tyro.cli(ReportArguments, args=words, prog="proximo report")
+            print(report(report_words.directory, report_words.out))
             return 0
         case "compare":
             from proximo.compare import compare
 
-            args = tyro.cli(CompareArguments, args=words, prog="proximo compare")
-            return compare(args.old, args.new, args.metric)
+            compare_words = tyro.cli(CompareArguments, args=words, prog="proximo compare")
+            return compare(compare_words.old, compare_words.new, compare_words.metric)
         case "tune":
             from proximo.tune import tune
 
-            args = tyro.cli(TuneArguments, args=words, prog="proximo tune")
-            return tune(args.file, args.workers, args.out, args.trials)
+            tune_words = tyro.cli(TuneArguments, args=words, prog="proximo tune")
+            return tune(tune_words.file, tune_words.workers, tune_words.out, tune_words.trials)
     raise UsageError(f"{name} is no command; `proximo --help` lists them")

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from proximo.config import Config
 from proximo.errors import UsageError
@@ -159,5 +159,6 @@ def _clashes(rows: list[Row]) -> list[str]:
 
 def config_of(row: Row, overrides: Mapping[str, object]) -> Config:
     """The configuration of a row's first environment."""
-    known = {name: tuple(value) if isinstance(value, list) else value for name, value in overrides.items()}
+    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
+                             for name, value in overrides.items()}
     return CLASSES[row.variant](env_id=row.env_ids[0], total_timesteps=row.steps, **known)

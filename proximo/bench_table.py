@@ -3,11 +3,12 @@
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from proximo.bench_jobs import Job
 
 if TYPE_CHECKING:
+    from rich.live import Live
     from rich.table import Table
 
     from proximo.bench import BenchState
@@ -19,7 +20,8 @@ class BenchView:
 
     def __init__(self, place: Path, state: "BenchState") -> None:
         self.place, self.state = place, state
-        self.told, self.workers, self.live = 0.0, 1, None
+        self.told, self.workers = 0.0, 1
+        self.live: Live | None = None
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
@@ -30,7 +32,7 @@ class BenchView:
         self._line(self._counts())
         return self
 
-    def __exit__(self, *fault: object) -> None:
+    def __exit__(self, *fault: Any) -> None:
         if self.live:
             self.live.update(self._counts())
             self.live.__exit__(*fault)

@@ -25,8 +25,9 @@ class Meter:
     def __init__(self, title: str, num_iterations: int, console: Console | None = None):
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._title, self._num_iterations = title, num_iterations
-        self._shown, self._waiting = time.perf_counter(), None
-        self._bar = None
+        self._shown = time.perf_counter()
+        self._waiting: tuple[int, int, float | None, float, float] | None = None
+        self._bar: Progress | None = None
         if self._console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[numbers]}"))
             self._bar = Progress(*columns, console=self._console, auto_refresh=False)

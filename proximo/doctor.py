@@ -15,12 +15,13 @@ GIGABYTE = 1e9
 HEADLESS_DRIVERS = (None, "dummy", "offscreen")
 OPENCV = ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless")
 TESTED_TORCH = "2.13"
+Level = Literal["ok", "note", "problem"]
 
 
 class Finding(NamedTuple):
     """One thing looked at. A problem breaks what is installed; a note limits what can be done."""
 
-    level: Literal["ok", "note", "problem"]
+    level: Level
     what: str
     fix: str = ""  # the command that mends it
 
@@ -231,7 +232,7 @@ def wandb_findings(machine: Machine) -> list[Finding]:
 def storage_findings(machine: Machine) -> list[Finding]:
     """Room for runs, and shared memory for --env-workers."""
     free = machine.free_disk / GIGABYTE
-    level = "problem" if free < 0.5 else "note" if free < 5 else "ok"
+    level: Level = "problem" if free < 0.5 else "note" if free < 5 else "ok"
     fix = "" if level == "ok" else "free some, or write elsewhere with --run-dir"
     found = [Finding(level, f"{free:.1f} GB free for runs in this folder", fix)]
     if machine.shared_memory is not None and machine.shared_memory < GIGABYTE / 4:

@@ -31,8 +31,9 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
     return Evaluation([ret for ret, _ in kept], [length for _, length in kept])
 
 
-def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0, max_frames: int = 2000) -> Iterator[np.ndarray]:
-    """Frames of the first environment, (H, W, 3) uint8, until its first whole episode ends; none where it cannot draw."""
+def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0,
+           max_frames: int = 2000) -> Iterator[np.ndarray]:
+    """Frames of the first environment, (H, W, 3) uint8, until its first whole episode ends; none if it cannot draw."""
     for step in played(model, envs, deterministic, seed, max_frames):
         frame = envs.render()
         if frame is None:

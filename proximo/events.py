@@ -46,7 +46,7 @@ def _doubles(field: int, numbers: np.ndarray) -> bytes:
 
 def crc32c_tables(length: int = CRC_CHUNK) -> np.ndarray:
     """Table d holds what each value of a byte adds to the checksum when d more bytes follow: (length, 256) uint32."""
-    table = np.arange(256, dtype=np.uint32)
+    table: np.ndarray = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = (table >> 1) ^ np.where(table & 1, np.uint32(0x82F63B78), np.uint32(0))
     tables = np.empty((length, 256), np.uint32)

@@ -205,7 +205,8 @@ def rate_command(args: RateArguments) -> int:
         raise UsageError(f"{args.run} is a run of {model.variant}; only games of several players are rated")
     found = models_over_time(args.run)
     chosen = [found[i] for i in sorted({round(x) for x in np.linspace(0, len(found) - 1, args.most)})] if found else []
-    players = [random_player(int(model.spec.action_space.n), args.seed)]
+    space: Any = model.spec.action_space
+    players = [random_player(int(space.n), args.seed)]
     for steps, tree in chosen:
         one = model_from(tree, model.cfg, recipe.make_actor)
         players.append(Contestant(f"{steps:,} steps", steps, partial(one.choose, first=None, mask=None)))
@@ -213,7 +214,7 @@ def rate_command(args: RateArguments) -> int:
     ratings, games = rate(players, play_selfplay(partial(recipe.make_envs, raw)), args.rounds, args.seed)
     (args.run / "rating").mkdir(exist_ok=True)
     write_ratings(ratings, games, args.run / "rating")
-    for one in sorted(ratings, key=lambda rating: -rating.mu):
-        print(f"{one.name:>20}  {one.mu:6.2f} +- {one.sigma:.2f}   won {one.won}, drawn {one.drawn}, lost {one.lost}")
+    for its in sorted(ratings, key=lambda rating: -rating.mu):
+        print(f"{its.name:>20}  {its.mu:6.2f} +- {its.sigma:.2f}   won {its.won}, drawn {its.drawn}, lost {its.lost}")
     print(args.run / "rating" / "rating.png")
     return 0

@@ -118,7 +118,8 @@ def config_from(values: dict, kind: type[Config]) -> Config:
     known = {f.name for f in fields(kind)}
     if extra := sorted(values.keys() - known):
         say(f"the configuration names fields that this version does not know: {', '.join(extra)}")
-    return kind(**{name: tuple(x) if isinstance(x, list) else x for name, x in values.items() if name in known})
+    kept: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items() if name in known}
+    return kind(**kept)
 
 
 def continued(folder: Path, cfg: Config) -> dict | None:
@@ -145,7 +146,7 @@ def follow(folder: Path, cfg: Config, variant: str, start: Callable[[dict | None
     Returns 0, or 128 + the signal that ended the run early. Only the first process writes anything."""
     writes, log, started = os.environ.get("RANK", "0") == "0", None, time.perf_counter()
     with Signals() as signals:
-        iterations = iter(start(kept["state"] if kept else None))
+        iterations: Any = iter(start(kept["state"] if kept else None))
         try:
             for it in iterations:
                 if writes and log is None:

@@ -53,7 +53,7 @@ def trimmed_mean(values: np.ndarray) -> np.ndarray:
     return np.sort(values, axis=0)[cut:len(values) - cut].mean(0)
 
 
-def bootstrap(scores: np.ndarray, function: Callable[..., np.ndarray], seed: int = 0,
+def bootstrap(scores: np.ndarray | list[np.ndarray], function: Callable[..., np.ndarray], seed: int = 0,
               repetitions: int = REPETITIONS) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Stratified bootstrap by rliable: (value, low, high) of function(scores), each of the function's shape (K,).
 
@@ -130,7 +130,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def verdict(ours: Sequence[float], mean: float, std: float | None, seeds: int) -> Verdict:
+def verdict(ours: Sequence[float] | np.ndarray, mean: float, std: float | None, seeds: int) -> Verdict:
     """Ours, one value a seed, against a published mean and population deviation over its seeds.
 
     Welch's t test from summary statistics, two-sided at 5 %; the published population deviation is turned into that

@@ -1,4 +1,4 @@
-"""Every random draw is keyed by (seed, stream, iteration, rank): the state of all randomness is the iteration number."""
+"""Every random draw is keyed by (seed, stream, iteration, rank): the iteration number is all the state there is."""
 
 import numpy as np
 
@@ -17,6 +17,6 @@ def stream_generator(seed: int, stream: str, iteration: int = 0, rank: int = 0) 
 
 
 def env_seeds(seed: int, num_envs: int, iteration: int = 0, rank: int = 0, stream: str = "env") -> list[int]:
-    """One 31-bit seed for each environment of a rank: consecutive from a base that all ranks share, so none coincide."""
+    """One 31-bit seed for each environment of a rank: consecutive from a base of all ranks, so none coincide."""
     base = stream_seed(seed, stream, iteration)
     return [(base + rank * num_envs + i) % 2**31 for i in range(num_envs)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from proximo.wiring import CLASSES
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.pruners import BasePruner
+    from optuna.trial import FrozenTrial
 
 REPORTS_A_RUN = 10
 """reports to the pruner within one run"""
@@ -73,7 +74,7 @@ def _objective(trial: "Trial", search: Search, place: Path, command: tuple[str, 
     """Mean over environments and seeds; what is known so far is told to the pruner ten times a run."""
     import optuna
     values = suggest(trial, search.space)
-    overrides = search.overrides | values
+    overrides: dict[str, Any] = search.overrides | values
     config = CLASSES[search.variant](total_timesteps=search.steps, **overrides)
     if problems := config.problems():
         trial.set_user_attr("impossible", problems)
@@ -185,7 +186,7 @@ def _pruner(name: str) -> "BasePruner":
     return optuna.pruners.NopPruner() if name == "none" else optuna.pruners.MedianPruner(n_startup_trials=5)
 
 
-def _tell_trial(study: "Study", trial: "Trial") -> None:
+def _tell_trial(study: "Study", trial: "FrozenTrial") -> None:
     value = "" if trial.value is None else f" {trial.value:.4g}"
     failure = trial.user_attrs.get("failure", "")
     say(f"trial {trial.number} {trial.state.name.lower()}{value} {trial.params}" + (f"\n{failure}" if failure else ""))

@@ -4,6 +4,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -73,35 +74,57 @@ def recipe_of(variant: str, framework: str) -> Recipe:
 
 
 def _torch_recipe(variant: str) -> Recipe:
+    match variant:
+        case "ppo":
+            from proximo.on_torch.recipes import ppo
+
+            return _torch_parts(ppo.make_envs, ppo.make_agent)
+        case "ppo_atari" | "ppo_atari_multigpu":
+            from proximo.on_torch.recipes import ppo_atari
+
+            return _torch_parts(ppo_atari.make_envs, ppo_atari.make_agent)
+        case "ppo_atari_lstm":
+            from proximo.on_torch.recipes import ppo_atari_lstm
+
+            return _torch_parts(ppo_atari_lstm.make_envs, ppo_atari_lstm.make_agent)
+        case "ppo_atari_envpool":
+            from proximo.on_torch.recipes import ppo_atari_envpool
+
+            return _torch_parts(ppo_atari_envpool.make_envs, ppo_atari_envpool.make_agent)
+        case "ppo_continuous_action":
+            from proximo.on_torch.recipes import ppo_continuous_action
+
+            return _torch_parts(ppo_continuous_action.make_envs, ppo_continuous_action.make_agent)
+        case "rpo_continuous_action":
+            from proximo.on_torch.recipes import rpo_continuous_action
+
+            return _torch_parts(rpo_continuous_action.make_envs, rpo_continuous_action.make_agent)
+        case "ppo_procgen":
+            from proximo.on_torch.recipes import ppo_procgen
+
+            return _torch_parts(ppo_procgen.make_envs, ppo_procgen.make_agent)
+        case "ppo_pettingzoo_ma_atari":
+            from proximo.on_torch.recipes import ppo_pettingzoo_ma_atari
+
+            return _torch_parts(ppo_pettingzoo_ma_atari.make_envs, ppo_pettingzoo_ma_atari.make_agent)
+        case "ppo_continuous_action_isaacgym" | "ppo_continuous_action_isaacgym_hands":
+            from proximo.on_torch.recipes import ppo_continuous_action_isaacgym
+
+            return _torch_parts(ppo_continuous_action_isaacgym.make_envs, ppo_continuous_action_isaacgym.make_agent)
+        case "compact":
+            from proximo.on_torch.recipes import compact
+
+            return _torch_parts(compact.make_envs, compact.make_agent)
+        case "ppo_atari_envpool_xla_jax" | "ppo_atari_envpool_xla_jax_scan":
+            raise UsageError(f"{variant} exists under --framework jax only; on torch use ppo_atari_envpool")
+    raise UsageError(f"{variant} is no variant; use one of {', '.join(CLASSES)}")
+
+
+def _torch_parts(make_envs: Callable, make_agent: Callable) -> Recipe:
     from proximo.on_torch.actor import Actor
     from proximo.on_torch.train import train
 
-    match variant:
-        case "ppo":
-            from proximo.on_torch.recipes.ppo import make_agent, make_envs
-        case "ppo_atari" | "ppo_atari_multigpu":
-            from proximo.on_torch.recipes.ppo_atari import make_agent, make_envs
-        case "ppo_atari_lstm":
-            from proximo.on_torch.recipes.ppo_atari_lstm import make_agent, make_envs
-        case "ppo_atari_envpool":
-            from proximo.on_torch.recipes.ppo_atari_envpool import make_agent, make_envs
-        case "ppo_continuous_action":
-            from proximo.on_torch.recipes.ppo_continuous_action import make_agent, make_envs
-        case "rpo_continuous_action":
-            from proximo.on_torch.recipes.rpo_continuous_action import make_agent, make_envs
-        case "ppo_procgen":
-            from proximo.on_torch.recipes.ppo_procgen import make_agent, make_envs
-        case "ppo_pettingzoo_ma_atari":
-            from proximo.on_torch.recipes.ppo_pettingzoo_ma_atari import make_agent, make_envs
-        case "ppo_continuous_action_isaacgym" | "ppo_continuous_action_isaacgym_hands":
-            from proximo.on_torch.recipes.ppo_continuous_action_isaacgym import make_agent, make_envs
-        case "compact":
-            from proximo.on_torch.recipes.compact import make_agent, make_envs
-        case "ppo_atari_envpool_xla_jax" | "ppo_atari_envpool_xla_jax_scan":
-            raise UsageError(f"{variant} exists under --framework jax only; on torch use ppo_atari_envpool")
-        case _:
-            raise UsageError(f"{variant} is no variant; use one of {', '.join(CLASSES)}")
-    return Recipe(train, make_envs, make_agent, lambda spec, cfg, weights: Actor(make_agent, spec, cfg, weights))
+    return Recipe(train, make_envs, make_agent, partial(Actor, make_agent))
 
 
 def _jax_recipe(variant: str) -> Recipe:
@@ -146,6 +169,8 @@ def problems_of(cfg: Config, variant: str) -> list[str]:
                      "--framework jax; on torch start one run for each seed")
     if isinstance(cfg, AtariEnvpool) and cfg.engine not in ("auto", "envpool"):
         wrong.append(f"engine={cfg.engine} is not what {variant} is for; use ppo_atari, or leave --engine out")
+    if isinstance(cfg, SelfPlay) and cfg.engine not in ("auto", "ale"):
+        wrong.append(f"engine={cfg.engine} does not play games of several players; use ale")
     if cfg.env_workers and (pool or isinstance(cfg, BatchedSim)):
         whose = "EnvPool steps on threads of its own" if pool else "Brax simulates all environments as one batch"
         wrong.append(f"env_workers={cfg.env_workers} has nothing to do: {whose}; leave --env-workers out")

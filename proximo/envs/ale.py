@@ -46,7 +46,8 @@ class AleGame:
         self._ale.setInt("random_seed", self._seed)
         self._ale.loadROM(self._rom)
         self._games, self._lives, self._over = 0, 0, True
-        self.bonus, self.unreported = 0, None
+        self.bonus = 0
+        self.unreported: int | None = None
 
     def reset(self) -> None:
         """The first game again, from the seed."""

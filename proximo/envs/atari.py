@@ -33,8 +33,8 @@ def make_atari(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
         raise UsageError("autoreset=next-step needs --engine envpool; the ale engine resets in the same step")
     find_rom(cfg.env_id)
     make_rows = partial(AleEnvs, replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky)))
-    envs = (WorkerEnvs(make_rows, seeds, cfg.env_workers, cfg.env_timeout, cfg.env_id) if cfg.env_workers
-            else make_rows(seeds))
+    envs: VecEnv = make_rows(seeds) if not cfg.env_workers else \
+        WorkerEnvs(make_rows, seeds, cfg.env_workers, cfg.env_timeout, cfg.env_id)
     return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
 
 
@@ -52,7 +52,7 @@ class AleEnvs:
         self.num_envs, self._env_id = len(seeds), cfg.env_id
         self._clips = clips_rewards(cfg)
         channels = cfg.frame_stack * (1 if cfg.grayscale else 3)
-        self.obs_shape = (channels, cfg.screen_size, cfg.screen_size)
+        self.obs_shape: tuple[int, ...] = (channels, cfg.screen_size, cfg.screen_size)
         self._obs = np.zeros((self.num_envs, *self.obs_shape), np.uint8)  # (N, K, H, W)
         self._final = np.zeros_like(self._obs)
         sticky = read_atari_name(cfg.env_id).sticky if cfg.sticky is None else cfg.sticky
@@ -82,7 +82,7 @@ class AleEnvs:
         raw = reward + self._owed
         self._owed.fill(0)
         first = terminated | truncated
-        for i in np.flatnonzero(first):
+        for i in np.flatnonzero(first).tolist():
             self._final[i] = self._obs[i]
             self._games[i].restart()
             self._settle(i, raw, over)

@@ -20,12 +20,12 @@ class Step(NamedTuple):
 
     obs: Array  # (N, *obs_shape)  what the policy acts on next, in its own dtype
     first: Array  # (N,) bool      obs begins an episode (after reset(): all True)
-    mask: Array | None  # (N, A) bool  actions allowed at obs (A = sum of nvec for MultiDiscrete); None: the suite has none
+    mask: Array | None  # (N, A) bool  actions allowed at obs (A = sum of nvec for MultiDiscrete); None: no masks here
     reward: Array  # (N,) float32   what the learner sees (clipped, scaled)
     terminated: Array  # (N,) bool  the task ended: nothing follows, its value is 0
     truncated: Array  # (N,) bool   cut by a time limit: what follows is worth V(final_obs); never True with terminated
-    final_obs: Array | None  # (N, *obs_shape)  what truly followed the action, in rows that ended; None: obs itself, always
-    valid: Array  # (N,) bool       False where a next-step suite used this row to reset: action ignored, nothing to learn
+    final_obs: Array | None  # (N, *obs_shape)  what truly followed the action, in rows that ended; None: always obs
+    valid: Array  # (N,) bool  False where a next-step suite used this row to reset: action ignored, nothing to learn
     episode: Episode
     metrics: dict[str, Array]  # more to log, (N,) each, NaN where there is nothing: charts/<name>
 
@@ -60,7 +60,7 @@ class VecEnv(Protocol):
     def reset(self) -> Step: ...
 
     def step(self, action: Array) -> Step:
-        """`action` (N, *action_shape) as the policy sampled it: clipping to bounds and `start` are the suite's business.
+        """`action` (N, *action_shape) as the policy sampled it: bounds and `start` are the suite's business.
         Raises EnvError naming the environment, the step and the cause."""
         ...
 

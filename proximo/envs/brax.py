@@ -71,13 +71,16 @@ class BraxEnvs:
     def __init__(self, pure: BraxPure, cfg: Config, seed: int):
         import jax
 
-        self.pure, self.cfg, self.arrays = pure, cfg, cfg.framework
+        self.pure, self.cfg = pure, cfg
+        self.arrays: str = cfg.framework
         self.num_envs, self.obs_shape, self.obs_dtype = pure.num_envs, pure.obs_shape, pure.obs_dtype
         self.action_space, self.players, self.metric_names = pure.action_space, pure.players, pure.metric_names
         self.key, self.frozen = self._on_device(jax.random.PRNGKey(seed)), False
         self._first_states, self._advance = jax.jit(pure.first_states), jax.jit(self._checked_advance)
         self._count, self._apply = jax.jit(self._count_step), jax.jit(self._apply_statistics)
-        self._state = self._renderer = None
+        self._state: Any = None
+        self._renderer: Any = None
+        self._statistics: Any
         self.statistics = start_statistics(self.num_envs, self.obs_shape) if cfg.norm_obs or cfg.norm_reward else None
 
     def reset(self) -> Step:

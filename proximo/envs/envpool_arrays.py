@@ -92,13 +92,14 @@ def true_action_space(space: spaces.Space, name: str) -> spaces.Space:
 class ActionWriter:
     """Checks the policy's actions and gives EnvPool its own: it ends the interpreter, or plays on, with wrong ones."""
 
-    def __init__(self, space: spaces.Space, native: spaces.Space, num_envs: int, name: str) -> None:
-        self._space, self._dtype, self._name = space, native.dtype, name
+    def __init__(self, space: Any, native: Any, num_envs: int, name: str) -> None:
+        self._space = space
+        self._dtype, self._name = native.dtype, name
         self._shape = (num_envs, *space.shape)
         self._whole = not isinstance(space, spaces.Box)
         if self._whole:
-            self._most = (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1
-            self._dtype, self._start = np.int32, space.start
+            self._most = (self._space.n if isinstance(space, spaces.Discrete) else self._space.nvec) - 1
+            self._dtype, self._start = np.dtype(np.int32), self._space.start
 
     def write(self, action: np.ndarray, time: int) -> np.ndarray:
         """(N, *action_shape), clipped to the bounds (detail 27). Raises EnvError for a wrong shape, dtype or value."""

@@ -46,7 +46,8 @@ class GymEnvs:
         self._to_env = action_writer(self.action_space, env_id)
         self._reader = reader = read_space(self._envs[0].observation_space, env_id)
         self.obs_shape, self.obs_dtype = reader.shape, reader.dtype
-        self._parts, self._mask = mask_parts(self.action_space), None
+        self._parts = mask_parts(self.action_space)
+        self._mask: np.ndarray | None = None
         self._plays = [env.step for env in self._envs]
         self._episodes = EpisodeCounter(self.num_envs)
         self._time, self._any_over = 0, False
@@ -258,10 +259,11 @@ class GymEnvs:
     def render(self) -> np.ndarray | None:
         """The first environment, where it can render. Its render_mode is set only now, since LunarLander, made with
         one, steps at half the speed whether somebody looks or not."""
-        bare = self._envs[0].unwrapped
+        bare: Any = self._envs[0].unwrapped
         if bare.render_mode is None and "rgb_array" in bare.metadata.get("render_modes", ()):
             bare.render_mode = "rgb_array"
-        return self._envs[0].render() if bare.render_mode == "rgb_array" else None
+        picture: Any = self._envs[0].render() if bare.render_mode == "rgb_array" else None
+        return picture
 
     def close(self) -> None:
         for env in self._envs:

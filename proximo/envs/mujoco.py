@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -85,7 +86,7 @@ def keep_mujoco(env: gymnasium.Env) -> dict | None:
 
 def restore_mujoco(env: gymnasium.Env, state: dict) -> None:
     """The inverse. Derived arrays lag half a step behind the state, and rewards read them so: they are kept too."""
-    bare = env.unwrapped
+    bare: Any = env.unwrapped
     if "physics" not in state:
         restore_env(env, state)
         return

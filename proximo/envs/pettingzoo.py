@@ -171,7 +171,8 @@ class SelfPlayEnvs:
         players, stack = games[0].num_players, games[0].stack
         self.games, self.clip_rewards, self.num_envs = games, clip_rewards, len(games) * players
         self.players = tuple(f"player{p}" for p in range(players))
-        self.obs_shape, self.obs_dtype = (len(stack) + players, *stack.shape[1:]), np.dtype(np.uint8)
+        self.obs_shape: tuple[int, ...] = (len(stack) + players, *stack.shape[1:])
+        self.obs_dtype = np.dtype(np.uint8)
         self.action_space = Discrete(len(games[0].action_mapping))
         self.pool = ThreadPoolExecutor(min(workers, len(games))) if workers else None
         self.obs = np.zeros((len(games), players, *self.obs_shape), np.uint8)

@@ -30,8 +30,9 @@ class QuickDiscrete(spaces.Discrete):
 
 def read_space(space: spaces.Space, env_id: str) -> ObsReader:
     """Dict, Tuple, Discrete, ... are flattened by Gymnasium. Raises UsageError for a space without a fixed size."""
-    masked = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
-    if masked:
+    masked = False
+    if isinstance(space, spaces.Dict) and "action_mask" in space.spaces:
+        masked = True
         space = spaces.Dict({name: part for name, part in space.spaces.items() if name != "action_mask"})
     flatten = None
     box = space
@@ -59,7 +60,7 @@ def _flat_box(space: spaces.Space, env_id: str) -> spaces.Box:
 
 
 def _flattener(space: spaces.Space) -> Callable[[Any], np.ndarray]:
-    def flatten(observation: Any) -> np.ndarray:
+    def flatten(observation: Any) -> Any:
         fault = leaf_fault(space, observation, "observation")
         if fault:
             raise ValueError(fault)
@@ -107,8 +108,8 @@ def action_writer(space: spaces.Space, env_id: str) -> Callable[[np.ndarray], li
         start = int(space.start)
         return (lambda action: list(action + start)) if start else list
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        start, dtype = space.start, space.dtype
-        return lambda action: list((action + start).astype(dtype, copy=False))
+        starts, whole = space.start, space.dtype
+        return lambda action: list((action + starts).astype(whole, copy=False))
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
         return lambda action: list(np.asarray(action).astype(np.int8))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
@@ -136,7 +137,7 @@ def mask_row(mask: Any, width: int) -> np.ndarray:
     return row.astype(bool)
 
 
-def scripted_action(space: spaces.Space, mask: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
+def scripted_action(space: spaces.Space, mask: np.ndarray | None, rng: np.random.Generator) -> Any:
     """One random action as a policy would give it, allowed by `mask` (A,) where there is one."""
     if isinstance(space, spaces.Box):
         low, high = np.maximum(space.low, -1.5), np.minimum(space.high, 1.5)

@@ -33,11 +33,11 @@ class Bundle(gymnasium.Env):
     Made in the parent too (Gymnasium reads its spaces there), so the environments begin with the first reset.
     """
 
-    def __init__(self, make_rows: Callable[..., GymEnvs], seeds: Sequence[int], first_index: int, sample: Step,
+    def __init__(self, make_rows: Callable[..., Any], seeds: Sequence[int], first_index: int, sample: Step,
                  action_shape: tuple[int, ...], action_dtype: np.dtype) -> None:
         self._make = partial(make_rows, seeds, first_index=first_index)
         self._envs: GymEnvs | None = None
-        self.observation_space = _step_space(sample, len(seeds))
+        self.observation_space: spaces.Dict = _step_space(sample, len(seeds))
         self.action_space = _any_box((len(seeds), *action_shape), action_dtype)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
@@ -108,7 +108,7 @@ class WorkerEnvs:
     metric_names: tuple[str, ...] = ()
     statistics = None
 
-    def __init__(self, make_rows: Callable[..., GymEnvs], seeds: Sequence[int], workers: int, timeout: float,
+    def __init__(self, make_rows: Callable[..., Any], seeds: Sequence[int], workers: int, timeout: float,
                  name: str) -> None:
         self.num_envs, self._name, self._timeout = len(seeds), name, timeout
         self._rows, self._time = len(seeds) // workers, 0
@@ -165,7 +165,7 @@ class WorkerEnvs:
         parts = {name: part.reshape(-1, *part.shape[2:]) for name, part in parts.items()}
         parts = {name: part.view(bool) if name in FLAGS else part for name, part in parts.items()}
         episode = Episode(*(parts[name] for name in Episode._fields))
-        return Step(*(parts.get(name) for name in FIELDS), episode, {})
+        return Step(**{name: parts.get(name) for name in FIELDS}, episode=episode, metrics={})
 
     def _watch(self) -> None:
         """Waits until every worker has answered; raises EnvError for one that died, stopped or stalled."""

@@ -11,7 +11,7 @@ from proximo.errors import FilesError
 
 
 class Actor:
-    """`spec` has obs_shape, obs_dtype and action_space; `weights` are by parameter name. FilesError if they do not fit."""
+    """`spec` has obs_shape, obs_dtype and action_space; `weights` are by parameter name. FilesError if these misfit."""
 
     def __init__(self, make_agent: Callable, spec: Any, cfg: Config, weights: dict[str, np.ndarray]):
         with torch.random.fork_rng(devices=[]):

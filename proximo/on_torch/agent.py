@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from proximo.config import Config
@@ -110,8 +109,8 @@ def make_trunk(obs_shape: tuple[int, ...], obs_dtype: np.dtype, cfg: Config) -> 
         return MLP(sizes, obs_ndim=len(obs_shape), orthogonal=cfg.orthogonal_init), cfg.hidden_size
     least = 36 if cfg.model == "cnn" else 8
     if len(obs_shape) != 3 or obs_dtype != np.uint8 or min(obs_shape[1:]) < least:
-        raise UsageError(f"--model {cfg.model} needs images (uint8, at least {least}x{least} pixels); {cfg.env_id} gives "
-                         f"{obs_dtype} of shape {obs_shape}; use --model mlp")
+        raise UsageError(f"--model {cfg.model} needs images (uint8, at least {least}x{least} pixels); {cfg.env_id} "
+                         f"gives {obs_dtype} of shape {obs_shape}; use --model mlp")
     return (NatureCNN(obs_shape, 512, cfg.orthogonal_init), 512) if cfg.model == "cnn" else (ImpalaCNN(obs_shape), 256)
 
 
@@ -142,7 +141,7 @@ def assemble(envs: Any, cfg: Config, gaussian: Callable[[nn.Module, int], nn.Mod
     if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network:
         hidden, ndim = [math.prod(envs.obs_shape), features, features], len(envs.obs_shape)
         critic = mlp([*hidden, 1], 1.0, ndim, cfg.orthogonal_init)
-        head = make_head(lambda size: mlp([*hidden, size], 0.01, ndim, cfg.orthogonal_init), envs.action_space, gaussian)
+        head = make_head(lambda n: mlp([*hidden, n], 0.01, ndim, cfg.orthogonal_init), envs.action_space, gaussian)
         return SeparateAgent(critic, head)
     if cfg.recurrent != "none":
         memory = Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)

@@ -62,7 +62,7 @@ def functional(agent: nn.Module, function: TensorFunction) -> TensorFunction:
     shapes = {name: parameter.shape for name, parameter in agent.named_parameters()}
     sizes = [shape.numel() for shape in shapes.values()]
 
-    def with_weights(weights: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def with_weights(weights: Tensor, *tensors: Tensor) -> Sequence[Tensor]:
         parts = weights.detach().split(sizes)
         slices = {name: part.view(shape).requires_grad_()
                   for (name, shape), part in zip(shapes.items(), parts, strict=True)}

@@ -10,7 +10,7 @@ from proximo.config import Config
 from proximo.errors import say
 from proximo.on_torch.agent import Acted
 from proximo.on_torch.freeze import freezable, freeze, functional
-from proximo.on_torch.learner import Batch, Learner, make_learner
+from proximo.on_torch.learner import Batch, Learner
 from proximo.on_torch.optimizer import Adam, apply_gradient
 from proximo.on_torch.rollout import Carry, Policy, Storage
 
@@ -48,8 +48,8 @@ def frozen_policy(policy: Policy, agent: Any, adam: Adam, storage: Storage, carr
     def value_of(obs: Tensor, *memory: Tensor) -> tuple[Tensor]:
         return (policy.value(obs, memory[0] if with_memory else None, memory[1:]),)
 
-    run_value = freeze(functional(agent, value_of), (weights, carry.obs, *packed(None, carry.first, carry.state)[masked:]),
-                       "the value function")
+    example = (weights, carry.obs, *packed(None, carry.first, carry.state)[masked:])
+    run_value = freeze(functional(agent, value_of), example, "the value function")
 
     def value(obs: Tensor, first: Tensor, state: tuple) -> Tensor:
         return run_value(weights, obs, *packed(None, first, state)[masked:])[0]

@@ -73,8 +73,8 @@ def flat_batch(rollout: Rollout, ret: Tensor, state: tuple[Tensor, ...], recurre
     def rows(x: Tensor | None) -> Tensor | None:
         return x if recurrent or x is None else x.flatten(0, 1)
 
-    return Batch(rows(rollout.obs), rows(rollout.mask), rollout.first if recurrent else None, state, rows(rollout.action),
-                 rows(rollout.logprob), rows(rollout.value), rows(ret), rows(rollout.valid))
+    return Batch(rows(rollout.obs), rows(rollout.mask), rollout.first if recurrent else None, state,
+                 rows(rollout.action), rows(rollout.logprob), rows(rollout.value), rows(ret), rows(rollout.valid))
 
 
 def take(batch: Batch, index: Tensor, recurrent: bool) -> Batch:

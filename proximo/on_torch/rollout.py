@@ -106,7 +106,7 @@ class Storage:
 def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage,
             noise: Tensor) -> tuple[Rollout, Carry, Ended]:
     """Play len(noise) steps from `carry`; `noise` (T, N, ...) decides the actions. Nothing here is differentiated."""
-    rows, views, device = storage.rows, storage.views, storage.device
+    rows, device = storage.rows, storage.device
     num_steps, state, never = len(noise), carry.state, torch.zeros_like(carry.first)
     rows["obs"][0].copy_(carry.obs)
     rows["first"][0].copy_(carry.first)

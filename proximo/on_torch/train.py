@@ -1,6 +1,7 @@
 """The algorithm on one screen: collect, estimate advantages, update. Who logs, saves or stops stands outside."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,13 +62,13 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
                 draws = draw(cfg, agent, rollout.valid.shape,
                              stream_generator(cfg.seed, "minibatch", iteration, world.rank),
                              torch_generator(cfg, "rpo", iteration, world), device)
-                normalized, count = normalized_advantage(advantage, rollout.valid, draws.minibatch, agent.recurrent, cfg,
-                                                         total)
+                normalized, count = normalized_advantage(advantage, rollout.valid, draws.minibatch, agent.recurrent,
+                                                         cfg, total)
             stats = update(learner, flat_batch(rollout, ret, start, agent.recurrent), normalized, count, draws, rate,
                            clip, cfg, total)
             if not bool(adam.ok):
                 raise NumbersError(f"the loss or its gradient is not finite in iteration {iteration}, after {steps} "
-                                   "steps; the weights are those before it. Lower --learning-rate or look at the rewards")
+                                   "steps; the weights are those before it. Lower --learning-rate or look at rewards")
             if envs.statistics is not None and world.size > 1:
                 envs.statistics = merged = merge_statistics(merged, envs.statistics, sum_arrays(world))
             finished, steps = over_ranks(ended, rollout.valid, steps, world)
@@ -75,8 +76,8 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
             stats["losses/explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, total)
             stats["charts/learning_rate"] = rate
             yield Iteration(iteration, steps, stats, finished,
-                            lambda: snapshot(iteration, steps, adam, carry, envs, keeps_state),
-                            lambda: named_weights(agent), envs, world.rank, keeps_state)
+                            partial(snapshot, iteration, steps, adam, carry, envs, keeps_state),
+                            partial(named_weights, agent), envs, world.rank, keeps_state)
     finally:
         envs.close()
         leave(world)

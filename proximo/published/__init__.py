@@ -4,7 +4,7 @@ import csv
 import re
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Published(NamedTuple):
@@ -66,6 +66,6 @@ def _rows(name: str) -> list[dict[str, str]]:
 
 
 def _published(row: dict[str, str]) -> Published:
-    kept = {name: row[name] for name in Published._fields}
+    kept: dict[str, Any] = {name: row[name] for name in Published._fields}
     return Published(**kept | {"mean": float(row["mean"]), "std": float(row["std"]) if row["std"] else None,
                                "steps": int(row["steps"]), "seeds": int(row["seeds"])})

@@ -5,12 +5,15 @@ from torch import nn
 from proximo.envs.atari import make_atari
 from proximo.envs.atari_ids import read_atari_name
 from proximo.envs.base import VecEnv
+from proximo.envs.envpool import make_envpool
 from proximo.envs.gym import make_gym
 from proximo.on_torch.agent import assemble
 from proximo.variants import Compact
 
 
 def make_envs(cfg: Compact, seeds: list[int]) -> VecEnv:
+    if cfg.engine == "envpool":
+        return make_envpool(cfg, seeds)
     return make_atari(cfg, seeds) if read_atari_name(cfg.env_id) else make_gym(cfg, seeds)
 
 
