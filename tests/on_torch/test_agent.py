@@ -8,8 +8,11 @@ import torch
 from gymnasium import spaces
 
 from proximo.config import Config
+from proximo.envs.gym import make_gym
 from proximo.errors import UsageError
 from proximo.on_torch.agent import RecurrentAgent, SeparateAgent, SharedAgent, assemble
+from proximo.on_torch.learner import Batch, take
+from proximo.on_torch.train import train
 
 T, N = 7, 3
 VECTOR, IMAGE = ((5,), np.dtype(np.float32)), ((2, 36, 36), np.dtype(np.uint8))
@@ -113,3 +116,23 @@ def test_a_network_that_does_not_fit_is_refused(model, observed):
 def test_an_action_space_without_a_head_is_named():
     with pytest.raises(UsageError, match="no head fits actions of Text"):
         made({}, VECTOR, spaces.Text(5))
+
+
+@pytest.mark.parametrize("fields", [{}, {"shared_network": True}, {"recurrent": "lstm"}, {"recurrent": "gru"}])
+@pytest.mark.parametrize("env_id", ["tests.probes:Masked-v0", "tests.probes:Bounded-v0", "CartPole-v1"])
+def test_first_pass_of_learning_finds_the_policy_that_acted(fields, env_id):
+    """Detail 36: before the first step of the optimizer every ratio is 1, also in rollouts that begin amid episodes."""
+    cfg = Config(env_id=env_id, num_envs=4, num_steps=10, num_minibatches=1, update_epochs=1, memory_size=8,
+                 total_timesteps=120, learning_rate=0.1, **fields)
+    for it in train(cfg, make_gym, assemble):
+        assert abs(it.stats["losses/old_approx_kl"]) < 1e-6 and it.stats["losses/clipfrac"] == 0
+
+
+def test_minibatches_of_a_memory_are_whole_environments():
+    """Detail 35: a minibatch holds all steps of some environments, with the state that each began with."""
+    cell = torch.arange(T)[:, None] * 100 + torch.arange(N)  # (T, N)
+    state = (torch.arange(N)[:, None].float(),)
+    part = take(Batch(cell, None, cell, state, *(cell,) * 5), torch.tensor([2, 0]), True)
+    assert torch.equal(part.obs, cell[:, [2, 0]]) and part.state[0].flatten().tolist() == [2, 0] and part.mask is None
+    rows = take(Batch(cell.flatten(), None, None, (), *(cell.flatten(),) * 5), torch.tensor([5, 1]), False)
+    assert rows.action.tolist() == [102, 1]
