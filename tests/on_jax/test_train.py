@@ -83,12 +83,11 @@ def test_every_seed_learns_what_it_learns_alone():
     cfg = replace(SMALL, num_seeds=3)
     lanes = [[(it.stats, it.steps, it.snapshot(), it.weights()) for it in row]
              for row in train_seeds(cfg, make_envs, make_agent)]
-    for s in (0, 2):
-        alone = run(replace(SMALL, seed=SMALL.seed + s))
-        for row, (it, _, weights) in zip(lanes, alone, strict=True):
-            assert row[s][1] == it.steps
-            for name, x in weights.items():
-                np.testing.assert_allclose(row[s][3][name], x, atol=5e-5)
+    alone = run(replace(SMALL, seed=SMALL.seed + 2))
+    for row, (it, _, weights) in zip(lanes, alone, strict=True):
+        assert row[2][1] == it.steps
+        for name, x in weights.items():
+            np.testing.assert_allclose(row[2][3][name], x, atol=5e-5)
     states = [lane[2] for lane in lanes[2]]
     again = [[it.weights() for it in row] for row in train_seeds(cfg, make_envs, make_agent, states=states)]
     for s in range(3):
@@ -126,14 +125,13 @@ MESH = """
 import json
 from dataclasses import replace
 from tests.on_jax.test_train import SMALL, run
-one = run(replace(SMALL, device_ids=(0, 1), norm_obs=False, norm_reward=False, update_epochs=1))
 two = run(replace(SMALL, device_ids=(0, 1)))
 kept = two[2][1]
 again = run(replace(SMALL, device_ids=(0, 1)), kept)
 statistics = [[float(x[0].sum()), float(x[1].sum())] for name, x in kept["envs"].items() if "statistics.obs" in name]
 print(json.dumps({"steps": [it.steps for it, _, _ in two], "statistics": statistics,
     "same": all((again[-1][2][k] == x).all() for k, x in two[-1][2].items()),
-    "count": float(two[0][0].envs.statistics.obs.count), "kl": one[-1][0].stats["losses/approx_kl"]}))
+    "count": float(two[0][0].envs.statistics.obs.count), "kl": two[-1][0].stats["losses/approx_kl"]}))
 """
 
 
