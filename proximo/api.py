@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proximo.config import Config
 
@@ -16,7 +16,7 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     environments, agent or loss of one's own take the place of the recipe's. Raises UsageError, EnvError, NumbersError,
     FilesError, and KeyboardInterrupt where a signal ended the run (it can be resumed)."""
     from proximo.errors import UsageError
-    from proximo.run import follow, forget_run, run_folder, write_config
+    from proximo.run import follow, run_folder, write_config
     from proximo.wiring import problems_of, recipe_of, resolve, variant_of
 
     variant = variant_of(cfg)
@@ -28,16 +28,8 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     write_config(folder, cfg, variant)
     extra = {} if loss_fn is None else {"loss_fn": loss_fn}
 
-    def start(state: dict | None) -> Any:
-        return recipe.train(cfg, make_envs or recipe.make_envs, make_agent or recipe.make_agent, state=state, **extra)
-
-    try:
-        code = follow(folder, cfg, variant, start)
-    except UsageError:
-        forget_run(folder)
-        raise
-    if code:
-        raise KeyboardInterrupt
+    iterations = recipe.train(cfg, make_envs or recipe.make_envs, make_agent or recipe.make_agent, **extra)
+    follow([Watcher(folder, cfg, variant)], singly(iterations))
     return folder
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import tyro
 
@@ -14,7 +13,7 @@ from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, nearest, say
 from proximo.flags import field_name, parse_flags, read_flags
 from proximo.model_commands import model_command, recorder
-from proximo.run import continued, follow, forget_run, read_config, run_folder, write_config
+from proximo.run import Watcher, continued, follow, forget_run, read_config, run_folder, singly, write_config
 from proximo.wiring import (
     CLASSES,
     Recipe,
@@ -144,6 +143,8 @@ def train_variant(variant: str, flags: Sequence[str], recipe: Recipe | None = No
         raise UsageError("\n".join(wrong + problems_around(cfg, recipe)))
     if processes == 1 and cfg.local_num_envs is not None:
         say("one process only: start several with `torchrun --standalone --nproc_per_node=2 -m proximo train ...`")
+    if cfg.num_seeds > 1:
+        return start_seeds(cfg, variant, recipe)
     return start_run(cfg, variant, recipe, processes)
 
 
@@ -163,12 +164,33 @@ def start_run(cfg: Config, variant: str, recipe: Recipe, processes: int = 1) -> 
 
 def follow_recipe(folder: Path, cfg: Config, variant: str, recipe: Recipe, kept: dict | None) -> int:
     """Train by a recipe until the end or a signal; returns the exit code."""
-    def start(state: dict | None) -> Any:
-        return recipe.train(cfg, recipe.make_envs, recipe.make_agent, state=state)
-
-    code = follow(folder, cfg, variant, start, recorder(cfg, variant), kept)
+    iterations = recipe.train(cfg, recipe.make_envs, recipe.make_agent, state=kept["state"] if kept else None)
+    code = follow([Watcher(folder, cfg, variant, recorder(cfg, variant), kept)], singly(iterations))
     if code == 0:
         say(f"done: {folder}")
+    return code
+
+
+def start_seeds(cfg: Config, variant: str, recipe: Recipe) -> int:
+    """Several seeds in one compiled function, a run directory each: as if each had been trained alone."""
+    from proximo.on_jax.train_seeds import train_seeds
+
+    announce(cfg, 1)
+    base, watchers = run_folder(cfg), []
+    for seed in range(cfg.seed, cfg.seed + cfg.num_seeds):
+        one = replace(cfg, seed=seed, num_seeds=1, run_dir=str(base / f"seed-{seed}"),
+                      logger=cfg.logger if seed == cfg.seed else "none")
+        folder = run_folder(one)
+        write_config(folder, one, variant)
+        watchers.append(Watcher(folder, one, variant, recorder(one, variant)))
+    try:
+        code = follow(watchers, train_seeds(cfg, recipe.make_envs, recipe.make_agent))
+    except UsageError:
+        for watcher in watchers:
+            forget_run(watcher.folder)
+        raise
+    if code == 0:
+        say(f"done: {cfg.num_seeds} runs in {base}")
     return code
 
 

@@ -103,7 +103,8 @@ def loaded(path: Path) -> tuple[Model, Recipe]:
 
 def play_envs(cfg: Config, recipe: Recipe, rows: int, seed: int) -> Any:
     """Environments to play in: raw observations (the model normalises), in this process."""
-    raw = replace(cfg, norm_obs=False, norm_reward=False, env_workers=0, num_envs=rows, seed=seed)
+    engine = "auto" if cfg.engine == "jax" else cfg.engine  # the same task, stepped by Gymnasium
+    raw = replace(cfg, norm_obs=False, norm_reward=False, env_workers=0, num_envs=rows, seed=seed, engine=engine)
     return recipe.make_envs(raw, env_seeds(seed, rows, stream="eval"))
 
 
@@ -214,7 +215,8 @@ def rate_command(args: RateArguments) -> int:
     ratings, games = rate(players, play_selfplay(partial(recipe.make_envs, raw)), args.rounds, args.seed)
     (args.run / "rating").mkdir(exist_ok=True)
     write_ratings(ratings, games, args.run / "rating")
-    for its in sorted(ratings, key=lambda rating: -rating.mu):
-        print(f"{its.name:>20}  {its.mu:6.2f} +- {its.sigma:.2f}   won {its.won}, drawn {its.drawn}, lost {its.lost}")
+    for line in sorted(ratings, key=lambda rating: -rating.mu):
+        print(f"{line.name:>20}  {line.mu:6.2f} +- {line.sigma:.2f}   won {line.won}, drawn {line.drawn}, "
+              f"lost {line.lost}")
     print(args.run / "rating" / "rating.png")
     return 0

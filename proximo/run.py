@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
@@ -139,35 +139,61 @@ def continued(folder: Path, cfg: Config) -> dict | None:
     return kept
 
 
-def follow(folder: Path, cfg: Config, variant: str, start: Callable[[dict | None], Iterable[Any]],
-           record: Callable[[Path, int], None] | None = None, kept: dict | None = None) -> int:
-    """Train to the end: log, save, stop. `start(snapshot)` gives the iterations, `record(folder, step)` makes a video.
+class Watcher:
+    """What follows one run: its log, its checkpoints, its videos. Only the first process writes anything."""
 
-    Returns 0, or 128 + the signal that ended the run early. Only the first process writes anything."""
-    writes, log, started = os.environ.get("RANK", "0") == "0", None, time.perf_counter()
+    def __init__(self, folder: Path, cfg: Config, variant: str, record: Callable[[Path, int], None] | None = None,
+                 kept: dict | None = None):
+        self.folder, self.cfg, self._variant, self._record, self._kept = folder, cfg, variant, record, kept
+        self._started, self._log = time.perf_counter(), None
+
+    def watch(self, it: Any, leaving: bool) -> None:
+        """Log an iteration, and save where it is due: at a checkpoint, at the end, and on `leaving` where that is
+        exact."""
+        if os.environ.get("RANK", "0") != "0":
+            return
+        if self._log is None:
+            self._log = Log(self.folder, self.cfg, self.cfg.num_iterations, it.envs.players,
+                            self._kept["log"] if self._kept else None, self._started)
+        self._log.iteration(it.iteration, it.steps, it.stats, it.finished)
+        leaving = leaving and it.keeps_state
+        if leaving or it.iteration % self.cfg.checkpoint_every == 0 or it.iteration == self.cfg.num_iterations:
+            save(self.folder, self.cfg, self._variant, it, self._log)
+            if self._record is not None and not leaving:
+                self._record(self.folder, it.steps)
+
+    def close(self) -> None:
+        """Hand everything to the disk."""
+        if self._log is not None:
+            self._log.close()
+
+
+def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Any]]) -> int:
+    """Train to the end: `iterations` gives one Iteration a watcher. Returns 0, or 128 + the signal that ended it."""
     with Signals() as signals:
-        iterations: Any = iter(start(kept["state"] if kept else None))
         try:
-            for it in iterations:
-                if writes and log is None:
-                    log = Log(folder, cfg, cfg.num_iterations, it.envs.players, kept["log"] if kept else None, started)
-                last = it.iteration == cfg.num_iterations
-                if log is not None:
-                    log.iteration(it.iteration, it.steps, it.stats, it.finished)
-                    leaves = signals.received is not None and it.keeps_state
-                    if last or leaves or it.iteration % cfg.checkpoint_every == 0:
-                        save(folder, cfg, variant, it, log)
-                        if record is not None and not leaves:
-                            record(folder, it.steps)
-                if signals.received is not None and not last:
-                    say(f"stopped by {signal.Signals(signals.received).name} after iteration {it.iteration}; "
-                        f"continue with: proximo resume {folder}")
+            for its in iterations:
+                leaving = signals.received is not None
+                for watcher, it in zip(watchers, its, strict=True):
+                    watcher.watch(it, leaving)
+                if leaving and its[0].iteration < watchers[0].cfg.num_iterations:
+                    say(f"stopped by {signal.Signals(signals.received).name} after iteration {its[0].iteration}; "
+                        f"continue with: " + " and ".join(f"proximo resume {watcher.folder}" for watcher in watchers))
                     return 128 + signals.received
         finally:
-            if log is not None:
-                log.close()
-            iterations.close()
+            for watcher in watchers:
+                watcher.close()
+            iterations.close()  # type: ignore[attr-defined]
     return 0
+
+
+def singly(iterations: Generator) -> Iterator[list[Any]]:
+    """The iterations of one run, as follow() takes those of several."""
+    try:
+        for it in iterations:
+            yield [it]
+    finally:
+        iterations.close()
 
 
 def save(folder: Path, cfg: Config, variant: str, it: Any, log: Log) -> None:
