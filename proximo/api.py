@@ -16,7 +16,7 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     environments, agent or loss of one's own take the place of the recipe's. Raises UsageError, EnvError, NumbersError,
     FilesError, and KeyboardInterrupt where a signal ended the run (it can be resumed)."""
     from proximo.errors import UsageError
-    from proximo.run import follow, run_folder, write_config
+    from proximo.run import Watcher, follow, run_folder, singly, write_config
     from proximo.wiring import problems_of, recipe_of, resolve, variant_of
 
     variant = variant_of(cfg)
