@@ -16,7 +16,7 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     environments, agent or loss of one's own take the place of the recipe's. Raises UsageError, EnvError, NumbersError,
     FilesError, and KeyboardInterrupt where a signal ended the run (it can be resumed)."""
     from proximo.errors import UsageError
-    from proximo.run import Watcher, follow, run_folder, singly, write_config
+    from proximo.run import Watcher, follow, forget_run, run_folder, singly, write_config
     from proximo.wiring import problems_of, recipe_of, resolve, variant_of
 
     variant = variant_of(cfg)
@@ -27,9 +27,14 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     folder = run_folder(cfg)
     write_config(folder, cfg, variant)
     extra = {} if loss_fn is None else {"loss_fn": loss_fn}
-
     iterations = recipe.train(cfg, make_envs or recipe.make_envs, make_agent or recipe.make_agent, **extra)
-    follow([Watcher(folder, cfg, variant)], singly(iterations))
+    try:
+        code = follow([Watcher(folder, cfg, variant)], singly(iterations))
+    except UsageError:
+        forget_run(folder)
+        raise
+    if code:
+        raise KeyboardInterrupt
     return folder
 
 
