@@ -147,8 +147,8 @@ class Watcher:
         self.folder, self.cfg, self._variant, self._record, self._kept = folder, cfg, variant, record, kept
         self._started, self._log = time.perf_counter(), None
 
-    def watch(self, it: Any, leaving: bool) -> None:
-        """Log an iteration, and save where it is due: at a checkpoint, at the end, and on `leaving` where that is
+    def watch(self, it: Any, signals: Signals) -> None:
+        """Log an iteration, and save where it is due: at a checkpoint, at the end, and after a signal where that is
         exact."""
         if os.environ.get("RANK", "0") != "0":
             return
@@ -156,7 +156,7 @@ class Watcher:
             self._log = Log(self.folder, self.cfg, self.cfg.num_iterations, it.envs.players,
                             self._kept["log"] if self._kept else None, self._started)
         self._log.iteration(it.iteration, it.steps, it.stats, it.finished)
-        leaving = leaving and it.keeps_state
+        leaving = signals.received is not None and it.keeps_state
         if leaving or it.iteration % self.cfg.checkpoint_every == 0 or it.iteration == self.cfg.num_iterations:
             save(self.folder, self.cfg, self._variant, it, self._log)
             if self._record is not None and not leaving:
@@ -173,12 +173,11 @@ def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Any]]) -> 
     with Signals() as signals:
         try:
             for its in iterations:
-                leaving = signals.received is not None
                 for watcher, it in zip(watchers, its, strict=True):
-                    watcher.watch(it, leaving)
-                if leaving and its[0].iteration < watchers[0].cfg.num_iterations:
+                    watcher.watch(it, signals)
+                if signals.received is not None and its[0].iteration < watchers[0].cfg.num_iterations:
                     say(f"stopped by {signal.Signals(signals.received).name} after iteration {its[0].iteration}; "
-                        f"continue with: " + " and ".join(f"proximo resume {watcher.folder}" for watcher in watchers))
+                        "continue with: " + " and ".join(f"proximo resume {watcher.folder}" for watcher in watchers))
                     return 128 + signals.received
         finally:
             for watcher in watchers:
