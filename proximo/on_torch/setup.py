@@ -8,6 +8,7 @@ import torch
 
 from proximo.config import Config
 from proximo.envs.base import Finished, VecEnv
+from proximo.envs.normalize import Statistics
 from proximo.errors import UsageError, say
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import World, gather_objects, join
@@ -31,6 +32,7 @@ class Parts(NamedTuple):
     storage: Storage
     policy: Policy
     learner: Learner
+    statistics: Statistics | None  # of normalisation, equal on all ranks: what each rank counts from here on adds up
     keeps_state: bool  # environments are part of the snapshot; otherwise they are rebuilt at every checkpoint
 
 
@@ -45,6 +47,7 @@ def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Call
     try:
         agent = seeded_agent(make_agent, envs, cfg).to(device)
         adam = flat_adam(agent)
+        statistics = envs.statistics
         carry = first_carry(agent, envs, device)
         frozen = cfg.compile and can_freeze(device)
         keeps_state = world.size == 1 and envs.state() is not None
@@ -53,6 +56,7 @@ def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Call
                 "iterations, so that a resumed run equals an uninterrupted one")
         if state:
             carry = restore(state, adam, envs, carry, keeps_state)
+            statistics = envs.statistics
         storage = Storage(envs, cfg.num_steps, agent.head, None if carry.mask is None else carry.mask.shape[-1], device)
         policy = Policy(agent.act, agent.value, agent.evaluate if agent.evaluates_later else None)
         learner = make_learner(agent, adam, loss_fn, cfg)
@@ -61,7 +65,7 @@ def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Call
         if frozen:
             policy = frozen_policy(policy, agent, adam, storage, carry)
             learner = frozen_learner(learner, agent, adam, storage, carry, loss_fn, cfg)
-        return Parts(world, device, envs, agent, adam, carry, storage, policy, learner, keeps_state)
+        return Parts(world, device, envs, agent, adam, carry, storage, policy, learner, statistics, keeps_state)
     except BaseException:
         envs.close()
         raise

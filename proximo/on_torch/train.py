@@ -41,9 +41,9 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
     earlier Iteration's snapshot(). Raises UsageError, EnvError, NumbersError.
 
     Environments whose state cannot be kept are rebuilt every cfg.checkpoint_every iterations, resumed or not."""
-    world, device, envs, agent, adam, carry, storage, policy, learner, keeps_state = set_up(
+    world, device, envs, agent, adam, carry, storage, policy, learner, merged, keeps_state = set_up(
         cfg, make_envs, make_agent, loss_fn, state)
-    total, merged = average(world), envs.statistics
+    total = average(world)
     done_before, steps = (state["iteration"], state["steps"]) if state else (0, 0)
     try:
         for iteration in range(done_before + 1, cfg.num_iterations + 1):
