@@ -145,7 +145,8 @@ class Watcher:
     def __init__(self, folder: Path, cfg: Config, variant: str, record: Callable[[Path, int], None] | None = None,
                  kept: dict | None = None):
         self.folder, self.cfg, self._variant, self._record, self._kept = folder, cfg, variant, record, kept
-        self._started, self._log = time.perf_counter(), None
+        self._started = time.perf_counter()
+        self._log: Log | None = None
 
     def watch(self, it: Any, signals: Signals) -> None:
         """Log an iteration, and save where it is due: at a checkpoint, at the end, and after a signal where that is

@@ -2,7 +2,7 @@
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ CLASSES: dict[str, type[Config]] = {
 class Recipe(NamedTuple):
     """All that train() takes, and how a trained network acts again."""
 
-    train: Callable[..., Iterable[Any]]
+    train: Callable[..., Generator]
     make_envs: Callable
     make_agent: Callable
     make_actor: Callable | None  # (spec, cfg, weights) -> Actor; None for a recipe run by path, which only trains
@@ -128,37 +128,63 @@ def _torch_parts(make_envs: Callable, make_agent: Callable) -> Recipe:
 
 
 def _jax_recipe(variant: str) -> Recipe:
+    match variant:
+        case "ppo":
+            from proximo.on_jax.recipes import ppo
+
+            return _jax_parts(ppo.make_envs, ppo.make_agent)
+        case "ppo_atari" | "ppo_atari_multigpu":
+            from proximo.on_jax.recipes import ppo_atari
+
+            return _jax_parts(ppo_atari.make_envs, ppo_atari.make_agent)
+        case "ppo_atari_lstm":
+            from proximo.on_jax.recipes import ppo_atari_lstm
+
+            return _jax_parts(ppo_atari_lstm.make_envs, ppo_atari_lstm.make_agent)
+        case "ppo_atari_envpool":
+            from proximo.on_jax.recipes import ppo_atari_envpool
+
+            return _jax_parts(ppo_atari_envpool.make_envs, ppo_atari_envpool.make_agent)
+        case "ppo_continuous_action":
+            from proximo.on_jax.recipes import ppo_continuous_action
+
+            return _jax_parts(ppo_continuous_action.make_envs, ppo_continuous_action.make_agent)
+        case "rpo_continuous_action":
+            from proximo.on_jax.recipes import rpo_continuous_action
+
+            return _jax_parts(rpo_continuous_action.make_envs, rpo_continuous_action.make_agent)
+        case "ppo_procgen":
+            from proximo.on_jax.recipes import ppo_procgen
+
+            return _jax_parts(ppo_procgen.make_envs, ppo_procgen.make_agent)
+        case "ppo_pettingzoo_ma_atari":
+            from proximo.on_jax.recipes import ppo_pettingzoo_ma_atari
+
+            return _jax_parts(ppo_pettingzoo_ma_atari.make_envs, ppo_pettingzoo_ma_atari.make_agent)
+        case "ppo_continuous_action_isaacgym" | "ppo_continuous_action_isaacgym_hands":
+            from proximo.on_jax.recipes import ppo_continuous_action_isaacgym
+
+            return _jax_parts(ppo_continuous_action_isaacgym.make_envs, ppo_continuous_action_isaacgym.make_agent)
+        case "compact":
+            from proximo.on_jax.recipes import compact
+
+            return _jax_parts(compact.make_envs, compact.make_agent)
+        case "ppo_atari_envpool_xla_jax":
+            from proximo.on_jax.recipes import ppo_atari_envpool_xla_jax
+
+            return _jax_parts(ppo_atari_envpool_xla_jax.make_envs, ppo_atari_envpool_xla_jax.make_agent)
+        case "ppo_atari_envpool_xla_jax_scan":
+            from proximo.on_jax.recipes import ppo_atari_envpool_xla_jax_scan
+
+            return _jax_parts(ppo_atari_envpool_xla_jax_scan.make_envs, ppo_atari_envpool_xla_jax_scan.make_agent)
+    raise UsageError(f"{variant} is no variant; use one of {', '.join(CLASSES)}")
+
+
+def _jax_parts(make_envs: Callable, make_agent: Callable) -> Recipe:
     from proximo.on_jax.actor import Actor
     from proximo.on_jax.train import train
 
-    match variant:
-        case "ppo":
-            from proximo.on_jax.recipes.ppo import make_agent, make_envs
-        case "ppo_atari" | "ppo_atari_multigpu":
-            from proximo.on_jax.recipes.ppo_atari import make_agent, make_envs
-        case "ppo_atari_lstm":
-            from proximo.on_jax.recipes.ppo_atari_lstm import make_agent, make_envs
-        case "ppo_atari_envpool":
-            from proximo.on_jax.recipes.ppo_atari_envpool import make_agent, make_envs
-        case "ppo_atari_envpool_xla_jax":
-            from proximo.on_jax.recipes.ppo_atari_envpool_xla_jax import make_agent, make_envs
-        case "ppo_atari_envpool_xla_jax_scan":
-            from proximo.on_jax.recipes.ppo_atari_envpool_xla_jax_scan import make_agent, make_envs
-        case "ppo_continuous_action":
-            from proximo.on_jax.recipes.ppo_continuous_action import make_agent, make_envs
-        case "rpo_continuous_action":
-            from proximo.on_jax.recipes.rpo_continuous_action import make_agent, make_envs
-        case "ppo_procgen":
-            from proximo.on_jax.recipes.ppo_procgen import make_agent, make_envs
-        case "ppo_pettingzoo_ma_atari":
-            from proximo.on_jax.recipes.ppo_pettingzoo_ma_atari import make_agent, make_envs
-        case "ppo_continuous_action_isaacgym" | "ppo_continuous_action_isaacgym_hands":
-            from proximo.on_jax.recipes.ppo_continuous_action_isaacgym import make_agent, make_envs
-        case "compact":
-            from proximo.on_jax.recipes.compact import make_agent, make_envs
-        case _:
-            raise UsageError(f"{variant} is no variant; use one of {', '.join(CLASSES)}")
-    return Recipe(train, make_envs, make_agent, lambda spec, cfg, weights: Actor(make_agent, spec, cfg, weights))
+    return Recipe(train, make_envs, make_agent, partial(Actor, make_agent))
 
 
 def variant_of(cfg: Config) -> str:
@@ -190,13 +216,16 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
     return replace(cfg, **changes)
 
 
-def problems_of(cfg: Config, variant: str) -> list[str]:
+def problems_of(cfg: Config, variant: str, processes: int = 1) -> list[str]:
     """Everything wrong with a configuration, and what its variant's environments cannot do, one sentence each."""
     wrong = cfg.problems()
     pool = cfg.engine == "envpool" or isinstance(cfg, (AtariEnvpool, Procgen))
     if cfg.framework == "torch" and cfg.num_seeds > 1:
         wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one compiled function, which needs "
                      "--framework jax; on torch start one run for each seed")
+    if cfg.framework == "jax" and processes > 1:
+        wrong.append(f"--framework jax learns on several devices in one process: leave torchrun out and name them, "
+                     f"--device-ids {' '.join(map(str, range(processes)))}")
     if isinstance(cfg, AtariEnvpool) and cfg.engine not in ("auto", "envpool"):
         wrong.append(f"engine={cfg.engine} is not what {variant} is for; use ppo_atari, or leave --engine out")
     if isinstance(cfg, SelfPlay) and cfg.engine not in ("auto", "ale"):
