@@ -222,6 +222,17 @@ class Faulty(Probe):
         return self.how == "four_values" and answer[:4] or (*broken[self.how], *rest)
 
 
+class Positions(gymnasium.ObservationWrapper):
+    """CartPole, of which only the positions of cart and pole are seen: the velocities must be remembered."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1").unwrapped)
+        self.observation_space = spaces.Box(-5, 5, (2,), np.float32)
+
+    def observation(self, observation):
+        return observation[[0, 2]]
+
+
 PROBES = (Constant, Observed, Delayed, Acting, Truncated, Memory, Masked, DictMasked, DictObs, Image, Echo, Started,
           Several, Switches, Bounded, Spoken, Endless)
 FAULTS = ("raises", "hangs", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
@@ -232,6 +243,7 @@ def register_probes():
     """`tests.probes:NAME-v0`; faults under their names in words, as `Faulty_nan_obs-v0`."""
     for probe in PROBES:
         gymnasium.register(f"{probe.__name__}-v0", entry_point=probe)
+    gymnasium.register("Positions-v0", entry_point=Positions, max_episode_steps=200)
     for how in FAULTS:
         gymnasium.register(f"Faulty_{how}-v0", entry_point=Faulty, kwargs={"how": how})
 
