@@ -139,7 +139,7 @@ def train_variant(variant: str, flags: Sequence[str], recipe: Recipe | None = No
     values, wrong = read_flags(kind, flags)
     cfg = resolve(kind(**values), variant, processes, local_processes)
     recipe = recipe or recipe_of(variant, cfg.framework)
-    if wrong := wrong + problems_of(cfg, variant):
+    if wrong := wrong + problems_of(cfg, variant, processes):
         raise UsageError("\n".join(wrong + problems_around(cfg, recipe)))
     if processes == 1 and cfg.local_num_envs is not None:
         say("one process only: start several with `torchrun --standalone --nproc_per_node=2 -m proximo train ...`")

@@ -1,5 +1,5 @@
 """One of several processes that train as one: `python -m tests.ranks RANK SIZE PORT FILE` runs every command line of
-FILE, each on a port of its own, and prints its exit code."""
+FILE, each on a port of its own, and prints `row NUMBER CODE`."""
 
 import os
 import sys
@@ -10,9 +10,9 @@ from proximo.cli import main
 
 def run_lines(rank: int, size: int, port: int, lines: list[str]) -> None:
     for number, line in enumerate(lines):
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
-                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port + number)}
-        print(number, main(line.split()), flush=True)
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size),
+                       "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port + number)}
+        print("row", number, main(line.split()), flush=True)
 
 
 if __name__ == "__main__":
