@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from proximo.config import Config
 from proximo.errors import UsageError
@@ -47,8 +48,17 @@ def join(cfg: Config) -> World:
         raise UsageError(f"each of {world.size} processes holds {local_rows} rows, which do not divide into "
                          f"num_minibatches={cfg.num_minibatches}; change num_envs, num_steps or num_minibatches")
     if not dist.is_initialized():
-        dist.init_process_group(cfg.backend, timeout=timedelta(minutes=10))
+        _meet(cfg.backend, timedelta(minutes=10))
     return world
+
+
+def _meet(backend: str, timeout: timedelta) -> None:
+    """Under a name of its own in torchrun's store, which outlives the group: in a second run of the same processes a
+    rank would else find the addresses of the first, where nobody listens any more."""
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
+    number = (store.add("proximo", 1) - 1) // size
+    dist.init_process_group(backend, store=dist.PrefixStore(f"proximo{number}", store), rank=rank, world_size=size,
+                            timeout=timeout)
 
 
 def average(world: World) -> Callable[[Tensor], Tensor]:
