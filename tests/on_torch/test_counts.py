@@ -1,0 +1,111 @@
+"""Speed without a clock: operators that torch dispatches for one acting step and one minibatch step, at most what was
+counted with torch 2.13 and a little more, and none that reads a number back."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from proximo.config import Config
+from proximo.envs.gym import make_gym
+from proximo.on_torch.agent import assemble
+from proximo.on_torch.learner import draw, flat_batch, make_learner, normalized_advantage
+from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.optimizer import flat_adam
+from proximo.on_torch.recipes.ppo import make_agent
+from proximo.on_torch.rollout import Rollout, collect
+from proximo.on_torch.setup import set_up
+from proximo.variants import Atari, Continuous, Procgen
+
+T, N = 16, 8
+FLAT, IMAGE, PROCGEN = ((4,), np.float32), ((4, 84, 84), np.uint8), ((3, 64, 64), np.uint8)
+SIZES = {"num_envs": N, "num_steps": T, "num_minibatches": 4}
+TWO, SEVERAL, BOX = gym.spaces.Discrete(2), gym.spaces.MultiDiscrete([3, 2]), gym.spaces.Box(-1, 1, (2,))
+
+# configuration, observations, actions, operators of an acting step and of a minibatch step
+KINDS = {
+    "mlp": (Config(**SIZES), FLAT, TWO, 14, 281),
+    "mlp, several choices": (Config(**SIZES), FLAT, SEVERAL, 20, 321),
+    "mlp, gaussian": (Continuous(**SIZES), FLAT, BOX, 14, 294),
+    "lstm": (Config(recurrent="lstm", **SIZES), FLAT, TWO, 37, 306),
+    "gru": (Config(recurrent="gru", **SIZES), FLAT, TWO, 49, 1037),  # torch has no fused one on the CPU
+    "cnn": (Atari(**SIZES), IMAGE, gym.spaces.Discrete(4), 27, 273),
+    "impala": (Procgen(**SIZES), PROCGEN, gym.spaces.Discrete(15), 58, 389),
+}
+
+
+class Counting(TorchDispatchMode):
+    """Counts every operator below autograd, forwards and backwards."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names[func._overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+    def reads(self):
+        """Operators that wait for a result and bring it to Python."""
+        return {name for name in self.names if name in ("_local_scalar_dense", "item", "equal", "is_nonzero")}
+
+
+def made(name):
+    cfg, (shape, dtype), space, *_ = KINDS[name]
+    agent = assemble(SimpleNamespace(obs_shape=shape, obs_dtype=np.dtype(dtype), action_space=space), cfg)
+    return cfg, agent, torch.zeros(T, N, *shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype)
+
+
+def acting(agent, obs):
+    noise, first = agent.head.noise(torch.Generator(), N), torch.zeros(N, dtype=torch.bool)
+    state = agent.initial_state(N)
+    with torch.no_grad(), Counting() as counted:
+        acted = agent.act(obs[0], None, first, state, noise)
+    return acted, counted
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_acting_step(name):
+    _, agent, obs = made(name)
+    _, counted = acting(agent, obs)
+    assert counted.reads() == set() and "nonzero" not in counted.names
+    assert counted.names.total() <= KINDS[name][3] + 2, counted.names
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_minibatch_step(name):
+    """Gradient, clipping and Adam. A memory looks once where episodes begin (`nonzero`), nothing else does."""
+    cfg, agent, obs = made(name)
+    learner = make_learner(agent, flat_adam(agent), ppo_loss, cfg)
+    action = torch.stack([acting(agent, obs)[0].action] * T)
+    numbers, no = torch.randn(T, N), torch.zeros(T, N, dtype=torch.bool)
+    rollout = Rollout(obs, no, None, action, numbers - 1, numbers, numbers, numbers, no, no, ~no)
+    draws = draw(cfg, agent, (T, N), np.random.default_rng(0), torch.Generator(), torch.device("cpu"))
+    advantage, count = normalized_advantage(numbers, ~no, draws.minibatch, agent.recurrent, cfg, lambda x: x)
+    batch = flat_batch(rollout, numbers, agent.initial_state(N), agent.recurrent)
+    rate, clip = torch.tensor(1e-3), torch.tensor(0.2)
+    with Counting() as counted:
+        learner.step(batch, draws.minibatch[0, 0], advantage[0, 0], None, count[0, 0], clip, rate)
+    assert counted.reads() == set() and counted.names["nonzero"] == agent.recurrent
+    assert counted.names.total() <= 1.03 * KINDS[name][4], counted.names
+
+
+@pytest.mark.parametrize("recurrent,most", [("none", 13), ("lstm", 39)])
+def test_every_further_step_of_a_rollout(recurrent, most):
+    """One step of collect() is the acting step and the copies of what it hands out; the environments' arrays go
+    straight into the storage."""
+    totals = []
+    for steps in (16, 32):
+        cfg = Config(num_envs=4, num_steps=steps, recurrent=recurrent, threads=1)
+        parts = set_up(cfg, make_gym, make_agent, ppo_loss, None)
+        noise = parts.agent.head.noise(torch.Generator(), steps, 4)
+        with torch.no_grad(), Counting() as counted:
+            collect(parts.policy, parts.envs, parts.carry, parts.storage, noise)
+        parts.envs.close()
+        assert counted.reads() == set() and counted.names["nonzero"] == 1  # which episodes ended, once a rollout
+        totals.append(counted.names.total())
+    assert (totals[1] - totals[0]) / 16 <= most, totals
