@@ -92,10 +92,11 @@ def test_device_and_environment_come_together(capsys, tmp_path):
 
 
 def test_a_missing_extra_is_named_with_its_command(capsys, monkeypatch, tmp_path):
-    """As if Box2D, or JAX, were not installed."""
-    monkeypatch.setitem(sys.modules, "Box2D", None)
-    monkeypatch.setitem(sys.modules, "gymnasium.envs.box2d", None)
-    lines = refused(capsys, "train", "ppo", "--env-id", "LunarLander-v3", "--run-dir", str(tmp_path / "run"))
+    """Box2D, and JAX."""
+    loaded = [name for name in sys.modules if name.startswith(("Box2D", "gymnasium.envs.box2d"))]
+    for name in ["Box2D", "gymnasium.envs.box2d", *loaded]:  # None: as if it were not installed
+        monkeypatch.setitem(sys.modules, name, None)
+    lines = refused(capsys, "train", "ppo", *SMALL, "--env-id", "LunarLander-v3", "--run-dir", str(tmp_path / "run"))
     assert 'pip install "proximo[box2d]"' in lines[-1]
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
     assert 'pip install "proximo[jax]"' in refused(capsys, "train", "ppo", "--framework", "jax")[-1]
