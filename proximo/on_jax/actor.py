@@ -40,6 +40,6 @@ class Actor:
             noise_seed: int | None) -> tuple[np.ndarray, tuple]:
         """(N, *obs_shape) -> actions (N, ...) as the policy gives them; `noise_seed` None takes the likeliest."""
         key = None if noise_seed is None else jax.random.wrap_key_data(
-            np.array([noise_seed >> 32, noise_seed & 0xFFFFFFFF], np.uint32))
+            jnp.asarray(np.array([noise_seed >> 32, noise_seed & 0xFFFFFFFF], np.uint32)))
         action, state = self._act(self._weights, obs, mask, first, state, key)
         return np.asarray(action), state

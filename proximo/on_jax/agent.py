@@ -119,7 +119,7 @@ def make_head(network: Callable[[int], nnx.Module], action_space: gym.Space,
     if isinstance(action_space, gym.spaces.Discrete):
         return CategoricalHead(network(int(action_space.n)), int(action_space.n))
     if isinstance(action_space, gym.spaces.MultiDiscrete):
-        return MultiCategoricalHead(network(int(action_space.nvec.sum())), action_space.nvec.flatten())
+        return MultiCategoricalHead(network(int(action_space.nvec.sum())), action_space.nvec.flatten().tolist())
     if isinstance(action_space, gym.spaces.MultiBinary):
         choices = [2] * math.prod(action_space.shape)
         return MultiCategoricalHead(network(sum(choices)), choices)

@@ -57,7 +57,8 @@ def rank() -> Array:
 def over_mesh(cfg: Config, iterate: Callable) -> Callable:
     """`iterate` on every device at once. Carry and environments have a leading axis of ranks; all else is shared."""
     mesh = Mesh(np.array(jax.local_devices())[list(cfg.device_ids)], (AXIS,))
-    shared, own = PartitionSpec(), PartitionSpec(AXIS)
+    shared: Any = PartitionSpec()
+    own: Any = PartitionSpec(AXIS)
     spec = TrainState(shared, own, own, shared, shared)
 
     def of_rank(state: TrainState) -> tuple[TrainState, dict[str, Array], Episodes]:
@@ -73,9 +74,9 @@ def over_mesh(cfg: Config, iterate: Callable) -> Callable:
 
     def of_all(state: TrainState) -> tuple[TrainState, dict[str, Array], Episodes]:
         state, stats, episodes = mapped(state)
-        wide = [jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1) for x in episodes[:3]]  # (T, N)
+        finished, ret, length = (jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1) for x in episodes[:3])  # (T, N)
         metrics = {name: jnp.nanmean(x) for name, x in episodes.metrics.items()}
-        return state, stats, Episodes(*wide, episodes.valid.sum(0), metrics)
+        return state, stats, Episodes(finished, ret, length, episodes.valid.sum(0), metrics)
     return jax.jit(of_all, donate_argnums=0)
 
 
@@ -91,9 +92,15 @@ def with_common_statistics(env_state: Any, num_envs: int) -> Any:
     """After a reset of every rank, (ranks, ...): what their first observations say together, on all of them alike."""
     base = start_statistics(num_envs, env_state.statistics.obs.mean.shape[1:])
     ranks = jax.device_get(env_state.statistics)
-    every, sums = [jax.tree.map(itemgetter(r), ranks) for r in range(len(ranks.running))], []
+    every = [jax.tree.map(itemgetter(r), ranks) for r in range(len(ranks.running))]
+    sums: list[np.ndarray] = []
+
+    def noted(x: np.ndarray) -> np.ndarray:
+        sums.append(x)
+        return x
+
     for local in every:
-        merge_statistics(base, local, lambda x: sums.append(x) or x)
+        merge_statistics(base, local, noted)
     merged = merge_statistics(base, every[0], lambda _: np.sum(sums, 0))._replace(running=ranks.running[0])
     wide = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x, jnp.float32)] * len(every)), merged)
     return env_state._replace(statistics=wide._replace(running=env_state.statistics.running))

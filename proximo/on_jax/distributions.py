@@ -1,6 +1,8 @@
 """Heads: features to a distribution over actions. Noise comes in from outside, keyed by streams.py."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import jax
@@ -47,10 +49,10 @@ class MultiCategorical(NamedTuple):
         return jnp.stack([part.sample(n) for part, n in zip(self.parts, split(noise, sizes))], -1)
 
     def logprob(self, action: Array) -> Array:
-        return sum(part.logprob(action[..., i]) for i, part in enumerate(self.parts))
+        return reduce(add, (part.logprob(action[..., i]) for i, part in enumerate(self.parts)))
 
     def entropy(self) -> Array:
-        return sum(part.entropy() for part in self.parts)
+        return reduce(add, (part.entropy() for part in self.parts))
 
     def mode(self) -> Array:
         return jnp.stack([part.mode() for part in self.parts], -1)

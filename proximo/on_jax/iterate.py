@@ -48,7 +48,7 @@ class Play(NamedTuple):
 def stream_key(seed: int, stream: str, iteration: int = 0) -> Array:
     """A key of JAX from all 64 bits of streams.stream_seed."""
     number = stream_seed(seed, stream, iteration)
-    return jax.random.wrap_key_data(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
+    return jax.random.wrap_key_data(jnp.asarray(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32)))
 
 
 def stream_keys(seed: int) -> Keys:
@@ -101,7 +101,7 @@ def make_learn(cfg: Config, learner: Learner, rank: Callable[[], Array | int] = 
         agent = learner.bound(adam.weights)
         draws = draw(cfg, agent, rollout.valid.shape, at(keys.minibatch, iteration, rank()),
                      at(keys.rpo, iteration, rank()))
-        normalized, count = normalized_advantage(advantage, rollout.valid, draws.index, agent.recurrent, cfg,
+        normalized, count = normalized_advantage(advantage, rollout.valid, draws.minibatch, agent.recurrent, cfg,
                                                  learner.average)
         batch = flat_batch(rollout, ret, memory, agent.recurrent)
         adam, stats = update(learner, adam, batch, normalized, count, draws, rate, clip, cfg)
@@ -123,5 +123,6 @@ def written_out(cfg: Config) -> bool:
     """Whether loops over epochs and minibatches are written out when compiling: a field of the EnvPool XLA variants.
 
     For all others where convolutions run on CPU: XLA runs their gradients seven times slower inside a loop."""
-    on_cpu = (jax.config.jax_default_device or jax.devices()[0]).platform == "cpu"
+    settings: Any = jax.config
+    on_cpu = (settings.jax_default_device or jax.devices()[0]).platform == "cpu"
     return vars(cfg).get("unroll", on_cpu and cfg.model == "cnn")

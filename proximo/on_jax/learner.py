@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 class Draws(NamedTuple):
     """All randomness of one update, drawn before it: E epochs of M minibatches of B rows (or environments)."""
 
-    index: Array  # (E, M, B) int32
+    minibatch: Array  # (E, M, B) int32: rows, or environments
     noise: Array | None  # (E, M, B, k), or (E, M, T, B, k) with memory; None but for RPO
 
 
@@ -64,7 +64,7 @@ def take(batch: Batch, index: Array, recurrent: bool) -> Batch:
     return part._replace(state=tuple(picked(x, index, 0) for x in batch.state))
 
 
-def draw(cfg: Config, agent: Any, shape: tuple[int, int], shuffle: Array, rpo: Array) -> Draws:
+def draw(cfg: Config, agent: Any, shape: tuple[int, ...], shuffle: Array, rpo: Array) -> Draws:
     """Shuffled minibatches that cover the batch of `shape` (T, N) once an epoch (detail 6), of whole environments for a
     memory (detail 35), and the noise of learning, if any; from the keys `shuffle` and `rpo`."""
     rows, sequence = (shape[1], shape[:1]) if agent.recurrent else (shape[0] * shape[1], ())
@@ -98,7 +98,7 @@ def normalized_advantage(advantage: Array, valid: Array, index: Array, recurrent
 
 
 def update(learner: Learner, adam: Adam, batch: Batch, advantage: Array, count: Array, draws: Draws,
-           learning_rate: Array, clip_coef: Array, cfg: Config) -> tuple[Adam, dict[str, Array]]:
+           learning_rate: Array | float, clip_coef: Array | float, cfg: Config) -> tuple[Adam, dict[str, Array]]:
     """K epochs of minibatch steps; means over all minibatches that ran. Stops before the next epoch when an epoch's
     mean approx_kl exceeds target_kl, on all ranks alike (detail A3)."""
     def minibatch(adam: Adam, part: tuple) -> tuple[Adam, dict[str, Array]]:
@@ -125,7 +125,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, advantage: Array, count: 
         adam, stats = lax.cond(stopped, lambda: (adam, nothing), lambda: epoch(adam, parts))
         return (adam, stopped | (stats["approx_kl"] > cfg.target_kl)), (stats, ~stopped)
 
-    parts = (draws.index, advantage, draws.noise, count)
+    parts = (draws.minibatch, advantage, draws.noise, count)
     if cfg.target_kl is None:
         adam, stats = lax.scan(epoch, adam, parts, unroll=learner.unroll)
         return adam, {name: x.mean() for name, x in stats.items()}

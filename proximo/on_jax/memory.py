@@ -1,5 +1,7 @@
 """A memory between trunk and heads: LSTM and GRU with torch's gates, names and double bias (details 32-34)."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -10,6 +12,11 @@ from proximo.on_jax.networks import Layer, layer_init
 
 class Cell(Layer):
     """One layer of an LSTM (gates in, forget, cell, out) or GRU (reset, update, new)."""
+
+    weight_ih_l0: Any
+    weight_hh_l0: Any
+    bias_ih_l0: Any
+    bias_hh_l0: Any
 
     def __init__(self, kind: str, features: int, memory_size: int):
         rows = (4 if kind == "lstm" else 3) * memory_size
@@ -28,9 +35,9 @@ class Cell(Layer):
             i, f, g, o = jnp.split(given + kept, 4, axis=-1)
             cell = jax.nn.sigmoid(f) * state[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
             return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
-        given, kept = jnp.split(given, 3, axis=-1), jnp.split(kept, 3, axis=-1)
-        reset, update = jax.nn.sigmoid(given[0] + kept[0]), jax.nn.sigmoid(given[1] + kept[1])
-        new = jnp.tanh(given[2] + reset * kept[2])
+        inputs, before = jnp.split(given, 3, axis=-1), jnp.split(kept, 3, axis=-1)
+        reset, update = jax.nn.sigmoid(inputs[0] + before[0]), jax.nn.sigmoid(inputs[1] + before[1])
+        new = jnp.tanh(inputs[2] + reset * before[2])
         return ((1 - update) * new + update * state[0],)
 
 

@@ -8,7 +8,7 @@ Modules only describe a network here; pure functions get its weights as a dict (
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,9 @@ class Layer(nnx.Module):
         return values
 
 
+AnyLayer = TypeVar("AnyLayer", bound=Layer)
+
+
 def orthogonal(generator: np.random.Generator, rows: int, columns: int) -> np.ndarray:
     """A random matrix whose shorter side is orthonormal, uniformly distributed (Saxe et al. 2014, arXiv 1312.6120)."""
     q, r = np.linalg.qr(generator.standard_normal((max(rows, columns), min(rows, columns))))
@@ -53,6 +56,9 @@ def orthogonal(generator: np.random.Generator, rows: int, columns: int) -> np.nd
 
 class Linear(Layer):
     """x W^T + b."""
+
+    weight: Any
+    bias: Any
 
     def __init__(self, inputs: int, outputs: int):
         self.describe({"weight": (outputs, inputs), "bias": (outputs,)}, inputs)
@@ -64,6 +70,9 @@ class Linear(Layer):
 
 class Conv(Layer):
     """A square convolution of channels-last images."""
+
+    weight: Any
+    bias: Any
 
     def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0):
         self.describe({"weight": (outputs, inputs, size, size), "bias": (outputs,)}, inputs * size * size)
@@ -77,7 +86,7 @@ class Conv(Layer):
         return y + self.bias[...]
 
 
-def layer_init(layer: Layer, std: float = math.sqrt(2), bias: float = 0.0, orthogonal: bool = True) -> Layer:
+def layer_init(layer: AnyLayer, std: float = math.sqrt(2), bias: float = 0.0, orthogonal: bool = True) -> AnyLayer:
     """Says that its weights are to be orthogonal of gain `std`, its biases constant (detail 2)."""
     layer.std, layer.constant, layer.orthogonal = std, bias, orthogonal
     return layer
@@ -93,7 +102,7 @@ def initial_weights(module: nnx.Module, generator: np.random.Generator) -> Weigh
     """First values of every parameter: drawn for each Layer, as they are for all others.
 
     Drawn by numpy, so that they are the same on every device and nothing has to be compiled for them."""
-    weights = named_parameters(module)
+    weights: dict[str, Any] = named_parameters(module)
     for path, layer in nnx.iter_modules(module):
         if isinstance(layer, Layer):
             weights |= {".".join(map(str, (*path, name))): x for name, x in layer.drawn(generator).items()}
@@ -102,7 +111,8 @@ def initial_weights(module: nnx.Module, generator: np.random.Generator) -> Weigh
 
 def binder(module: nnx.Module) -> Callable[[Weights], Any]:
     """A pure function from weights to the module with these weights."""
-    graph, state, rest = nnx.split(module, nnx.Param, ...)
+    parts: Any = nnx.split(module, nnx.Param, ...)
+    graph, state, rest = parts
     parameters = [(path, ".".join(map(str, path)), parameter) for path, parameter in nnx.to_flat_state(state)]
 
     def bound(weights: Weights) -> Any:

@@ -28,7 +28,7 @@ def start_adam(weights: Weights) -> Adam:
     return Adam(weights, moments.mu, moments.nu, moments.count, jnp.ones((), bool))
 
 
-def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array, eps: float,
+def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, eps: float,
                    max_grad_norm: float) -> tuple[Adam, Array]:
     """One clipped step (details 3 and 11) and the norm before clipping, 0-d.
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
 
-from proximo.envs.base import PureEnv, Step, VecEnv
+from proximo.envs.base import Array, PureEnv, Step, VecEnv
 from proximo.on_jax.networks import Weights
 
 

@@ -92,8 +92,8 @@ def make_tools(cfg: Config, agent: Any, loss_fn: Callable, average: Callable, ra
                  jax.jit(make_learn(cfg, learner, rank)))
 
 
-def inner(cfg: Config, envs: VecEnv) -> PureEnv:
-    """What runs inside the compiled function, normalised as cfg says."""
+def inner(cfg: Config, envs: Any) -> PureEnv:
+    """What runs inside the compiled function, `envs.pure`, normalised as cfg says."""
     return NormalizedPure(envs.pure, cfg) if cfg.norm_obs or cfg.norm_reward else envs.pure
 
 
@@ -126,19 +126,21 @@ def first_state(cfg: Config, envs: VecEnv, tools: Tools, ranks: int = 1) -> Trai
     return TrainState(adam, carry, env_state, stream_keys(cfg.seed), jnp.int32(0))
 
 
-def first_carry(cfg: Config, envs: VecEnv, tools: Tools, iteration: int, statistics: Any) -> tuple[Any, Carry]:
+def first_carry(cfg: Config, envs: Any, tools: Tools, iteration: int, statistics: Any) -> tuple[Any, Carry]:
     """After a reset: every row begins an episode, the memory is zero (detail 33). `statistics` of normalisation go on
     where given."""
     memory = tools.agent.initial_state(envs.num_envs)
     if envs.arrays != "jax":
         step = envs.reset()
-        return (), Carry(*(None if x is None else np.array(x) for x in (step.obs, step.mask, step.first)), memory)
+        obs, mask, first = (None if x is None else np.array(x) for x in (step.obs, step.mask, step.first))
+        return (), Carry(obs, mask, first, memory)
     key = stream_key(cfg.seed, "env", iteration)
     if statistics is None:
         reset = inner(cfg, envs).reset
         env_state, step = (reset if envs.state() is None else jax.jit(reset))(key)
     else:
-        env_state, step = inner(cfg, envs).normalize_reset(*envs.pure.reset(key), statistics)
+        bare, raw = envs.pure.reset(key)
+        env_state, step = NormalizedPure(envs.pure, cfg).normalize_reset(bare, raw, statistics)
     return env_state, Carry(step.obs, step.mask, step.first, memory)
 
 

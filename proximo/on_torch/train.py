@@ -1,6 +1,6 @@
 """The algorithm on one screen: collect, estimate advantages, update. Who logs, saves or stops stands outside."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ class Iteration(NamedTuple):
 
 
 def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_agent: Callable[[VecEnv, Config], Any],
-          loss_fn: Callable = ppo_loss, state: dict | None = None) -> Iterator[Iteration]:
+          loss_fn: Callable = ppo_loss, state: dict | None = None) -> Generator[Iteration, None, None]:
     """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields after every iteration; `state` is an
     earlier Iteration's snapshot(). Raises UsageError, EnvError, NumbersError.
 
