@@ -8,7 +8,7 @@ import pytest
 from proximo.config import Config
 from proximo.variants import AtariXLAScan, Continuous
 
-pytest.importorskip("envpool")
+pytest.importorskip("envpool_assets")
 
 from proximo.envs.envpool import make_envpool  # noqa: E402
 from proximo.envs.envpool_xla import make_envpool_xla  # noqa: E402

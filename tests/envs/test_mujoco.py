@@ -102,7 +102,7 @@ def test_lqr_never_ends():
 
 
 def test_pusher_v4_runs_on_envpool_or_offers_its_successor(capsys):
-    pytest.importorskip("envpool")
+    pytest.importorskip("envpool_assets")
     envs = make_mujoco(replace(RAW, env_id="Pusher-v4"), [1, 2])
     assert envs.reset().obs.shape == (2, 23)
     assert "Pusher-v4 runs on EnvPool" in capsys.readouterr().err

@@ -45,7 +45,7 @@ def same(a, b):
                          ids=["inside", "outside", "pool", "memory"])
 def test_a_resumed_run_is_bit_identical(cfg):
     if cfg.engine == "envpool":
-        pytest.importorskip("envpool")
+        pytest.importorskip("envpool_assets")
     whole = run(cfg)
     again = run(cfg, whole[1][1])
     assert [it.iteration for it, _, _ in again] == [3, 4, 5]
