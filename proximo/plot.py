@@ -52,10 +52,10 @@ def smoothed(values: np.ndarray, window: int = WINDOW) -> np.ndarray:
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Each path that is a run, and the runs directly below each that is none. Raises UsageError for the others."""
+    """Each path that is a run, and the runs anywhere below each that is none. Raises UsageError for the others."""
     runs = []
     for path in paths:
-        below = [path] if (path / "config.json").is_file() else sorted(p.parent for p in path.glob("*/config.json"))
+        below = [path] if (path / "config.json").is_file() else sorted(p.parent for p in path.rglob("config.json"))
         if not below:
             raise UsageError(f"{path} is no run and holds none; a run is a folder with config.json")
         runs += below
