@@ -4,6 +4,7 @@ import difflib
 import importlib
 import os
 import sys
+from copy import deepcopy
 
 import gymnasium as gym
 from gymnasium import spaces
@@ -75,7 +76,9 @@ def make_one(name: str) -> gym.Env:
     use_egl_when_headless()
     name = _imported(name)
     try:
-        return with_quick_space(gym.make(name, disable_env_checker=True))
+        spec = deepcopy(registry[name])
+        spec.order_enforce = False  # a suite always resets first
+        return with_quick_space(gym.make(spec, disable_env_checker=True))
     except (ImportError, gym.error.DependencyNotInstalled) as error:
         raise UsageError(f"{name} needs a package that is not installed ({error}); {_command(name)}") from error
     except Exception as error:

@@ -22,6 +22,9 @@ from proximo.errors import FilesError, UsageError, say
 TensorFunction = Callable[..., Sequence[Tensor]]
 
 # Goes up whenever the way from a traced function to a binary changes, so that no older binary is found.
+# Up to so many rows a matrix product is compiled in place instead of calling a library.
+FEW_ROWS = 8
+
 FREEZE_VERSION = 1
 
 # One process that compiles one file: a pool of compiling processes takes longer to start than it saves.
@@ -118,7 +121,21 @@ def _trace(function: TensorFunction, example: tuple[Tensor, ...]) -> torch.fx.Gr
     """The operations of `function`, gradients included, found without computing or changing any of `example`."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*example)
+    table = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}
+    return make_fx(function, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*example)
+
+
+def _mm(a: Tensor, b: Tensor) -> Tensor:
+    """A product of few rows as a sum that is compiled in place: calling a library costs more than the product."""
+    if a.shape[0] > FEW_ROWS:
+        return NotImplemented
+    return (a.unsqueeze(1) * b.t().unsqueeze(0)).sum(-1)
+
+
+def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    if a.shape[0] > FEW_ROWS or beta != 1 or alpha != 1:
+        return NotImplemented
+    return _mm(a, b) + bias
 
 
 def _layout(tensor: Tensor) -> str:

@@ -45,6 +45,9 @@ def frozen_policy(policy: Policy, agent: Any, adam: Adam, storage: Storage, carr
         action, *rest = run_act(weights, obs, *packed(mask, first, state), noise)
         return Acted(action, tuple(rest[:parts]), *(rest[parts:] or (None, None)))
 
+    def act_plainly(obs: Tensor, mask: Tensor | None, first: Tensor, state: tuple, noise: Tensor) -> Acted:
+        return Acted(run_act(weights, obs, noise)[0], (), None, None)
+
     def value_of(obs: Tensor, *memory: Tensor) -> tuple[Tensor]:
         return (policy.value(obs, memory[0] if with_memory else None, memory[1:]),)
 
@@ -55,7 +58,8 @@ def frozen_policy(policy: Policy, agent: Any, adam: Adam, storage: Storage, carr
         return run_value(weights, obs, *packed(None, first, state)[masked:])[0]
 
     evaluate = None if policy.evaluate is None else frozen_evaluate(policy, agent, weights, storage, masked)
-    return Policy(act, value, evaluate)
+    plain = not masked and not with_memory and agent.evaluates_later
+    return Policy(act_plainly if plain else act, value, evaluate)
 
 
 def frozen_evaluate(policy: Policy, agent: Any, weights: Tensor, storage: Storage, masked: bool) -> Callable:

@@ -1,6 +1,7 @@
 """Playing T steps in N environments: who acts on what, and what truly followed each action."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,17 +109,18 @@ def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage,
     """Play len(noise) steps from `carry`; `noise` (T, N, ...) decides the actions. Nothing here is differentiated."""
     rows, device = storage.rows, storage.device
     num_steps, state, never = len(noise), carry.state, torch.zeros_like(carry.first)
+    here = _unmoved if device.type == "cpu" else partial(torch.Tensor.to, device=device)
     rows["obs"][0].copy_(carry.obs)
     rows["first"][0].copy_(carry.first)
     if carry.mask is not None:
         rows["mask"][0].copy_(carry.mask)
     masks = rows.get("mask", [None] * (num_steps + 1))
-    final_rows = []
+    obs_rows, first_rows, action_rows, final_rows = rows["obs"], rows["first"], rows["action"], []
     for t, step_noise in enumerate(noise.unbind(0)):
-        mask = None if masks[t] is None else masks[t].to(device)
-        acted = policy.act(rows["obs"][t].to(device), mask, rows["first"][t].to(device), state, step_noise)
+        mask = None if masks[t] is None else here(masks[t])
+        acted = policy.act(here(obs_rows[t]), mask, here(first_rows[t]), state, step_noise)
         state = acted.state
-        rows["action"][t].copy_(acted.action)
+        action_rows[t].copy_(acted.action)
         if acted.value is not None:
             rows["logprob"][t].copy_(acted.logprob)
             rows["value"][t].copy_(acted.value)
@@ -143,6 +145,11 @@ def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage,
                       terminated | truncated, storage.all("valid"))
     kept_mask = None if closing.mask is None else closing.mask.clone()
     return rollout, Carry(closing.obs.clone(), kept_mask, closing.first.clone(), state), _finished(storage)
+
+
+def _unmoved(x: Tensor) -> Tensor:
+    """Tensors of a CPU's storage are where they learn: Tensor.to costs a microsecond even then."""
+    return x
 
 
 def _evaluated(policy: Policy, storage: Storage, closing: Carry, never: Tensor) -> tuple[Tensor, Tensor, Tensor]:
