@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +22,10 @@ from proximo.errors import FilesError, UsageError, say
 
 TensorFunction = Callable[..., Sequence[Tensor]]
 
-# Goes up whenever the way from a traced function to a binary changes, so that no older binary is found.
 # Up to so many rows a matrix product is compiled in place instead of calling a library.
 FEW_ROWS = 8
 
+# Goes up whenever the way from a traced function to a binary changes, so that no older binary is found.
 FREEZE_VERSION = 1
 
 # One process that compiles one file: a pool of compiling processes takes longer to start than it saves.
@@ -121,7 +122,7 @@ def _trace(function: TensorFunction, example: tuple[Tensor, ...]) -> torch.fx.Gr
     """The operations of `function`, gradients included, found without computing or changing any of `example`."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    table = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}
+    table: dict[Any, Callable[..., Any]] = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}
     return make_fx(function, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*example)
 
 
