@@ -8,26 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from proximo.config import Config
 from proximo.console import Meter
+from proximo.envs.base import Finished
 from proximo.errors import FilesError, UsageError, say
 from proximo.events import EventFile
 
 FLUSH_SECONDS = 1.0
 LAST_EPISODES = 100
-
-
-class Finished(NamedTuple):
-    """The episodes that ended in one iteration: numpy arrays of equal length."""
-
-    step: np.ndarray  # decisions of the whole run when it ended
-    row: np.ndarray  # environment row
-    ret: np.ndarray  # raw return
-    length: np.ndarray  # decisions
 
 
 @contextmanager
