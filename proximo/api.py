@@ -1,6 +1,7 @@
 """From Python: proximo.train(cfg) and proximo.load(path). Whoever wants the loop itself takes on_torch.train.train."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,8 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     from proximo.wiring import problems_of, recipe_of, resolve, variant_of
 
     variant = variant_of(cfg)
-    cfg = resolve(cfg, variant, 1, 1)
+    in_process = replace(cfg, env_workers=cfg.env_workers or 0)  # worker processes would run the caller's script again
+    cfg = resolve(in_process, variant, 1, 1)
     if problems := problems_of(cfg, variant):
         raise UsageError("\n".join(problems))
     recipe = recipe_of(variant, cfg.framework)

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import tyro
 
+from proximo.config import Config
 from proximo.errors import UsageError
+from proximo.flags import parse_flags
 
 
 @dataclass
 class BenchArguments:
     """Train every (variant, environment, seed) of a small file, each in a process of its own; the same command goes on
-    where it stopped."""
+    where it stopped. Every other flag of `proximo train` holds for all runs: --framework jax, --compile, --track."""
 
     file: Annotated[Path, tyro.conf.Positional]
     """a benchmark set, such as benchmarks/small.toml"""
@@ -24,10 +26,6 @@ class BenchArguments:
     """folder of all runs; default: runs/bench/NAME"""
     ablate: str = ""
     """implementation details to switch off, one set of runs each: norm_adv,clip_vloss,anneal_lr,..."""
-    compile: bool | None = None
-    """--compile for every run (default: as the file says)"""
-    track: bool = False
-    """follow every run with Weights & Biases, grouped by environment and variant"""
 
 
 @dataclass
@@ -72,10 +70,9 @@ def bench_command(name: str, words: list[str]) -> int:
         case "bench":
             from proximo.bench import bench
 
-            args = tyro.cli(BenchArguments, args=words, prog="proximo bench")
-            chosen = {"compile": args.compile, "track": args.track or None}
+            args, flags = tyro.cli(BenchArguments, args=words, prog="proximo bench", return_unknown_args=True)
             return bench(args.file, args.seeds, args.workers, args.out, [x for x in args.ablate.split(",") if x],
-                         {key: value for key, value in chosen.items() if value is not None})
+                         parse_flags(Config, flags))
         case "report":
             from proximo.report import report
 

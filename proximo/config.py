@@ -54,8 +54,9 @@ class Config:
     """N: environments stepped in parallel, over all processes (details 1)"""
     num_steps: int = 128
     """T: steps played in each environment between two updates"""
-    env_workers: int = 0
-    """worker processes that step the environments and write observations into shared memory; 0: this process"""
+    env_workers: int | None = None
+    """worker processes that step the environments and write observations into shared memory; 0: this process; unset:
+    one a core for Atari's emulators from the command line, else 0"""
     env_timeout: float = 60.0
     """seconds after which a worker that has not answered is called stalled"""
     autoreset: Literal["same-step", "next-step"] = "same-step"
@@ -175,9 +176,11 @@ class Config:
         above_zero = ("learning_rate", "adam_eps", "clip_coef", "max_grad_norm", "clip_obs", "clip_norm_reward",
                       "env_timeout")
         wrong += [f"{name}={getattr(self, name)} must be above 0" for name in above_zero if getattr(self, name) <= 0]
-        not_negative = ("seed", "ent_coef", "vf_coef", "env_workers", "threads", "keep_checkpoints")
+        not_negative = ("seed", "ent_coef", "vf_coef", "threads", "keep_checkpoints")
         wrong += [f"{name}={getattr(self, name)} must not be negative" for name in not_negative
                   if getattr(self, name) < 0]
+        if self.env_workers is not None and self.env_workers < 0:
+            wrong.append(f"env_workers={self.env_workers} must not be negative")
         if self.keep_checkpoints == 1:
             wrong.append("keep_checkpoints=1 leaves nothing when the newest is damaged; use 2 or more, or 0 for all")
         if self.target_kl is not None and self.target_kl <= 0:
@@ -195,7 +198,7 @@ class Config:
         if rows % self.num_minibatches:
             valid = ", ".join(str(k) for k in range(1, min(rows, 64) + 1) if rows % k == 0)
             wrong.append(f"{what}={rows} does not divide into num_minibatches={self.num_minibatches}; use {valid}")
-        if self.env_workers > 0 and self.num_envs % self.env_workers:
+        if self.env_workers and self.env_workers > 0 and self.num_envs % self.env_workers:
             valid = ", ".join(str(k) for k in range(1, self.num_envs + 1) if self.num_envs % k == 0)
             wrong.append(f"num_envs={self.num_envs} does not divide into env_workers={self.env_workers}; use {valid}")
         return wrong

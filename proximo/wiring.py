@@ -213,6 +213,9 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
         changes["logger"] = "wandb"
     if cfg.local_num_envs is not None:
         changes["num_envs"] = cfg.local_num_envs * processes
+    if cfg.env_workers is None:
+        changes["env_workers"] = default_workers(cfg, changes.get("num_envs", cfg.num_envs) // processes,
+                                                 local_processes)
     return replace(cfg, **changes)
 
 
@@ -274,6 +277,15 @@ def sentences(attempt: Callable[[], Any]) -> list[str]:
 def default_threads(cfg: Config, local_processes: int) -> int:
     """One for small networks, which more threads only slow down; for convolutions every core, shared by processes."""
     return 1 if cfg.model == "mlp" else max(1, (os.cpu_count() or 1) // local_processes)
+
+
+def default_workers(cfg: Config, num_envs: int, local_processes: int) -> int:
+    """Emulators of Atari games run on every core, shared by processes; other environments in this process."""
+    if not isinstance(cfg, Atari) or isinstance(cfg, AtariEnvpool) or cfg.model == "mlp" or cfg.engine == "envpool":
+        return 0
+    cores = (os.cpu_count() or 1) // local_processes
+    most = max((k for k in range(1, cores + 1) if num_envs % k == 0), default=1)
+    return most if most > 1 else 0
 
 
 def choose_variant(env_id: str) -> tuple[str, str]:

@@ -11,6 +11,8 @@ import pytest
 
 from proximo.cli import COMMANDS, main
 from proximo.config import Config
+from proximo.variants import Atari
+from proximo.wiring import resolve
 from tests.runs import SMALL, rows, same_weights, train, weights
 
 # Flags of every variant whose change must change the weights of a small run, with what the run needs besides.
@@ -209,3 +211,13 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
 def test_recipes_have_a_main_guard(variant, capsys, monkeypatch):
     assert by_path(Path(f"proximo/on_torch/recipes/{variant}.py"), ["--help"], monkeypatch) == 0
     assert f"proximo train {variant}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cfg,local_processes,cores,workers", [
+    (Atari(), 1, 2, 2), (Atari(), 1, 16, 8), (Atari(num_envs=6), 1, 4, 3), (Atari(), 2, 2, 0),
+    (Atari(num_envs=7), 1, 4, 0), (Atari(engine="envpool"), 1, 8, 0), (Atari(env_workers=0), 1, 8, 0), (Atari(env_workers=4), 1, 8, 4),
+    (Config(num_envs=8), 1, 8, 0)])
+def test_emulators_run_on_every_core(monkeypatch, cfg, local_processes, cores, workers):
+    """Against the rule of the field's help text: one worker a core where that divides the environments."""
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert resolve(cfg, "ppo_atari", 1, local_processes).env_workers == workers

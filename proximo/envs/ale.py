@@ -51,7 +51,8 @@ class AleGame:
 
     def reset(self) -> None:
         """The first game again, from the seed."""
-        self._load_rom()
+        if self._games:
+            self._load_rom()
         self.restart()
 
     def step(self, action: int) -> tuple[int, bool, bool, bool]:
