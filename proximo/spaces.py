@@ -1,10 +1,9 @@
 """Action spaces as JSON, so that a model file knows what its actions mean."""
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 
+from proximo.envs.spaces import action_writer
 from proximo.errors import FilesError
 
 
@@ -34,12 +33,8 @@ def space_from_json(data: dict) -> gym.Space:
     raise FilesError(f"the model file names an action space {data['type']} that this version does not know")
 
 
-def action_for_env(action: np.ndarray, space: gym.Space) -> Any:
+def action_for_env(action: np.ndarray, space: gym.Space) -> np.ndarray:
     """(N, ...) as the policy sampled it -> (N, *space.shape) as the environment takes it: clipped (detail 27), moved by
     `start`, in the space's dtype."""
-    shape: tuple[int, ...] = space.shape
-    shaped = action.reshape(len(action), *shape)
-    if isinstance(space, gym.spaces.Box):
-        return np.clip(shaped, space.low, space.high).astype(space.dtype)
-    start = getattr(space, "start", 0)
-    return (shaped + start).astype(space.dtype)
+    taken = action_writer(space, "the model's environment")(action)
+    return np.array(taken, space.dtype).reshape(len(action), *space.shape)

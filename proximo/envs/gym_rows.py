@@ -12,7 +12,8 @@ from proximo.envs.base import Step
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_ids import make_one
 from proximo.envs.kept import keep_env, restore_env
-from proximo.envs.spaces import action_writer, array_fault, mask_parts, mask_row, read_space, scripted_action
+from proximo.envs.replay import replays_exactly
+from proximo.envs.spaces import action_writer, array_fault, mask_parts, mask_row, read_space
 from proximo.errors import EnvError, UsageError
 
 
@@ -236,20 +237,8 @@ class GymEnvs:
         """Whether a copy that took over another's state goes on exactly as it; the real environments stay untouched."""
         model, copy = (GymEnvs(self._make_env, [seed], self._env_id, self._autoreset,
                                keep=self._keep, restore=self._restore) for seed in (self._seeds[0], self._seeds[0] + 1))
-        rng = np.random.default_rng(0)
         try:
-            copy.step(scripted_action(copy.action_space, _row(copy.reset().mask), rng)[None])
-            step = model.reset()
-            for played in range(70):
-                if played == 20:
-                    copy.load(model._snapshot())
-                action = scripted_action(model.action_space, _row(step.mask), rng)[None]
-                step = model.step(action)
-                if played >= 20 and not same_steps(step, copy.step(action)):
-                    return False
-            return True
-        except EnvError:
-            return False
+            return replays_exactly(model, copy, model._snapshot)
         finally:
             model.close()
             copy.close()
@@ -274,23 +263,3 @@ def _answer_fault(answer: Any) -> str:
         return (f"step returned a {type(answer).__name__}{size}, wanted "
                 "(observation, reward, terminated, truncated, info)")
     return f"reward is {answer[1]!r}, wanted a number"
-
-
-def _row(mask: np.ndarray | None) -> np.ndarray | None:
-    return None if mask is None else mask[0]
-
-
-def same_steps(one: Step, other: Step) -> bool:
-    """Whether two steps of numpy suites are equal in every bit that may be read."""
-    ended = one.terminated | one.truncated
-    pairs = [(one.obs, other.obs), (one.first, other.first), (one.reward, other.reward), (one.valid, other.valid),
-             (one.terminated, other.terminated), (one.truncated, other.truncated),
-             (one.episode.finished, other.episode.finished)]
-    if one.mask is not None:
-        pairs.append((one.mask, other.mask))
-    if one.final_obs is not None:
-        pairs.append((one.final_obs[ended], other.final_obs[ended]))
-    finished = one.episode.finished
-    pairs += [(one.episode.ret[finished], other.episode.ret[finished]),
-              (one.episode.length[finished], other.episode.length[finished])]
-    return all(np.array_equal(left, right) for left, right in pairs)

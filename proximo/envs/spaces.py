@@ -114,7 +114,8 @@ def action_writer(space: spaces.Space, env_id: str) -> Callable[[np.ndarray], li
         return lambda action: list(np.asarray(action).astype(np.int8))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high, dtype, shape = space.low, space.high, space.dtype, space.shape
-        return lambda action: list(np.clip(action.reshape(-1, *shape), low, high, dtype=dtype))
+        # two comparisons, since np.clip takes twice their time for a few numbers
+        return lambda action: list(np.minimum(np.maximum(action.reshape(-1, *shape), low), high).astype(dtype))
     raise UsageError(f"{env_id} has the action space {space}, for which there is no policy; "
                      "use Discrete, MultiDiscrete or MultiBinary in one dimension, or Box of floats")
 

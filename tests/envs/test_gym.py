@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_ids import gym_id
-from proximo.envs.gym_rows import same_steps
+from proximo.envs.replay import same_steps
 from proximo.envs.spaces import scripted_action
 from proximo.errors import EnvError, UsageError
 from tests.probes import DictObs

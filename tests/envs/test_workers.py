@@ -10,7 +10,7 @@ import pytest
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.envs.gym_rows import same_steps
+from proximo.envs.replay import same_steps
 from proximo.envs.workers import running_workers
 from proximo.errors import EnvError
 
