@@ -1,6 +1,6 @@
 """Proximal policy optimization that people can trust, read, change and run fast."""
 
-from proximo.api import load, train
+from proximo.api import load, resume, train
 from proximo.config import Config
 
-__all__ = ["Config", "load", "train"]
+__all__ = ["Config", "load", "resume", "train"]

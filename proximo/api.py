@@ -1,9 +1,9 @@
-"""From Python: proximo.train(cfg) and proximo.load(path). Whoever wants the loop itself takes on_torch.train.train."""
+"""From Python: proximo.train(cfg), proximo.resume(run), proximo.load(path). The loop itself is on_torch/train.py."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proximo.config import Config
 
@@ -17,25 +17,60 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     environments, agent or loss of one's own take the place of the recipe's. Raises UsageError, EnvError, NumbersError,
     FilesError, and KeyboardInterrupt where a signal ended the run (it can be resumed)."""
     from proximo.errors import UsageError
-    from proximo.run import Watcher, follow, forget_run, run_folder, singly, write_config
-    from proximo.wiring import problems_of, recipe_of, resolve, variant_of
+    from proximo.run import forget_run, run_folder, write_config
+    from proximo.wiring import problems_of, resolve, variant_of
 
     variant = variant_of(cfg)
     in_process = replace(cfg, env_workers=cfg.env_workers or 0)  # worker processes would run the caller's script again
     cfg = resolve(in_process, variant, 1, 1)
     if problems := problems_of(cfg, variant):
         raise UsageError("\n".join(problems))
-    recipe = recipe_of(variant, cfg.framework)
     folder = run_folder(cfg)
-    write_config(folder, cfg, variant)
-    extra = {} if loss_fn is None else {"loss_fn": loss_fn}
-    iterations = recipe.train(cfg, make_envs or recipe.make_envs, make_agent or recipe.make_agent, **extra)
+    given = [f"{name}=..." for name, part in (("make_envs", make_envs), ("make_agent", make_agent),
+                                              ("loss_fn", loss_fn)) if part is not None]
+    write_config(folder, cfg, variant, f"proximo.resume('RUN', {', '.join(given)})" if given else "")
     try:
-        code = follow([Watcher(folder, cfg, variant)], singly(iterations))
+        return _play(folder, cfg, variant, None, make_envs, make_agent, loss_fn)
     except UsageError:
         forget_run(folder)
         raise
-    if code:
+
+
+def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Callable | None = None,
+           loss_fn: Callable | None = None, **changes: Any) -> Path:
+    """Go on from the newest checkpoint of a run, bit for bit, as `proximo resume` does; parts of one's own are given
+    again, `changes` are hyper-parameters that change from here on. Raises what train() raises."""
+    from proximo.errors import UsageError
+    from proximo.run import continued, read_config, write_config
+    from proximo.wiring import config_class, problems_of
+
+    folder = Path(run)
+    before, variant, resume_with = read_config(folder, config_class)
+    cfg = replace(before, **changes)
+    if problems := problems_of(cfg, variant):
+        raise UsageError("\n".join(problems))
+    lacking = [name for name, part in (("make_envs", make_envs), ("make_agent", make_agent), ("loss_fn", loss_fn))
+               if f"{name}=" in resume_with and part is None]
+    if lacking or resume_with.startswith("python "):
+        raise UsageError(f"{folder} has parts of its own; continue it with: {resume_with.replace('RUN', str(folder))}")
+    kept = continued(folder, cfg)
+    if kept is not None and kept["state"]["iteration"] >= cfg.num_iterations:
+        return folder
+    (folder / "summary.json").unlink(missing_ok=True)
+    write_config(folder, cfg, variant, resume_with)
+    return _play(folder, cfg, variant, kept, make_envs, make_agent, loss_fn)
+
+
+def _play(folder: Path, cfg: Config, variant: str, kept: dict | None, make_envs: Callable | None,
+          make_agent: Callable | None, loss_fn: Callable | None) -> Path:
+    from proximo.run import Watcher, follow, singly
+    from proximo.wiring import recipe_of
+
+    recipe = recipe_of(variant, cfg.framework)
+    extra = {} if loss_fn is None else {"loss_fn": loss_fn}
+    iterations = recipe.train(cfg, make_envs or recipe.make_envs, make_agent or recipe.make_agent,
+                              state=kept["state"] if kept else None, **extra)
+    if follow([Watcher(folder, cfg, variant, kept=kept)], singly(iterations)):
         raise KeyboardInterrupt
     return folder
 

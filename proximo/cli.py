@@ -106,12 +106,15 @@ def train_command(words: list[str]) -> int:
 
 
 def run_recipe(kind: type[Config], train: Callable, make_envs: Callable, make_agent: Callable) -> None:
-    """Train by a recipe that is run by path (`python my_recipe.py --seed 2`), as `proximo train` does, and exit.
-    Its run is recorded under the name of the variant that its configuration builds on."""
+    """Train by a recipe that is run by path (`python my_recipe.py --seed 2`), as `proximo train` does, or go on with
+    its run (`python my_recipe.py resume RUN`), and exit. The run is recorded under the name of the variant that its
+    configuration builds on."""
     names = {known: name for name, known in CLASSES.items()}
     variant = next(names[base] for base in kind.__mro__ if base in names)
-    recipe = Recipe(train, make_envs, make_agent, None)
-    sys.exit(exit_code(lambda: train_variant(variant, sys.argv[1:], recipe, kind)))
+    recipe, words = Recipe(train, make_envs, make_agent, None), sys.argv[1:]
+    if words[:1] == ["resume"]:
+        sys.exit(exit_code(lambda: resume_command(words[1:], recipe, kind)))
+    sys.exit(exit_code(lambda: train_variant(variant, words, recipe, kind)))
 
 
 def variant_by_environment(flags: list[str]) -> str:
@@ -132,6 +135,7 @@ def variant_by_environment(flags: list[str]) -> str:
 def train_variant(variant: str, flags: Sequence[str], recipe: Recipe | None = None,
                   kind: type[Config] | None = None) -> int:
     """Train a variant from words; a recipe run by path passes itself and its configuration's class."""
+    resume_with = f"python {sys.argv[0]} resume RUN" if recipe else ""
     kind = kind or config_class(variant)
     if "--help" in flags or "-h" in flags:
         tyro.cli(kind, args=["--help"], prog=f"proximo train {variant}")
@@ -145,15 +149,15 @@ def train_variant(variant: str, flags: Sequence[str], recipe: Recipe | None = No
         say("one process only: start several with `torchrun --standalone --nproc_per_node=2 -m proximo train ...`")
     if cfg.num_seeds > 1:
         return start_seeds(cfg, variant, recipe)
-    return start_run(cfg, variant, recipe, processes)
+    return start_run(cfg, variant, recipe, processes, resume_with)
 
 
-def start_run(cfg: Config, variant: str, recipe: Recipe, processes: int = 1) -> int:
+def start_run(cfg: Config, variant: str, recipe: Recipe, processes: int, resume_with: str) -> int:
     """A new run from a resolved configuration without problems of its own."""
     folder = run_folder(cfg)
     announce(cfg, processes)
     if os.environ.get("RANK", "0") == "0":
-        write_config(folder, cfg, variant)
+        write_config(folder, cfg, variant, resume_with)
     try:
         return follow_recipe(folder, cfg, variant, recipe, None)
     except UsageError as error:
@@ -208,12 +212,16 @@ def announce(cfg: Config, processes: int) -> None:
             f"{cfg.minibatch_size // processes}, minibatch_size {cfg.minibatch_size}")
 
 
-def resume_command(words: list[str]) -> int:
+def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Config] | None = None) -> int:
+    """Go on with a run; a recipe run by path passes itself and its configuration's class."""
     if not words or words[0].startswith("-"):
         print("usage: proximo resume RUN [--flag value ...]  (flags change hyper-parameters from here on)")
         return 0 if words else 2
     folder = Path(words[0])
-    before, variant = read_config(folder, config_class)
+    before, variant, resume_with = read_config(folder, (lambda _: kind) if kind else config_class)
+    if resume_with and recipe is None:
+        raise UsageError(f"{folder} has an environment, network or loss of its own; continue it with: "
+                         f"{resume_with.replace('RUN', str(folder))}")
     cfg = replace(before, **parse_flags(type(before), words[1:]))
     if problems := problems_of(cfg, variant):
         raise UsageError("\n".join(problems))
@@ -230,8 +238,8 @@ def resume_command(words: list[str]) -> int:
         changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(cfg).values())
                    if old != new]
         say("changed: " + ", ".join(changed))
-        write_config(folder, cfg, variant)
-    return follow_recipe(folder, cfg, variant, recipe_of(variant, cfg.framework), kept)
+        write_config(folder, cfg, variant, resume_with)
+    return follow_recipe(folder, cfg, variant, recipe or recipe_of(variant, cfg.framework), kept)
 
 
 def _first_line(kind: type) -> str:

@@ -63,9 +63,10 @@ def run_folder(cfg: Config) -> Path:
     return folder
 
 
-def write_config(folder: Path, cfg: Config, variant: str) -> None:
-    """Everything needed to repeat the run: variant, hyper-parameters, versions, command. Raises FilesError."""
-    content = {"variant": variant, "config": asdict(cfg), "versions": versions(),
+def write_config(folder: Path, cfg: Config, variant: str, resume_with: str = "") -> None:
+    """Everything needed to repeat the run: variant, hyper-parameters, versions, command. Raises FilesError.
+    `resume_with` is how a run goes on that has an environment, network or loss of its own."""
+    content = {"variant": variant, "config": asdict(cfg), "versions": versions(), "resume_with": resume_with,
                "command": shlex.join(sys.argv), "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
     write_json(folder / "config.json", content)
 
@@ -101,16 +102,17 @@ def versions() -> dict[str, str]:
     return found
 
 
-def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> tuple[Config, str]:
-    """The configuration and variant of a run; `config_class(variant)` gives its class."""
+def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> tuple[Config, str, str]:
+    """The configuration and variant of a run, and how it goes on where it has parts of its own, else an empty string;
+    `config_class(variant)` gives its class."""
     try:
         content = json.loads((folder / "config.json").read_text())
-        variant, values = content["variant"], content["config"]
+        variant, values, resume_with = content["variant"], content["config"], content.get("resume_with", "")
     except FileNotFoundError as error:
         raise UsageError(f"{folder} is no run: it holds no config.json") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FilesError(f"{folder / 'config.json'} cannot be read ({error})") from error
-    return config_from(values, config_class(variant)), variant
+    return config_from(values, config_class(variant)), variant, resume_with
 
 
 def config_from(values: dict, kind: type[Config]) -> Config:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import proximo
+from proximo.cli import main
 from proximo.config import Config
 from proximo.envs.gym_rows import GymEnvs
 from proximo.errors import FilesError, UsageError
@@ -71,6 +72,22 @@ def test_environments_network_and_loss_of_ones_own(tmp_path):
         proximo.load(tmp_path / "mine")
     model = proximo.load(tmp_path / "mine", make_agent=tiny_agent)
     assert model.act(np.zeros(4, np.float32)) in (0, 1)
+
+
+def test_a_run_with_a_network_of_its_own_resumes_with_it(tmp_path, monkeypatch, capsys):
+    """Stopped and continued, against the same run in one go; the command line says how, and does not try."""
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    proximo.train(cfg(whole), make_agent=tiny_agent)
+    at_iteration(monkeypatch, 5, terminate)
+    with pytest.raises(KeyboardInterrupt):
+        proximo.train(cfg(halves), make_agent=tiny_agent)
+    assert main(["resume", str(halves)]) == 2
+    assert f"continue it with: proximo.resume('{halves}', make_agent=...)" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="parts of its own"):
+        proximo.resume(halves)
+    assert proximo.resume(halves, make_agent=tiny_agent) == halves
+    assert same_weights(whole, halves) and same_logs(whole, halves)
+    assert proximo.resume(halves, make_agent=tiny_agent) == halves  # nothing is left to do
 
 
 def test_all_problems_come_at_once_and_leave_nothing(tmp_path):

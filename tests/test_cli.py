@@ -13,7 +13,7 @@ from proximo.cli import COMMANDS, main
 from proximo.config import Config
 from proximo.variants import Atari
 from proximo.wiring import resolve
-from tests.runs import SMALL, rows, same_weights, train, weights
+from tests.runs import SMALL, at_iteration, rows, same_weights, terminate, train, weights
 
 # Flags of every variant whose change must change the weights of a small run, with what the run needs besides.
 CHANGES_WEIGHTS = {
@@ -194,7 +194,7 @@ def test_a_recipe_by_path_is_the_same_as_by_name(plain, tmp_path, monkeypatch, c
     assert by_path(recipe, ["--help"], monkeypatch) == 0
 
 
-def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
+def test_a_recipe_of_ones_own(tmp_path, monkeypatch, capsys):
     """A copy with another network and a field of its own, under the name of the variant it builds on."""
     source = Path("proximo/on_torch/recipes/ppo.py").read_text()
     source = source.replace("def make_envs", "@dataclass(frozen=True)\nclass Mine(Config):\n    width: int = 8\n\n\n"
@@ -205,6 +205,14 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
     assert by_path(tmp_path / "mine.py", [*SMALL, "--width", "5", "--run-dir", str(tmp_path / "run")], monkeypatch) == 0
     assert {x.shape[0] for name, x in weights(tmp_path / "run").items() if name.endswith("0.bias")} == {5}
     assert json.loads((tmp_path / "run" / "config.json").read_text())["variant"] == "ppo"
+    half = tmp_path / "half"
+    at_iteration(monkeypatch, 5, terminate)
+    assert by_path(tmp_path / "mine.py", [*SMALL, "--width", "5", "--run-dir", str(half)], monkeypatch) == 143
+    capsys.readouterr()
+    assert main(["resume", str(half)]) == 2
+    assert f"python {tmp_path / 'mine.py'} resume {half}" in capsys.readouterr().err
+    assert by_path(tmp_path / "mine.py", ["resume", str(half)], monkeypatch) == 0
+    assert same_weights(tmp_path / "run", half)
 
 
 @pytest.mark.parametrize("variant", ["ppo", "rpo_continuous_action", "compact"])
