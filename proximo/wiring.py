@@ -226,9 +226,8 @@ def problems_of(cfg: Config, variant: str, processes: int = 1) -> list[str]:
     if cfg.framework == "torch" and cfg.num_seeds > 1:
         wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one compiled function, which needs "
                      "--framework jax; on torch start one run for each seed")
-    if cfg.framework == "jax" and processes > 1:
-        wrong.append(f"--framework jax learns on several devices in one process: leave torchrun out and name them, "
-                     f"--device-ids {' '.join(map(str, range(processes)))}")
+    if cfg.num_seeds > 1 and processes > 1:
+        wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one process; leave torchrun out")
     if isinstance(cfg, AtariEnvpool) and cfg.engine not in ("auto", "envpool"):
         wrong.append(f"engine={cfg.engine} is not what {variant} is for; use ppo_atari, or leave --engine out")
     if isinstance(cfg, SelfPlay) and cfg.engine not in ("auto", "ale"):

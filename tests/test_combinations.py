@@ -67,6 +67,8 @@ TORCH = [
 ]
 JAX = [row._replace(framework="jax") for row in (
     Row("ppo"), Row("ppo", "lstm", "yes"), Row("ppo", "gru", engine="jax"), Row("ppo", "lstm", engine="jax"),
+    Row("ppo", engine="jax", processes="2"), Row("ppo", mask="yes", processes="2"),
+    *(Row(variant, engine="envpool", processes="2", words=f"{POOL} {FLAT} --num-steps 4") for variant in XLA),
     Row("ppo_continuous_action", engine="jax", words=PENDULUM),
     Row("rpo_continuous_action", engine="jax", words=PENDULUM),
     Row("ppo_atari", engine="ale", words=f"{PONG} --screen-size 36"),
@@ -119,12 +121,6 @@ def refused():
     yield Row("ppo", engine="jax", because=("engine", "framework"), sentence="engine=jax does not step")
     for variant in XLA:
         yield Row(variant, because=("variant", "framework"), sentence=f"{variant} exists under --framework jax only")
-        yield Row(variant, engine="envpool", framework="jax", processes="2", because=("variant", "processes"),
-                  sentence="--framework jax learns on several devices in one process")
-    yield Row("ppo", framework="jax", processes="2", because=("framework", "processes"),
-              sentence="--framework jax learns on several devices in one process")
-    yield Row("ppo", engine="jax", framework="jax", processes="2", because=("engine", "processes"),
-              sentence="--framework jax learns on several devices in one process")
 
 
 REFUSED = list(refused())
@@ -183,9 +179,10 @@ def test_what_cannot_work_says_so(row, tmp_path, capsys, monkeypatch):
     assert row.sentence in said and "Traceback" not in said and not (tmp_path / "run").exists()
 
 
-def test_two_processes(tmp_path):
+@pytest.mark.parametrize("every", [TORCH, JAX], ids=["torch", "jax"])
+def test_two_processes(every, tmp_path):
     """All rows of two processes in one pair of processes, each on a port of its own; both must end well."""
-    rows = [row for row in TORCH + JAX if row.processes == "2"]
+    rows = [row for row in every if row.processes == "2"]
     for row in rows:
         needs(row)
     (tmp_path / "lines").write_text("\n".join(line(row, tmp_path / name_of(row)) for row in rows))

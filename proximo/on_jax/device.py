@@ -36,8 +36,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or base / "proximo" / "jax")
 
 
-def set_up_jax(cfg: Config) -> jax.Device:
-    """Keeps compiled functions between runs, and makes the chosen device the default of this process."""
+def set_up_jax(cfg: Config, ranks: int = 1) -> jax.Device:
+    """Keeps compiled functions between runs, and makes the chosen device the default of this process. Before anything
+    else touches JAX. `ranks`: devices that learn together."""
     jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     device = pick_device(cfg)

@@ -112,11 +112,13 @@ class Policy(NamedTuple):
     evaluate: Callable | None  # (weights, obs, mask, action) -> logprob (T, N), value (T + 1, N); None: act has them
 
 
-def compiled_policy(bound: Callable[[Weights], Any], evaluates_later: bool) -> Policy:
-    """`bound` gives the agent with given weights."""
-    return Policy(jax.jit(lambda weights, *args: bound(weights).act(*args)),
-                  jax.jit(lambda weights, *args: bound(weights).value(*args)),
-                  jax.jit(lambda weights, *args: bound(weights).evaluate(*args)) if evaluates_later else None)
+def compiled_policy(bound: Callable[[Weights], Any], evaluates_later: bool,
+                    over: Callable[[Callable, int], Callable] = lambda f, axis: f) -> Policy:
+    """`bound` gives the agent with given weights; `over(f, axis)` shares the rows of that axis out to several devices.
+    """
+    return Policy(jax.jit(over(lambda weights, *args: bound(weights).act(*args), 0)),
+                  jax.jit(over(lambda weights, *args: bound(weights).value(*args), 0)),
+                  jax.jit(over(lambda weights, *args: bound(weights).evaluate(*args), 1)) if evaluates_later else None)
 
 
 class Storage:

@@ -1,6 +1,7 @@
 """What stands ready before the first step: environments, agent, optimizer, compiled functions."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -9,12 +10,12 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.base import Finished, PureEnv, VecEnv
-from proximo.envs.pure import NormalizedPure
+from proximo.envs.base import Finished, VecEnv
 from proximo.errors import UsageError, say
-from proximo.on_jax.device import set_up_jax
-from proximo.on_jax.distributed import average, number_of_ranks, of_one_rank, over_mesh, rank, with_common_statistics
+from proximo.on_jax.begin import first_carry, first_state, inner, made, reset_from, with_agreed
+from proximo.on_jax.distributed import AXIS, World, agreed_statistics, episodes_of_all, join, share_of
 from proximo.on_jax.iterate import (
+    Play,
     TrainState,
     alone,
     at,
@@ -22,15 +23,22 @@ from proximo.on_jax.iterate import (
     make_learn,
     make_play,
     make_play_host,
-    stream_key,
     stream_keys,
     written_out,
 )
 from proximo.on_jax.learner import Learner
-from proximo.on_jax.networks import Weights, binder, initial_weights
-from proximo.on_jax.optimizer import start_adam
+from proximo.on_jax.mesh import (
+    average,
+    here,
+    learn_over_mesh,
+    over_mesh,
+    placed,
+    rank,
+    rows_over_mesh,
+)
+from proximo.on_jax.networks import Weights, binder
 from proximo.on_jax.rollout import Carry, Episodes, Policy, Storage, compiled_policy
-from proximo.streams import env_seeds, stream_generator
+from proximo.on_jax.snapshot import statistics_of
 
 
 class Tools(NamedTuple):
@@ -42,120 +50,133 @@ class Tools(NamedTuple):
     policy: Policy
     noise: Callable
     learn: Callable
+    resets: Callable  # of pure environments on all ranks: (keys, statistics) -> (state, step)
 
 
 class Parts(NamedTuple):
     """Everything train() works with."""
 
+    world: World
     envs: VecEnv
     tools: Tools
     iterate: Callable  # TrainState -> (TrainState, stats, Episodes)
     state: TrainState
+    inside: bool  # environments are pure functions within the compiled one
     keeps_state: bool  # environments are part of the snapshot; otherwise they are rebuilt at every checkpoint
 
 
 def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Callable, pure: bool = False) -> Parts:
-    """Make everything. `pure`: leave the iteration uncompiled (it is vmapped first); UsageError where it cannot be."""
+    """Join the other processes and make everything; what train() begins with is in order but not yet on the devices
+    (on_devices). `pure`: leave the iteration uncompiled (it is vmapped first); UsageError where it cannot be."""
     if problems := cfg.problems():
         raise UsageError("\n".join(problems))
-    set_up_jax(cfg)
-    ranks = number_of_ranks(cfg)
-    own = of_one_rank(cfg, ranks)
-    envs = make_envs(own, env_seeds(cfg.seed, own.num_envs))
+    world = join(cfg)
+    if pure and world.ranks > 1:
+        raise UsageError(f"--num-seeds trains on one device; leave --device-ids {cfg.device_ids} and torchrun out")
+    envs = made(cfg, world, make_envs, 0)
     try:
-        keeps_state = envs.state() is not None
-        if (pure or ranks > 1) and not (envs.arrays == "jax" and keeps_state):
-            raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function; --num-seeds and several "
-                             "--device-ids need --engine jax or brax")
-        several = (average, rank) if ranks > 1 else (lambda x: x, alone)
-        tools = make_tools(own, make_agent(envs, own), loss_fn, *several)
-        state = first_state(own, envs, tools, ranks)
+        inside = envs.arrays == "jax" and envs.state() is not None
+        keeps_state = world.size == 1 and envs.state() is not None
+        if pure and not inside:
+            raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function; --num-seeds needs "
+                             "--engine jax or brax")
+        if envs.arrays == "jax" and not inside and len(world.local_ranks) > 1:
+            raise UsageError(f"EnvPool's XLA handle steps one pool on one device, so {world.ranks} --device-ids cannot "
+                             "share it; start one process for each device with torchrun instead")
+        tools = make_tools(cfg, world, envs, make_agent(envs, share_of(cfg, world.ranks)), loss_fn)
+        state = first_state(cfg, world, envs, tools.agent, tools.resets)
         if not keeps_state:
             say(f"the state of {cfg.env_id} is not kept: its environments are rebuilt every {cfg.checkpoint_every} "
                 "iterations, so that a resumed run equals an uninterrupted one")
-        if pure or ranks > 1:
-            iterate = make_iterate(make_play(own, inner(own, envs), tools.bound, several[1]), tools.learn)
-            return Parts(envs, tools, iterate if pure else over_mesh(cfg, iterate), state, keeps_state)
-        return Parts(envs, tools, compiled_iterate(cfg, envs, tools, state.carry, keeps_state), state, keeps_state)
+        if pure:
+            iterate = make_iterate(make_play(cfg, inner(cfg, envs), tools.bound), tools.learn)
+        else:
+            iterate = compiled_iterate(cfg, world, envs, tools, state.carry)
+        return Parts(world, envs, tools, iterate, state, inside, keeps_state)
     except BaseException:
         envs.close()
         raise
 
 
-def make_tools(cfg: Config, agent: Any, loss_fn: Callable, average: Callable, rank: Callable) -> Tools:
+def make_tools(cfg: Config, world: World, envs: Any, agent: Any, loss_fn: Callable) -> Tools:
     """The agent as functions of its weights; nothing is compiled before it is called."""
-    bound = binder(agent)
-    learner = Learner(bound, loss_fn, average, written_out(cfg))
-    noise = jax.jit(lambda keys, iteration: agent.head.noise(at(keys.action, iteration, 0), cfg.num_steps,
-                                                                cfg.num_envs))
-    return Tools(agent, bound, learner, compiled_policy(bound, agent.evaluates_later), noise,
-                 jax.jit(make_learn(cfg, learner, rank)))
+    bound, several, own = binder(agent), world.ranks > 1, share_of(cfg, world.ranks)
+    learner = Learner(bound, loss_fn, average if several else lambda x: x, written_out(cfg))
+    learn = make_learn(own, learner, rank if several else alone)
+
+    def noise(keys: Any, iteration: Array) -> Array:
+        each = [agent.head.noise(at(keys.action, iteration, r), own.num_steps, own.num_envs)
+                for r in world.local_ranks]
+        return jnp.concatenate(each, axis=1) if several else each[0]
+
+    policy = compiled_policy(bound, agent.evaluates_later, *[rows_over_mesh(world)] * (len(world.local_ranks) > 1))
+    outside = several and not (envs.arrays == "jax" and envs.state() is not None)
+    compiled = learn_over_mesh(world, learn, stream_keys(cfg.seed)) if outside else jax.jit(learn)
+    resets = jax.jit(jax.vmap(partial(reset_from, cfg, envs), in_axes=(0, None)))
+    return Tools(agent, bound, learner, policy, jax.jit(noise), compiled, resets)
 
 
-def inner(cfg: Config, envs: Any) -> PureEnv:
-    """What runs inside the compiled function, `envs.pure`, normalised as cfg says."""
-    return NormalizedPure(envs.pure, cfg) if cfg.norm_obs or cfg.norm_reward else envs.pure
-
-
-def compiled_iterate(cfg: Config, envs: VecEnv, tools: Tools, carry: Carry, keeps_state: bool) -> Callable:
+def compiled_iterate(cfg: Config, world: World, envs: VecEnv, tools: Tools, carry: Carry) -> Callable:
     """One compiled function where the environments are pure. With EnvPool's handle there are two, since collecting is
     compiled anew for every pool; with numpy suites playing stays outside."""
+    own = share_of(cfg, world.ranks)
     if envs.arrays != "jax":
         mask_size = None if carry.mask is None else carry.mask.shape[-1]
         storage = Storage(envs, cfg.num_steps, tools.agent.head, mask_size)
-        return make_iterate(make_play_host(envs, tools.policy, storage, tools.noise), tools.learn)
-    play = make_play(cfg, inner(cfg, envs), tools.bound)
-    if keeps_state:
-        return jax.jit(make_iterate(play, tools.learn), donate_argnums=0)
-    return make_iterate(jax.jit(play), tools.learn)
-
-
-def first_state(cfg: Config, envs: VecEnv, tools: Tools, ranks: int = 1) -> TrainState:
-    """Nothing played, nothing learned: weights from stream "init". With several ranks carry and environments have a
-    leading axis of ranks."""
-    adam = start_adam(initial_weights(tools.agent, stream_generator(cfg.seed, "init")))
-    if ranks == 1:
-        env_state, carry = first_carry(cfg, envs, tools, 0, None)
+        play = make_play_host(envs, tools.policy, storage, tools.noise)
+    elif envs.state() is not None:
+        play = make_play(own, inner(cfg, envs), tools.bound, rank if world.ranks > 1 else alone)
+        iterate = make_iterate(play, tools.learn)
+        return over_mesh(world, iterate) if world.ranks > 1 else jax.jit(iterate, donate_argnums=0)
     else:
-        keys = jax.random.split(stream_key(cfg.seed, "env"), ranks)
-        env_state, step = jax.jit(jax.vmap(inner(cfg, envs).reset))(keys)
-        if envs.statistics is not None:
-            env_state = with_common_statistics(env_state, envs.num_envs)
-        memory = tuple(jnp.stack([x] * ranks) for x in tools.agent.initial_state(envs.num_envs))
-        carry = Carry(step.obs, step.mask, step.first, memory)
-    return TrainState(adam, carry, env_state, stream_keys(cfg.seed), jnp.int32(0))
+        play = jax.jit(make_play(own, inner(cfg, envs), tools.bound, lambda: world.rank))
+    return make_iterate(agreed_play(world, envs, play) if world.ranks > 1 else play, tools.learn)
 
 
-def first_carry(cfg: Config, envs: Any, tools: Tools, iteration: int, statistics: Any) -> tuple[Any, Carry]:
-    """After a reset: every row begins an episode, the memory is zero (detail 33). `statistics` of normalisation go on
-    where given."""
-    memory = tools.agent.initial_state(envs.num_envs)
-    if envs.arrays != "jax":
-        step = envs.reset()
-        obs, mask, first = (None if x is None else np.array(x) for x in (step.obs, step.mask, step.first))
-        return (), Carry(obs, mask, first, memory)
-    key = stream_key(cfg.seed, "env", iteration)
-    if statistics is None:
-        reset = inner(cfg, envs).reset
-        env_state, step = (reset if envs.state() is None else jax.jit(reset))(key)
-    else:
-        bare, raw = envs.pure.reset(key)
-        env_state, step = NormalizedPure(envs.pure, cfg).normalize_reset(bare, raw, statistics)
-    return env_state, Carry(step.obs, step.mask, step.first, memory)
+def agreed_play(world: World, envs: VecEnv, play: Callable[[TrainState], Play]) -> Callable[[TrainState], Play]:
+    """Playing in this process's own environments, after which all know of all episodes and normalise alike."""
+    def agreed(state: TrainState) -> Play:
+        outside = envs.statistics
+        played = play(state._replace(adam=here(world, state.adam)))
+        played = played._replace(episodes=episodes_of_all(world, jax.device_get(played.episodes)))
+        if outside is None:
+            return played
+        if envs.arrays != "jax":
+            envs.statistics = agreed_statistics(world, outside, envs.statistics)
+            return played
+        return played._replace(envs=with_agreed(world, state.envs.statistics, played.envs))
+    return agreed
+
+
+def on_devices(parts: Parts, state: TrainState) -> TrainState:
+    """The state where the functions that go on from it expect it: with several ranks, on all their devices."""
+    world = parts.world
+    if world.ranks == 1:
+        return state
+    adam = placed(world, state.adam)
+    if parts.inside:
+        return TrainState(adam, placed(world, state.carry, AXIS), placed(world, state.envs, AXIS),
+                          placed(world, state.keys), placed(world, state.iteration))
+    memory = state.carry.state if world.size > 1 else placed(world, state.carry.state, AXIS)
+    return state._replace(adam=adam, carry=state.carry._replace(state=memory))
 
 
 def rebuilt(cfg: Config, parts: Parts, state: TrainState, make_envs: Callable,
             iteration: int) -> tuple[Parts, TrainState]:
     """Fresh environments in place of the old, seeded by the iteration, with the same statistics."""
-    old = parts.envs
+    old, world = parts.envs, parts.world
+    statistics = statistics_of(old, state)
+    if parts.inside:
+        env_state, carry = first_carry(cfg, world, old, parts.tools.agent, parts.tools.resets, iteration,
+                                  statistics)
+        return parts, state._replace(carry=placed(world, carry, AXIS), envs=placed(world, env_state, AXIS))
     old.close()
-    fresh, statistics = make_envs(cfg, env_seeds(cfg.seed, cfg.num_envs, iteration)), None
-    if old.arrays == "jax" and old.statistics is not None:
-        statistics = state.envs.statistics
-    elif old.statistics is not None:
+    fresh = made(cfg, world, make_envs, iteration)
+    if old.arrays != "jax" and old.statistics is not None:
         fresh.statistics = old.statistics._replace(running=fresh.statistics.running)
-    env_state, carry = first_carry(cfg, fresh, parts.tools, iteration, statistics)
-    iterate = compiled_iterate(cfg, fresh, parts.tools, carry, parts.keeps_state)
+    env_state, carry = first_carry(cfg, world, fresh, parts.tools.agent, parts.tools.resets, iteration,
+                                  statistics)
+    iterate = compiled_iterate(cfg, world, fresh, parts.tools, carry)
     return parts._replace(envs=fresh, iterate=iterate), state._replace(carry=carry, envs=env_state)
 
 

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from proximo.envs.base import VecEnv
-from proximo.envs.normalize import pack_statistics, unpack_statistics
+from proximo.envs.normalize import Statistics, pack_statistics, unpack_statistics
 from proximo.envs.pure import pack_tree, unpack_tree
 from proximo.errors import UsageError
 from proximo.on_jax.iterate import TrainState
@@ -18,7 +19,7 @@ def snapshot(state: TrainState, steps: int, latest: dict[str, np.ndarray], envs:
                             "latest": {name: x.copy() for name, x in latest.items()}}
     inside = envs.arrays == "jax"
     if envs.statistics is not None:
-        kept["statistics"] = pack_tree(state.envs.statistics) if inside else pack_statistics(envs.statistics)
+        kept["statistics"] = pack_tree(statistics_of(envs, state)) if inside else pack_statistics(envs.statistics)
     if keeps_state:
         kept |= {"carry": pack_tree(state.carry), "envs": pack_tree(state.envs) if inside else envs.state()}
     return kept
@@ -34,7 +35,8 @@ def restore(kept: dict, state: TrainState, envs: VecEnv, keeps_state: bool) -> T
     inside = envs.arrays == "jax"
     state = state._replace(adam=unpack_tree(found, state.adam), iteration=jnp.int32(kept["iteration"]))
     if "statistics" in kept and inside:
-        statistics = unpack_tree(kept["statistics"], state.envs.statistics)
+        statistics = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape),  # one for each rank
+                                  unpack_tree(kept["statistics"], state.envs.statistics), state.envs.statistics)
         state = state._replace(envs=state.envs._replace(statistics=statistics))
     elif "statistics" in kept:
         envs.statistics = unpack_statistics(kept["statistics"])
@@ -46,6 +48,15 @@ def restore(kept: dict, state: TrainState, envs: VecEnv, keeps_state: bool) -> T
     envs.load(kept["envs"])
     outside = [None if x is None else np.asarray(x) for x in (carry.obs, carry.mask, carry.first)]
     return state._replace(carry=carry._replace(obs=outside[0], mask=outside[1], first=outside[2]))
+
+
+def statistics_of(envs: VecEnv, state: TrainState) -> Statistics | None:
+    """Of normalisation where it is a part of the compiled function."""
+    if envs.arrays != "jax" or envs.statistics is None:
+        return None
+    statistics = state.envs.statistics  # with several ranks one for each, all the same
+    several = statistics.ret.mean.ndim > 0
+    return jax.tree.map(lambda x: x.addressable_data(0)[0], statistics) if several else statistics
 
 
 def no_latest(num_envs: int) -> dict[str, np.ndarray]:

@@ -14,8 +14,8 @@ from proximo.errors import NumbersError
 from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.rollout import Episodes
-from proximo.on_jax.setup import finished_rows, named_arrays, rebuilt, set_up
-from proximo.on_jax.snapshot import no_latest, restore, snapshot
+from proximo.on_jax.setup import finished_rows, named_arrays, on_devices, rebuilt, set_up
+from proximo.on_jax.snapshot import no_latest, restore, snapshot, statistics_of
 
 
 class Iteration(NamedTuple):
@@ -40,7 +40,8 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
     Environments whose state cannot be kept are rebuilt every cfg.checkpoint_every iterations, resumed or not."""
     parts = set_up(cfg, make_envs, make_agent, loss_fn)
     try:
-        now = restore(state, parts.state, parts.envs, parts.keeps_state) if state else parts.state
+        first = restore(state, parts.state, parts.envs, parts.keeps_state) if state else parts.state
+        now = on_devices(parts, first)
         steps, latest = (state["steps"], state["latest"]) if state else (0, no_latest(cfg.num_envs))
         for iteration in range(int(now.iteration) + 1, cfg.num_iterations + 1):
             if not parts.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0:
@@ -48,7 +49,7 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
             now, stats, episodes = parts.iterate(now)
             seen = jax.device_get(Seen(stats, episodes, now.adam.ok, statistics_of(parts.envs, now)))
             yield (done := watched(cfg, parts.envs, iteration, seen, steps, latest, partial(same, now),
-                                   parts.keeps_state))
+                                   parts.keeps_state, parts.world.rank))
             steps = done.steps
     finally:
         parts.envs.close()
@@ -68,17 +69,8 @@ def same(state: TrainState) -> TrainState:
     return state
 
 
-def statistics_of(envs: VecEnv, state: TrainState) -> Statistics | None:
-    """Where normalisation is a part of the compiled function."""
-    if envs.arrays != "jax" or envs.statistics is None:
-        return None
-    statistics = state.envs.statistics  # with several devices one for each, all the same
-    several = statistics.ret.mean.ndim > 0
-    return jax.tree.map(lambda x: x[0], statistics) if several else statistics
-
-
 def watched(cfg: Config, envs: VecEnv, iteration: int, seen: Seen, steps: int, latest: dict[str, np.ndarray],
-            state: Callable[[], TrainState], keeps_state: bool) -> Iteration:
+            state: Callable[[], TrainState], keeps_state: bool, rank: int = 0) -> Iteration:
     """One iteration as others see it; `steps` are the decisions before it, `latest` is brought up to date."""
     if not seen.ok:
         raise NumbersError(f"the loss or its gradient is not finite in iteration {iteration} (seed {cfg.seed}), after "
@@ -96,4 +88,4 @@ def watched(cfg: Config, envs: VecEnv, iteration: int, seen: Seen, steps: int, l
         envs.statistics = seen.statistics
     return Iteration(iteration, steps, charts, finished,
                      lambda: snapshot(state(), steps, latest, envs, keeps_state),
-                     lambda: named_arrays(state().adam.weights), envs, 0, keeps_state)
+                     lambda: named_arrays(state().adam.weights), envs, rank, keeps_state)

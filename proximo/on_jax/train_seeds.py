@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from proximo.config import Config
 from proximo.envs.base import VecEnv
+from proximo.on_jax.begin import first_state
 from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
-from proximo.on_jax.setup import first_state, set_up
+from proximo.on_jax.setup import set_up
 from proximo.on_jax.snapshot import no_latest, restore
 from proximo.on_jax.train import Iteration, Seen, watched
 from proximo.streams import env_seeds
@@ -28,7 +29,8 @@ def train_seeds(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv],
     parts = set_up(cfg, make_envs, make_agent, loss_fn, pure=True)
     envs = [parts.envs, *(make_envs(each, env_seeds(each.seed, each.num_envs)) for each in cfgs[1:])]
     try:
-        lanes = [first_state(each, own, parts.tools) for each, own in zip(cfgs, envs)]
+        tools = parts.tools
+        lanes = [first_state(each, parts.world, own, tools.agent, tools.resets) for each, own in zip(cfgs, envs)]
         if states:
             lanes = [restore(kept, lane, own, True) for kept, lane, own in zip(states, lanes, envs, strict=True)]
         steps = [kept["steps"] for kept in states] if states else [0] * len(cfgs)

@@ -1,0 +1,185 @@
+"""Several processes or devices as one under JAX (detail A2): torchrun with two, two nodes, and two devices of one."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from proximo.cli import main
+from tests.jax_replicas import CASES
+
+POOL = pytest.param("pool", marks=pytest.mark.skipif(sys.platform != "linux", reason="EnvPool's handle is Linux's"))
+NAMES = [POOL if case == "pool" else case for case in CASES]
+ENV = os.environ | {"OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+
+
+def launch(folder, *cases, launcher=("--standalone", "--nproc_per_node=2")):
+    words = [sys.executable, "-m", "torch.distributed.run", *launcher, "-m", "tests.jax_replicas", str(folder), *cases]
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=ENV)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """What both ranks of one torchrun left of every case."""
+    folder = tmp_path_factory.mktemp("pair")
+    process = launch(folder, *(case for case in CASES if case != "pool" or sys.platform == "linux"), "command")
+    said = process.communicate(timeout=500)[1]
+    assert process.returncode == 0, said[-4000:]
+    return folder
+
+
+def weights_of(folder, case, rank):
+    with np.load(folder / f"{case}{rank}.npz") as file:
+        return dict(file)
+
+
+def notes_of(folder, case):
+    return [json.loads((folder / f"{case}{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_replicas_are_bit_identical_and_resume_exactly(case, pair):
+    """Weights, statistics of normalisation, episodes and every number that is logged, after several rebuilds; a run
+    that goes on from a snapshot ends where the uninterrupted one does."""
+    one, other = weights_of(pair, case, 0), weights_of(pair, case, 1)
+    assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+    notes, cfg = notes_of(pair, case), CASES[case]
+    assert notes[0]["told"] == notes[1]["told"] and len(notes[0]["told"]) == cfg.num_iterations
+    assert notes[0]["mean"] == notes[1]["mean"] and notes[0]["count"] == notes[1]["count"]
+    assert [note["resumed"] for note in notes] == [True, True] and [note["rank"] for note in notes] == [0, 1]
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_statistics_and_episodes_are_those_of_all(case, pair):
+    """Observations of both ranks count once, at every step and reset; rows of episodes are numbered over all."""
+    note, cfg = notes_of(pair, case)[0], CASES[case]
+    steps, resets = note["told"][-1][0], 1 + (cfg.num_iterations - 1) // cfg.checkpoint_every
+    filler = cfg.batch_size * cfg.num_iterations - steps  # EnvPool's rows that reset
+    assert note["count"] == pytest.approx(steps + cfg.num_envs * resets + (0 if case == "pool" else filler), abs=4)
+    assert (filler > 0) == (case == "pool")
+    rows = set(chain(*(told[2] for told in note["told"])))
+    assert rows == set(range(cfg.num_envs))
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_seeds_of_environments_never_coincide(case, pair):
+    """Between ranks, nor before and after a rebuild (inside a compiled function nothing is made anew)."""
+    made = [seeds for note in notes_of(pair, case) for seeds in note["seeds"]]
+    assert len(made) == (2 if case == "inside" else 2 * (1 + (CASES[case].num_iterations - 1) // 2))
+    assert len(set(chain(*made))) == sum(map(len, made)) == len(made) * CASES[case].num_envs // 2
+
+
+def test_only_the_first_process_writes(pair):
+    assert [(pair / f"code{rank}").read_text() for rank in (0, 1)] == ["0", "0"]
+    lines = (pair / "run" / "metrics.csv").read_text().splitlines()
+    assert [line.split(",")[:2] for line in lines[1:]] == [["1", "64"], ["2", "128"], ["3", "192"]]
+    assert json.loads((pair / "run" / "summary.json").read_text())["steps"] == 192
+
+
+def test_two_nodes_equal_one(pair, tmp_path):
+    """Two torchrun agents on loopback, one process each, both with local rank 0: the same weights, bit for bit."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = ("--nnodes=2", "--nproc_per_node=1", "--master_addr=127.0.0.1", f"--master_port={port}")
+    nodes = [launch(tmp_path, "outside", launcher=(*address, f"--node_rank={k}")) for k in (0, 1)]
+    said = [node.communicate(timeout=300)[1] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    for rank in (0, 1):
+        expected, found = weights_of(pair, "outside", rank), weights_of(tmp_path, "outside", rank)
+        assert all(np.array_equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_dead_process_ends_the_others(tmp_path):
+    """Rank 1 dies before it meets rank 0: torchrun ends rank 0, which waits, and says so."""
+    began = time.monotonic()
+    process = launch(tmp_path, "die")
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode != 0 and "exitcode  : 7" in said and time.monotonic() - began < 100
+
+
+@pytest.mark.parametrize("words,sentence", [
+    ("--device-ids 0 0 1 1", "--device-ids names 4 GPUs for 2 processes; give one id for each process"),
+    ("--num-envs 5 --num-minibatches 1", "num_envs=5 does not divide into 2 processes; use a multiple"),
+    ("--recurrent lstm", "each of 2 processes holds 2 rows, which do not divide into num_minibatches=4"),
+    ("--num-seeds 2 --engine jax", "num_seeds=2 trains several agents in one process; leave torchrun out")])
+def test_sizes_that_do_not_fit_are_one_sentence(words, sentence, tmp_path, monkeypatch, capsys):
+    """Said before the processes meet, so that none waits for another."""
+    for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    folder = str(tmp_path / "run")
+    assert main(["train", "ppo", *words.split(), "--framework", "jax", "--logger", "none", "--run-dir", folder]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert sum(sentence in line for line in said) == 1 and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("ids,sentence", [
+    ("0 0", "--device-ids names a device twice: 0 0"), ("0 7", "--device-ids names device 7; JAX sees"),
+    ("0 1 2", "num_envs=4 does not divide into 3 devices")])
+def test_devices_that_do_not_fit_are_one_sentence(ids, sentence, tmp_path, capsys):
+    words = ["train", "ppo", "--framework", "jax", "--logger", "none", "--run-dir", str(tmp_path / "run")]
+    assert main([*words, "--device-ids", *ids.split()]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+DEVICES = """
+import json, sys
+from dataclasses import replace
+from proximo.errors import UsageError
+from proximo.on_jax.loss import ppo_loss
+from proximo.on_jax.recipes.ppo import make_agent, make_envs
+from proximo.on_jax.setup import on_devices, set_up
+from tests.jax_replicas import INSIDE
+from tests.on_jax.test_train import run
+
+TWO = replace(INSIDE, device_ids=(0, 1))
+answers = {}
+for name, cfg in (("inside", TWO), ("outside", replace(TWO, engine="gym")),
+                  ("memory", replace(TWO, engine="gym", recurrent="lstm", memory_size=8)),
+                  ("shared", replace(TWO, engine="gym", shared_network=True, norm_reward=False))):
+    cfg = replace(cfg, total_timesteps=512)
+    whole = run(cfg)
+    again = run(cfg, whole[1][1])
+    statistics = whole[0][0].envs.statistics
+    answers[name] = {
+        "steps": [it.steps for it, _, _ in whole], "kl": whole[-1][0].stats["losses/approx_kl"],
+        "count": float(statistics.obs.count), "shape": list(statistics.obs.mean.shape),
+        "same": all((again[-1][2][k] == x).all() for k, x in whole[-1][2].items())}
+for name, cfg in (("inside", TWO), ("outside", replace(TWO, engine="gym", recurrent="lstm", memory_size=8))):
+    parts = set_up(cfg, make_envs, make_agent, ppo_loss)
+    state = on_devices(parts, parts.state)
+    for _ in range(3):
+        state, _, _ = parts.iterate(state)
+    answers[name]["placed"] = len(state.adam.weights["critic.layers.0.weight" if name == "inside" else
+                                                     "critic.weight"].sharding.device_set)
+    compiled = [parts.iterate] if name == "inside" else [parts.tools.policy.act, parts.tools.policy.value]
+    answers[name]["compiled"] = [f._cache_size() for f in compiled]
+try:
+    set_up(replace(TWO, engine="envpool"), make_envs, make_agent, ppo_loss)
+except UsageError as error:
+    answers["pool"] = str(error)
+print(json.dumps(answers))
+"""
+
+
+def test_two_devices_of_one_process_learn_as_one():
+    """In a process of its own, since the number of devices is fixed when JAX starts: environments inside and outside
+    the compiled function, exact resume, one normaliser, weights on both devices, nothing compiled twice."""
+    env = ENV | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PYTHONPATH": os.getcwd()}
+    done = subprocess.run([sys.executable, "-c", DEVICES], env=env, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-4000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    for name in ("inside", "outside", "memory", "shared"):
+        found = said[name]
+        assert found["steps"] == [128, 256, 384, 512] and found["same"], name
+        assert found["count"] == pytest.approx(4 * 128 + 4, abs=0.1) and found["shape"] == [4], name
+        assert 0 <= found["kl"] < 0.2
+    for name in ("inside", "outside"):
+        assert said[name]["placed"] == 2 and set(said[name]["compiled"]) <= {0, 1}, said
+    assert "start one process for each device with torchrun" in said["pool"]
