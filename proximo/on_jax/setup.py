@@ -76,7 +76,6 @@ def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Call
     envs = made(cfg, world, make_envs, 0)
     try:
         inside = envs.arrays == "jax" and envs.state() is not None
-        keeps_state = world.size == 1 and envs.state() is not None
         if pure and not inside:
             raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function; --num-seeds needs "
                              "--engine jax or brax")
@@ -85,6 +84,7 @@ def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Call
                              "share it; start one process for each device with torchrun instead")
         tools = make_tools(cfg, world, envs, make_agent(envs, share_of(cfg, world.ranks)), loss_fn)
         state = first_state(cfg, world, envs, tools.agent, tools.resets)
+        keeps_state = world.size == 1 and envs.state() is not None
         if not keeps_state:
             say(f"the state of {cfg.env_id} is not kept: its environments are rebuilt every {cfg.checkpoint_every} "
                 "iterations, so that a resumed run equals an uninterrupted one")

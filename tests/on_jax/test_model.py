@@ -1,0 +1,92 @@
+"""A model trained in one framework acts in the other: through the files that a run saves and through Model.act."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from proximo.envs.normalize import normalize_obs
+from proximo.model import model_from, read_model
+from proximo.on_jax.networks import binder
+from proximo.run import config_from
+from proximo.wiring import config_class, recipe_of, torch_twin
+from tests.runs import train
+
+T, N = 20, 3
+ATOL = 2e-5  # float32 numbers of order 1 that went through the same arithmetic in another order
+SHORT = ("--num-steps", "16", "--total-timesteps", "96", "--update-epochs", "1", "--learning-rate", "0.01")
+IMAGE = ("--env-id", "tests.probes:Image-v0", "--model", "impala")
+PONG = ("--env-id", "PongNoFrameskip-v4", "--screen-size", "36", "--num-minibatches", "1", "--env-workers", "0")
+CASES = {  # variant, words
+    "mlp": ("ppo", ()), "normalised": ("ppo", ("--norm-obs", "--norm-reward")),
+    "shared": ("ppo", ("--shared-network",)), "several": ("ppo", ("--env-id", "tests.probes:Several-v0")),
+    "lstm": ("ppo", ("--recurrent", "lstm", "--norm-obs")), "gru": ("ppo", ("--recurrent", "gru")),
+    "gaussian": ("ppo_continuous_action", ("--env-id", "Pendulum-v1")),
+    "gaussian lstm": ("ppo_continuous_action", ("--env-id", "Pendulum-v1", "--recurrent", "lstm")),
+    "impala": ("ppo", IMAGE), "cnn": ("ppo_atari", PONG),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def trained(request, tmp_path_factory):
+    """One small run of every kind in both frameworks: what read_model gives."""
+    if request.param == "cnn":
+        pytest.importorskip("ale_py")
+    (variant, words), folder = CASES[request.param], tmp_path_factory.mktemp("runs")
+    for framework in ("torch", "jax"):
+        code = train(folder / framework, *SHORT, *words, "--framework", framework, "--device", "cpu", variant=variant)
+        assert code == 0
+    return request.param, {framework: read_model(folder / framework) for framework in ("torch", "jax")}
+
+
+def loaded(tree, framework):
+    cfg = config_from(tree["config"], config_class(tree["variant"]))
+    return model_from(tree, cfg, recipe_of(torch_twin(tree["variant"]), framework).make_actor)
+
+
+def observations(model):
+    shape, rng = (T, N, *model.spec.obs_shape), np.random.default_rng(0)
+    return rng.integers(0, 256, shape).astype(np.uint8) if model.spec.obs_dtype == np.uint8 \
+        else (2 * rng.normal(size=shape)).astype(np.float32)
+
+
+def firsts():
+    first = np.random.default_rng(1).random((T, N)) < 0.2
+    first[0] = True
+    return first
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_deterministic_actions_are_equal(framework, trained):
+    """T raw observations with ends of episodes between them, memory and normaliser inside: choices are the same,
+    means of a Gaussian within ATOL of the bounds' size."""
+    name, trees = trained
+    ours, theirs = (loaded(trees[framework], other) for other in ("torch", "jax"))
+    for obs, first in zip(observations(ours), firsts()):
+        one, other = (model.act(obs, first=first, deterministic=True) for model in (ours, theirs))
+        assert one.dtype == other.dtype and one.shape == other.shape
+        if "gaussian" in name:
+            np.testing.assert_allclose(other, one, atol=ATOL, rtol=0)
+        else:
+            assert np.array_equal(one, other)
+    assert (ours.moments is not None) == ours.cfg.norm_obs
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_distributions_and_values_are_equal(framework, trained):
+    """The networks themselves from the saved weights: log-probability of an action, entropy, value and memory."""
+    _, trees = trained
+    ours, theirs = (loaded(trees[framework], other) for other in ("torch", "jax"))
+    agent, bound = ours.actor.agent, binder(theirs.actor.agent)(
+        {name: jnp.asarray(x) for name, x in trees[framework]["weights"].items()})
+    raw, first = observations(ours), firsts()
+    obs = raw if ours.moments is None else normalize_obs(ours.moments, raw, ours.cfg.clip_obs)
+    with torch.no_grad():
+        dist, value, state = agent(torch.from_numpy(obs), None, torch.from_numpy(first), agent.initial_state(N, "cpu"))
+        action = dist.mode()
+        expected = [dist.logprob(action), dist.entropy(), value, *state]
+    dist, value, state = bound(jnp.asarray(obs), None, jnp.asarray(first), bound.initial_state(N))
+    found = [dist.logprob(jnp.asarray(action.numpy())), dist.entropy(), value, *state]
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(np.asarray(b), a.numpy(), atol=ATOL, rtol=1e-5)
+    assert float(np.asarray(value).std()) > 1e-4, "a network that says the same of everything proves nothing"
