@@ -45,7 +45,7 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
     from proximo.wiring import config_class, problems_of
 
     folder = Path(run)
-    before, variant, resume_with = read_config(folder, config_class)
+    before, variant, resume_with, _ = read_config(folder, config_class)
     cfg = replace(before, **changes)
     if problems := problems_of(cfg, variant):
         raise UsageError("\n".join(problems))

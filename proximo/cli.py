@@ -218,7 +218,7 @@ def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Co
         print("usage: proximo resume RUN [--flag value ...]  (flags change hyper-parameters from here on)")
         return 0 if words else 2
     folder = Path(words[0])
-    before, variant, resume_with = read_config(folder, (lambda _: kind) if kind else config_class)
+    before, variant, resume_with, processes = read_config(folder, (lambda _: kind) if kind else config_class)
     if resume_with and recipe is None:
         raise UsageError(f"{folder} has an environment, network or loss of its own; continue it with: "
                          f"{resume_with.replace('RUN', str(folder))}")
@@ -226,6 +226,9 @@ def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Co
     if problems := problems_of(cfg, variant):
         raise UsageError("\n".join(problems))
     kept = continued(folder, cfg)
+    if processes != int(os.environ.get("WORLD_SIZE", "1")):
+        say(f"{folder} was trained by {processes} process{'es' * (processes > 1)}, which is not how many go on now: it "
+            "learns on, but draws other episodes than without the interruption")
     if kept is None:
         say(f"{folder} was ended before its first checkpoint: it starts from its first iteration")
     elif kept["state"]["iteration"] >= cfg.num_iterations:

@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from proximo.checkpoint import newest_checkpoint, save_checkpoint
 from proximo.config import Config
@@ -27,6 +27,15 @@ IDENTITY = ("env_id", "framework", "engine", "num_envs", "num_steps", "model", "
             "memory_size", "shared_network", "norm_obs", "norm_reward", "compile", "threads", "autoreset",
             "env_workers", "frame_stack", "frame_skip", "screen_size", "grayscale", "max_pool", "sticky",
             "distribution_mode")
+
+
+class RunRecord(NamedTuple):
+    """What a run's config.json says of it."""
+
+    cfg: Config
+    variant: str
+    resume_with: str  # how it goes on where it has parts of its own, else empty
+    processes: int
 
 
 class Signals:
@@ -67,7 +76,8 @@ def write_config(folder: Path, cfg: Config, variant: str, resume_with: str = "")
     """Everything needed to repeat the run: variant, hyper-parameters, versions, command. Raises FilesError.
     `resume_with` is how a run goes on that has an environment, network or loss of its own."""
     content = {"variant": variant, "config": asdict(cfg), "versions": versions(), "resume_with": resume_with,
-               "command": shlex.join(sys.argv), "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
+               "processes": int(os.environ.get("WORLD_SIZE", "1")), "command": shlex.join(sys.argv),
+               "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
     write_json(folder / "config.json", content)
 
 
@@ -102,17 +112,17 @@ def versions() -> dict[str, str]:
     return found
 
 
-def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> tuple[Config, str, str]:
-    """The configuration and variant of a run, and how it goes on where it has parts of its own, else an empty string;
-    `config_class(variant)` gives its class."""
+def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> RunRecord:
+    """What is recorded of a run; `config_class(variant)` gives the class of its configuration."""
     try:
         content = json.loads((folder / "config.json").read_text())
-        variant, values, resume_with = content["variant"], content["config"], content.get("resume_with", "")
+        variant, values = content["variant"], content["config"]
     except FileNotFoundError as error:
         raise UsageError(f"{folder} is no run: it holds no config.json") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FilesError(f"{folder / 'config.json'} cannot be read ({error})") from error
-    return config_from(values, config_class(variant)), variant, resume_with
+    return RunRecord(config_from(values, config_class(variant)), variant, content.get("resume_with", ""),
+                     content.get("processes", 1))
 
 
 def config_from(values: dict, kind: type[Config]) -> Config:
@@ -180,13 +190,20 @@ def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Any]]) -> 
                     watcher.watch(it, signals)
                 if signals.received is not None and its[0].iteration < watchers[0].cfg.num_iterations:
                     say(f"stopped by {signal.Signals(signals.received).name} after iteration {its[0].iteration}; "
-                        "continue with: " + " and ".join(f"proximo resume {watcher.folder}" for watcher in watchers))
+                        "continue with: " + " and ".join(resume_line(watcher.folder) for watcher in watchers))
                     return 128 + signals.received
         finally:
             for watcher in watchers:
                 watcher.close()
             iterations.close()  # type: ignore[attr-defined]
     return 0
+
+
+def resume_line(folder: Path) -> str:
+    """The command that goes on with a run, by as many processes as there are now."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    start = f"torchrun --standalone --nproc_per_node={processes} -m " if processes > 1 else ""
+    return f"{start}proximo resume {folder}"
 
 
 def singly(iterations: Generator) -> Iterator[list[Any]]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from proximo.on_torch.networks import mlp
 from proximo.on_torch.optimizer import flat_adam
 from proximo.on_torch.rollout import Rollout
 from tests.replicas import CASES
+from tests.runs import same_logs, same_weights
 
 
 def launch(folder, *cases, launcher=("--standalone", "--nproc_per_node=2")):
@@ -93,6 +95,48 @@ def test_only_the_first_process_writes(pair):
     lines = (pair / "run" / "metrics.csv").read_text().splitlines()
     assert [line.split(",")[:2] for line in lines[1:]] == [["1", "64"], ["2", "128"], ["3", "192"]]
     assert json.loads((pair / "run" / "summary.json").read_text())["steps"] == 192
+
+
+def play_lines(lines, folder):
+    """Both ranks run the command lines, one after the other; returns what the first rank said."""
+    (folder / "lines").write_text("\n".join(lines))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = min(free.getsockname()[1], 65000)
+    ranks = [subprocess.Popen([sys.executable, "-m", "tests.ranks", str(rank), "2", str(port), str(folder / "lines")],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=os.environ | {"OMP_NUM_THREADS": "1"}) for rank in range(2)]
+    said = [process.communicate(timeout=200) for process in ranks]
+    assert all(f"row {number} 0\n" in out for out, _ in said for number in range(len(lines))), said
+    return said[0][1]
+
+
+def middle_of(run, copy):
+    """A copy of a run that was ended between its checkpoints 4 and 8."""
+    shutil.copytree(run, copy)
+    (copy / "summary.json").unlink()
+    for name in ("00000008", "00000010"):
+        shutil.rmtree(copy / "checkpoints" / name)
+    return copy
+
+
+@pytest.mark.parametrize("variant,env_id", [("ppo", "CartPole-v1"), ("ppo_continuous_action", "Pendulum-v1")])
+def test_a_pair_resumes_exactly(variant, env_id, tmp_path, capsys):
+    """Taken up from a checkpoint in the middle by as many processes, against the run in one go. Another number of
+    processes goes on too, and says that it differs."""
+    words = (f"train {variant} --env-id {env_id} --num-envs 4 --num-steps 64 --num-minibatches 2 --update-epochs 2 "
+             "--total-timesteps 2560 --checkpoint-every 4 --keep-checkpoints 0 --run-dir")
+    pair, alone = tmp_path / "pair", tmp_path / "alone"
+    play_lines([f"{words} {pair}"], tmp_path)
+    assert main([*words.split(), str(alone)]) == 0
+    half, fewer, more = (middle_of(run, tmp_path / name) for run, name in
+                         ((pair, "half"), (pair, "fewer"), (alone, "more")))
+    said = play_lines([f"resume {half}", f"resume {more}"], tmp_path)
+    assert "goes on after iteration 4 of 10" in said and same_weights(pair, half) and same_logs(pair, half)
+    assert "more was trained by 1 process, which is not how many go on now" in said
+    assert main(["resume", str(fewer)]) == 0
+    assert "was trained by 2 processes, which is not how many go on now" in capsys.readouterr().err
+    assert all(json.loads((run / "summary.json").read_text())["steps"] == 2560 for run in (more, fewer))
 
 
 def test_two_nodes_equal_one(pair, tmp_path):

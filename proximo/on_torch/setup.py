@@ -50,7 +50,8 @@ def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Call
         statistics = envs.statistics
         carry = first_carry(agent, envs, device)
         frozen = cfg.compile and can_freeze(device)
-        keeps_state = world.size == 1 and envs.state() is not None
+        whole = state is None or "envs" in state  # False: several processes made this checkpoint
+        keeps_state = world.size == 1 and whole and envs.state() is not None
         if not keeps_state and not state:
             say(f"the state of {cfg.env_id} is not kept: its environments are rebuilt every {cfg.checkpoint_every} "
                 "iterations, so that a resumed run equals an uninterrupted one")

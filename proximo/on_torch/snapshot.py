@@ -33,7 +33,8 @@ def restore(state: dict, adam: Adam, envs: VecEnv, carry: Carry, keeps_state: bo
     for name, x in adam._asdict().items():
         x.copy_(torch.as_tensor(state["adam"][name]))
     if "statistics" in state:
-        envs.statistics = unpack_statistics(state["statistics"])
+        kept_statistics, fresh = unpack_statistics(state["statistics"]), envs.statistics.running
+        envs.statistics = kept_statistics if keeps_state else kept_statistics._replace(running=fresh)
     if not keeps_state:
         return carry
     envs.load(state["envs"])
