@@ -14,6 +14,7 @@ from proximo.errors import ProximoError, UsageError, nearest, say
 from proximo.flags import field_name, parse_flags, read_flags
 from proximo.model_commands import model_command, recorder
 from proximo.run import Watcher, continued, follow, forget_run, read_config, run_folder, singly, write_config
+from proximo.seed_runs import resume_seeds, say_if_one_of_several, seed_folders
 from proximo.wiring import (
     CLASSES,
     Recipe,
@@ -218,6 +219,9 @@ def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Co
         print("usage: proximo resume RUN [--flag value ...]  (flags change hyper-parameters from here on)")
         return 0 if words else 2
     folder = Path(words[0])
+    if seeds := seed_folders(folder):
+        return resume_seeds(seeds, words[1:])
+    say_if_one_of_several(folder)
     before, variant, resume_with, processes = read_config(folder, (lambda _: kind) if kind else config_class)
     if resume_with and recipe is None:
         raise UsageError(f"{folder} has an environment, network or loss of its own; continue it with: "

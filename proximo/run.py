@@ -189,8 +189,9 @@ def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Any]]) -> 
                 for watcher, it in zip(watchers, its, strict=True):
                     watcher.watch(it, signals)
                 if signals.received is not None and its[0].iteration < watchers[0].cfg.num_iterations:
+                    folder = watchers[0].folder.parent if watchers[1:] else watchers[0].folder
                     say(f"stopped by {signal.Signals(signals.received).name} after iteration {its[0].iteration}; "
-                        "continue with: " + " and ".join(resume_line(watcher.folder) for watcher in watchers))
+                        f"continue with: {resume_line(folder)}")
                     return 128 + signals.received
         finally:
             for watcher in watchers:
