@@ -41,6 +41,23 @@ def set_up_jax(cfg: Config, ranks: int = 1) -> jax.Device:
     else touches JAX. `ranks`: devices that learn together."""
     jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    start_cpu(cfg.threads, ranks)
     device = pick_device(cfg)
     jax.config.update("jax_default_device", device)
     return device
+
+
+def start_cpu(threads: int, ranks: int) -> None:
+    """JAX's CPU backend with `threads` threads (0: all cores), as far as this process has not started it yet.
+
+    XLA reads the size of its pool from NPROC when it starts, which otherwise stays untouched. Small functions run where
+    they are called, since handing one over to another thread takes longer than many need; several devices are started
+    one after another without waiting."""
+    if ranks == 1:
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+    before = os.environ.get("NPROC")
+    if threads and before is None:
+        os.environ["NPROC"] = str(threads)
+    jax.local_devices(backend="cpu")
+    if before is None:
+        os.environ.pop("NPROC", None)
