@@ -24,7 +24,7 @@ DETAILS: dict[str, dict[str, object]] = {
     "end_on_life_loss": {"end_on_life_loss": FLIP}, "fire_reset": {"fire_reset": FLIP},
     "clip_rewards": {"clip_rewards": FLIP}, "frame_stack": {"frame_stack": 1},
 }
-"""detail -> what a run without it changes; where a variant has the detail off, its run turns it on"""
+"""detail -> what its run changes: off where a variant has the detail on, on where it is off"""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (
             else:
                 versions.append((detail, without))
         for detail, changed in versions:
-            label = f"{row.label or label_of(row.variant, base)}-without_{detail}" if detail \
+            label = f"{row.label or label_of(row.variant, base)}-changed_{detail}" if detail \
                 else row.label or label_of(row.variant, base)
             wrong += [f"{label}: {problem}" for problem in config_of(row, changed).problems()]
             jobs += [Job(row.variant, env_id, seed, row.steps, label, changed, row.processes, bench_set.evaluate,

@@ -78,8 +78,8 @@ def _results(groups: Groups) -> list[Section]:
     if found:
         sections.append(Section("What each detail is worth", [
             ablation_table(found),
-            Picture(ablation_picture(found), "Without the detail minus with it, mean over pairs of one seed, and the "
-                                             "95 % bootstrap interval; red: worse without it.")]))
+            Picture(ablation_picture(found), "The detail changed minus as the variant has it, mean over pairs of one "
+                                             "seed, and the 95 % bootstrap interval; red: worse when changed.")]))
     pictures = []
     for env_id in dict.fromkeys(env_id for env_id, _ in groups):
         svg = curves_picture(env_id, {label: runs for (one, label), runs in groups.items() if one == env_id})

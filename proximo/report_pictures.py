@@ -68,7 +68,7 @@ def ablation_picture(found: Sequence[Ablation]) -> str:
         panel.axvline(0, color="#999999", linewidth=1)
         panel.set_ylim(-0.6, len(rows) - 0.4)
         several = len({one.base for one in rows}) > 1
-        panel.set_yticks(range(len(rows)), [f"without {one.detail}" + (f" ({one.base})" if several else "")
+        panel.set_yticks(range(len(rows)), [one.change + (f" ({one.base})" if several else "")
                                             for one in rows])
         panel.set_title(env_id)
         panel.set_xlabel("difference of return")

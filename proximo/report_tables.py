@@ -34,11 +34,11 @@ class Table(NamedTuple):
 
 
 class Ablation(NamedTuple):
-    """What one detail is worth in one environment: without it, minus with it, on the same seeds."""
+    """What one detail is worth in one environment: changed minus as the variant has it, on the same seeds."""
 
     env_id: str
     base: str
-    """label of the runs with it"""
+    """label of the runs as the variant has it"""
     detail: str
     change: str
     pairs: int
@@ -127,18 +127,18 @@ def atari_table(groups: Groups) -> Table:
 
 
 def ablations(groups: Groups) -> list[Ablation]:
-    """Every run without a detail against the run with it: same environment, same row of the file, same seeds."""
+    """Every run with a detail changed against the run without the change: same environment, same row, same seeds."""
     found = []
     for (env_id, label), runs in groups.items():
-        with_label = label.removesuffix(f"-without_{runs[0].ablates}")
-        base = groups.get((env_id, with_label)) if runs[0].ablates else None
+        base_label = label.removesuffix(f"-changed_{runs[0].ablates}")
+        base = groups.get((env_id, base_label)) if runs[0].ablates else None
         if base is None:
             continue
-        without, with_it = paired_scores(runs, base, metric_of(runs[0].variant))
-        if len(without):
-            found.append(Ablation(env_id, with_label, runs[0].ablates, _change(runs[0], base[0]), len(without),
-                                  paired_difference(without, with_it), probability_of_improvement(without, with_it),
-                                  paired_p_value(without, with_it)))
+        changed, as_it_is = paired_scores(runs, base, metric_of(runs[0].variant))
+        if len(changed):
+            found.append(Ablation(env_id, base_label, runs[0].ablates, _change(runs[0], base[0]), len(changed),
+                                  paired_difference(changed, as_it_is), probability_of_improvement(changed, as_it_is),
+                                  paired_p_value(changed, as_it_is)))
     return found
 
 
@@ -146,11 +146,12 @@ def ablation_table(found: Sequence[Ablation]) -> Table:
     """As computed by ablations."""
     rows = [[one.env_id, one.base, one.detail, one.change, str(one.pairs), interval(one.difference),
              interval(one.improvement), f"{one.p_worse:.2g}"] for one in found]
-    return Table(["environment", "run", "detail", "changed", "pairs", "difference [95 %]", "P(better without) [95 %]",
-                  "p (worse without)"], rows,
-                 "Difference: last 100 training episodes without the detail minus with it, mean over pairs of one "
-                 "seed; below 0 the detail helps. Interval: 95 % bootstrap over pairs. P: over all pairs of seeds, as "
-                 "rliable has it. p: one-sided paired t test, not corrected for the number of rows.")
+    return Table(["environment", "run", "detail", "changed", "pairs", "difference [95 %]", "P(better changed) [95 %]",
+                  "p (worse changed)"], rows,
+                 "Difference: last 100 training episodes with the detail changed minus as the variant has it, mean "
+                 "over pairs of one seed; below 0 the variant's choice is better. Interval: 95 % bootstrap over pairs. "
+                 "P: over all pairs of seeds, as rliable has it. p: one-sided paired t test, not corrected for the number "
+                 "of rows.")
 
 
 def paired_scores(new: Sequence[Run], old: Sequence[Run], metric: str) -> tuple[np.ndarray, np.ndarray]:
@@ -161,10 +162,10 @@ def paired_scores(new: Sequence[Run], old: Sequence[Run], metric: str) -> tuple[
     return np.array([pair[0] for pair in pairs], float), np.array([pair[1] for pair in pairs], float)
 
 
-def _change(without: Run, base: Run) -> str:
-    names = [name for name, value in without.config.items()
+def _change(changed: Run, base: Run) -> str:
+    names = [name for name, value in changed.config.items()
              if name not in ("seed", "run_dir") and base.config.get(name) != value]
-    return ", ".join(f"{name} {base.config.get(name)} to {without.config[name]}" for name in names)
+    return ", ".join(f"{name} {base.config.get(name)} to {changed.config[name]}" for name in names)
 
 
 def _steps(run: Run) -> int:

@@ -137,8 +137,8 @@ def test_ablations_are_paired_by_seed(out):
     found = ablations(group_runs(read_runs(out)))
     assert [(one.env_id, one.base, one.detail, one.pairs) for one in found] == [
         ("CartPole-v1", "ppo", "anneal_lr", 2),
-        ("PongNoFrameskip-v4", "ppo_atari-gae_lambda=0.9", "anneal_lr", 2),
-        ("PongNoFrameskip-v4", "ppo_atari", "anneal_lr", 2)]
+        ("PongNoFrameskip-v4", "ppo_atari", "anneal_lr", 2),
+        ("PongNoFrameskip-v4", "ppo_atari-gae_lambda=0.9", "anneal_lr", 2)]
     assert all(one.difference.value == pytest.approx(-50 * np.mean(np.arange(11, 21) / 20)) for one in found)
 
 
