@@ -60,7 +60,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def exit_code(act: Callable[[], int]) -> int:
     """What `act` returns, or the code of the fault that ended it, said in sentences."""
     try:
-        return act()
+        code = act()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read our output has seen enough (`proximo list | head`)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # 128 + SIGPIPE
     except ProximoError as error:
         for line in str(error).splitlines():
             print(f"proximo: {line}", file=sys.stderr)

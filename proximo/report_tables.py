@@ -150,8 +150,8 @@ def ablation_table(found: Sequence[Ablation]) -> Table:
                   "p (worse changed)"], rows,
                  "Difference: last 100 training episodes with the detail changed minus as the variant has it, mean "
                  "over pairs of one seed; below 0 the variant's choice is better. Interval: 95 % bootstrap over pairs. "
-                 "P: over all pairs of seeds, as rliable has it. p: one-sided paired t test, not corrected for the number "
-                 "of rows.")
+                 "P: over all pairs of seeds, as rliable has it. p: one-sided paired t test, not corrected for the "
+                 "number of rows.")
 
 
 def paired_scores(new: Sequence[Run], old: Sequence[Run], metric: str) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 import json
 import runpy
 import shutil
+import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -229,3 +230,10 @@ def test_emulators_run_on_every_core(monkeypatch, cfg, local_processes, cores, w
     """Against the rule of the field's help text: one worker a core where that divides the environments."""
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     assert resolve(cfg, "ppo_atari", 1, local_processes).env_workers == workers
+
+
+def test_a_reader_that_leaves_is_no_fault():
+    """`proximo list | head -1`: no traceback."""
+    words = f"{sys.executable} -m proximo list | head -1"
+    done = subprocess.run(words, shell=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "Variants\n" and done.stderr == ""
