@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,8 @@ class MultiCategorical(NamedTuple):
     def sample(self, noise: Array) -> Array:
         """noise (..., sum of nvec); returns (..., len(nvec)) int32."""
         sizes = [part.logp.shape[-1] for part in self.parts]
-        return jnp.stack([part.sample(n) for part, n in zip(self.parts, split(noise, sizes))], -1)
+        chosen = [part.sample(n) for part, n in zip(self.parts, split(noise, sizes))]
+        return array_module(noise).stack(chosen, -1)
 
     def logprob(self, action: Array) -> Array:
         return reduce(add, (part.logprob(action[..., i]) for i, part in enumerate(self.parts)))
@@ -69,7 +70,7 @@ class Gaussian(NamedTuple):
 
     def sample(self, noise: Array) -> Array:
         """noise (..., k) standard normal; returns (..., k), not clipped to any bounds (detail 27)."""
-        return self.mean + jnp.exp(self.logstd) * noise
+        return self.mean + array_module(noise).exp(self.logstd) * noise
 
     def logprob(self, action: Array) -> Array:
         z = (action - self.mean) * jnp.exp(-self.logstd)
@@ -86,9 +87,29 @@ class Gaussian(NamedTuple):
         return self if noise is None else Gaussian(self.mean + noise, self.logstd)
 
 
+def array_module(x: Any) -> Any:
+    """numpy for its own arrays, on which a small network acts on the host; jax.numpy for all others."""
+    return np if isinstance(x, np.ndarray) else jnp
+
+
 def split(x: Array, sizes: Sequence[int]) -> list[Array]:
     """Parts of the last axis, of these sizes."""
-    return jnp.split(x, np.cumsum(sizes)[:-1].tolist(), axis=-1)
+    return array_module(x).split(x, np.cumsum(sizes)[:-1].tolist(), axis=-1)
+
+
+def masked(logits: Array, mask: Array | None) -> Array:
+    """With those of actions that are not allowed all but minus infinite."""
+    if mask is None:
+        return logits
+    return array_module(logits).where(mask, logits, np.float32(MASKED))
+
+
+def log_softmax(logits: Array) -> Array:
+    """Normalised log-probabilities."""
+    if not isinstance(logits, np.ndarray):
+        return jax.nn.log_softmax(logits)
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 class CategoricalHead(nnx.Module):
@@ -100,8 +121,7 @@ class CategoricalHead(nnx.Module):
 
     def __call__(self, features: Array, mask: Array | None) -> Categorical:
         logits = self.network(features)
-        logits = logits if mask is None else jnp.where(mask, logits, MASKED)
-        return Categorical(jax.nn.log_softmax(logits))
+        return Categorical(log_softmax(masked(logits, mask)))
 
     def noise(self, key: Array, *lead: int) -> Array:
         """(*lead, num_actions), for sample."""
@@ -120,8 +140,8 @@ class MultiCategoricalHead(nnx.Module):
 
     def __call__(self, features: Array, mask: Array | None) -> MultiCategorical:
         logits = self.network(features)
-        logits = logits if mask is None else jnp.where(mask, logits, MASKED)
-        return MultiCategorical(tuple(Categorical(jax.nn.log_softmax(part)) for part in split(logits, self.nvec)))
+        parts = split(masked(logits, mask), self.nvec)
+        return MultiCategorical(tuple(Categorical(log_softmax(part)) for part in parts))
 
     def noise(self, key: Array, *lead: int) -> Array:
         """(*lead, sum of nvec), for sample."""

@@ -121,6 +121,20 @@ def binder(module: nnx.Module) -> Callable[[Weights], Any]:
     return bound
 
 
+def numpy_binder(module: nnx.Module) -> Callable[[Weights], Any]:
+    """The same for numpy: the module that is returned computes with numpy, without a word to JAX. It is one and the
+    same each time: use it only until the next call."""
+    host = nnx.clone(module)
+    slots = [(vars(part), name, ".".join(map(str, (*path, name)))) for path, part in nnx.iter_modules(host)
+             for name, x in list(vars(part).items()) if isinstance(x, nnx.Param)]
+
+    def bound(weights: Weights) -> Any:
+        for attributes, name, full in slots:
+            attributes[name] = np.asarray(weights[full])
+        return host
+    return bound
+
+
 class MLP(nnx.Module):
     """Linear layers with tanh between them; `sizes[0]` is the flat size of an observation of `obs_ndim` axes.
 
@@ -141,7 +155,7 @@ class MLP(nnx.Module):
         for i, layer in enumerate(self.layers):
             x = layer(x)
             if i < last or not self.linear_out:
-                x = jnp.tanh(x)
+                x = np.tanh(x) if isinstance(x, np.ndarray) else jnp.tanh(x)
         return x
 
 

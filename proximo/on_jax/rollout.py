@@ -1,6 +1,7 @@
 """Playing T steps in N environments: who acts on what, and what truly followed each action."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -107,16 +108,18 @@ def _episodes(step: Step) -> Episodes:
 class Policy(NamedTuple):
     """An agent's methods as compiled functions of its weights."""
 
-    act: Callable  # (weights, obs, mask, first, state, noise) -> Acted
+    acting: Callable  # weights -> act(obs, mask, first, state, noise) -> Acted
     value: Callable  # (weights, obs, first, state) -> (N,)
     evaluate: Callable | None  # (weights, obs, mask, action) -> logprob (T, N), value (T + 1, N); None: act has them
 
 
 def compiled_policy(bound: Callable[[Weights], Any], evaluates_later: bool,
-                    over: Callable[[Callable, int], Callable] = lambda f, axis: f) -> Policy:
-    """`bound` gives the agent with given weights; `over(f, axis)` shares the rows of that axis out to several devices.
-    """
-    return Policy(jax.jit(over(lambda weights, *args: bound(weights).act(*args), 0)),
+                    over: Callable[[Callable, int], Callable] = lambda f, axis: f,
+                    on_host: Callable[[Weights], Any] | None = None) -> Policy:
+    """`bound` gives the agent with given weights; `over(f, axis)` shares the rows of that axis out to several devices;
+    `on_host` gives the agent that acts in numpy, where that is faster."""
+    act = jax.jit(over(lambda weights, *args: bound(weights).act(*args), 0))
+    return Policy((lambda weights: partial(act, weights)) if on_host is None else lambda weights: on_host(weights).act,
                   jax.jit(over(lambda weights, *args: bound(weights).value(*args), 0)),
                   jax.jit(over(lambda weights, *args: bound(weights).evaluate(*args), 1)) if evaluates_later else None)
 
@@ -160,13 +163,13 @@ class Storage:
 def collect_host(policy: Policy, weights: Weights, envs: VecEnv, carry: Carry, storage: Storage,
                  noise: Array) -> tuple[Rollout, Carry, Episodes]:
     """The same in environments outside the compiled function (numpy suites), which it calls at every step."""
-    rows, noise = storage.rows, np.asarray(noise)
+    rows, noise, act = storage.rows, np.asarray(noise), policy.acting(weights)
     state, never, final_rows = carry.state, np.zeros(envs.num_envs, bool), []
     for name in ("obs", "first", *(("mask",) if carry.mask is not None else ())):
         rows[name][0][...] = getattr(carry, name)
     masks = rows.get("mask", [None] * (len(noise) + 1))
     for t, step_noise in enumerate(noise):
-        acted = policy.act(weights, rows["obs"][t], masks[t], rows["first"][t], state, step_noise)
+        acted = act(rows["obs"][t], masks[t], rows["first"][t], state, step_noise)
         state = acted.state
         rows["action"][t][...] = acted.action
         if acted.value is not None:

@@ -23,6 +23,7 @@ from proximo.on_jax.iterate import (
     make_learn,
     make_play,
     make_play_host,
+    on_cpu,
     stream_keys,
     written_out,
 )
@@ -36,9 +37,11 @@ from proximo.on_jax.mesh import (
     rank,
     rows_over_mesh,
 )
-from proximo.on_jax.networks import Weights, binder
+from proximo.on_jax.networks import Weights, binder, numpy_binder
 from proximo.on_jax.rollout import Carry, Episodes, Policy, Storage, compiled_policy
 from proximo.on_jax.snapshot import statistics_of
+
+HOST_ROWS = 64  # up to so many environments, numpy acts faster than a compiled function is called
 
 
 class Tools(NamedTuple):
@@ -109,7 +112,11 @@ def make_tools(cfg: Config, world: World, envs: Any, agent: Any, loss_fn: Callab
                 for r in world.local_ranks]
         return jnp.concatenate(each, axis=1) if several else each[0]
 
-    policy = compiled_policy(bound, agent.evaluates_later, *[rows_over_mesh(world)] * (len(world.local_ranks) > 1))
+    if len(world.local_ranks) > 1:
+        policy = compiled_policy(bound, agent.evaluates_later, rows_over_mesh(world))
+    else:
+        small = agent.evaluates_later and own.num_envs <= HOST_ROWS and on_cpu()
+        policy = compiled_policy(bound, agent.evaluates_later, on_host=numpy_binder(agent) if small else None)
     outside = several and not (envs.arrays == "jax" and envs.state() is not None)
     compiled = learn_over_mesh(world, learn, stream_keys(cfg.seed)) if outside else jax.jit(learn)
     resets = jax.jit(jax.vmap(partial(reset_from, cfg, envs), in_axes=(0, None)))

@@ -15,6 +15,7 @@ from proximo.config import Config
 from proximo.errors import NumbersError, UsageError
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.recipes.ppo import make_agent, make_envs
+from proximo.on_jax.rollout import compiled_policy
 from proximo.on_jax.setup import set_up
 from proximo.on_jax.train import train
 from proximo.on_jax.train_seeds import train_seeds
@@ -71,11 +72,31 @@ def test_a_whole_run_in_one_scan_gives_the_same_weights_and_nothing_is_compiled_
 
 
 def test_the_update_outside_is_compiled_once():
-    parts = set_up(HOST, make_envs, make_agent, ppo_loss)
+    parts = set_up(replace(HOST, shared_network=True), make_envs, make_agent, ppo_loss)
     state = parts.state
     for _ in range(3):
         state, _, _ = parts.iterate(state)
-    assert parts.tools.learn._cache_size() == 1 and parts.tools.policy.act._cache_size() == 1
+    act = parts.tools.policy.acting(state.adam.weights).func
+    assert parts.tools.learn._cache_size() == 1 and act._cache_size() == 1
+    parts.envs.close()
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "tests.probes:Several-v0", "tests.probes:Masked-v0"])
+def test_acting_in_numpy_is_acting_compiled(env_id):
+    """Few rows of a network of its own act on the host: the same choices, the same Gaussian actions up to rounding;
+    a forbidden action in neither."""
+    parts = set_up(replace(HOST, env_id=env_id), make_envs, make_agent, ppo_loss)
+    agent, weights, rng = parts.tools.agent, parts.state.adam.weights, np.random.default_rng(0)
+    weights = {name: x + 0.3 * rng.normal(size=x.shape).astype(np.float32) for name, x in weights.items()}
+    mask = None if parts.state.carry.mask is None else rng.random((500, 3)) < [1, 0.5, 0.5]
+    obs = rng.normal(size=(500, *parts.envs.obs_shape)).astype(np.float32)
+    noise = np.asarray(agent.head.noise(jax.random.key(1), 500))
+    args = (obs, mask, np.zeros(500, bool), (), noise)
+    fast = parts.tools.policy.acting(weights)(*args).action
+    slow = np.asarray(compiled_policy(parts.tools.bound, True).acting(weights)(*args).action)
+    assert isinstance(fast, np.ndarray) and fast.dtype == slow.dtype
+    np.testing.assert_allclose(fast, slow, atol=1e-5 if fast.dtype == np.float32 else 0)
+    assert len(np.unique(fast)) > 1 and (mask is None or mask[np.arange(500), fast].all())
     parts.envs.close()
 
 
