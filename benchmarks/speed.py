@@ -3,6 +3,7 @@
     python benchmarks/speed.py                           # CartPole-v1, 4 x 128, one thread each
     python benchmarks/speed.py --task halfcheetah
     python benchmarks/speed.py --task breakout --threads 2
+    python benchmarks/speed.py --task processes --threads 2    # 2 processes x 4 environments against 1 x 8
 
 Every measurement is a process of its own, pinned to as many cores as it has threads. Proximo runs as a user runs it,
 with CSV, TensorBoard and checkpoints on; its rate is read off metrics.csv without the first tenth. What compiling costs
@@ -23,20 +24,26 @@ from pathlib import Path
 TASKS = {
     "cartpole": {
         "steps": 150_000, "sb3_steps": 30_000, "proximo": ["ppo", "--env-id", "CartPole-v1"],
-        "ways": ["eager", "compile"],
+        "ways": ["sb3", "eager", "compile", "compile envpool"],
         "sb3": {"env": "CartPole-v1", "n_envs": 4, "n_steps": 128, "batch_size": 128, "n_epochs": 4,
                 "learning_rate": 2.5e-4, "clip_range": 0.2, "ent_coef": 0.01}},
     "halfcheetah": {
         "steps": 40_960, "sb3_steps": 20_480, "proximo": ["ppo_continuous_action", "--env-id", "HalfCheetah-v4"],
-        "ways": ["eager", "compile"],
+        "ways": ["sb3", "eager", "compile"],
         "sb3": {"env": "HalfCheetah-v4", "n_envs": 1, "n_steps": 2048, "batch_size": 64, "n_epochs": 10,
                 "learning_rate": 3e-4, "clip_range": 0.2, "ent_coef": 0.0, "normalize": True}},
     "breakout": {
         "steps": 16_384, "sb3_steps": 8_192, "proximo": ["ppo_atari", "--env-id", "BreakoutNoFrameskip-v4"],
-        "ways": ["eager"],
+        "ways": ["sb3", "eager"],
         "sb3": {"env": "BreakoutNoFrameskip-v4", "n_envs": 8, "n_steps": 128, "batch_size": 256, "n_epochs": 4,
                 "learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01, "atari": True}},
+    "processes": {
+        "steps": 12_288, "proximo": ["ppo_atari_multigpu", "--env-id", "BreakoutNoFrameskip-v4", "--num-envs", "8"],
+        "ways": ["one process", "workers", "envpool", "two processes"]},
 }
+WORDS = {"eager": [], "compile": ["--compile"], "compile envpool": ["--compile", "--engine", "envpool"],
+         "one process": ["--env-workers", "0"], "workers": ["--env-workers", "2"], "envpool": ["--engine", "envpool"],
+         "two processes": ["--env-workers", "0"]}
 
 
 def stable_baselines3(settings: dict, steps: int, threads: int) -> float:
@@ -75,9 +82,12 @@ def proximo(words: list[str], steps: int, way: str, threads: int) -> float:
     """Steps a second of a whole run without its first tenth."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        command = [sys.executable, "-m", "proximo", "train", *words, "--total-timesteps", str(steps), "--run-dir",
-                   str(run), "--logger", "none", "--threads", str(threads)]
-        command += ["--compile"] if way == "compile" else []
+        start, share = [sys.executable], threads
+        if way == "two processes":
+            start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+            share = max(1, threads // 2)
+        command = [*start, "-m", "proximo", "train", *words, "--total-timesteps", str(steps), "--run-dir",
+                   str(run), "--logger", "none", "--threads", str(share), *WORDS[way]]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(done.stderr)
@@ -111,18 +121,19 @@ def main() -> None:
                else proximo(task["proximo"], task["steps"], args.measure, args.threads))
         print(json.dumps(sps))
         return
-    ways, found = ["sb3", *task["ways"]], {}
-    if "compile" in ways:
+    ways, found = task["ways"], {}
+    for way in (way for way in ways if way.startswith("compile")):
         began = time.perf_counter()
-        measured(["--task", args.task, "--threads", str(args.threads), "--measure", "compile"], args.threads)
-        print(f"compile: the first run took {time.perf_counter() - began:.0f} s in all, with binaries not yet cached")
+        measured(["--task", args.task, "--threads", str(args.threads), "--measure", way], args.threads)
+        print(f"{way}: a first run, which may have to compile, took {time.perf_counter() - began:.0f} s in all")
     for number in range(args.rounds):
         for way in ways:
             sps = measured(["--task", args.task, "--threads", str(args.threads), "--measure", way], args.threads)
             found.setdefault(way, []).append(sps)
-            print(f"round {number + 1}  {way:8} {sps:10,.0f} SPS", flush=True)
-    base = statistics.median(found["sb3"])
-    print(f"\n| {args.task}, {args.threads} thread(s) | median SPS | lowest | highest | x SB3 |\n|---|---|---|---|---|")
+            print(f"round {number + 1}  {way:16} {sps:10,.0f} SPS", flush=True)
+    base = statistics.median(found[ways[0]])
+    print(f"\n| {args.task}, {args.threads} thread(s) | median SPS | lowest | highest | x {ways[0]} |")
+    print("|---|---|---|---|---|")
     for way, values in found.items():
         print(f"| {way} | {statistics.median(values):,.0f} | {min(values):,.0f} | {max(values):,.0f} | "
               f"{statistics.median(values) / base:.2f} |")

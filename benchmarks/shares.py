@@ -1,0 +1,132 @@
+"""Steps a second of the image variants, and where their time goes: environments, acting, learning.
+
+    python benchmarks/shares.py --threads 2
+    python benchmarks/shares.py breakout-envpool --iterations 6
+
+Every row is a process of its own; the first iteration (compiling, allocating) does not count. The limit beside a row is
+what this machine could do at most: emulation on every core, then the convolutions of all passes over a step at the rate
+that convolutions alone reach here, forward and backward, measured in the same process.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+TASKS = {
+    "breakout": ("ppo_atari", "BreakoutNoFrameskip-v4", {}),
+    "breakout-one-process": ("ppo_atari", "BreakoutNoFrameskip-v4", {"env_workers": 0}),
+    "breakout-envpool": ("ppo_atari", "BreakoutNoFrameskip-v4", {"engine": "envpool"}),
+    "pong": ("ppo_atari", "PongNoFrameskip-v4", {}),
+    "pong-lstm": ("ppo_atari_lstm", "PongNoFrameskip-v4", {}),
+    "starpilot": ("ppo_procgen", "starpilot", {"num_steps": 64}),
+    "self-play": ("ppo_pettingzoo_ma_atari", "pong_v3", {}),
+}
+
+
+class TimedEnvs:
+    """A VecEnv that counts the seconds inside step()."""
+
+    def __init__(self, envs: Any) -> None:
+        self._envs, self.seconds = envs, 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._envs, name)
+
+    def step(self, action: Any) -> Any:
+        began = time.perf_counter()
+        step = self._envs.step(action)
+        self.seconds += time.perf_counter() - began
+        return step
+
+
+def measure(task: str, iterations: int, threads: int) -> dict:
+    """Seconds of each part over `iterations` iterations after the first, by proximo.on_torch.train.train itself."""
+    from dataclasses import replace
+
+    from proximo.on_torch import train as loop
+    from proximo.wiring import config_class, recipe_of, resolve
+
+    variant, env_id, fields = TASKS[task]
+    cfg = resolve(config_class(variant)(env_id=env_id, threads=threads, logger="none", **fields), variant, 1, 1)
+    cfg = replace(cfg, total_timesteps=(iterations + 1) * cfg.batch_size)
+    recipe, timed, spent = recipe_of(variant, "torch"), [], {"collect": 0.0}
+    collect = loop.collect
+
+    def timed_collect(*args: Any) -> Any:
+        began = time.perf_counter()
+        collected = collect(*args)
+        spent["collect"] += time.perf_counter() - began
+        return collected
+
+    def make_envs(cfg: Any, seeds: list[int]) -> Any:
+        timed.append(TimedEnvs(recipe.make_envs(cfg, seeds)))
+        return timed[-1]
+
+    loop.collect = timed_collect
+    began = 0.0
+    for it in loop.train(cfg, make_envs, recipe.make_agent):
+        if it.iteration == 1:
+            spent["collect"] = timed[0].seconds = 0.0
+            began = time.perf_counter()
+    total = time.perf_counter() - began
+    return {"sps": iterations * cfg.batch_size / total, "environments": timed[0].seconds / total,
+            "acting": (spent["collect"] - timed[0].seconds) / total, "learning": 1 - spent["collect"] / total,
+            "limit": limit(cfg, recipe, timed[0].seconds / iterations / cfg.batch_size)}
+
+
+def limit(cfg: Any, recipe: Any, emulation: float) -> float:
+    """Steps a second if a step cost its emulation (seconds, shared out already) and its passes through the network at
+    the size of a minibatch, where convolutions are at their best."""
+    import torch
+
+    envs = recipe.make_envs(cfg, list(range(cfg.num_envs)))
+    agent, step = recipe.make_agent(envs, cfg), envs.reset()
+    rows = cfg.minibatch_size
+    obs = torch.from_numpy(step.obs).repeat(-(-rows // cfg.num_envs), 1, 1, 1)[:rows]
+    envs.close()
+    if agent.recurrent:
+        agent = agent.trunk
+        forward = agent
+    else:
+        def forward(x: Any) -> Any:
+            return agent.value(x, None, ())
+    times = {}
+    for name in ("forward", "both", "forward", "both"):  # the first round warms up
+        began = time.perf_counter()
+        for _ in range(4):
+            with torch.set_grad_enabled(name == "both"):
+                out = forward(obs).sum()
+                if name == "both":
+                    out.backward()
+        times[name] = (time.perf_counter() - began) / 4 / rows
+    return 1 / (emulation + times["forward"] + cfg.update_epochs * times["both"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tasks", nargs="*", default=list(TASKS))
+    parser.add_argument("--iterations", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        print(json.dumps(measure(args.tasks[0], args.iterations, args.threads)))
+        return
+    print(f"| {args.threads} thread(s) | SPS | environments | acting | learning | of the limit |")
+    print("|---|---|---|---|---|---|")
+    for task in args.tasks:
+        done = subprocess.run([sys.executable, __file__, task, "--measure", "--iterations", str(args.iterations),
+                               "--threads", str(args.threads)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stderr)
+        found = json.loads(done.stdout.splitlines()[-1])
+        shares = " | ".join(f"{found[part]:.0%}" for part in ("environments", "acting", "learning"))
+        print(f"| {task} | {found['sps']:,.0f} | {shares} | {found['sps'] / found['limit']:.0%} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
