@@ -120,7 +120,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for task in args.tasks:
         done = subprocess.run([sys.executable, __file__, task, "--measure", "--iterations", str(args.iterations),
-                               "--threads", str(args.threads)], capture_output=True, text=True, check=False)
+                               "--threads", str(args.threads)], capture_output=True, text=True, check=False,
+                              env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})  # as the command line has it
         if done.returncode:
             sys.exit(done.stderr)
         found = json.loads(done.stdout.splitlines()[-1])

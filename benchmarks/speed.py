@@ -38,7 +38,7 @@ TASKS = {
         "sb3": {"env": "BreakoutNoFrameskip-v4", "n_envs": 8, "n_steps": 128, "batch_size": 256, "n_epochs": 4,
                 "learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01, "atari": True}},
     "processes": {
-        "steps": 12_288, "proximo": ["ppo_atari_multigpu", "--env-id", "BreakoutNoFrameskip-v4", "--num-envs", "8"],
+        "steps": 8_192, "proximo": ["ppo_atari_multigpu", "--env-id", "BreakoutNoFrameskip-v4", "--num-envs", "8"],
         "ways": ["one process", "workers", "envpool", "two processes"]},
 }
 WORDS = {"eager": [], "compile": ["--compile"], "compile envpool": ["--compile", "--engine", "envpool"],
@@ -48,6 +48,8 @@ WORDS = {"eager": [], "compile": ["--compile"], "compile envpool": ["--compile",
 
 def stable_baselines3(settings: dict, steps: int, threads: int) -> float:
     """Steps a second of SB3's PPO after its first iteration; runs inside the process of a measurement."""
+    import ale_py
+    import gymnasium
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
@@ -68,6 +70,8 @@ def stable_baselines3(settings: dict, steps: int, threads: int) -> float:
     settings = dict(settings)
     env_id, n_envs = settings.pop("env"), settings.pop("n_envs")
     normalize, atari = settings.pop("normalize", False), settings.pop("atari", False)
+    if atari:
+        gymnasium.register_envs(ale_py)
     envs = (VecFrameStack(make_atari_env(env_id, n_envs, seed=1), 4) if atari
             else make_vec_env(env_id, n_envs, seed=1))
     envs = VecNormalize(envs) if normalize else envs
