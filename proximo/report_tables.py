@@ -165,7 +165,11 @@ def paired_scores(new: Sequence[Run], old: Sequence[Run], metric: str) -> tuple[
 def _change(changed: Run, base: Run) -> str:
     names = [name for name, value in changed.config.items()
              if name not in ("seed", "run_dir") and base.config.get(name) != value]
-    return ", ".join(f"{name} {base.config.get(name)} to {changed.config[name]}" for name in names)
+    return ", ".join(f"{name} {_plain(base.config.get(name))} to {_plain(changed.config[name])}" for name in names)
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _steps(run: Run) -> int:
