@@ -98,15 +98,21 @@ def models_over_time(run: Path) -> list[tuple[int, dict]]:
         except FilesError as error:
             say(f"{error}; left out")
             continue
-        flat, weights, start = state["adam"]["weights"], {}, 0
-        for name, x in newest["weights"].items():
-            weights[name] = flat[start:start + x.size].reshape(x.shape)
-            start += x.size
-        moments = {name.removeprefix("obs_"): x for name, x in state.get("statistics", {}).items()
-                   if name.startswith("obs_")}
+        weights = checkpoint_weights(state["adam"], newest["weights"])
+        statistics = state.get("statistics", {})  # outside a compiled function obs_mean, inside .obs.mean
+        moments = {field: statistics[name] for field in Moments._fields
+                   for name in (f"obs_{field}", f".obs.{field}") if name in statistics}
         found.append((state["steps"], newest | {"weights": weights} | (
             {"obs_moments": moments} if "obs_moments" in newest else {})))
     return found
+
+
+def checkpoint_weights(adam: dict, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The weights by name, shaped as those of `like`: torch keeps one vector of all, JAX an array for each name."""
+    if "weights" not in adam:
+        return {name: adam[f".weights['{name}']"] for name in like}
+    parts = np.split(adam["weights"], np.cumsum([x.size for x in like.values()])[:-1])
+    return {name: part.reshape(x.shape) for (name, x), part in zip(like.items(), parts, strict=True)}
 
 
 def model_from(tree: dict, cfg: Config, make_actor: Callable) -> Model:

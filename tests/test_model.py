@@ -13,7 +13,7 @@ from proximo.envs.gym import make_gym
 from proximo.envs.normalize import normalize_obs
 from proximo.errors import FilesError, UsageError
 from proximo.evaluate import evaluate
-from proximo.model import read_model
+from proximo.model import models_over_time, read_model
 from proximo.spaces import action_for_env, space_from_json, space_to_json
 from tests.runs import train
 
@@ -160,3 +160,15 @@ def test_eval_prints_and_writes(runs, tmp_path, capsys):
     assert '"episodes": 5' in (tmp_path / "eval.json").read_text()
     assert main(["eval", str(runs / "plain" / "model"), "--episodes", "3", "--deterministic"]) == 0
     assert "deterministic actions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_the_newest_checkpoint_holds_the_models_weights(framework, tmp_path):
+    """What `proximo rate` plays with, against the model that was saved at the same iteration."""
+    assert train(tmp_path / "run", "--framework", framework, "--norm-obs") == 0
+    times, models = zip(*models_over_time(tmp_path / "run"), strict=True)
+    newest = read_model(tmp_path / "run")
+    assert len(times) == 2 and times[-1] == 320
+    assert all(np.array_equal(models[-1]["weights"][name], x) for name, x in newest["weights"].items())
+    assert any(not np.array_equal(models[0]["weights"][name], x) for name, x in newest["weights"].items())
+    assert all(np.array_equal(models[-1]["obs_moments"][name], x) for name, x in newest["obs_moments"].items())

@@ -28,7 +28,10 @@ def rank() -> Array:
 
 
 def placed(world: World, tree: Any, *axes: str | None) -> Any:
-    """Arrays that every process knows whole, put on the mesh: `axes` names the axis that is shared out, if any."""
+    """Arrays that every process knows whole, put on the mesh, if there is one: `axes` names the axis that is shared
+    out, if any."""
+    if world.mesh is None:
+        return tree
     sharding = NamedSharding(_mesh(world), PartitionSpec(*axes))
 
     def put(x: Any) -> Array:

@@ -35,11 +35,13 @@ def restore(kept: dict, state: TrainState, envs: VecEnv, keeps_state: bool) -> T
     inside = envs.arrays == "jax"
     state = state._replace(adam=unpack_tree(found, state.adam), iteration=jnp.int32(kept["iteration"]))
     if "statistics" in kept and inside:
-        statistics = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape),  # one for each rank
-                                  unpack_tree(kept["statistics"], state.envs.statistics), state.envs.statistics)
+        fresh, before = state.envs.statistics, unpack_tree(kept["statistics"], state.envs.statistics)
+        before = before if keeps_state else before._replace(running=fresh.running)
+        statistics = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), before, fresh)  # one for each rank
         state = state._replace(envs=state.envs._replace(statistics=statistics))
     elif "statistics" in kept:
-        envs.statistics = unpack_statistics(kept["statistics"])
+        statistics, fresh = unpack_statistics(kept["statistics"]), envs.statistics.running
+        envs.statistics = statistics if keeps_state else statistics._replace(running=fresh)
     if not keeps_state:
         return state
     carry = unpack_tree(kept["carry"], state.carry)

@@ -39,6 +39,8 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
 
     Environments whose state cannot be kept are rebuilt every cfg.checkpoint_every iterations, resumed or not."""
     parts = set_up(cfg, make_envs, make_agent, loss_fn)
+    if state and "envs" not in state:  # several processes made this checkpoint
+        parts = parts._replace(keeps_state=False)
     try:
         first = restore(state, parts.state, parts.envs, parts.keeps_state) if state else parts.state
         now = on_devices(parts, first)

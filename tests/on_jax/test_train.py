@@ -57,6 +57,17 @@ def test_a_resumed_run_is_bit_identical(cfg):
         assert np.array_equal(a.finished.ret, b.finished.ret) and np.array_equal(a.finished.step, b.finished.step)
 
 
+@pytest.mark.parametrize("cfg", [SMALL, HOST], ids=["inside", "outside"])
+def test_what_several_processes_left_goes_on_in_one(cfg):
+    """Their checkpoints hold no environments, and one rank's share of the running returns: fresh ones begin at 0."""
+    cfg = replace(cfg, checkpoint_every=2)
+    kept = run(cfg)[1][1]
+    share = {name: x for name, x in kept.items() if name not in ("carry", "envs")}
+    share["statistics"] = {name: x[:2] if "running" in name else x for name, x in kept["statistics"].items()}
+    again = run(cfg, share)
+    assert [it.steps for it, _, _ in again] == [384, 512, 640] and not any(it.keeps_state for it, _, _ in again)
+
+
 def test_a_whole_run_in_one_scan_gives_the_same_weights_and_nothing_is_compiled_twice():
     runs = run(SMALL)
     parts = set_up(SMALL, make_envs, make_agent, ppo_loss)
