@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from proximo.checkpoint import newest_checkpoint, save_checkpoint
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError, say
+from proximo.iteration import Iteration
 from proximo.log import Log
 from proximo.model import save_model
 
@@ -160,7 +161,7 @@ class Watcher:
         self._started = time.perf_counter()
         self._log: Log | None = None
 
-    def watch(self, it: Any, signals: Signals) -> None:
+    def watch(self, it: Iteration, signals: Signals) -> None:
         """Log an iteration, and save where it is due: at a checkpoint, at the end, and after a signal where that is
         exact."""
         if os.environ.get("RANK", "0") != "0":
@@ -181,7 +182,7 @@ class Watcher:
             self._log.close()
 
 
-def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Any]]) -> int:
+def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Iteration]]) -> int:
     """Train to the end: `iterations` gives one Iteration a watcher. Returns 0, or 128 + the signal that ended it."""
     with Signals() as signals:
         try:
@@ -207,7 +208,7 @@ def resume_line(folder: Path) -> str:
     return f"{start}proximo resume {folder}"
 
 
-def singly(iterations: Generator) -> Iterator[list[Any]]:
+def singly(iterations: Generator) -> Iterator[list[Iteration]]:
     """The iterations of one run, as follow() takes those of several."""
     try:
         for it in iterations:
@@ -216,7 +217,7 @@ def singly(iterations: Generator) -> Iterator[list[Any]]:
         iterations.close()
 
 
-def save(folder: Path, cfg: Config, variant: str, it: Any, log: Log) -> None:
+def save(folder: Path, cfg: Config, variant: str, it: Iteration, log: Log) -> None:
     """The model as it is now, at the end the summary, then the checkpoint: whenever it is killed, a run whose last
     checkpoint is there lacks nothing."""
     tree = {"state": it.snapshot(), "log": log.state(), "versions": versions(),

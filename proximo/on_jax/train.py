@@ -8,28 +8,15 @@ import jax
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.base import Finished, VecEnv
+from proximo.envs.base import VecEnv
 from proximo.envs.normalize import Statistics
 from proximo.errors import NumbersError
+from proximo.iteration import Iteration
 from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.rollout import Episodes
 from proximo.on_jax.setup import finished_rows, named_arrays, on_devices, rebuilt, set_up
 from proximo.on_jax.snapshot import no_latest, restore, snapshot, statistics_of
-
-
-class Iteration(NamedTuple):
-    """What one iteration leaves to whoever watches; `snapshot` and `weights` are computed when called."""
-
-    iteration: int  # 1..num_iterations
-    steps: int  # valid decisions so far, over all ranks
-    stats: dict[str, float]  # charts/... and losses/...
-    finished: Finished  # the episodes that ended in it
-    snapshot: Callable[[], dict]  # all that train(state=...) continues from
-    weights: Callable[[], dict[str, np.ndarray]]  # the agent's parameters by name
-    envs: VecEnv
-    rank: int
-    keeps_state: bool  # False: a snapshot is exact only where (iteration % checkpoint_every) == 0
 
 
 def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_agent: Callable[[VecEnv, Config], Any],

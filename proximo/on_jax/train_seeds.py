@@ -10,12 +10,13 @@ import jax.numpy as jnp
 
 from proximo.config import Config
 from proximo.envs.base import VecEnv
+from proximo.iteration import Iteration
 from proximo.on_jax.begin import first_state
 from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.setup import set_up
 from proximo.on_jax.snapshot import no_latest, restore
-from proximo.on_jax.train import Iteration, Seen, watched
+from proximo.on_jax.train import Seen, watched
 from proximo.streams import env_seeds
 
 

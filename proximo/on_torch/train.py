@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 
 from proximo.config import Config
-from proximo.envs.base import Finished, VecEnv
+from proximo.envs.base import VecEnv
 from proximo.envs.normalize import merge_statistics
 from proximo.errors import NumbersError
+from proximo.iteration import Iteration
 from proximo.on_torch.distributed import average, leave, sum_arrays
 from proximo.on_torch.gae import gae
 from proximo.on_torch.learner import draw, explained_variance, flat_batch, normalized_advantage, update
@@ -19,20 +19,6 @@ from proximo.on_torch.rollout import collect
 from proximo.on_torch.setup import over_ranks, rebuilt, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.streams import stream_generator
-
-
-class Iteration(NamedTuple):
-    """What one iteration leaves to whoever watches; `snapshot` and `weights` are computed when called."""
-
-    iteration: int  # 1..num_iterations
-    steps: int  # valid decisions so far, over all ranks
-    stats: dict[str, float]  # charts/... and losses/...
-    finished: Finished  # the episodes that ended in it
-    snapshot: Callable[[], dict]  # all that train(state=...) continues from
-    weights: Callable[[], dict[str, np.ndarray]]  # the agent's parameters by name
-    envs: VecEnv
-    rank: int
-    keeps_state: bool  # False: a snapshot is exact only where (iteration % checkpoint_every) == 0
 
 
 def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_agent: Callable[[VecEnv, Config], Any],
