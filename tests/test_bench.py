@@ -76,7 +76,8 @@ def test_a_failed_run_is_named_with_its_last_lines_and_stops_nobody(file, tmp_pa
 def test_after_a_kill_the_same_command_goes_on(file, tmp_path, how):
     """Against metrics.csv: an iteration played twice, or a restart from nothing, would show in its lines."""
     out = tmp_path / "out"
-    program = (f"import sys; from proximo.bench import bench; "
+    program = (f"import signal, sys; from proximo.bench import bench; "
+               f"signal.signal(signal.SIGINT, signal.default_int_handler); "  # where the tests run in the background
                f"sys.exit(bench({str(file)!r}, workers=2, out={str(out)!r}, command={FAKE!r}))")
     process = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"FAKE_SECONDS": "6"})
     first = out / "CartPole-v1" / "ppo" / "1"
@@ -221,7 +222,8 @@ def test_the_time_left_comes_from_the_speed_of_the_same_environment(tmp_path):
 def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(file, tmp_path):
     """The same command under a pseudo-terminal and with a pipe."""
     import pty
-    program = (f"import sys; from proximo.bench import bench; "
+    program = (f"import signal, sys; from proximo.bench import bench; "
+               f"signal.signal(signal.SIGINT, signal.default_int_handler); "  # where the tests run in the background
                f"sys.exit(bench({str(file)!r}, seeds=1, out=sys.argv[1], command={FAKE!r}))")
     leader, follower = pty.openpty()
     words = [sys.executable, "-c", program]
