@@ -56,7 +56,7 @@ class Config:
     """T: steps played in each environment between two updates"""
     env_workers: int | None = None
     """worker processes that step the environments and write observations into shared memory; 0: this process; unset:
-    one a core for Atari's emulators from the command line, else 0"""
+    one a core for Atari's emulators from the command line, given four cores, else 0"""
     env_timeout: float = 60.0
     """seconds after which a worker that has not answered is called stalled"""
     autoreset: Literal["same-step", "next-step"] = "same-step"

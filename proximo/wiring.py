@@ -279,12 +279,13 @@ def default_threads(cfg: Config, local_processes: int) -> int:
 
 
 def default_workers(cfg: Config, num_envs: int, local_processes: int) -> int:
-    """Emulators of Atari games run on every core, shared by processes; other environments in this process."""
+    """Emulators of Atari games run on every core, shared by processes, where there are at least four: two cores are
+    kept busy by the convolutions alone. Other environments run in this process."""
     if not isinstance(cfg, Atari) or isinstance(cfg, AtariEnvpool) or cfg.model == "mlp" or cfg.engine == "envpool":
         return 0
     cores = (os.cpu_count() or 1) // local_processes
     most = max((k for k in range(1, cores + 1) if num_envs % k == 0), default=1)
-    return most if most > 1 else 0
+    return most if most > 1 and cores >= 4 else 0
 
 
 def choose_variant(env_id: str) -> tuple[str, str]:

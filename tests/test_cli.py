@@ -223,7 +223,7 @@ def test_recipes_have_a_main_guard(variant, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("cfg,local_processes,cores,workers", [
-    (Atari(), 1, 2, 2), (Atari(), 1, 16, 8), (Atari(num_envs=6), 1, 4, 3), (Atari(), 2, 2, 0),
+    (Atari(), 1, 2, 0), (Atari(), 1, 16, 8), (Atari(num_envs=6), 1, 4, 3), (Atari(), 2, 4, 0),
     (Atari(num_envs=7), 1, 4, 0), (Atari(engine="envpool"), 1, 8, 0), (Atari(env_workers=0), 1, 8, 0),
     (Atari(env_workers=4), 1, 8, 4), (Config(num_envs=8), 1, 8, 0)])
 def test_emulators_run_on_every_core(monkeypatch, cfg, local_processes, cores, workers):
