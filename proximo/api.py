@@ -45,7 +45,7 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
     from proximo.wiring import config_class, problems_of
 
     folder = Path(run)
-    before, variant, resume_with, _ = read_config(folder, config_class)
+    before, variant, resume_with, processes = read_config(folder, config_class)
     cfg = replace(before, **changes)
     if problems := problems_of(cfg, variant):
         raise UsageError("\n".join(problems))
@@ -53,7 +53,7 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
                if f"{name}=" in resume_with and part is None]
     if lacking or resume_with.startswith("python "):
         raise UsageError(f"{folder} has parts of its own; continue it with: {resume_with.replace('RUN', str(folder))}")
-    kept = continued(folder, cfg)
+    kept = continued(folder, cfg, processes)
     if kept is not None and kept["state"]["iteration"] >= cfg.num_iterations:
         return folder
     (folder / "summary.json").unlink(missing_ok=True)

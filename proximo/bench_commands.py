@@ -25,7 +25,7 @@ class BenchArguments:
     out: str = ""
     """folder of all runs; default: runs/bench/NAME"""
     ablate: str = ""
-    """implementation details to switch off, one set of runs each: norm_adv,clip_vloss,anneal_lr,..."""
+    """implementation details to change, one set of runs each: norm_adv,clip_vloss,anneal_lr,..."""
 
 
 @dataclass

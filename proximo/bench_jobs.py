@@ -1,4 +1,4 @@
-"""The runs that follow from a benchmark file: names, flags, and one more set of runs for each detail left out."""
+"""The runs that follow from a benchmark file: names, flags, and one more set of runs for each detail changed."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ class Job:
     processes: int = 1
     evaluate: bool = False
     ablates: str = ""
-    """the detail that this run is without; empty: none"""
+    """the detail that this run changes; empty: none"""
 
     @property
     def folder(self) -> Path:
@@ -75,7 +75,7 @@ def flags_of(overrides: Mapping[str, object]) -> list[str]:
 
 def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (),
             overrides: Mapping[str, object] | None = None) -> tuple[list[Job], list[str]]:
-    """All runs, and what is to be said of those left out: a detail whose absence changes nothing.
+    """All runs, and what is to be said of those left out: a detail whose change changes nothing.
 
     overrides come last and hold for every run. Raises UsageError for unknown details and impossible configurations.
     """
@@ -90,11 +90,11 @@ def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (
             continue
         versions = [("", base)]
         for detail in ablate:
-            without = _without(row, base, detail)
-            if without is None:
-                notes.append(f"{row.label or row.variant}: no run without {detail}, which changes nothing there")
+            overridden = _changed(row, base, detail)
+            if overridden is None:
+                notes.append(f"{row.label or row.variant}: no run with {detail} changed, since nothing would differ")
             else:
-                versions.append((detail, without))
+                versions.append((detail, overridden))
         for detail, changed in versions:
             label = f"{row.label or label_of(row.variant, base)}-changed_{detail}" if detail \
                 else row.label or label_of(row.variant, base)
@@ -106,8 +106,8 @@ def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (
     return jobs, notes
 
 
-def _without(row: Row, base: Mapping[str, object], detail: str) -> dict[str, object] | None:
-    """The overrides of a run without this detail; None where the variant lacks the field or nothing changes."""
+def _changed(row: Row, base: Mapping[str, object], detail: str) -> dict[str, object] | None:
+    """The overrides of a run with this detail changed; None where the variant lacks the field or nothing changes."""
     present = vars(config_of(row, base))
     changed = {}
     for name, value in DETAILS[detail].items():

@@ -242,10 +242,7 @@ def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Co
     cfg = replace(before, **parse_flags(type(before), words[1:]))
     if problems := problems_of(cfg, variant):
         raise UsageError("\n".join(problems))
-    kept = continued(folder, cfg)
-    if processes != int(os.environ.get("WORLD_SIZE", "1")):
-        say(f"{folder} was trained by {processes} process{'es' * (processes > 1)}, which is not how many go on now: it "
-            "learns on, but draws other episodes than without the interruption")
+    kept = continued(folder, cfg, processes)
     if kept is None:
         say(f"{folder} was ended before its first checkpoint: it starts from its first iteration")
     elif kept["state"]["iteration"] >= cfg.num_iterations:

@@ -135,9 +135,13 @@ def config_from(values: dict, kind: type[Config]) -> Config:
     return kind(**kept)
 
 
-def continued(folder: Path, cfg: Config) -> dict | None:
+def continued(folder: Path, cfg: Config, processes: int = 1) -> dict | None:
     """The newest whole checkpoint of a run; None where it was ended before its first. UsageError with the differences
-    where it is of another environment, network or arithmetic."""
+    where it is of another environment, network or arithmetic. `processes`: how many trained it, said where others go on
+    """
+    if processes != int(os.environ.get("WORLD_SIZE", "1")):
+        say(f"{folder} was trained by {processes} process{'es' * (processes > 1)}, which is not how many go on now: it "
+            "learns on, but draws other episodes than without the interruption")
     kept = newest_checkpoint(folder)
     if kept is None:
         return None

@@ -15,6 +15,7 @@ from proximo.bench_jobs import DETAILS, Job, flags_of, jobs_of
 from proximo.bench_process import is_finished
 from proximo.bench_set import label_of, load_set
 from proximo.bench_table import BenchView, duration_text, progress
+from proximo.cli import main
 from proximo.errors import UsageError
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
@@ -240,3 +241,11 @@ def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(file, tmp_path):
     assert "┏━" in seen.decode() and "environment" in seen.decode() and "steps/s" in seen.decode()
     piped = subprocess.run([*words, str(tmp_path / "b")], capture_output=True, text=True, check=True).stderr
     assert "finished CartPole-v1/ppo/1; 1 done" in piped and "┃" not in piped
+
+
+def test_every_flag_of_train_reaches_every_run(file, capsys):
+    """Refused values and misspelt flags, since nothing runs then: both must be named as `proximo train` names them."""
+    assert main(["bench", str(file), "--gamma", "2", "--workers", "2"]) == 2
+    assert "ppo-gamma=2.0: gamma=2.0 must lie between 0 and 1" in capsys.readouterr().err
+    assert main(["bench", str(file), "--wrokers", "2"]) == 2
+    assert "--wrokers is no flag" in capsys.readouterr().err

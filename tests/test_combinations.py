@@ -2,11 +2,7 @@
 exit code 2 and a sentence. `python -m tests.test_combinations` writes docs/combinations.md from the same table."""
 
 import itertools
-import os
 import shlex
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +11,7 @@ import pytest
 from proximo.cli import main
 from proximo.suites import missing
 from proximo.wiring import CLASSES
+from tests.torchrun import play_lines
 
 DIMENSIONS = {"variant": tuple(CLASSES), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
               "engine": ("gym", "ale", "envpool", "brax", "jax"), "framework": ("torch", "jax"),
@@ -185,17 +182,7 @@ def test_two_processes(every, tmp_path):
     rows = [row for row in every if row.processes == "2"]
     for row in rows:
         needs(row)
-    (tmp_path / "lines").write_text("\n".join(line(row, tmp_path / name_of(row)) for row in rows))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = min(free.getsockname()[1], 65000)
-    ranks = [subprocess.Popen([sys.executable, "-m", "tests.ranks", str(rank), "2", str(port), str(tmp_path / "lines")],
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              env=os.environ | {"OMP_NUM_THREADS": "1"}) for rank in range(2)]
-    for process in ranks:
-        said, faults = process.communicate(timeout=400)
-        codes = [answer for answer in said.splitlines() if answer.startswith("row ")]
-        assert codes == [f"row {number} 0" for number in range(len(rows))], faults[-2000:]
+    play_lines([line(row, tmp_path / name_of(row)) for row in rows], tmp_path)
     assert all((tmp_path / name_of(row) / "summary.json").exists() for row in rows)
 
 

@@ -1,11 +1,7 @@
 """Several processes as one (detail A2): torchrun with two, two nodes on loopback, and the averaging by itself."""
 
 import json
-import os
 import shutil
-import socket
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from itertools import chain
@@ -25,26 +21,17 @@ from proximo.on_torch.optimizer import flat_adam
 from proximo.on_torch.rollout import Rollout
 from tests.replicas import CASES
 from tests.runs import same_logs, same_weights
-
-
-def launch(folder, *cases, launcher=("--standalone", "--nproc_per_node=2")):
-    words = [sys.executable, "-m", "torch.distributed.run", *launcher, "-m", "tests.replicas", str(folder), *cases]
-    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+from tests.torchrun import launch, play_lines, same_on_both, two_nodes, weights_of
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """What both ranks of one torchrun left of every case."""
     folder = tmp_path_factory.mktemp("pair")
-    process = launch(folder, *CASES, "command")
+    process = launch("tests.replicas", folder, *CASES, "command")
     said = process.communicate(timeout=300)[1]
     assert process.returncode == 0, said
     return folder
-
-
-def weights_of(folder, case, rank):
-    with np.load(folder / f"{case}{rank}.npz") as file:
-        return dict(file)
 
 
 def notes_of(folder, case, rank):
@@ -97,20 +84,6 @@ def test_only_the_first_process_writes(pair):
     assert json.loads((pair / "run" / "summary.json").read_text())["steps"] == 192
 
 
-def play_lines(lines, folder):
-    """Both ranks run the command lines, one after the other; returns what the first rank said."""
-    (folder / "lines").write_text("\n".join(lines))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = min(free.getsockname()[1], 65000)
-    ranks = [subprocess.Popen([sys.executable, "-m", "tests.ranks", str(rank), "2", str(port), str(folder / "lines")],
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              env=os.environ | {"OMP_NUM_THREADS": "1"}) for rank in range(2)]
-    said = [process.communicate(timeout=200) for process in ranks]
-    assert all(f"row {number} 0\n" in out for out, _ in said for number in range(len(lines))), said
-    return said[0][1]
-
-
 def middle_of(run, copy):
     """A copy of a run that was ended between its checkpoints 4 and 8."""
     shutil.copytree(run, copy)
@@ -140,17 +113,9 @@ def test_a_pair_resumes_exactly(variant, env_id, tmp_path, capsys):
 
 
 def test_two_nodes_equal_one(pair, tmp_path):
-    """Two torchrun agents on loopback, one process each, both with local rank 0: the same weights, bit for bit."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = ("--nnodes=2", "--nproc_per_node=1", "--master_addr=127.0.0.1", f"--master_port={port}")
-    nodes = [launch(tmp_path, "cartpole", launcher=(*address, f"--node_rank={k}")) for k in (0, 1)]
-    said = [node.communicate(timeout=300)[1] for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], said
-    for rank in (0, 1):
-        expected, found = weights_of(pair, "cartpole", rank), weights_of(tmp_path, "cartpole", rank)
-        assert all(np.array_equal(expected[name], found[name]) for name in expected)
+    """Two torchrun agents on loopback: the same weights, bit for bit."""
+    two_nodes("tests.replicas", tmp_path, "cartpole")
+    assert same_on_both(pair, tmp_path, "cartpole")
 
 
 @pytest.mark.parametrize("words,sentence", [

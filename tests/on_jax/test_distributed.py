@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,30 +12,22 @@ import pytest
 
 from proximo.cli import main
 from tests.jax_replicas import CASES
+from tests.torchrun import launch, same_on_both, two_nodes, weights_of
 
 POOL = pytest.param("pool", marks=pytest.mark.skipif(sys.platform != "linux", reason="EnvPool's handle is Linux's"))
 NAMES = [POOL if case == "pool" else case for case in CASES]
-ENV = os.environ | {"OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
-
-
-def launch(folder, *cases, launcher=("--standalone", "--nproc_per_node=2")):
-    words = [sys.executable, "-m", "torch.distributed.run", *launcher, "-m", "tests.jax_replicas", str(folder), *cases]
-    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=ENV)
+ENV = {"JAX_PLATFORMS": "cpu"}
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """What both ranks of one torchrun left of every case."""
     folder = tmp_path_factory.mktemp("pair")
-    process = launch(folder, *(case for case in CASES if case != "pool" or sys.platform == "linux"), "command")
+    cases = [case for case in CASES if case != "pool" or sys.platform == "linux"]
+    process = launch("tests.jax_replicas", folder, *cases, "command", **ENV)
     said = process.communicate(timeout=500)[1]
     assert process.returncode == 0, said[-4000:]
     return folder
-
-
-def weights_of(folder, case, rank):
-    with np.load(folder / f"{case}{rank}.npz") as file:
-        return dict(file)
 
 
 def notes_of(folder, case):
@@ -83,23 +74,15 @@ def test_only_the_first_process_writes(pair):
 
 
 def test_two_nodes_equal_one(pair, tmp_path):
-    """Two torchrun agents on loopback, one process each, both with local rank 0: the same weights, bit for bit."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = ("--nnodes=2", "--nproc_per_node=1", "--master_addr=127.0.0.1", f"--master_port={port}")
-    nodes = [launch(tmp_path, "outside", launcher=(*address, f"--node_rank={k}")) for k in (0, 1)]
-    said = [node.communicate(timeout=300)[1] for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], said
-    for rank in (0, 1):
-        expected, found = weights_of(pair, "outside", rank), weights_of(tmp_path, "outside", rank)
-        assert all(np.array_equal(expected[name], found[name]) for name in expected)
+    """Two torchrun agents on loopback: the same weights, bit for bit."""
+    two_nodes("tests.jax_replicas", tmp_path, "outside", **ENV)
+    assert same_on_both(pair, tmp_path, "outside")
 
 
 def test_a_dead_process_ends_the_others(tmp_path):
     """Rank 1 dies before it meets rank 0: torchrun ends rank 0, which waits, and says so."""
     began = time.monotonic()
-    process = launch(tmp_path, "die")
+    process = launch("tests.jax_replicas", tmp_path, "die", **ENV)
     said = process.communicate(timeout=120)[1]
     assert process.returncode != 0 and "exitcode  : 7" in said and time.monotonic() - began < 100
 
@@ -180,7 +163,8 @@ print(json.dumps(answers))
 def test_two_devices_of_one_process_learn_as_one():
     """In a process of its own, since the number of devices is fixed when JAX starts: environments inside and outside
     the compiled function, exact resume, one normaliser, weights on both devices, nothing compiled twice."""
-    env = ENV | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PYTHONPATH": os.getcwd()}
+    env = os.environ | ENV | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd(),
+                              "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     done = subprocess.run([sys.executable, "-c", DEVICES], env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]
     said = json.loads(done.stdout.splitlines()[-1])
