@@ -120,13 +120,5 @@ def make_iterate(play: Callable[[TrainState], Play], learn: Callable) -> Callabl
 
 
 def written_out(cfg: Config) -> bool:
-    """Whether loops over epochs and minibatches are written out when compiling: a field of the EnvPool XLA variants.
-
-    For all others where convolutions run on CPU: XLA runs their gradients seven times slower inside a loop."""
-    return vars(cfg).get("unroll", on_cpu() and cfg.model == "cnn")
-
-
-def on_cpu() -> bool:
-    """Whether this process learns on a CPU."""
-    settings: Any = jax.config
-    return (settings.jax_default_device or jax.devices()[0]).platform == "cpu"
+    """Whether loops over epochs and minibatches are written out when compiling: a field of the EnvPool XLA variants."""
+    return vars(cfg).get("unroll", False)

@@ -2,12 +2,13 @@
 
 Written in flax nnx, because its modules are built and named as torch's are: the path of a parameter is its name in the
 torch module, and every parameter has torch's layout, so no weight is ever converted; only inside the networks do images
-have their channels last, since XLA's convolutions on CPU are up to six times slower otherwise.
+have their channels last, which suits convolutions on CPU.
 Modules only describe a network here; pure functions get its weights as a dict (binder) and are what JAX transforms.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, TypeVar
 
 import jax
@@ -15,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax import Array, lax
+
+from proximo.on_jax.device import on_cpu
 
 Weights = dict[str, Array]  # by name
 
@@ -68,6 +71,33 @@ class Linear(Layer):
         return x @ self.weight[...].T + self.bias[...]
 
 
+def folded(x: Array, weight: Array, stride: int) -> tuple[Array, Array]:
+    """The same convolution with stride 1: each stride x stride square of pixels becomes one pixel of more channels."""
+    rows, height, width, channels = x.shape
+    outputs, _, size, _ = weight.shape
+    n, high, wide = size // stride, height // stride, width // stride
+    x = x[:, :high * stride, :wide * stride].reshape(rows, high, stride, wide, stride, channels)
+    weight = weight.reshape(outputs, channels, n, stride, n, stride)
+    return (x.transpose(0, 1, 3, 2, 4, 5).reshape(rows, high, wide, -1),
+            weight.transpose(0, 3, 5, 1, 2, 4).reshape(outputs, -1, n, n))
+
+
+def convolved(x: Array, weight: Array, stride: int) -> Array:
+    """(rows, H, W, inputs) and (outputs, inputs, size, size) -> (rows, H', W', outputs), without padding.
+
+    On CPU a sum of matrix products, one for each position of the kernel: XLA's gradients of its own convolutions are
+    slower there, thirty times inside a loop (docs/performance.md)."""
+    size = weight.shape[-1]
+    if size % stride or not on_cpu():
+        return lax.conv_general_dilated(x, weight.transpose(2, 3, 1, 0), (stride, stride), "VALID",
+                                        dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    x, weight = folded(x, weight, stride)
+    size = weight.shape[-1]
+    high, wide = x.shape[1] - size + 1, x.shape[2] - size + 1
+    return reduce(jnp.add, (x[:, i:i + high, j:j + wide] @ weight[:, :, i, j].T
+                            for i in range(size) for j in range(size)))
+
+
 class Conv(Layer):
     """A square convolution of channels-last images."""
 
@@ -80,10 +110,9 @@ class Conv(Layer):
 
     def __call__(self, x: Array) -> Array:
         """(rows, H, W, inputs) -> (rows, H', W', outputs)."""
-        pad = [(self.padding, self.padding)] * 2
-        y = lax.conv_general_dilated(x, self.weight[...].transpose(2, 3, 1, 0), (self.stride, self.stride), pad,
-                                     dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        return y + self.bias[...]
+        pad = (self.padding, self.padding)
+        x = jnp.pad(x, ((0, 0), pad, pad, (0, 0))) if self.padding else x
+        return convolved(x, self.weight[...], self.stride) + self.bias[...]
 
 
 def layer_init(layer: AnyLayer, std: float = math.sqrt(2), bias: float = 0.0, orthogonal: bool = True) -> AnyLayer:

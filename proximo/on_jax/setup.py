@@ -13,6 +13,7 @@ from proximo.config import Config
 from proximo.envs.base import Finished, VecEnv
 from proximo.errors import UsageError, say
 from proximo.on_jax.begin import first_carry, first_state, inner, made, reset_from, with_agreed
+from proximo.on_jax.device import on_cpu
 from proximo.on_jax.distributed import AXIS, World, agreed_statistics, episodes_of_all, join, share_of
 from proximo.on_jax.iterate import (
     Play,
@@ -23,7 +24,6 @@ from proximo.on_jax.iterate import (
     make_learn,
     make_play,
     make_play_host,
-    on_cpu,
     stream_keys,
     written_out,
 )
