@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -29,12 +28,6 @@ def pick_device(cfg: Config) -> jax.Device:
         raise UsageError(f"--device {cfg.device} asks for a GPU, but {why if not gpus else f'JAX sees {len(gpus)}'}; "
                          "use --device cpu or auto")
     return gpus[index]
-
-
-def on_cpu() -> bool:
-    """Whether this process learns on a CPU."""
-    settings: Any = jax.config
-    return (settings.jax_default_device or jax.devices()[0]).platform == "cpu"
 
 
 def cache_folder() -> Path:

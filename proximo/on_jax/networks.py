@@ -17,8 +17,6 @@ import numpy as np
 from flax import nnx
 from jax import Array, lax
 
-from proximo.on_jax.device import on_cpu
-
 Weights = dict[str, Array]  # by name
 
 
@@ -69,6 +67,12 @@ class Linear(Layer):
     def __call__(self, x: Array) -> Array:
         """(..., inputs) -> (..., outputs)."""
         return x @ self.weight[...].T + self.bias[...]
+
+
+def on_cpu() -> bool:
+    """Whether this process learns on a CPU."""
+    settings: Any = jax.config
+    return (settings.jax_default_device or jax.devices()[0]).platform == "cpu"
 
 
 def folded(x: Array, weight: Array, stride: int) -> tuple[Array, Array]:

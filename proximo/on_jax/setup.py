@@ -13,7 +13,6 @@ from proximo.config import Config
 from proximo.envs.base import Finished, VecEnv
 from proximo.errors import UsageError, say
 from proximo.on_jax.begin import first_carry, first_state, inner, made, reset_from, with_agreed
-from proximo.on_jax.device import on_cpu
 from proximo.on_jax.distributed import AXIS, World, agreed_statistics, episodes_of_all, join, share_of
 from proximo.on_jax.iterate import (
     Play,
@@ -37,7 +36,7 @@ from proximo.on_jax.mesh import (
     rank,
     rows_over_mesh,
 )
-from proximo.on_jax.networks import Weights, binder, numpy_binder
+from proximo.on_jax.networks import Weights, binder, numpy_binder, on_cpu
 from proximo.on_jax.rollout import Carry, Episodes, Policy, Storage, compiled_policy
 from proximo.on_jax.snapshot import statistics_of
 

@@ -1,6 +1,8 @@
 """Which device learns, with how many threads, and how exactly."""
 
+import ctypes
 import os
+import platform
 
 import torch
 
@@ -43,4 +45,14 @@ def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
         torch.cuda.set_device(device)
         torch.backends.cudnn.deterministic = cfg.torch_deterministic
         torch.backends.cudnn.benchmark = not cfg.torch_deterministic
+    else:
+        keep_memory()
     return threads
+
+
+def keep_memory() -> None:
+    """Memory that large minibatches give back stays with the process, where glibc decides about it: given to the system
+    and taken again with every minibatch, it costs half as much time as the products (docs/performance.md)."""
+    if platform.libc_ver()[0] == "glibc":
+        for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+            ctypes.CDLL(None).mallopt(option, 2**31 - 1)
