@@ -76,7 +76,7 @@ def collect(agent: Any, envs: PureEnv, env_state: Any, carry: Carry,
                         step._replace(obs=None, first=None, mask=None, final_obs=None))
         return (env_state, Carry(step.obs, step.mask, step.first, acted.state)), played
 
-    (env_state, carry), played = lax.scan(play, (env_state, carry), noise)
+    (env_state, carry), played = lax.scan(play, (env_state, carry), noise, unroll=2)
     return _rollout(agent, carry, played), env_state, carry, _episodes(played.step)
 
 

@@ -36,7 +36,7 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
             if not parts.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0:
                 parts, now = rebuilt(cfg, parts, now, make_envs, iteration)
             now, stats, episodes = parts.iterate(now)
-            seen = jax.device_get(Seen(stats, episodes, now.adam.ok, statistics_of(parts.envs, now)))
+            seen = jax.tree.map(np.array, Seen(stats, episodes, now.adam.ok, statistics_of(parts.envs, now)))
             yield (done := watched(cfg, parts.envs, iteration, seen, steps, latest, partial(same, now),
                                    parts.keeps_state, parts.world.rank))
             steps = done.steps
@@ -70,9 +70,10 @@ def watched(cfg: Config, envs: VecEnv, iteration: int, seen: Seen, steps: int, l
     charts |= {f"charts/{name}": float(x) for name, x in seen.episodes.metrics.items()}
     charts["charts/learning_rate"] = cfg.learning_rate_at(iteration)
     latest["ret"][finished.row], latest["length"][finished.row] = finished.ret, finished.length  # later rows win
-    if envs.arrays == "jax" and not np.isnan(latest["ret"]).all():
-        charts["charts/avg_episodic_return"] = float(np.nanmean(latest["ret"]))
-        charts["charts/avg_episodic_length"] = float(np.nanmean(latest["length"]))
+    known = ~np.isnan(latest["ret"])
+    if envs.arrays == "jax" and known.any():
+        charts["charts/avg_episodic_return"] = float(latest["ret"][known].mean())
+        charts["charts/avg_episodic_length"] = float(latest["length"][known].mean())
     if seen.statistics is not None:
         envs.statistics = seen.statistics
     return Iteration(iteration, steps, charts, finished,

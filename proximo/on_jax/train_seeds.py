@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from proximo.config import Config
 from proximo.envs.base import VecEnv
@@ -41,7 +42,7 @@ def train_seeds(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv],
         for iteration in range(int(lanes[0].iteration) + 1, cfg.num_iterations + 1):
             now, stats, episodes = iterate(now)
             kept = now.envs.statistics if parts.envs.statistics is not None else None
-            seen = jax.device_get(Seen(stats, episodes, now.adam.ok, kept))
+            seen = jax.tree.map(np.array, Seen(stats, episodes, now.adam.ok, kept))
             done = [watched(each, envs[s], iteration, lane_of(seen, s), steps[s], latest[s], partial(lane_of, now, s),
                             True) for s, each in enumerate(cfgs)]
             steps = [it.steps for it in done]
