@@ -49,7 +49,8 @@ COMMANDS = ("train", "resume", "eval", "watch", "plot", "bench", "report", "comp
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code: 0, 2 (usage), 3 (environment), 4 (numbers), 5 (files)."""
+    """Run one command; returns its exit code: 0, 2 (usage), 3 (environment), 4 (numbers), 5 (files),
+    6 (another process of the run)."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         print(HELP)

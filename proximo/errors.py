@@ -1,4 +1,4 @@
-"""The four faults that end a command: each is one clear sentence and an exit code, never a bare traceback."""
+"""The five faults that end a command: each is one clear sentence and an exit code, never a bare traceback."""
 
 import difflib
 import os
@@ -34,6 +34,12 @@ class FilesError(ProximoError):
     """A disk that is full, a folder that vanished, or a file that is damaged."""
 
     exit_code = 5
+
+
+class PeerError(ProximoError):
+    """Another of the processes that train as one has ended, or cannot be reached any more."""
+
+    exit_code = 6
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

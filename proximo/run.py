@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from proximo.checkpoint import newest_checkpoint, save_checkpoint
 from proximo.config import Config
-from proximo.errors import FilesError, UsageError, say
+from proximo.errors import FilesError, PeerError, UsageError, say
 from proximo.iteration import Iteration
 from proximo.log import Log
 from proximo.model import save_model
@@ -187,7 +187,8 @@ class Watcher:
 
 
 def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Iteration]]) -> int:
-    """Train to the end: `iterations` gives one Iteration a watcher. Returns 0, or 128 + the signal that ended it."""
+    """Train to the end: `iterations` gives one Iteration a watcher. Returns 0, or 128 + the signal that ended it.
+    Raises PeerError where one of several processes is lost."""
     with Signals() as signals:
         try:
             for its in iterations:
@@ -198,11 +199,23 @@ def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Iteration]
                     say(f"stopped by {signal.Signals(signals.received).name} after iteration {its[0].iteration}; "
                         f"continue with: {resume_line(folder)}")
                     return 128 + signals.received
+        except (RuntimeError, ValueError) as error:
+            if not of_another_process(error):
+                raise
+            raise PeerError("another process of this run has ended or cannot be reached "
+                            f"({str(error).splitlines()[0]}); continue with: "
+                            f"{resume_line(watchers[0].folder)}") from error
         finally:
             for watcher in watchers:
                 watcher.close()
             iterations.close()  # type: ignore[attr-defined]
     return 0
+
+
+def of_another_process(error: Exception) -> bool:
+    """Whether torch's or JAX's means of speaking to other processes broke off."""
+    means = ("gloo", "nccl", "connection", "coordination")
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and any(name in str(error).lower() for name in means)
 
 
 def resume_line(folder: Path) -> str:

@@ -222,6 +222,18 @@ class Faulty(Probe):
         return self.how == "four_values" and answer[:4] or (*broken[self.how], *rest)
 
 
+class Mortal(Probe):
+    """Where several processes train as one, that of rank 1 dies in the 200th step of all its environments."""
+
+    steps = 0
+
+    def reward(self, action):
+        Mortal.steps += 1
+        if Mortal.steps == 200 and os.environ.get("RANK") == "1":
+            os._exit(7)
+        return 1.0
+
+
 class Positions(gymnasium.ObservationWrapper):
     """CartPole, of which only the positions of cart and pole are seen: the velocities must be remembered."""
 
@@ -234,7 +246,7 @@ class Positions(gymnasium.ObservationWrapper):
 
 
 PROBES = (Constant, Observed, Delayed, Acting, Truncated, Memory, Masked, DictMasked, DictObs, Image, Echo, Started,
-          Several, Switches, Bounded, Spoken, Endless)
+          Several, Switches, Bounded, Spoken, Endless, Mortal)
 FAULTS = ("raises", "hangs", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
           "four_values")
 

@@ -21,7 +21,7 @@ from proximo.on_torch.optimizer import flat_adam
 from proximo.on_torch.rollout import Rollout
 from tests.replicas import CASES
 from tests.runs import same_logs, same_weights
-from tests.torchrun import launch, play_lines, same_on_both, two_nodes, weights_of
+from tests.torchrun import launch, play_lines, same_on_both, start, two_nodes, weights_of
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,22 @@ def test_a_pair_resumes_exactly(variant, env_id, tmp_path, capsys):
     assert main(["resume", str(fewer)]) == 0
     assert "was trained by 2 processes, which is not how many go on now" in capsys.readouterr().err
     assert all(json.loads((run / "summary.json").read_text())["steps"] == 2560 for run in (more, fewer))
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_process_that_dies_in_mid_training_ends_the_run(framework, tmp_path):
+    """Rank 1 dies in iteration 7: rank 0, which waits for it, ends with a sentence (or by torchrun's signal, if that is
+    faster), never a traceback of its own; one process goes on from the checkpoint of iteration 6."""
+    run = tmp_path / "run"
+    words = (f"torch.distributed.run --standalone --nproc_per_node=2 -m proximo train ppo --framework {framework} "
+             "--env-id tests.probes:Mortal-v0 --num-envs 4 --num-steps 16 --total-timesteps 640 --checkpoint-every 2 "
+             f"--logger none --run-dir {run}")
+    process = start(words.split(), JAX_PLATFORMS="cpu")
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode != 0 and "exitcode  : 7" in said
+    assert "another process of this run has ended" in said or "stopped by SIGTERM after iteration 6" in said
+    assert "proximo/run.py" not in said and "proximo resume" in said
+    assert main(["resume", str(run)]) == 0 and json.loads((run / "summary.json").read_text())["steps"] == 640
 
 
 def test_two_nodes_equal_one(pair, tmp_path):
