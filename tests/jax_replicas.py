@@ -11,8 +11,9 @@ import numpy as np
 
 from proximo.cli import main
 from proximo.config import Config
-from proximo.on_jax.recipes.ppo import make_agent, make_envs
+from proximo.on_jax.recipes import ppo, ppo_continuous_action_isaacgym
 from proximo.on_jax.train import train
+from proximo.variants import BatchedSim
 
 INSIDE = Config(engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2, update_epochs=2,
                 hidden_size=16, norm_obs=True, norm_reward=True, checkpoint_every=2, threads=1)
@@ -21,23 +22,26 @@ CASES = {
     "outside": replace(INSIDE, engine="gym", target_kl=1e-3, learning_rate=1e-2),
     "pool": replace(INSIDE, engine="envpool"),
     "memory": replace(INSIDE, engine="gym", recurrent="gru", memory_size=8, total_timesteps=384),
+    "brax": BatchedSim(framework="jax", env_id="fast", num_envs=4, num_steps=32, total_timesteps=640, hidden_size=16,
+                       norm_obs=True, norm_reward=True, checkpoint_every=2, threads=1),
 }
 
 
 def train_case(name: str, folder: Path) -> None:
     """NAMErank.npz: the weights; NAMErank.json: all else."""
     cfg, seeds, told, kept = CASES[name], [], [], None
+    recipe = ppo_continuous_action_isaacgym if name == "brax" else ppo
 
     def noting_envs(cfg: Config, given: list[int]):
         seeds.append(given)
-        return make_envs(cfg, given)
+        return recipe.make_envs(cfg, given)
 
-    for last in train(cfg, noting_envs, make_agent):
+    for last in train(cfg, noting_envs, recipe.make_agent):
         told.append([last.steps, last.finished.ret.tolist(), last.finished.row.tolist(), sorted(last.stats.items())])
         if last.iteration == cfg.checkpoint_every:
             kept = last.snapshot()
     weights, statistics = last.weights(), last.envs.statistics.obs
-    *_, again = train(cfg, make_envs, make_agent, state=kept)
+    *_, again = train(cfg, recipe.make_envs, recipe.make_agent, state=kept)
     np.savez(folder / f"{name}{os.environ['RANK']}.npz", **weights)
     (folder / f"{name}{os.environ['RANK']}.json").write_text(json.dumps({
         "seeds": seeds, "told": told, "rank": last.rank, "mean": np.asarray(statistics.mean).tolist(),

@@ -148,7 +148,7 @@ class BraxEnvs:
         """Bound to its device from the start, as what comes from torch is; a change would compile anew."""
         import jax
 
-        return jax.device_put(tree, jax.devices()[0])
+        return jax.device_put(tree, jax.local_devices()[0])
 
     @property
     def statistics(self) -> Statistics | None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from itertools import chain
 
 import numpy as np
@@ -15,7 +16,8 @@ from tests.jax_replicas import CASES
 from tests.torchrun import launch, same_on_both, two_nodes, weights_of
 
 POOL = pytest.param("pool", marks=pytest.mark.skipif(sys.platform != "linux", reason="EnvPool's handle is Linux's"))
-NAMES = [POOL if case == "pool" else case for case in CASES]
+BRAX = pytest.param("brax", marks=pytest.mark.skipif(not find_spec("brax"), reason="needs Brax"))
+NAMES = [{"pool": POOL, "brax": BRAX}.get(case, case) for case in CASES]
 ENV = {"JAX_PLATFORMS": "cpu"}
 
 
@@ -23,7 +25,8 @@ ENV = {"JAX_PLATFORMS": "cpu"}
 def pair(tmp_path_factory):
     """What both ranks of one torchrun left of every case."""
     folder = tmp_path_factory.mktemp("pair")
-    cases = [case for case in CASES if case != "pool" or sys.platform == "linux"]
+    runs = {"pool": sys.platform == "linux", "brax": find_spec("brax") is not None}
+    cases = [case for case in CASES if runs.get(case, True)]
     process = launch("tests.jax_replicas", folder, *cases, "command", **ENV)
     said = process.communicate(timeout=500)[1]
     assert process.returncode == 0, said[-4000:]
