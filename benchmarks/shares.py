@@ -22,7 +22,7 @@ TASKS = {
     "breakout-envpool": ("ppo_atari", "BreakoutNoFrameskip-v4", {"engine": "envpool"}),
     "pong": ("ppo_atari", "PongNoFrameskip-v4", {}),
     "pong-lstm": ("ppo_atari_lstm", "PongNoFrameskip-v4", {}),
-    "starpilot": ("ppo_procgen", "starpilot", {"num_steps": 64}),
+    "starpilot": ("ppo_procgen", "starpilot", {"num_steps": 64, "num_minibatches": 2}),
     "self-play": ("ppo_pettingzoo_ma_atari", "pong_v3", {}),
 }
 
@@ -48,7 +48,8 @@ def measure(task: str, iterations: int, threads: int) -> dict:
     from dataclasses import replace
 
     from proximo.on_torch import train as loop
-    from proximo.wiring import config_class, recipe_of, resolve
+    from proximo.resolve import resolve
+    from proximo.wiring import config_class, recipe_of
 
     variant, env_id, fields = TASKS[task]
     cfg = resolve(config_class(variant)(env_id=env_id, threads=threads, logger="none", **fields), variant, 1, 1)

@@ -17,8 +17,9 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     environments, agent or loss of one's own take the place of the recipe's. Raises UsageError, EnvError, NumbersError,
     FilesError, and KeyboardInterrupt where a signal ended the run (it can be resumed)."""
     from proximo.errors import UsageError
+    from proximo.resolve import problems_of, resolve
     from proximo.run import forget_run, run_folder, write_config
-    from proximo.wiring import problems_of, resolve, variant_of
+    from proximo.wiring import variant_of
 
     variant = variant_of(cfg)
     in_process = replace(cfg, env_workers=cfg.env_workers or 0)  # worker processes would run the caller's script again
@@ -41,8 +42,9 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
     """Go on from the newest checkpoint of a run, bit for bit, as `proximo resume` does; parts of one's own are given
     again, `changes` are hyper-parameters that change from here on. Raises what train() raises."""
     from proximo.errors import UsageError
+    from proximo.resolve import problems_of
     from proximo.run import continued, read_config, write_config
-    from proximo.wiring import config_class, problems_of
+    from proximo.wiring import config_class
 
     folder = Path(run)
     before, variant, resume_with, processes = read_config(folder, config_class)

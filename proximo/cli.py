@@ -13,18 +13,10 @@ from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, nearest, say
 from proximo.flags import field_name, parse_flags, read_flags
 from proximo.model_commands import model_command, recorder
+from proximo.resolve import problems_around, problems_of, resolve
 from proximo.run import Watcher, continued, follow, forget_run, read_config, run_folder, singly, write_config
 from proximo.seed_runs import resume_seeds, say_if_one_of_several, seed_folders
-from proximo.wiring import (
-    CLASSES,
-    Recipe,
-    choose_variant,
-    config_class,
-    problems_around,
-    problems_of,
-    recipe_of,
-    resolve,
-)
+from proximo.wiring import CLASSES, Recipe, choose_variant, config_class, recipe_of
 
 HELP = """usage: proximo COMMAND ...
 

@@ -8,8 +8,9 @@ from proximo.config import Config
 from proximo.errors import UsageError, say
 from proximo.flags import parse_flags
 from proximo.model_commands import recorder
+from proximo.resolve import problems_of
 from proximo.run import Watcher, continued, follow, read_config, write_config
-from proximo.wiring import config_class, problems_of, recipe_of
+from proximo.wiring import config_class, recipe_of
 
 
 def seed_folders(base: Path) -> list[Path]:

@@ -12,8 +12,8 @@ import pytest
 
 from proximo.cli import COMMANDS, main
 from proximo.config import Config
+from proximo.resolve import resolve
 from proximo.variants import Atari
-from proximo.wiring import resolve
 from tests.runs import SMALL, at_iteration, rows, same_weights, terminate, train, weights
 
 # Flags of every variant whose change must change the weights of a small run, with what the run needs besides.

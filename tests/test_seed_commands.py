@@ -7,8 +7,9 @@ import pytest
 
 from proximo.cli import main, variant_by_environment
 from proximo.flags import parse_flags
+from proximo.resolve import resolve
 from proximo.variants import BatchedHands
-from proximo.wiring import CLASSES, config_class, resolve
+from proximo.wiring import CLASSES, config_class
 
 # (processes, variant, flags, what the flags must set)
 COMMANDS = [
