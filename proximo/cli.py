@@ -153,8 +153,8 @@ def train_variant(variant: str, flags: Sequence[str], recipe: Recipe | None = No
 
 
 def share_cores(cfg: Config) -> None:
-    """Before torch is imported: its threads sleep between two products where worker processes want the cores. Spinning,
-    as they do otherwise, they cost workers a fifth of their speed."""
+    """Before torch is imported: its threads sleep between two products where worker processes want the cores, instead
+    of spinning (docs/performance.md)."""
     if cfg.env_workers and cfg.threads > 1:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
