@@ -163,8 +163,7 @@ def start_run(cfg: Config, variant: str, recipe: Recipe, processes: int, resume_
     """A new run from a resolved configuration without problems of its own."""
     folder = run_folder(cfg)
     announce(cfg, processes)
-    if os.environ.get("RANK", "0") == "0":
-        write_config(folder, cfg, variant, resume_with)
+    write_config(folder, cfg, variant, resume_with)
     try:
         return follow_recipe(folder, cfg, variant, recipe, None)
     except UsageError as error:
@@ -244,7 +243,7 @@ def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Co
     else:
         (folder / "summary.json").unlink(missing_ok=True)
         say(f"{folder} goes on after iteration {kept['state']['iteration']} of {cfg.num_iterations}")
-    if cfg != before and os.environ.get("RANK", "0") == "0":
+    if cfg != before:
         changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(cfg).values())
                    if old != new]
         say("changed: " + ", ".join(changed))

@@ -74,8 +74,10 @@ def run_folder(cfg: Config) -> Path:
 
 
 def write_config(folder: Path, cfg: Config, variant: str, resume_with: str = "") -> None:
-    """Everything needed to repeat the run: variant, hyper-parameters, versions, command. Raises FilesError.
-    `resume_with` is how a run goes on that has an environment, network or loss of its own."""
+    """Everything needed to repeat the run: variant, hyper-parameters, versions, command; by the first process only.
+    `resume_with` is how a run goes on that has an environment, network or loss of its own. Raises FilesError."""
+    if os.environ.get("RANK", "0") != "0":
+        return
     content = {"variant": variant, "config": asdict(cfg), "versions": versions(), "resume_with": resume_with,
                "processes": int(os.environ.get("WORLD_SIZE", "1")), "command": shlex.join(sys.argv),
                "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
@@ -139,12 +141,12 @@ def continued(folder: Path, cfg: Config, processes: int = 1) -> dict | None:
     """The newest whole checkpoint of a run; None where it was ended before its first. UsageError with the differences
     where it is of another environment, network or arithmetic. `processes`: how many trained it, said where others go on
     """
-    if processes != int(os.environ.get("WORLD_SIZE", "1")):
-        say(f"{folder} was trained by {processes} process{'es' * (processes > 1)}, which is not how many go on now: it "
-            "learns on, but draws other episodes than without the interruption")
     kept = newest_checkpoint(folder)
     if kept is None:
         return None
+    if processes != int(os.environ.get("WORLD_SIZE", "1")) and kept["state"]["iteration"] < cfg.num_iterations:
+        say(f"{folder} was trained by {processes} process{'es' * (processes > 1)}, which is not how many go on now: it "
+            "learns on, but draws other episodes than without the interruption")
     differing = [f"{name}: the checkpoint has {kept['identity'].get(name)}, the run {getattr(cfg, name)}"
                  for name in identity(cfg) if kept["identity"].get(name) != getattr(cfg, name)]
     if differing:
