@@ -58,14 +58,14 @@ def test_statistics_and_episodes_are_those_of_all(case, pair):
     assert note["count"] == pytest.approx(steps + cfg.num_envs * resets + (0 if case == "pool" else filler), abs=4)
     assert (filler > 0) == (case == "pool")
     rows = set(chain(*(told[2] for told in note["told"])))
-    assert rows == set(range(cfg.num_envs))
+    assert rows == (set() if case == "brax" else set(range(cfg.num_envs)))  # Brax's episodes are longer than the run
 
 
 @pytest.mark.parametrize("case", NAMES)
 def test_seeds_of_environments_never_coincide(case, pair):
     """Between ranks, nor before and after a rebuild (inside a compiled function nothing is made anew)."""
     made = [seeds for note in notes_of(pair, case) for seeds in note["seeds"]]
-    assert len(made) == (2 if case == "inside" else 2 * (1 + (CASES[case].num_iterations - 1) // 2))
+    assert len(made) == (2 if case in ("inside", "brax") else 2 * (1 + (CASES[case].num_iterations - 1) // 2))
     assert len(set(chain(*made))) == sum(map(len, made)) == len(made) * CASES[case].num_envs // 2
 
 
