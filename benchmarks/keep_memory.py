@@ -16,7 +16,8 @@ import time
 
 
 def measure(kept: bool, rows: int, passes: int) -> dict[str, float]:
-    """Milliseconds and page faults of a row, forward and backward; runs inside a process of its own."""
+    """Milliseconds and page faults of a row, forward and backward, and the largest memory in MiB; runs inside a process
+    of its own."""
     import torch
 
     from proximo.on_torch.device import keep_memory
@@ -33,7 +34,8 @@ def measure(kept: bool, rows: int, passes: int) -> dict[str, float]:
         network(images).sum().backward()
     seconds = time.perf_counter() - began
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-    return {"ms": 1000 * seconds / passes / rows, "faults": faults / passes / rows}
+    return {"ms": 1000 * seconds / passes / rows, "faults": faults / passes / rows,
+            "MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
 def main() -> None:
@@ -55,7 +57,8 @@ def main() -> None:
             rounds.append(json.loads(done.stdout))
     for way, rounds in found.items():
         median = {name: statistics.median(x[name] for x in rounds) for name in rounds[0]}
-        print(f"{way:10}{median['ms']:8.2f} ms a row   {median['faults']:8.1f} page faults a row")
+        print(f"{way:10}{median['ms']:8.2f} ms a row   {median['faults']:8.1f} page faults a row"
+              f"{median['MiB']:8.0f} MiB at most")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ TASKS = {
                 "learning_rate": 3e-4, "clip_range": 0.2, "ent_coef": 0.0, "normalize": True}},
     "breakout": {
         "steps": 16_384, "sb3_steps": 8_192, "proximo": ["ppo_atari", "--env-id", "BreakoutNoFrameskip-v4"],
-        "ways": ["sb3", "eager"],
+        "ways": ["sb3", "eager", "two processes"],
         "sb3": {"env": "BreakoutNoFrameskip-v4", "n_envs": 8, "n_steps": 128, "batch_size": 256, "n_epochs": 4,
                 "learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01, "atari": True}},
     "processes": {

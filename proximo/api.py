@@ -15,7 +15,7 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
           loss_fn: Callable | None = None) -> Path:
     """Train as `proximo train` does and return the run's folder. The variant is the configuration's class;
     environments, agent or loss of one's own take the place of the recipe's. Raises UsageError, EnvError, NumbersError,
-    FilesError, and KeyboardInterrupt where a signal ended the run (it can be resumed)."""
+    FilesError, PeerError, and KeyboardInterrupt where a signal ended the run (it can be resumed)."""
     from proximo.errors import UsageError
     from proximo.resolve import problems_of, resolve
     from proximo.run import forget_run, run_folder, write_config

@@ -19,6 +19,7 @@ from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.networks import mlp
 from proximo.on_torch.optimizer import flat_adam
 from proximo.on_torch.rollout import Rollout
+from proximo.run import write_config
 from tests.replicas import CASES
 from tests.runs import same_logs, same_weights
 from tests.torchrun import launch, play_lines, same_on_both, start, two_nodes, weights_of
@@ -84,6 +85,12 @@ def test_only_the_first_process_writes(pair):
     assert json.loads((pair / "run" / "summary.json").read_text())["steps"] == 192
 
 
+def test_only_the_first_process_writes_the_configuration(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    write_config(tmp_path / "run", Config(), "ppo")
+    assert not (tmp_path / "run").exists()
+
+
 def middle_of(run, copy):
     """A copy of a run that was ended between its checkpoints 4 and 8."""
     shutil.copytree(run, copy)
@@ -110,6 +117,9 @@ def test_a_pair_resumes_exactly(variant, env_id, tmp_path, capsys):
     assert main(["resume", str(fewer)]) == 0
     assert "was trained by 2 processes, which is not how many go on now" in capsys.readouterr().err
     assert all(json.loads((run / "summary.json").read_text())["steps"] == 2560 for run in (more, fewer))
+    assert main(["resume", str(fewer)]) == 0  # nothing goes on now
+    said = capsys.readouterr().err
+    assert "has run all of its 10 iterations" in said and "how many go on now" not in said
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])

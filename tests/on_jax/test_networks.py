@@ -1,11 +1,11 @@
-"""Convolutions as sums of products equal XLA's own, in value and gradient, in float64."""
+"""Convolutions as sums of products: equal to XLA's own, in value and gradient, in float64, and used on CPU."""
 
 import jax
 import numpy as np
 import pytest
 from jax import lax
 
-from proximo.on_jax.networks import convolved
+from proximo.on_jax.networks import ImpalaCNN, NatureCNN, binder, convolved, named_parameters
 
 
 @pytest.mark.parametrize("pixels,channels,outputs,size,stride", [
@@ -26,3 +26,12 @@ def test_convolved(pixels, channels, outputs, size, stride):
         cotangent = generator.standard_normal(expected.shape)
         for ours, theirs in zip(our_back(cotangent), back(cotangent)):
             np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind,shape", [(NatureCNN, (4, 84, 84)), (ImpalaCNN, (3, 64, 64))])
+def test_no_convolution_of_xla_is_left_on_cpu(kind, shape):
+    """Neither forward nor backward, where it is slow inside loops: counted, not timed."""
+    network, images = kind(shape), np.zeros((2, *shape), np.uint8)
+    bound = binder(network)
+    steps = jax.make_jaxpr(jax.grad(lambda weights: bound(weights)(images).sum()))(named_parameters(network))
+    assert "dot_general" in str(steps) and "conv_general_dilated" not in str(steps)
