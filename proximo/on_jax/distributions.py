@@ -1,7 +1,7 @@
 """Heads: features to a distribution over actions. Noise comes in from outside, keyed by streams.py."""
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any, NamedTuple
 
@@ -15,14 +15,20 @@ MASKED = -1e8  # the logit of an action that is not allowed (detail A4)
 LOG_2_PI = float(np.log(2 * np.pi))
 
 
-class Categorical(NamedTuple):
-    """One choice of A."""
+class Categorical:
+    """One choice of A from `logits` (..., A), normalised only where a probability is asked for."""
 
-    logp: Array  # (..., A) normalised log-probabilities
+    def __init__(self, logits: Array):
+        self.logits = logits
+
+    @cached_property
+    def logp(self) -> Array:
+        """(..., A) normalised log-probabilities."""
+        return jax.nn.log_softmax(self.logits)
 
     def sample(self, noise: Array) -> Array:
         """The Gumbel-max trick: noise (..., A) of -log(Exp(1)); returns (...) int32."""
-        return (self.logp + noise).argmax(-1).astype(jnp.int32)
+        return (self.logits + noise).argmax(-1).astype(np.int32)
 
     def logprob(self, action: Array) -> Array:
         chosen = action[..., None] == jnp.arange(self.logp.shape[-1])  # a gather's gradient is slow on CPU
@@ -32,7 +38,7 @@ class Categorical(NamedTuple):
         return -(jnp.exp(self.logp) * self.logp).sum(-1)
 
     def mode(self) -> Array:
-        return self.logp.argmax(-1).astype(jnp.int32)
+        return self.logits.argmax(-1).astype(np.int32)
 
     def shifted(self, noise: Array | None) -> "Categorical":
         return self
@@ -45,7 +51,7 @@ class MultiCategorical(NamedTuple):
 
     def sample(self, noise: Array) -> Array:
         """noise (..., sum of nvec); returns (..., len(nvec)) int32."""
-        sizes = [part.logp.shape[-1] for part in self.parts]
+        sizes = [part.logits.shape[-1] for part in self.parts]
         chosen = [part.sample(n) for part, n in zip(self.parts, split(noise, sizes))]
         return array_module(noise).stack(chosen, -1)
 
@@ -104,14 +110,6 @@ def masked(logits: Array, mask: Array | None) -> Array:
     return array_module(logits).where(mask, logits, np.float32(MASKED))
 
 
-def log_softmax(logits: Array) -> Array:
-    """Normalised log-probabilities."""
-    if not isinstance(logits, np.ndarray):
-        return jax.nn.log_softmax(logits)
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
 class CategoricalHead(nnx.Module):
     """Discrete actions: `network` maps features to (..., num_actions) logits."""
 
@@ -121,7 +119,7 @@ class CategoricalHead(nnx.Module):
 
     def __call__(self, features: Array, mask: Array | None) -> Categorical:
         logits = self.network(features)
-        return Categorical(log_softmax(masked(logits, mask)))
+        return Categorical(masked(logits, mask))
 
     def noise(self, key: Array, *lead: int) -> Array:
         """(*lead, num_actions), for sample."""
@@ -141,7 +139,7 @@ class MultiCategoricalHead(nnx.Module):
     def __call__(self, features: Array, mask: Array | None) -> MultiCategorical:
         logits = self.network(features)
         parts = split(masked(logits, mask), self.nvec)
-        return MultiCategorical(tuple(Categorical(log_softmax(part)) for part in parts))
+        return MultiCategorical(tuple(Categorical(part) for part in parts))
 
     def noise(self, key: Array, *lead: int) -> Array:
         """(*lead, sum of nvec), for sample."""

@@ -158,8 +158,11 @@ def numpy_binder(module: nnx.Module) -> Callable[[Weights], Any]:
     """The same for numpy: the module that is returned computes with numpy, without a word to JAX. It is one and the
     same each time: use it only until the next call."""
     host = nnx.clone(module)
-    slots = [(vars(part), name, ".".join(map(str, (*path, name)))) for path, part in nnx.iter_modules(host)
-             for name, x in list(vars(part).items()) if isinstance(x, nnx.Param)]
+    parts = [(path, vars(part)) for path, part in nnx.iter_modules(host)]
+    slots = [(attributes, name, ".".join(map(str, (*path, name)))) for path, attributes in parts
+             for name, x in attributes.items() if isinstance(x, nnx.Param)]
+    for _, attributes in parts:  # a loop over nnx's lists takes longer than a small product
+        attributes |= {name: tuple(x) for name, x in attributes.items() if isinstance(x, nnx.List)}
 
     def bound(weights: Weights) -> Any:
         for attributes, name, full in slots:
@@ -183,7 +186,7 @@ class MLP(nnx.Module):
 
     def __call__(self, x: Array) -> Array:
         """(..., *obs_shape) -> (..., sizes[-1])."""
-        x = x.reshape(*x.shape[:x.ndim - self.obs_ndim], -1).astype(self.layers[0].weight[...].dtype)
+        x = x.reshape(*x.shape[:x.ndim - self.obs_ndim], -1).astype(self.layers[0].weight[...].dtype, copy=False)
         last = len(self.layers) - 1
         for i, layer in enumerate(self.layers):
             x = layer(x)

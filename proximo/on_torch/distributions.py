@@ -1,6 +1,7 @@
 """Heads: features to a distribution over actions. Noise comes in from outside, keyed by streams.py."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,14 +12,20 @@ MASKED = -1e8  # the logit of an action that is not allowed (detail A4)
 LOG_2_PI = float(np.log(2 * np.pi))
 
 
-class Categorical(NamedTuple):
-    """One choice of A."""
+class Categorical:
+    """One choice of A from `logits` (..., A), normalised only where a probability is asked for."""
 
-    logp: Tensor  # (..., A) normalised log-probabilities
+    def __init__(self, logits: Tensor):
+        self.logits = logits
+
+    @cached_property
+    def logp(self) -> Tensor:
+        """(..., A) normalised log-probabilities."""
+        return self.logits.log_softmax(-1)
 
     def sample(self, noise: Tensor) -> Tensor:
         """The Gumbel-max trick: noise (..., A) of -log(Exp(1)); returns (...) int64."""
-        return (self.logp + noise).argmax(-1)
+        return (self.logits + noise).argmax(-1)
 
     def logprob(self, action: Tensor) -> Tensor:
         return self.logp.gather(-1, action.unsqueeze(-1)).squeeze(-1)
@@ -27,7 +34,7 @@ class Categorical(NamedTuple):
         return -(self.logp.exp() * self.logp).sum(-1)
 
     def mode(self) -> Tensor:
-        return self.logp.argmax(-1)
+        return self.logits.argmax(-1)
 
     def shifted(self, noise: Tensor | None) -> "Categorical":
         return self
@@ -40,7 +47,7 @@ class MultiCategorical(NamedTuple):
 
     def sample(self, noise: Tensor) -> Tensor:
         """noise (..., sum of nvec); returns (..., len(nvec)) int64."""
-        sizes = [part.logp.shape[-1] for part in self.parts]
+        sizes = [part.logits.shape[-1] for part in self.parts]
         return torch.stack([part.sample(n) for part, n in zip(self.parts, noise.split(sizes, -1))], -1)
 
     def logprob(self, action: Tensor) -> Tensor:
@@ -82,7 +89,7 @@ class Gaussian(NamedTuple):
 
 
 def gumbel_noise(generator: torch.Generator, *shape: int) -> Tensor:
-    """-log(Exp(1)), the noise whose argmax with log-probabilities samples from them."""
+    """-log(Exp(1)), the noise whose argmax with logits samples from them."""
     return -torch.empty(shape).exponential_(generator=generator).log_()
 
 
@@ -97,7 +104,7 @@ class CategoricalHead(nn.Module):
     def forward(self, features: Tensor, mask: Tensor | None) -> Categorical:
         logits = self.network(features)
         logits = logits if mask is None else torch.where(mask, logits, MASKED)
-        return Categorical(logits.log_softmax(-1))
+        return Categorical(logits)
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
         """(*lead, num_actions), for sample."""
@@ -118,7 +125,7 @@ class MultiCategoricalHead(nn.Module):
     def forward(self, features: Tensor, mask: Tensor | None) -> MultiCategorical:
         logits = self.network(features)
         logits = logits if mask is None else torch.where(mask, logits, MASKED)
-        return MultiCategorical(tuple(Categorical(part.log_softmax(-1)) for part in logits.split(self.nvec, -1)))
+        return MultiCategorical(tuple(Categorical(part) for part in logits.split(self.nvec, -1)))
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
         """(*lead, sum of nvec), for sample."""
