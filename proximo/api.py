@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +59,12 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
     kept = continued(folder, cfg, processes)
     if kept is not None and kept["state"]["iteration"] >= cfg.num_iterations:
         return folder
-    (folder / "summary.json").unlink(missing_ok=True)
-    write_config(folder, cfg, variant, resume_with)
-    return _play(folder, cfg, variant, kept, make_envs, make_agent, loss_fn)
+    return _play(folder, cfg, variant, kept, make_envs, make_agent, loss_fn,
+                 partial(write_config, folder, cfg, variant, resume_with))
 
 
 def _play(folder: Path, cfg: Config, variant: str, kept: dict | None, make_envs: Callable | None,
-          make_agent: Callable | None, loss_fn: Callable | None) -> Path:
+          make_agent: Callable | None, loss_fn: Callable | None, begin: Callable[[], None] | None = None) -> Path:
     from proximo.run import Watcher, follow, singly
     from proximo.wiring import recipe_of
 
@@ -72,7 +72,7 @@ def _play(folder: Path, cfg: Config, variant: str, kept: dict | None, make_envs:
     extra = {} if loss_fn is None else {"loss_fn": loss_fn}
     iterations = recipe.train(cfg, make_envs or recipe.make_envs, make_agent or recipe.make_agent,
                               state=kept["state"] if kept else None, **extra)
-    if follow([Watcher(folder, cfg, variant, kept=kept)], singly(iterations)):
+    if follow([Watcher(folder, cfg, variant, kept=kept, begin=begin)], singly(iterations)):
         raise KeyboardInterrupt
     return folder
 

@@ -172,10 +172,11 @@ def start_run(cfg: Config, variant: str, recipe: Recipe, processes: int, resume_
         raise UsageError("\n".join(dict.fromkeys(every))) from error
 
 
-def follow_recipe(folder: Path, cfg: Config, variant: str, recipe: Recipe, kept: dict | None) -> int:
-    """Train by a recipe until the end or a signal; returns the exit code."""
+def follow_recipe(folder: Path, cfg: Config, variant: str, recipe: Recipe, kept: dict | None,
+                  begin: Callable[[], None] | None = None) -> int:
+    """Train by a recipe until the end or a signal; returns the exit code. `begin`: see Watcher."""
     iterations = recipe.train(cfg, recipe.make_envs, recipe.make_agent, state=kept["state"] if kept else None)
-    code = follow([Watcher(folder, cfg, variant, recorder(cfg, variant), kept)], singly(iterations))
+    code = follow([Watcher(folder, cfg, variant, recorder(cfg, variant), kept, begin)], singly(iterations))
     if code == 0:
         say(f"done: {folder}")
     return code
@@ -241,15 +242,15 @@ def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Co
         say(f"{folder} has run all of its {cfg.num_iterations} iterations; --total-timesteps N makes it longer")
         return 0
     else:
-        (folder / "summary.json").unlink(missing_ok=True)
         say(f"{folder} goes on after iteration {kept['state']['iteration']} of {cfg.num_iterations}")
+    begin = None
     if cfg != before:
+        begin = partial(write_config, folder, cfg, variant, resume_with)
         changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(cfg).values())
                    if old != new]
         say("changed: " + ", ".join(changed))
-        write_config(folder, cfg, variant, resume_with)
     share_cores(cfg)
-    return follow_recipe(folder, cfg, variant, recipe or recipe_of(variant, cfg.framework), kept)
+    return follow_recipe(folder, cfg, variant, recipe or recipe_of(variant, cfg.framework), kept, begin)
 
 
 def _first_line(kind: type) -> str:

@@ -141,6 +141,8 @@ def continued(folder: Path, cfg: Config, processes: int = 1) -> dict | None:
     """The newest whole checkpoint of a run; None where it was ended before its first. UsageError with the differences
     where it is of another environment, network or arithmetic. `processes`: how many trained it, said where others go on
     """
+    if cfg.num_seeds > 1:
+        raise UsageError(f"num_seeds={cfg.num_seeds}: runs go on with the seeds that they have; leave --num-seeds out")
     kept = newest_checkpoint(folder)
     if kept is None:
         return None
@@ -159,11 +161,13 @@ def continued(folder: Path, cfg: Config, processes: int = 1) -> dict | None:
 
 
 class Watcher:
-    """What follows one run: its log, its checkpoints, its videos. Only the first process writes anything."""
+    """What follows one run: its log, its checkpoints, its videos. Only the first process writes anything, and nothing
+    before the first iteration is there: a run that cannot go on stays as it was. `begin` is called then."""
 
     def __init__(self, folder: Path, cfg: Config, variant: str, record: Callable[[Path, int], None] | None = None,
-                 kept: dict | None = None):
+                 kept: dict | None = None, begin: Callable[[], None] | None = None):
         self.folder, self.cfg, self._variant, self._record, self._kept = folder, cfg, variant, record, kept
+        self._begin = begin
         self._started = time.perf_counter()
         self._log: Log | None = None
 
@@ -173,6 +177,9 @@ class Watcher:
         if os.environ.get("RANK", "0") != "0":
             return
         if self._log is None:
+            (self.folder / "summary.json").unlink(missing_ok=True)  # of a run that was finished and is made longer
+            if self._begin is not None:
+                self._begin()
             self._log = Log(self.folder, self.cfg, self.cfg.num_iterations, it.envs.players,
                             self._kept["log"] if self._kept else None, self._started)
         self._log.iteration(it.iteration, it.steps, it.stats, it.finished)

@@ -1,6 +1,7 @@
 """Runs of several seeds that one compiled function trained (--num-seeds): gone on with together, bit for bit."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from proximo.checkpoint import load_tree
@@ -44,10 +45,8 @@ def resume_seeds(folders: list[Path], words: list[str]) -> int:
             f"{whole.num_iterations}")
     recipe, watchers = recipe_of(variant, "jax"), []
     for i, (folder, cfg) in enumerate(zip(folders, cfgs)):
-        (folder / "summary.json").unlink(missing_ok=True)
-        if cfg != records[i].cfg:
-            write_config(folder, cfg, variant)
-        watchers.append(Watcher(folder, cfg, variant, recorder(cfg, variant), kept[i] if kept else None))
+        begin = partial(write_config, folder, cfg, variant) if cfg != records[i].cfg else None
+        watchers.append(Watcher(folder, cfg, variant, recorder(cfg, variant), kept[i] if kept else None, begin))
     states = [each["state"] for each in kept] if kept else None
     code = follow(watchers, train_seeds(whole, recipe.make_envs, recipe.make_agent, states=states))
     if code == 0:

@@ -25,6 +25,12 @@ def snapshot(state: TrainState, steps: int, latest: dict[str, np.ndarray], envs:
     return kept
 
 
+def fits(kept: dict, state: TrainState) -> bool:
+    """Whether the environments of a checkpoint, if it has any, are shared out over as many devices as this run's."""
+    like = {name: x.shape for name, x in pack_tree(state.carry).items()}
+    return "carry" not in kept or like == {name: np.shape(x) for name, x in kept["carry"].items()}
+
+
 def restore(kept: dict, state: TrainState, envs: VecEnv, keeps_state: bool) -> TrainState:
     """The state to go on from; `state` is that of a run that begins. UsageError where it is of another network."""
     like, found = pack_tree(state.adam), kept["adam"]

@@ -10,13 +10,14 @@ import numpy as np
 from proximo.config import Config
 from proximo.envs.base import VecEnv
 from proximo.envs.normalize import Statistics
-from proximo.errors import NumbersError
+from proximo.errors import NumbersError, say
 from proximo.iteration import Iteration
+from proximo.log import mean_of
 from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.rollout import Episodes
 from proximo.on_jax.setup import finished_rows, named_arrays, on_devices, rebuilt, set_up
-from proximo.on_jax.snapshot import no_latest, restore, snapshot, statistics_of
+from proximo.on_jax.snapshot import fits, no_latest, restore, snapshot, statistics_of
 
 
 def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_agent: Callable[[VecEnv, Config], Any],
@@ -28,13 +29,18 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
     parts = set_up(cfg, make_envs, make_agent, loss_fn)
     if state and "envs" not in state:  # several processes made this checkpoint
         parts = parts._replace(keeps_state=False)
+    anew = state is not None and not fits(state, parts.state)
+    if anew:
+        say("the checkpoint's environments were shared out over another number of devices: they begin anew")
     try:
-        first = restore(state, parts.state, parts.envs, parts.keeps_state) if state else parts.state
+        first = restore(state, parts.state, parts.envs, parts.keeps_state and not anew) if state else parts.state
         now = on_devices(parts, first)
         steps, latest = (state["steps"], state["latest"]) if state else (0, no_latest(cfg.num_envs))
         for iteration in range(int(now.iteration) + 1, cfg.num_iterations + 1):
-            if not parts.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0:
+            due = not parts.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0
+            if due or anew:
                 parts, now = rebuilt(cfg, parts, now, make_envs, iteration)
+                anew = False
             now, stats, episodes = parts.iterate(now)
             seen = jax.tree.map(np.array, Seen(stats, episodes, now.adam.ok, statistics_of(parts.envs, now)))
             yield (done := watched(cfg, parts.envs, iteration, seen, steps, latest, partial(same, now),
@@ -70,10 +76,9 @@ def watched(cfg: Config, envs: VecEnv, iteration: int, seen: Seen, steps: int, l
     charts |= {f"charts/{name}": float(x) for name, x in seen.episodes.metrics.items()}
     charts["charts/learning_rate"] = cfg.learning_rate_at(iteration)
     latest["ret"][finished.row], latest["length"][finished.row] = finished.ret, finished.length  # later rows win
-    known = ~np.isnan(latest["ret"])
-    if envs.arrays == "jax" and known.any():
-        charts["charts/avg_episodic_return"] = float(latest["ret"][known].mean())
-        charts["charts/avg_episodic_length"] = float(latest["length"][known].mean())
+    if envs.arrays == "jax":
+        charts["charts/avg_episodic_return"] = mean_of(latest["ret"][~np.isnan(latest["ret"])])
+        charts["charts/avg_episodic_length"] = mean_of(latest["length"][~np.isnan(latest["ret"])])
     if seen.statistics is not None:
         envs.statistics = seen.statistics
     return Iteration(iteration, steps, charts, finished,
