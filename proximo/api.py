@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable | None = None,
           loss_fn: Callable | None = None) -> Path:
-    """Train as `proximo train` does and return the run's folder. The variant is the configuration's class;
-    environments, agent or loss of one's own take the place of the recipe's. Raises UsageError, EnvError, NumbersError,
-    FilesError, PeerError, and KeyboardInterrupt where a signal ended the run (it can be resumed)."""
+    """Train as `proximo train` does and return the run's folder, with num_seeds the one that holds their runs. The
+    variant is the configuration's class; environments, agent or loss of one's own take the place of the recipe's.
+    Raises UsageError, EnvError, NumbersError, FilesError, PeerError, and KeyboardInterrupt where a signal ended the run
+    (it can be resumed)."""
     from proximo.errors import UsageError
     from proximo.resolve import problems_of, resolve
     from proximo.run import forget_run, run_folder, write_config
-    from proximo.wiring import variant_of
+    from proximo.seed_runs import start_seeds
+    from proximo.wiring import recipe_of, variant_of
 
     variant = variant_of(cfg)
     in_process = replace(cfg, env_workers=cfg.env_workers or 0)  # worker processes would run the caller's script again
@@ -28,6 +30,13 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     if problems := problems_of(cfg, variant):
         raise UsageError("\n".join(problems))
     folder = run_folder(cfg)
+    if cfg.num_seeds > 1:
+        if make_envs or make_agent or loss_fn:
+            raise UsageError(f"num_seeds={cfg.num_seeds} trains the variant's own environments, network and loss; with "
+                             "parts of your own call proximo.train once for each seed")
+        if start_seeds(cfg := replace(cfg, run_dir=str(folder)), variant, recipe_of(variant, cfg.framework)):
+            raise KeyboardInterrupt
+        return folder
     given = [f"{name}=..." for name, part in (("make_envs", make_envs), ("make_agent", make_agent),
                                               ("loss_fn", loss_fn)) if part is not None]
     write_config(folder, cfg, variant, f"proximo.resume('RUN', {', '.join(given)})" if given else "")
@@ -45,9 +54,16 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
     from proximo.errors import UsageError
     from proximo.resolve import problems_of
     from proximo.run import continued, read_config, write_config
+    from proximo.seed_runs import resume_seeds, seed_folders
     from proximo.wiring import config_class
 
     folder = Path(run)
+    if seeds := seed_folders(folder):
+        if make_envs or make_agent or loss_fn:
+            raise UsageError(f"the runs in {folder} have the variant's own environments, network and loss")
+        if resume_seeds(seeds, changes):
+            raise KeyboardInterrupt
+        return folder
     before, variant, resume_with, processes = read_config(folder, config_class)
     cfg = replace(before, **changes)
     if problems := problems_of(cfg, variant):
@@ -65,6 +81,7 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
 
 def _play(folder: Path, cfg: Config, variant: str, kept: dict | None, make_envs: Callable | None,
           make_agent: Callable | None, loss_fn: Callable | None, begin: Callable[[], None] | None = None) -> Path:
+    from proximo.model_commands import recorder
     from proximo.run import Watcher, follow, singly
     from proximo.wiring import recipe_of
 
@@ -72,7 +89,8 @@ def _play(folder: Path, cfg: Config, variant: str, kept: dict | None, make_envs:
     extra = {} if loss_fn is None else {"loss_fn": loss_fn}
     iterations = recipe.train(cfg, make_envs or recipe.make_envs, make_agent or recipe.make_agent,
                               state=kept["state"] if kept else None, **extra)
-    if follow([Watcher(folder, cfg, variant, kept=kept, begin=begin)], singly(iterations)):
+    record = None if make_envs or make_agent else recorder(cfg, variant)
+    if follow([Watcher(folder, cfg, variant, record, kept, begin)], singly(iterations)):
         raise KeyboardInterrupt
     return folder
 

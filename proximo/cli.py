@@ -10,12 +10,12 @@ from pathlib import Path
 import tyro
 
 from proximo.config import Config
-from proximo.errors import ProximoError, UsageError, nearest, say
+from proximo.errors import PeerError, ProximoError, UsageError, nearest, say
 from proximo.flags import field_name, parse_flags, read_flags
 from proximo.model_commands import model_command, recorder
 from proximo.resolve import problems_around, problems_of, resolve
 from proximo.run import Watcher, continued, follow, forget_run, read_config, run_folder, singly, write_config
-from proximo.seed_runs import resume_seeds, say_if_one_of_several, seed_folders
+from proximo.seed_runs import resume_seeds, say_if_one_of_several, seed_folders, start_seeds
 from proximo.wiring import CLASSES, Recipe, choose_variant, config_class, recipe_of
 
 HELP = """usage: proximo COMMAND ...
@@ -62,10 +62,19 @@ def exit_code(act: Callable[[], int]) -> int:
     except ProximoError as error:
         for line in str(error).splitlines():
             print(f"proximo: {line}", file=sys.stderr)
+        if isinstance(error, PeerError):
+            leave_at_once(error.exit_code)
         return error.exit_code
     except KeyboardInterrupt:
         print("proximo: interrupted", file=sys.stderr)
         return 130
+
+
+def leave_at_once(code: int) -> None:
+    """Without the farewells of libraries: JAX and NCCL wait there for processes that are gone, and then abort."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def command(name: str, words: list[str]) -> int:
@@ -148,6 +157,7 @@ def train_variant(variant: str, flags: Sequence[str], recipe: Recipe | None = No
     if processes == 1 and cfg.local_num_envs is not None:
         say("one process only: start several with `torchrun --standalone --nproc_per_node=2 -m proximo train ...`")
     if cfg.num_seeds > 1:
+        announce(cfg, 1)
         return start_seeds(cfg, variant, recipe)
     return start_run(cfg, variant, recipe, processes, resume_with)
 
@@ -182,29 +192,6 @@ def follow_recipe(folder: Path, cfg: Config, variant: str, recipe: Recipe, kept:
     return code
 
 
-def start_seeds(cfg: Config, variant: str, recipe: Recipe) -> int:
-    """Several seeds in one compiled function, a run directory each: as if each had been trained alone."""
-    from proximo.on_jax.train_seeds import train_seeds
-
-    announce(cfg, 1)
-    base, watchers = run_folder(cfg), []
-    for seed in range(cfg.seed, cfg.seed + cfg.num_seeds):
-        one = replace(cfg, seed=seed, num_seeds=1, run_dir=str(base / f"seed-{seed}"),
-                      logger=cfg.logger if seed == cfg.seed else "none")
-        folder = run_folder(one)
-        write_config(folder, one, variant)
-        watchers.append(Watcher(folder, one, variant, recorder(one, variant)))
-    try:
-        code = follow(watchers, train_seeds(cfg, recipe.make_envs, recipe.make_agent))
-    except UsageError:
-        for watcher in watchers:
-            forget_run(watcher.folder)
-        raise
-    if code == 0:
-        say(f"done: {cfg.num_seeds} runs in {base}")
-    return code
-
-
 def announce(cfg: Config, processes: int) -> None:
     """What will run, and what of total_timesteps will not."""
     runs = cfg.num_iterations * cfg.batch_size
@@ -226,7 +213,8 @@ def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Co
         return 0 if words else 2
     folder = Path(words[0])
     if seeds := seed_folders(folder):
-        return resume_seeds(seeds, words[1:])
+        kind = config_class(read_config(seeds[0], config_class).variant)
+        return resume_seeds(seeds, parse_flags(kind, words[1:]))
     say_if_one_of_several(folder)
     before, variant, resume_with, processes = read_config(folder, (lambda _: kind) if kind else config_class)
     if resume_with and recipe is None:

@@ -179,6 +179,8 @@ class Config:
         not_negative = ("seed", "ent_coef", "vf_coef", "threads", "keep_checkpoints")
         wrong += [f"{name}={getattr(self, name)} must not be negative" for name in not_negative
                   if getattr(self, name) < 0]
+        if min(self.device_ids, default=0) < 0:
+            wrong.append(f"device_ids={' '.join(map(str, self.device_ids))} must not be negative")
         if self.env_workers is not None and self.env_workers < 0:
             wrong.append(f"env_workers={self.env_workers} must not be negative")
         if self.keep_checkpoints == 1:

@@ -24,9 +24,9 @@ from proximo.model import save_model
 
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 # What a checkpoint's weights and arithmetic depend on: a run goes on only where these are the same.
-IDENTITY = ("env_id", "framework", "engine", "num_envs", "num_steps", "model", "recurrent", "hidden_size",
-            "memory_size", "shared_network", "norm_obs", "norm_reward", "compile", "threads", "autoreset",
-            "env_workers", "frame_stack", "frame_skip", "screen_size", "grayscale", "max_pool", "sticky",
+IDENTITY = ("env_id", "framework", "engine", "num_envs", "local_num_envs", "num_steps", "model", "recurrent",
+            "hidden_size", "memory_size", "shared_network", "norm_obs", "norm_reward", "compile", "threads",
+            "autoreset", "env_workers", "frame_stack", "frame_skip", "screen_size", "grayscale", "max_pool", "sticky",
             "distribution_mode")
 
 
@@ -184,10 +184,21 @@ class Watcher:
                             self._kept["log"] if self._kept else None, self._started)
         self._log.iteration(it.iteration, it.steps, it.stats, it.finished)
         leaving = signals.received is not None and it.keeps_state
-        if leaving or it.iteration % self.cfg.checkpoint_every == 0 or it.iteration == self.cfg.num_iterations:
+        last = it.iteration == self.cfg.num_iterations
+        due = last or it.iteration % self.cfg.checkpoint_every == 0
+        if leaving or due:
             save(self.folder, self.cfg, self._variant, it, self._log)
-            if self._record is not None and not leaving:
-                self._record(self.folder, it.steps)
+        if self._record is not None and not leaving and (last or self._video_due(it.iteration, due)):
+            if not due:
+                save_model(self.folder / "model", self._variant, self.cfg, it.envs, it.weights())
+            self._record(self.folder, it.steps)
+
+    def _video_due(self, iteration: int, checkpoint: bool) -> bool:
+        """At every checkpoint, or where the variant names a number of steps of each environment, after so many."""
+        every = vars(self.cfg).get("record_video_step_frequency")
+        if not every:
+            return checkpoint
+        return iteration * self.cfg.num_steps // every > (iteration - 1) * self.cfg.num_steps // every
 
     def close(self) -> None:
         """Hand everything to the disk."""
@@ -195,17 +206,20 @@ class Watcher:
             self._log.close()
 
 
-def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Iteration]]) -> int:
-    """Train to the end: `iterations` gives one Iteration a watcher. Returns 0, or 128 + the signal that ended it.
-    Raises PeerError where one of several processes is lost."""
+def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Iteration | None]]) -> int:
+    """Train to the end: `iterations` gives one Iteration a watcher, None for one that has stopped. Returns 0, or 128 +
+    the signal that ended it. Raises PeerError where one of several processes is lost."""
     with Signals() as signals:
         try:
             for its in iterations:
+                now = 0
                 for watcher, it in zip(watchers, its, strict=True):
-                    watcher.watch(it, signals)
-                if signals.received is not None and its[0].iteration < watchers[0].cfg.num_iterations:
+                    if it is not None:
+                        watcher.watch(it, signals)
+                        now = it.iteration
+                if signals.received is not None and now < watchers[0].cfg.num_iterations:
                     folder = watchers[0].folder.parent if watchers[1:] else watchers[0].folder
-                    say(f"stopped by {signal.Signals(signals.received).name} after iteration {its[0].iteration}; "
+                    say(f"stopped by {signal.Signals(signals.received).name} after iteration {now}; "
                         f"continue with: {resume_line(folder)}")
                     return 128 + signals.received
         except (RuntimeError, ValueError) as error:
@@ -234,7 +248,7 @@ def resume_line(folder: Path) -> str:
     return f"{start}proximo resume {folder}"
 
 
-def singly(iterations: Generator) -> Iterator[list[Iteration]]:
+def singly(iterations: Generator) -> Iterator[list[Iteration | None]]:
     """The iterations of one run, as follow() takes those of several."""
     try:
         for it in iterations:

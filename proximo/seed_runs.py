@@ -3,15 +3,15 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from proximo.checkpoint import load_tree
 from proximo.config import Config
 from proximo.errors import UsageError, say
-from proximo.flags import parse_flags
 from proximo.model_commands import recorder
 from proximo.resolve import problems_of
-from proximo.run import Watcher, continued, follow, read_config, write_config
-from proximo.wiring import config_class, recipe_of
+from proximo.run import Watcher, continued, follow, forget_run, read_config, run_folder, write_config
+from proximo.wiring import Recipe, config_class, recipe_of
 
 
 def seed_folders(base: Path) -> list[Path]:
@@ -20,14 +20,38 @@ def seed_folders(base: Path) -> list[Path]:
     return [] if (base / "config.json").exists() else sorted(found, key=lambda path: int(path.name[5:]))
 
 
-def resume_seeds(folders: list[Path], words: list[str]) -> int:
-    """Go on with all runs of a `--num-seeds` command from the newest checkpoint that all of them have; `words` are
-    flags for all. Returns the exit code. UsageError where the runs do not belong together."""
+def start_seeds(cfg: Config, variant: str, recipe: Recipe) -> int:
+    """Several seeds in one compiled function, a run directory each in `run_folder(cfg)`: as if each had been trained
+    alone. Returns the exit code."""
+    from proximo.on_jax.train_seeds import train_seeds
+
+    base, watchers = run_folder(cfg), []
+    for seed in range(cfg.seed, cfg.seed + cfg.num_seeds):
+        one = replace(cfg, seed=seed, num_seeds=1, run_dir=str(base / f"seed-{seed}"),
+                      logger=cfg.logger if seed == cfg.seed else "none")
+        folder = run_folder(one)
+        write_config(folder, one, variant)
+        watchers.append(Watcher(folder, one, variant, recorder(one, variant)))
+    try:
+        code = follow(watchers, train_seeds(cfg, recipe.make_envs, recipe.make_agent))
+    except UsageError:
+        for watcher in watchers:
+            forget_run(watcher.folder)
+        if base.is_dir() and not any(base.iterdir()):
+            base.rmdir()
+        raise
+    if code == 0:
+        say(f"done: {cfg.num_seeds} runs in {base}")
+    return code
+
+
+def resume_seeds(folders: list[Path], changes: dict[str, Any]) -> int:
+    """Go on with all runs of a `--num-seeds` command from the newest checkpoint that all of them have; `changes` are
+    for all. Returns the exit code. UsageError where the runs do not belong together."""
     from proximo.on_jax.train_seeds import train_seeds
 
     records = [read_config(folder, config_class) for folder in folders]
     variant, base = records[0].variant, folders[0].parent
-    changes = parse_flags(config_class(variant), words)
     cfgs = [replace(record.cfg, **changes) for record in records]
     whole = replace(cfgs[0], num_seeds=len(cfgs))
     check_group(base, cfgs)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+import time
 from dataclasses import replace
 from itertools import chain
 
@@ -22,7 +23,7 @@ from proximo.on_torch.rollout import Rollout
 from proximo.run import write_config
 from tests.replicas import CASES
 from tests.runs import same_logs, same_weights
-from tests.torchrun import launch, play_lines, same_on_both, start, two_nodes, weights_of
+from tests.torchrun import free_port, launch, play_lines, same_on_both, start, two_nodes, weights_of
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +121,29 @@ def test_a_pair_resumes_exactly(variant, env_id, tmp_path, capsys):
     assert main(["resume", str(fewer)]) == 0  # nothing goes on now
     said = capsys.readouterr().err
     assert "has run all of its 10 iterations" in said and "how many go on now" not in said
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_process_that_is_killed_ends_the_other_with_a_code_of_its_own(framework, tmp_path):
+    """Without torchrun, which would end the other one itself: as on another machine."""
+    words = (f"proximo train ppo --framework {framework} --num-envs 4 --num-steps 16 --total-timesteps 100000000 "
+             f"--logger none --run-dir {tmp_path / 'run'}").split()
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+              "JAX_PLATFORMS": "cpu"}
+    first, second = (start(words, RANK=str(rank), LOCAL_RANK=str(rank), **shared) for rank in (0, 1))
+    while not (tmp_path / "run" / "checkpoints").exists() and first.poll() is None:
+        time.sleep(0.2)
+    second.kill()
+    said = first.communicate(timeout=60)[1]
+    second.communicate()
+    assert first.returncode == 6, said
+    assert "another process of this run has ended" in said and "Traceback" not in said
+
+
+def test_one_process_takes_one_device_id(tmp_path, capsys):
+    words = ["train", "ppo_atari_multigpu", "--logger", "none", "--run-dir", str(tmp_path / "run")]
+    assert main([*words, "--device-ids", "0", "0", "1", "1"]) == 2
+    assert "--device-ids names 4 GPUs for 1 process; give one id for each process, such as 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])

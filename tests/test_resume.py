@@ -9,9 +9,12 @@ import time
 
 import gymnasium
 import pytest
+import torch
 
+import proximo
 from proximo.checkpoint import checkpoints
 from proximo.cli import main
+from proximo.errors import UsageError
 from tests.probes import Memory, Truncated
 from tests.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train
 
@@ -201,3 +204,22 @@ def test_what_is_no_run_is_said(tmp_path, capsys):
     (tmp_path / "config.json").write_text("{")
     assert main(["resume", str(tmp_path)]) == 5 and "cannot be read" in capsys.readouterr().err
     assert main(["resume"]) == 2
+
+
+@pytest.mark.parametrize("words,sentence", [
+    (["--device", "cuda"], "--device cuda asks for a GPU"), (["--num-seeds", "3"], "num_seeds=3 trains several"),
+    (["--device-ids", "0", "1"], "--device-ids names 2 GPUs for 1 process"),
+    (["--local-num-envs", "4"], "local_num_envs: the checkpoint has None, the run 4")])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="cuda works here")
+def test_a_refused_resume_leaves_a_finished_run_as_it_was(words, sentence, tmp_path, capsys):
+    """Also where it is refused late, when devices and processes are looked for."""
+    train(tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "640", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    with pytest.raises(UsageError, match=sentence.partition(":")[0]):
+        values = [int(word) for word in words[1:] if word.isdigit()] or words[1:]
+        proximo.resume(tmp_path / "run", total_timesteps=640,
+                       **{words[0][2:].replace("-", "_"): tuple(values) if len(values) > 1 else values[0]})
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before

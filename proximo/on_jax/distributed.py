@@ -46,15 +46,17 @@ def join(cfg: Config) -> World:
     if size > 1:
         meet(cfg, rank, size)
     device = set_up_jax(cfg, ranks)
-    if ranks == 1:
-        return World(0, 1, None)
     if size > 1:
         first = {each.process_index: each for each in reversed(jax.devices(device.platform))}
         return World(rank, size, Mesh(np.array([first[process] for process in range(size)]), (AXIS,)))
     local = jax.local_devices(backend=device.platform)
-    if max(cfg.device_ids) >= len(local):
+    if max(cfg.device_ids, default=0) >= len(local):
         raise UsageError(f"--device-ids names device {max(cfg.device_ids)}; JAX sees {len(local)}, numbered from 0")
-    return World(0, 1, Mesh(np.array(local)[list(cfg.device_ids)], (AXIS,)))
+    chosen = [local[index] for index in cfg.device_ids]
+    if ranks == 1:
+        jax.config.update("jax_default_device", chosen[0] if chosen else device)
+        return World(0, 1, None)
+    return World(0, 1, Mesh(np.array(chosen), (AXIS,)))
 
 
 def check_sizes(cfg: Config, ranks: int, what: str) -> None:

@@ -29,8 +29,10 @@ def pick_device(cfg: Config, world: World) -> torch.device:
         why = "--no-cuda forbids it" if torch.cuda.is_available() else "torch sees none on this machine"
         raise UsageError(f"--device {cfg.device} asks for a GPU, but {why}; use --device cpu or auto")
     index = int(cfg.device.partition(":")[2] or 0)
-    if world.size > 1:
-        index = cfg.device_ids[world.rank] if cfg.device_ids else world.local_rank % torch.cuda.device_count()
+    if cfg.device_ids:
+        index = cfg.device_ids[world.rank]
+    elif world.size > 1:
+        index = world.local_rank % torch.cuda.device_count()
     if index >= torch.cuda.device_count():
         raise UsageError(f"GPU {index} is not there; torch sees {torch.cuda.device_count()}")
     return torch.device("cuda", index)

@@ -36,11 +36,12 @@ def world_from_environment() -> World:
 def join(cfg: Config) -> World:
     """Meet the other processes; returns ALONE where there are none. UsageError for sizes that do not fit."""
     world = world_from_environment()
+    if cfg.device_ids and len(cfg.device_ids) != world.size:
+        processes = f"{world.size} processes" if world.size > 1 else "1 process"
+        raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {processes}; give one id for "
+                         f"each process, such as {' '.join(str(i // 2) for i in range(world.size))}")
     if world.size == 1:
         return ALONE
-    if cfg.device_ids and len(cfg.device_ids) != world.size:
-        raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {world.size} processes; give one id for "
-                         f"each process, such as {' '.join(str(i // 2) for i in range(world.size))}")
     if cfg.num_envs % world.size:
         raise UsageError(f"num_envs={cfg.num_envs} does not divide into {world.size} processes; use a multiple")
     local_rows = cfg.num_envs // world.size * (1 if cfg.recurrent != "none" else cfg.num_steps)

@@ -107,6 +107,7 @@ def test_sizes_that_do_not_fit_are_one_sentence(words, sentence, tmp_path, monke
 
 @pytest.mark.parametrize("ids,sentence", [
     ("0 0", "--device-ids names a device twice: 0 0"), ("0 7", "--device-ids names device 7; JAX sees"),
+    ("5", "--device-ids names device 5; JAX sees"), ("-1", "device_ids=-1 must not be negative"),
     ("0 1 2", "num_envs=4 does not divide into 3 devices")])
 def test_devices_that_do_not_fit_are_one_sentence(ids, sentence, tmp_path, capsys):
     words = ["train", "ppo", "--framework", "jax", "--logger", "none", "--run-dir", str(tmp_path / "run")]
@@ -145,6 +146,11 @@ for name, cfg in (("inside", TWO), ("outside", replace(TWO, engine="gym")),
         "steps": [it.steps for it, _, _ in whole], "kl": whole[-1][0].stats["losses/approx_kl"],
         "count": float(statistics.obs.count), "shape": list(statistics.obs.mean.shape),
         "same": all((again[-1][2][k] == x).all() for k, x in whole[-1][2].items())}
+for name, before, after in (("fewer", TWO, replace(TWO, device_ids=())), ("more", replace(TWO, device_ids=()), TWO)):
+    kept = run(replace(before, total_timesteps=512))[1][1]
+    once, twice = (run(replace(after, total_timesteps=512), kept) for _ in range(2))
+    answers[name] = {"steps": [it.steps for it, _, _ in once], "count": float(once[-1][0].envs.statistics.obs.count),
+                     "same": all((twice[-1][2][k] == x).all() for k, x in once[-1][2].items())}
 for name, cfg in (("inside", TWO), ("outside", replace(TWO, engine="gym", recurrent="lstm", memory_size=8))):
     parts = set_up(cfg, make_envs, make_agent, ppo_loss)
     state, _, _ = parts.iterate(on_devices(parts, parts.state))
@@ -176,6 +182,10 @@ def test_two_devices_of_one_process_learn_as_one():
         assert found["steps"] == [128, 256, 384, 512] and found["same"], name
         assert found["count"] == pytest.approx(4 * 128 + 4, abs=0.1) and found["shape"] == [4], name
         assert 0 <= found["kl"] < 0.2
+    for name in ("fewer", "more"):  # environments begin anew, the normaliser goes on
+        assert said[name]["steps"] == [384, 512] and said[name]["same"], name
+        assert said[name]["count"] == pytest.approx(4 * 128 + 4 + 4, abs=0.1)
+        assert "shared out over another number of devices: they begin anew" in done.stderr
     for name in ("inside", "outside"):
         assert said[name]["placed"] == 2 and said[name]["compiled"] == [], said[name]
     assert "start one process for each device with torchrun" in said["pool"]
