@@ -144,3 +144,9 @@ def test_the_loop_is_an_ordinary_generator():
             break
     rest = [it.stats["losses/value_loss"] for it in loop(CFG, make_envs, make_agent, state=snapshot)]
     assert len(whole) == 10 and first + rest == whole
+
+
+def test_videos_from_python(tmp_path):
+    """At checkpoints and at the end, as --capture-video makes them."""
+    folder = proximo.train(cfg(tmp_path / "run", capture_video=True, total_timesteps=96))
+    assert [path.name for path in sorted((folder / "videos").glob("*.mp4"))] == ["step-000000096.mp4"]
