@@ -1,6 +1,7 @@
 """Frames to an mp4 that browsers play (H.264, yuv420p), by the ffmpeg inside imageio-ffmpeg, not the system's."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
@@ -41,34 +42,41 @@ def write_video(frames: Iterable[np.ndarray], path: Path, fps: float = 30.0) -> 
     except OSError as error:
         raise FilesError(f"the video {path} cannot be written: {error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
     if brightest == 0:
         say(f"every picture in {path} is black; `proximo doctor` checks how this machine renders")
     return path
 
 
 def _encode(frames: Iterable[np.ndarray], shape: tuple[int, ...], path: Path, part: Path, fps: float) -> int:
-    """Feeds one ffmpeg process; returns the brightest value seen. Raises OSError with ffmpeg's own words."""
+    """Feeds one ffmpeg process; returns the brightest value seen. Raises OSError with ffmpeg's own words.
+
+    It runs in a session of its own: Ctrl-C is for Proximo, which ends it or lets the video become whole.
+    """
     height, width = enlarged(np.zeros(shape, np.uint8)).shape[:2]
     command = [_ffmpeg(), "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}",
                "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-crf", "20", "-pix_fmt", "yuv420p",
                "-movflags", "+faststart", str(part)]
     brightest = 0
-    with TemporaryFile() as words, Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=words) as process:
+    with TemporaryFile() as words, Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=words,
+                                         start_new_session=True) as process:
         try:
             for frame in frames:
                 _check(frame, shape, path)
                 brightest = max(brightest, int(frame.max()))
                 process.stdin.write(enlarged(frame).tobytes())
             process.stdin.close()
-        except BrokenPipeError:
-            pass  # ffmpeg gave up; its exit status and words say why
+        except BrokenPipeError:  # ffmpeg gave up; its exit status and words say why
+            with suppress(BrokenPipeError):  # what is left in the buffer would break the pipe again
+                process.stdin.close()
         except BaseException:
             process.kill()
             raise
-        if process.wait():
+        if status := process.wait():
             words.seek(0)
-            raise OSError(words.read().decode(errors="replace").strip().splitlines()[0])
+            said = words.read().decode(errors="replace").strip() or f"ffmpeg ended with status {status} and no word"
+            raise OSError(said.splitlines()[0])
     return brightest
 
 

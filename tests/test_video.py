@@ -1,8 +1,11 @@
 """Videos, read back by ffmpeg: format, sizes, pictures and faults."""
 
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import Popen
 
 import numpy as np
 import pytest
@@ -73,3 +76,44 @@ def test_without_the_package_the_command_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(UsageError, match="pip install imageio-ffmpeg"):
         write_video(ramp(2), tmp_path / "a.mp4")
+
+
+def with_ffmpeg(monkeypatch, at_third) -> Iterator[np.ndarray]:
+    """Frames of a size that leaves bytes in the pipe's buffer; `at_third(process)` meets ffmpeg at the third."""
+    started = []
+
+    def start(*words, **options):
+        started.append(Popen(*words, **options))
+        return started[-1]
+
+    monkeypatch.setattr("proximo.video.Popen", start)
+    for k, frame in enumerate(ramp(6, 400, 602)):
+        if k == 3:
+            at_third(started[-1])
+        yield frame
+
+
+def test_ffmpeg_is_out_of_reach_of_ctrl_c(tmp_path, monkeypatch):
+    """A terminal sends Ctrl-C to every process of the foreground's group: ffmpeg must be in another group."""
+    groups = []
+    write_video(with_ffmpeg(monkeypatch, lambda ffmpeg: groups.append(os.getpgid(ffmpeg.pid))), tmp_path / "a.mp4")
+    assert groups != [os.getpgid(0)] and read_back(tmp_path / "a.mp4")[1].shape[0] == 6
+
+
+def test_an_ffmpeg_that_is_killed_without_a_word_is_said(tmp_path, monkeypatch):
+    """Against the sentence: neither an IndexError nor a broken pipe."""
+    def kill(ffmpeg):
+        ffmpeg.send_signal(signal.SIGKILL)
+        ffmpeg.wait()
+
+    with pytest.raises(FilesError, match="ffmpeg ended with status -9 and no word"):
+        write_video(with_ffmpeg(monkeypatch, kill), tmp_path / "a.mp4")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+    """Also where a file stands in its place."""
+    (tmp_path / "file").write_text("")
+    for path in (Path("/proc/x/y.mp4"), tmp_path / "file" / "y.mp4"):
+        with pytest.raises(FilesError, match="cannot be written"):
+            write_video(ramp(1), path)
