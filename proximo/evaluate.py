@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from proximo.envs.base import VecEnv
+from proximo.errors import EnvError, ProximoError
 from proximo.model import Model
 
 
@@ -33,20 +34,35 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
 
 def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0,
            max_frames: int = 2000) -> Iterator[np.ndarray]:
-    """Frames of the first environment, (H, W, 3) uint8, until its first whole episode ends; none if it cannot draw."""
-    for step in played(model, envs, deterministic, seed, max_frames):
-        frame = envs.render()
+    """Frames of the first environment, (H, W, 3) uint8, from its first observation until its first whole episode ends;
+    none if it cannot draw. A same-step suite has begun the next episode by then: its last frame is that before the
+    last action. Raises EnvError where drawing fails."""
+    for step in played(model, envs, deterministic, seed, max_frames - 1):
+        over = _host(step.episode.finished)[0]
+        if over and _host(step.first)[0]:
+            return
+        frame = _picture(envs, model.cfg.env_id)
         if frame is None:
             return
         yield frame
-        if _host(step.episode.finished)[0]:
+        if over:
             return
 
 
+def _picture(envs: VecEnv, env_id: str) -> np.ndarray | None:
+    try:
+        return envs.render()
+    except ProximoError:
+        raise
+    except Exception as error:
+        raise EnvError(f"{env_id}: render raised {type(error).__name__}: {error}") from error
+
+
 def played(model: Model, envs: VecEnv, deterministic: bool, seed: int, max_steps: int) -> Iterator:
-    """The steps of acting in `envs` after a reset, without end but for max_steps."""
+    """What reset() returns, then the steps of acting in `envs`, without end but for max_steps."""
     model.reset(seed)
     step = envs.reset()
+    yield step
     for _ in range(max_steps):
         action = model.choose(_host(step.obs), _host(step.first), None if step.mask is None else _host(step.mask),
                               deterministic)

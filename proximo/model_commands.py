@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import tyro
 
 from proximo.api import load
 from proximo.config import Config
-from proximo.errors import UsageError, say
+from proximo.errors import ProximoError, UsageError, say
 from proximo.evaluate import evaluate, frames
 from proximo.model import Model, model_from, models_over_time
 from proximo.run import write_json
@@ -141,18 +142,18 @@ def watch_command(args: WatchArguments) -> int:
 
 def record_video(model: Model, recipe: Recipe, out: Path, deterministic: bool = False, seed: int = 0,
                  max_frames: int = 2000) -> None:
-    """One whole episode as an mp4; UsageError where the environment draws no pictures."""
+    """One whole episode as an mp4; UsageError where the environment draws no pictures, EnvError where drawing fails,
+    FilesError where `out` cannot be written."""
     from proximo.video import write_video
 
     rows = max(1, len(model_players(model)))
     envs = play_envs(model.cfg, recipe, rows, seed)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         pictures = frames(model, envs, deterministic, seed, max_frames)
         first = next(pictures, None)
         if first is None:
             raise UsageError(f"{model.cfg.env_id} draws no pictures (no render_mode rgb_array)")
-        write_video(_chained(first, pictures), out)
+        write_video(chain([first], pictures), out)
     finally:
         envs.close()
 
@@ -162,21 +163,16 @@ def model_players(model: Model) -> Sequence[int]:
     return range(4) if model.variant == "ppo_pettingzoo_ma_atari" else range(1)
 
 
-def _chained(first: np.ndarray, rest: Any) -> Any:
-    yield first
-    yield from rest
-
-
 def recorder(cfg: Config, variant: str) -> Callable[[Path, int], None] | None:
-    """What --capture-video does at each checkpoint; nothing without it."""
+    """What --capture-video does at each checkpoint; nothing without it. A video that fails is said: training goes on.
+    """
     if not cfg.capture_video:
         return None
 
     def record(folder: Path, step: int) -> None:
-        model, recipe = loaded(folder)
         try:
-            record_video(model, recipe, folder / "videos" / f"step-{step:09d}.mp4")
-        except UsageError as error:
+            record_video(*loaded(folder), folder / "videos" / f"step-{step:09d}.mp4")
+        except ProximoError as error:
             say(f"no video: {error}")
     return record
 
