@@ -13,7 +13,7 @@ import tyro
 from proximo.api import load
 from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, say
-from proximo.evaluate import evaluate, frames
+from proximo.evaluate import MAX_STEPS, Evaluation, evaluate, frames
 from proximo.model import Model, model_from, models_over_time
 from proximo.run import write_json
 from proximo.streams import env_seeds
@@ -45,11 +45,13 @@ class EvalArguments:
     run: Annotated[Path, tyro.conf.Positional]
     """folder of a run or of a model"""
     episodes: int = 100
-    """whole episodes to play"""
+    """whole episodes to play (self-play: at least so many, as many for each player)"""
     deterministic: bool = False
     """take the likeliest action instead of sampling"""
     seed: int = 0
     """seed of environments and actions"""
+    max_steps: int = MAX_STEPS
+    """decisions after which an episode that has not ended is waited for no longer"""
     json: Path | None = None
     """also write the returns to this file"""
 
@@ -96,8 +98,25 @@ class RateArguments:
     """seed of the games"""
 
 
+def below(args: Any, **least: int) -> list[str]:
+    """A sentence for each flag of `args` that lies below its least value."""
+    return [f"--{name.replace('_', '-')} {getattr(args, name)} must be at least {bound}"
+            for name, bound in least.items() if getattr(args, name) < bound]
+
+
+def refuse(problems: list[str]) -> None:
+    """All problems of a command line as one UsageError."""
+    if problems:
+        raise UsageError("\n".join(problems))
+
+
 def loaded(path: Path) -> tuple[Model, Recipe]:
-    """The model of a run or of a model folder, acting by torch whichever framework trained it, and its recipe."""
+    """The model of a run or of a model folder, acting by torch whichever framework trained it, and its recipe.
+    UsageError for the folder of several runs."""
+    from proximo.seed_runs import seed_folders
+
+    if several := seed_folders(path):
+        raise UsageError(f"{path} holds the runs of {len(several)} seeds; name one of them, such as {several[0]}")
     model = load(path)
     return model, recipe_of(torch_twin(model.variant), "torch")
 
@@ -110,29 +129,49 @@ def play_envs(cfg: Config, recipe: Recipe, rows: int, seed: int) -> Any:
 
 
 def eval_command(args: EvalArguments) -> int:
-    if args.episodes < 1:
-        raise UsageError(f"--episodes {args.episodes} must be at least 1")
+    refuse(below(args, episodes=1, seed=0, max_steps=1))
     model, recipe = loaded(args.run)
     envs = play_envs(model.cfg, recipe, 8, args.seed)
     try:
-        found = evaluate(model, envs, args.episodes, args.deterministic, args.seed)
+        found = evaluate(model, envs, args.episodes, args.deterministic, args.seed, args.max_steps)
     finally:
         envs.close()
-    how = "deterministic" if args.deterministic else "sampled"
     if not found.returns:
-        print(f"{model.cfg.env_id}: no episode finished")
-        return 0
-    mean, std = float(np.mean(found.returns)), float(np.std(found.returns))
-    print(f"{model.cfg.env_id}: {mean:.2f} +- {std:.2f} over {len(found.returns)} episodes ({how} actions, "
+        raise UsageError(f"{model.cfg.env_id}: no episode ended within {args.max_steps:,} decisions; --max-steps N "
+                         "allows more, and an environment that never ends one needs a time limit")
+    if len(found.returns) < args.episodes:
+        say(f"only {len(found.returns)} of {args.episodes} episodes ended within {args.max_steps:,} decisions: the "
+            "longest are missing; --max-steps N allows more")
+    players = {name: spread(found, row, len(envs.players)) for row, name in enumerate(envs.players)}
+    told = ", ".join(f"{name} {mean_of(about)}" for name, about in players.items()) or mean_of(spread(found))
+    how = "deterministic" if args.deterministic else "sampled"
+    print(f"{model.cfg.env_id}: {told} over {len(found.returns)} episodes ({how} actions, "
           f"mean length {np.mean(found.lengths):.1f})")
     if args.json:
         write_json(args.json, {"env_id": model.cfg.env_id, "deterministic": args.deterministic, "seed": args.seed,
-                               "episodes": len(found.returns), "episodic_return_mean": mean,
-                               "episodic_return_std": std, "returns": found.returns, "lengths": found.lengths})
+                               **spread(found), "returns": found.returns, "lengths": found.lengths}
+                   | ({"players": players} if players else {}))
     return 0
 
 
+def spread(found: Evaluation, first: int = 0, every: int = 1) -> dict[str, Any]:
+    """Number, mean and deviation of the returns of rows first, first + every, ...; None where no episode ended."""
+    returns = [ret for ret, row in zip(found.returns, found.rows) if row % every == first]
+    return {"episodes": len(returns), "episodic_return_mean": float(np.mean(returns)) if returns else None,
+            "episodic_return_std": float(np.std(returns)) if returns else None}
+
+
+def mean_of(about: dict[str, Any]) -> str:
+    """What spread() found, in words."""
+    if not about["episodes"]:
+        return "no episode"
+    return f"{about['episodic_return_mean']:.2f} +- {about['episodic_return_std']:.2f}"
+
+
 def watch_command(args: WatchArguments) -> int:
+    folder = args.out is not None and args.out.is_dir()
+    refuse(below(args, seed=0, max_frames=1)
+           + [f"--out {args.out} is a folder; name a file in it: {args.out}/watch.mp4"] * folder)
     model, recipe = loaded(args.run)
     out = args.out or args.run / "videos" / "watch.mp4"
     record_video(model, recipe, out, args.deterministic, args.seed, args.max_frames)
@@ -180,6 +219,7 @@ def recorder(cfg: Config, variant: str) -> Callable[[Path, int], None] | None:
 def plot_command(args: PlotArguments) -> int:
     from proximo.plot import find_runs, plot
 
+    refuse(below(args, window=1))
     print(plot(find_runs(args.runs), args.out, args.window))
     return 0
 

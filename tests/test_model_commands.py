@@ -1,5 +1,7 @@
 """The commands on what is there already: what they say, write and refuse."""
 
+import shutil
+
 import pytest
 
 from proximo.cli import main
@@ -37,3 +39,35 @@ def test_a_video_that_cannot_be_written_does_not_end_training(tmp_path, monkeypa
 def test_where_a_video_cannot_be_written_is_said(run, capsys):
     assert main(["watch", str(run), "--out", "/proc/x/y.mp4"]) == 5
     assert "the video /proc/x/y.mp4 cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words,wanted", [
+    ("eval {} --episodes 0 --seed -1 --max-steps 0",
+     ["--episodes 0 must be at least 1", "--seed -1 must be at least 0", "--max-steps 0 must be at least 1"]),
+    ("watch {} --seed -1 --max-frames 0 --out {}", ["--seed -1 must be at least 0", "--max-frames 0 must be at least 1",
+                                                    "--out {} is a folder; name a file in it: {}/watch.mp4"]),
+    ("plot {} --window -3", ["--window -3 must be at least 1"]), ("plot {} --window 0", ["--window 0 must be"])])
+def test_numbers_out_of_range_are_refused_all_at_once(run, words, wanted, capsys):
+    assert main(words.format(run, run).split()) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == len(wanted)
+    assert all(line.startswith(f"proximo: {want.format(run, run)}") for line, want in zip(said, wanted))
+
+
+def test_an_evaluation_without_an_end_names_the_flag(tmp_path, capsys):
+    """Nothing is written, and it is no success; where some episodes end, the others are said to be missing."""
+    assert train(tmp_path / "endless", "--env-id", "tests.probes:Endless-v0") == 0
+    words = ["eval", str(tmp_path / "endless"), "--max-steps", "20", "--json", str(tmp_path / "eval.json")]
+    assert main(words) == 2 and not (tmp_path / "eval.json").exists()
+    assert "no episode ended within 20 decisions; --max-steps N" in capsys.readouterr().err
+    assert train(tmp_path / "uneven", "--env-id", "tests.test_evaluate:Uneven-v0") == 0
+    assert main(["eval", str(tmp_path / "uneven"), "--episodes", "16", "--max-steps", "20"]) == 0
+    assert "only 8 of 16 episodes ended within 20 decisions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["eval", "watch", "rate"])
+def test_the_folder_of_several_seeds_names_a_run(command, run, tmp_path, capsys):
+    for name in ("seed-2", "seed-10"):
+        shutil.copytree(run, tmp_path / name)
+    assert main([command, str(tmp_path)]) == 2
+    assert f"holds the runs of 2 seeds; name one of them, such as {tmp_path / 'seed-2'}" in capsys.readouterr().err
