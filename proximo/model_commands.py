@@ -93,7 +93,7 @@ class RateArguments:
     rounds: int = 2
     """games of each pair from each side"""
     most: int = 8
-    """checkpoints that play, evenly spread over training"""
+    """checkpoints that play, evenly spread over training; the newest always does"""
     seed: int = 1
     """seed of the games"""
 
@@ -235,24 +235,27 @@ def check_command(args: CheckArguments) -> int:
 
 
 def rate_command(args: RateArguments) -> int:
-    from proximo.rate import Contestant, play_selfplay, random_player, rate, write_ratings
+    from proximo.rate import model_player, play_selfplay, random_player, rate, write_ratings
 
+    refuse(below(args, rounds=1, most=1, seed=0))
     model, recipe = loaded(args.run)
     if model.variant != "ppo_pettingzoo_ma_atari":
         raise UsageError(f"{args.run} is a run of {model.variant}; only games of several players are rated")
-    found = models_over_time(args.run)
-    chosen = [found[i] for i in sorted({round(x) for x in np.linspace(0, len(found) - 1, args.most)})] if found else []
-    space: Any = model.spec.action_space
-    players = [random_player(int(space.n), args.seed)]
-    for steps, tree in chosen:
-        one = model_from(tree, model.cfg, recipe.make_actor)
-        players.append(Contestant(f"{steps:,} steps", steps, partial(one.choose, first=None, mask=None)))
     raw = replace(model.cfg, norm_obs=False, norm_reward=False, env_workers=0)
-    ratings, games = rate(players, play_selfplay(partial(recipe.make_envs, raw)), args.rounds, args.seed)
-    (args.run / "rating").mkdir(exist_ok=True)
+    play = play_selfplay(partial(recipe.make_envs, raw))
+    space: Any = model.spec.action_space
+    players = [random_player(int(space.n))]
+    for steps, tree in spread_over(models_over_time(args.run), args.most):
+        players.append(model_player(model_from(tree, model.cfg, recipe.make_actor), steps))
+    ratings, games = rate(players, play, args.rounds, args.seed)
     write_ratings(ratings, games, args.run / "rating")
     for line in sorted(ratings, key=lambda rating: -rating.mu):
         print(f"{line.name:>20}  {line.mu:6.2f} +- {line.sigma:.2f}   won {line.won}, drawn {line.drawn}, "
               f"lost {line.lost}")
     print(args.run / "rating" / "rating.png")
     return 0
+
+
+def spread_over(items: list, most: int) -> list:
+    """At most so many of them, evenly spread and in order, the last one always."""
+    return [items[i] for i in sorted({round(x) for x in np.linspace(len(items) - 1, 0, most)})] if items else []

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -10,18 +11,27 @@ from typing import NamedTuple
 import numpy as np
 
 from proximo.envs.base import VecEnv
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, FilesError, UsageError
+from proximo.model import Model
+from proximo.streams import env_seeds, stream_seed
 
+MOST_PLAYERS = 4  # rows that make whole games, of two players or of four
 Act = Callable[[np.ndarray], np.ndarray]  # raw observations (n, *obs_shape) to actions (n,)
 Play = Callable[[Act, Act, int], tuple[float, float]]  # first, second, seed to both returns
 
 
+def keeps_nothing(seed: int) -> None:
+    """How a contestant without memory and chance begins a game."""
+
+
 class Contestant(NamedTuple):
-    """Who plays: a checkpoint after `steps` of training, or a random player (`steps` None)."""
+    """Who plays: a checkpoint after `steps` of training, or a random player (`steps` None). Before each game
+    `begin(seed)` takes away its memory and gives it noise of that game and that side alone."""
 
     name: str
     steps: int | None
     act: Act
+    begin: Callable[[int], None] = keeps_nothing
 
 
 class Game(NamedTuple):
@@ -56,13 +66,15 @@ def rate(models: Sequence[Contestant], play: Play, rounds: int = 2, seed: int = 
         raise UsageError(f"{len(models)} players cannot be rated: two at least are needed, with names of their own")
     if importlib.util.find_spec("openskill") is None:
         raise UsageError('ratings need openskill: pip install "proximo[rate]"')
-    games = []
+    games: list[Game] = []
     for number in range(rounds):
         pairs = list(combinations(range(len(models)), 2))
         for k in np.random.default_rng((seed, number)).permutation(len(pairs)):
             one, two = (models[i] for i in pairs[k])
-            start = seed + number * len(pairs) + int(k)  # both sides meet the same beginning
+            start = env_seeds(seed, 1, number * len(pairs) + int(k), stream="eval")[0]  # the same from both sides
             for first, second in ((one, two), (two, one)):
+                for side, player in enumerate((first, second)):  # else near policies would act by the same noise
+                    player.begin(stream_seed(seed, "action", len(games), side))
                 games.append(Game(first.name, second.name, *play(first.act, second.act, start)))
     return rate_games(models, games), games
 
@@ -87,19 +99,30 @@ def rate_games(models: Sequence[Contestant], games: Sequence[Game]) -> list[Rati
 def random_player(num_actions: int, seed: int = 1) -> Contestant:
     """Plays every action equally often."""
     random = np.random.default_rng(seed)
-    return Contestant("random", None, lambda obs: random.integers(0, num_actions, len(obs)))
+
+    def begin(seed: int) -> None:
+        random.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+
+    return Contestant("random", None, lambda obs: random.integers(0, num_actions, len(obs)), begin)
+
+
+def model_player(model: Model, steps: int) -> Contestant:
+    """A checkpoint that samples its actions. It forgets where a game begins, since begin() resets it."""
+    return Contestant(f"{steps:,} steps", steps, partial(model.choose, first=None, mask=None), model.reset)
 
 
 def play_selfplay(make_envs: Callable[[list[int]], VecEnv]) -> Play:
     """A function that plays one whole game; `make_envs(seeds)` makes a self-play suite of one row a seed.
 
-    The returned function raises UsageError for games that are not for two.
+    Raises UsageError for games that are not for two.
     """
+    whole = make_envs([1] * MOST_PLAYERS)
+    whole.close()
+    if len(whole.players) != 2:
+        raise UsageError(f"this game has {len(whole.players) or 1} players; ratings compare two")
 
     def play(first: Act, second: Act, seed: int) -> tuple[float, float]:
         envs = make_envs([seed, seed])
-        if len(envs.players) != 2:
-            raise UsageError(f"this game has {len(envs.players) or 1} players; ratings compare two")
         returns: list[float | None] = [None, None]
         step = envs.reset()
         while None in returns:
@@ -115,11 +138,15 @@ def play_selfplay(make_envs: Callable[[list[int]], VecEnv]) -> Play:
 
 
 def write_ratings(ratings: Sequence[Rating], games: Sequence[Game], folder: Path) -> None:
-    """rating.json (ratings and every game) and rating.png (rating over training) in `folder`."""
+    """rating.json (ratings and every game) and rating.png (rating over training) in `folder`. Raises FilesError."""
     kept = {"ratings": [rating._asdict() for rating in ratings], "games": [game._asdict() for game in games]}
     text = json.dumps(kept, indent=1)
-    (folder / "rating.json").write_text(text + "\n", encoding="utf-8")
-    draw_ratings(ratings, folder / "rating.png")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "rating.json").write_text(text + "\n", encoding="utf-8")
+        draw_ratings(ratings, folder / "rating.png")
+    except OSError as error:
+        raise FilesError(f"the ratings cannot be written to {folder} ({error.strerror})") from error
 
 
 def draw_ratings(ratings: Sequence[Rating], path: Path) -> None:

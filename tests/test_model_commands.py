@@ -1,5 +1,6 @@
 """The commands on what is there already: what they say, write and refuse."""
 
+import json
 import shutil
 
 import pytest
@@ -71,3 +72,51 @@ def test_the_folder_of_several_seeds_names_a_run(command, run, tmp_path, capsys)
         shutil.copytree(run, tmp_path / name)
     assert main([command, str(tmp_path)]) == 2
     assert f"holds the runs of 2 seeds; name one of them, such as {tmp_path / 'seed-2'}" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def selfplay(tmp_path_factory):
+    """A small run of Pong by self-play, with an LSTM and three checkpoints."""
+    pytest.importorskip("multi_agent_ale_py")
+    pytest.importorskip("openskill")
+    folder = tmp_path_factory.mktemp("selfplay") / "run"
+    assert train(folder, *SELFPLAY, "--total-timesteps", 96, variant="ppo_pettingzoo_ma_atari") == 0
+    return folder
+
+
+SELFPLAY = ("--checkpoint-every", 1, "--max-cycles", 400, "--env-workers", 0, "--model", "mlp", "--screen-size", 36,
+            "--recurrent", "lstm")
+
+
+def test_eval_tells_players_apart(selfplay, tmp_path, capsys):
+    """In a zero-sum game the mean over both is 0 whatever they do."""
+    assert main(["eval", str(selfplay), "--episodes", "1", "--json", str(tmp_path / "eval.json")]) == 0
+    said, kept = capsys.readouterr().out, json.loads((tmp_path / "eval.json").read_text())
+    left, right = (kept["players"][name] for name in ("player0", "player1"))
+    assert left["episodes"] == right["episodes"] == 4 and kept["episodes"] == 8
+    assert left["episodic_return_mean"] == -right["episodic_return_mean"]
+    assert f"player0 {left['episodic_return_mean']:.2f} +- {left['episodic_return_std']:.2f}, player1 " in said
+
+
+def test_rate_repeats_by_its_seed_and_takes_the_newest(selfplay, capsys):
+    """The same seed gives the same games, another one others; --most 1 rates the last checkpoint."""
+    games = []
+    for seed in (1, 1, 2):
+        assert main(["rate", str(selfplay), "--rounds", "1", "--most", "1", "--seed", str(seed)]) == 0
+        games.append(json.loads((selfplay / "rating" / "rating.json").read_text())["games"])
+    assert "96 steps" in capsys.readouterr().out
+    assert games[0] == games[1] != games[2]
+    assert {game["first"] for game in games[0]} == {"random", "96 steps"}
+
+
+def test_rate_refuses_what_it_cannot_rate(selfplay, tmp_path, capsys):
+    """Numbers out of range leave an older rating as it was; a game of four is said to be one."""
+    assert main(["rate", str(selfplay), "--rounds", "0", "--most", "-1", "--seed", "-1"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"proximo: --{flag} must be at least {least}" for flag, least in (("rounds 0", 1), ("most -1", 1),
+                                                                          ("seed -1", 0))]
+    words = (*SELFPLAY, "--env-id", "warlords_v3", "--num-envs", 4, "--total-timesteps", 64)
+    assert train(tmp_path, *words, variant="ppo_pettingzoo_ma_atari") == 0
+    capsys.readouterr()
+    assert main(["rate", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "proximo: this game has 4 players; ratings compare two\n"

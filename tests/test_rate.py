@@ -5,10 +5,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
 
+from proximo.config import Config
 from proximo.envs.pettingzoo import make_pettingzoo
-from proximo.errors import UsageError
-from proximo.rate import Contestant, play_selfplay, random_player, rate, write_ratings
+from proximo.errors import FilesError, UsageError
+from proximo.model import Model, Spec
+from proximo.rate import Contestant, model_player, play_selfplay, random_player, rate, write_ratings
 from proximo.variants import SelfPlay
 
 pytest.importorskip("openskill")
@@ -57,6 +60,55 @@ def test_repeats():
     assert rate(models, contest, seed=5) == rate(models, contest, seed=5)
 
 
+def test_every_player_begins_every_game_anew():
+    """Noise of its own in each game and on each side, other noise by another seed; the beginning of the game itself is
+    the same from both sides."""
+    def noises(seed):
+        told = []
+        models = [of_strength(k, f"k{k}")._replace(begin=told.append) for k in range(3)]
+        rate(models, contest, rounds=2, seed=seed)
+        return told
+
+    assert len(noises(1)) == len(set(noises(1))) == 2 * 3 * 2 * 2
+    assert noises(1) == noises(1) and not set(noises(1)) & set(noises(2))
+
+
+def test_the_random_player_begins_anew():
+    player, obs = random_player(1000), np.zeros((9, 1))
+    player.begin(5)
+    first = player.act(obs)
+    assert not np.array_equal(player.act(obs), first)
+    player.begin(5)
+    assert np.array_equal(player.act(obs), first)
+    player.begin(6)
+    assert not np.array_equal(player.act(obs), first)
+
+
+class Remembering:
+    """An actor whose action counts what it saw since its memory was empty, then adds noise if any."""
+
+    def initial_state(self, num_envs):
+        return (np.zeros(num_envs, int),)
+
+    def act(self, obs, mask, first, state, noise_seed):
+        seen = np.where(first, 0, state[0]) + 1
+        return np.stack([seen, np.full(len(obs), noise_seed % 2**31)]), (seen,)
+
+
+def test_a_model_plays_each_game_with_empty_memory_and_its_own_noise():
+    """Two models of one network differ by nothing but what begin() gives them."""
+    spec = Spec((1,), np.dtype(np.float32), Discrete(2))
+    one, two = (model_player(Model(Remembering(), spec, Config(), "ppo", None), steps) for steps in (10, 20))
+    obs, noise = np.zeros((1, 1), np.float32), []
+    for game in range(2):
+        for side, player in enumerate((one, two)):
+            player.begin(10 * game + side)
+            acted = [player.act(obs) for _ in range(3)]
+            assert [int(action[0, 0]) for action in acted] == [1, 2, 3]
+            noise += [int(action[1, 0]) for action in acted]
+    assert len(set(noise)) == len(noise) == 12 and (one.name, two.steps) == ("10 steps", 20)
+
+
 def test_nobody_to_compare():
     with pytest.raises(UsageError, match="two at least"):
         rate([of_strength(1, "a")], contest)
@@ -71,6 +123,9 @@ def test_files(tmp_path):
     kept = json.loads((tmp_path / "rating.json").read_text())
     assert [rating["name"] for rating in kept["ratings"]] == ["a", "b", "random"]
     assert len(kept["games"]) == len(games)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FilesError, match="the ratings cannot be written to"):
+        write_ratings(ratings, games, tmp_path / "file" / "rating")
     image = pytest.importorskip("matplotlib.image").imread(tmp_path / "rating.png")
     assert image.shape[2] >= 3
     assert image.std() > 0.05
@@ -91,5 +146,5 @@ def test_a_real_game_of_pong():
     assert returns[0] == -returns[1] != 0
     assert seen[0] == [0, 255]
     assert play(random_player(6).act, watcher, 3) == returns
-    with pytest.raises(UsageError, match="4 players"):
-        play_selfplay(partial(make_pettingzoo, SelfPlay(env_id="quadrapong_v4")))(watcher, watcher, 1)
+    with pytest.raises(UsageError, match="this game has 4 players; ratings compare two"):
+        play_selfplay(partial(make_pettingzoo, SelfPlay(env_id="quadrapong_v4")))
