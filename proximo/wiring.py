@@ -201,12 +201,10 @@ def torch_twin(variant: str) -> str:
 
 def choose_variant(env_id: str) -> tuple[str, str]:
     """The variant for an environment, and why: by its name, else by its spaces."""
-    if "NoFrameskip" in env_id or env_id.startswith("ALE/"):
-        return "ppo_atari", "an Atari game"
+    if named := variant_by_name(env_id):
+        return named
     if env_id.startswith("dm_control/"):
         return "ppo_continuous_action", "dm_control"
-    if env_id.removesuffix("_v3").removesuffix("_v2") in ("pong", "surround", "tennis", "basketball_pong"):
-        return "ppo_pettingzoo_ma_atari", "a game of several players"
     from proximo.envs.gym import make_gym
 
     envs = make_gym(Config(env_id=env_id), [0])
@@ -217,3 +215,18 @@ def choose_variant(env_id: str) -> tuple[str, str]:
     if len(shape) == 3 and dtype == np.uint8:
         say(f"{env_id} gives images: --model cnn suits them")
     return "ppo", "discrete actions"
+
+
+def variant_by_name(env_id: str) -> tuple[str, str] | None:
+    """The variant for an id that Gymnasium does not have, and what it is; None where Gymnasium is to be asked."""
+    from proximo.envs.atari_ids import is_atari
+    from proximo.envs.pettingzoo import is_self_play
+    from proximo.envs.procgen import GAMES, read_procgen_name
+
+    if is_atari(env_id):
+        return "ppo_atari", "an Atari game"
+    if is_self_play(env_id):
+        return "ppo_pettingzoo_ma_atari", "a game of several players"
+    if read_procgen_name(env_id)[0] in GAMES:
+        return "ppo_procgen", "a game of Procgen"
+    return None

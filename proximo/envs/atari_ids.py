@@ -48,11 +48,27 @@ def find_rom(env_id: str) -> Path:
         from ale_py import roms
     except ImportError as error:
         raise UsageError(f'{env_id} needs ale-py; pip install "proximo[atari]"') from error
-    known = {rom.title().replace("_", ""): rom for rom in roms.get_all_rom_ids()}
-    for players in ("Combat", "Joust", "MazeCraze", "Warlords"):  # these have no game for one
-        known.pop(players, None)
+    known = games_for_one()
     if game not in known:
         near = difflib.get_close_matches(game, known, 3, 0.5) or ["Breakout", "Pong"]
         raise UsageError(f"env_id={env_id}: there is no Atari game {game}; near it: "
                          + ", ".join(f"{name}NoFrameskip-v4" for name in near))
     return roms.get_rom_path(known[game])
+
+
+def games_for_one() -> dict[str, str]:
+    """The games that ale-py has for one player, and its name of each one's ROM; none where ale-py is missing."""
+    try:
+        from ale_py import roms
+    except ImportError:
+        return {}
+    known = {rom.title().replace("_", ""): rom for rom in roms.get_all_rom_ids()}
+    return {game: rom for game, rom in known.items() if game not in ("Combat", "Joust", "MazeCraze", "Warlords")}
+
+
+def is_atari(env_id: str) -> bool:
+    """Whether an id means an Atari game: by its form, or, since `Ant-v5` has the form of `Breakout-v5`, by its game."""
+    name = read_atari_name(env_id)
+    if env_id.startswith("ALE/") or "NoFrameskip" in env_id:
+        return True
+    return name is not None and (not env_id.endswith("-v5") or name.game in games_for_one())

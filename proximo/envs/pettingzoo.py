@@ -1,6 +1,7 @@
 """Self-play on PettingZoo's Atari games: several players share a screen, and each player is a row of N."""
 
 import importlib.util
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,12 @@ def new_game(cfg: SelfPlay, seed: int) -> "SelfPlayGame":
     roms = Path(ale_py.__file__).parent / "roms"
     env = atari_environments[name].parallel_env(auto_rom_install_path=str(roms), max_cycles=cfg.max_cycles).unwrapped
     return SelfPlayGame(env, cfg, seed)
+
+
+def is_self_play(env_id: str) -> bool:
+    """Whether an id has the form of PettingZoo's own: `pong_v3`, `atari/warlords_v3`. No other suite has this form, and
+    PettingZoo, which takes half a second to import, is asked for its list when the game is made."""
+    return re.fullmatch(r"(atari/)?[a-z_]+_v[0-9]+", env_id) is not None
 
 
 def check_self_play(cfg: SelfPlay) -> None:

@@ -29,12 +29,9 @@ def make_procgen(cfg: Procgen, seeds: Sequence[int]) -> VecEnv:
 
 def procgen_id(env_id: str, mode: str, all_ids: list[str]) -> str:
     """EnvPool's id of a game in a mode; an id of EnvPool says its own mode, which then holds."""
-    game = env_id.lower().removeprefix("procgen:procgen-").removesuffix("-v0")
-    named = next((known for known in MODES if game.endswith(known.lower())), None)
-    if named:
-        game = game.removesuffix(named.lower())
-        if named.lower() != mode:
-            say(f"{env_id} is the {named.lower()} mode: --distribution-mode {mode} is not used")
+    game, named = read_procgen_name(env_id)
+    if named and named.lower() != mode:
+        say(f"{env_id} is the {named.lower()} mode: --distribution-mode {mode} is not used")
     name = f"{game.capitalize()}{named or mode.capitalize()}-v0"
     if game in GAMES and name in all_ids:
         return name
@@ -43,3 +40,11 @@ def procgen_id(env_id: str, mode: str, all_ids: list[str]) -> str:
         raise UsageError(f"{game} has no mode {(named or mode).lower()}; it has {', '.join(has)}")
     near = difflib.get_close_matches(game, GAMES, 3, 0.4) or GAMES
     raise UsageError(f"env_id={env_id} is no game of Procgen; near it: {', '.join(near)}")
+
+
+def read_procgen_name(env_id: str) -> tuple[str, str | None]:
+    """What an id means: `starpilot`, `StarpilotEasy-v0` and `procgen:procgen-starpilot-v0` are all starpilot, the
+    second in a mode of its own; whether there is such a game is GAMES' business."""
+    game = env_id.lower().removeprefix("procgen:procgen-").removesuffix("-v0")
+    named = next((known for known in MODES if game.endswith(known.lower())), None)
+    return (game.removesuffix(named.lower()), named) if named else (game, None)
