@@ -15,10 +15,11 @@ from proximo.envs.spaces import QuickDiscrete
 from proximo.errors import EnvError, UsageError, say
 
 
-def gym_id(env_id: str) -> str:
+def gym_id(env_id: str, typed: str = "") -> str:
     """The id that runs: `env_id` itself, or the successor of a retired one, said aloud.
 
-    `module:Env-v0` imports the module first, also from the working directory. Raises UsageError for an unknown id.
+    `module:Env-v0` imports the module first, also from the working directory. Raises UsageError for an unknown id,
+    under the name that the user `typed` where that is another.
     """
     name = _imported(env_id)
     if name in registry and not _retired(name):
@@ -29,7 +30,7 @@ def gym_id(env_id: str) -> str:
         return successor
     near = difflib.get_close_matches(name, [known for known in registry if not _retired(known)], 3, 0.5)
     advice = f"; near it: {', '.join(near)}" if near else "; write module:Env-v0 to import the module that registers it"
-    raise UsageError(f"env_id={env_id} is unknown{advice}")
+    raise UsageError(f"env_id={typed or env_id} is unknown{advice}")
 
 
 def _imported(env_id: str) -> str:

@@ -60,7 +60,7 @@ def mujoco_id(env_id: str) -> str:
     missing = [name for name in ("dm_control", "shimmy") if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f'{env_id} needs {" and ".join(missing)}: pip install "proximo[dm_control]"')
-    return gym_id(f"shimmy:{env_id}")
+    return gym_id(f"shimmy:{env_id}", typed=env_id)
 
 
 def make_mujoco_rows(name: str, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:

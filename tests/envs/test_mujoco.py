@@ -133,3 +133,11 @@ def test_pictures_without_a_screen(monkeypatch):
     envs.reset()
     assert envs.render().std() > 1
     envs.close()
+
+
+def test_misspelt_tasks_are_named_as_they_were_typed():
+    """Not as shimmy registers them."""
+    pytest.importorskip("shimmy")
+    pytest.importorskip("dm_control")
+    with pytest.raises(UsageError, match="^env_id=dm_control/walker-wlk-v0 is unknown; near it: dm_control/walker-w"):
+        make_mujoco(replace(RAW, env_id="dm_control/walker-wlk-v0"), [1])
