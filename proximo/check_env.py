@@ -10,10 +10,12 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.gym_ids import gym_id, make_one
+from proximo.envs.gym_ids import make_one
 from proximo.envs.gym_rows import GymEnvs, make_gym_rows
+from proximo.envs.mujoco import mujoco_id
 from proximo.envs.spaces import action_writer, mask_parts, mask_row, read_space, scripted_action
 from proximo.errors import EnvError, UsageError
+from proximo.wiring import variant_by_name
 
 STEPS = 5000
 """steps without an end after which an environment is called endless"""
@@ -39,8 +41,13 @@ class Played(NamedTuple):
 
 
 def check_env(env_id: str, cfg: Config | None = None) -> list[Finding]:
-    """Plays a few thousand random steps. Raises UsageError for an id that cannot be made; all else is a finding."""
-    name = gym_id(replace(cfg or Config(), env_id=env_id).env_id)
+    """Plays a few thousand random steps. Raises UsageError for an id that cannot be made, or that is no Gymnasium
+    environment; all else is a finding."""
+    if named := variant_by_name(env_id):
+        variant, what = named
+        raise UsageError(f"check-env tries Gymnasium environments, and {env_id} is {what}; try it with "
+                         f"`proximo train {variant} --env-id {env_id}`")
+    name = mujoco_id(replace(cfg or Config(), env_id=env_id).env_id)
     env = make_one(name)
     findings = list(_spaces(env, name))
     if not any(finding.ok is False for finding in findings):

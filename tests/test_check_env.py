@@ -36,3 +36,19 @@ def test_faults_are_told(name, words):
 def test_unknown_ids():
     with pytest.raises(UsageError, match="CartPole-v1"):
         check_env("CartPol-v1")
+
+
+@pytest.mark.parametrize(("env_id", "variant"), [
+    ("ALE/Breakout-v5", "ppo_atari"), ("pong_v3", "ppo_pettingzoo_ma_atari"), ("starpilot", "ppo_procgen")])
+def test_ids_of_other_suites_are_sent_to_their_variant(env_id, variant):
+    """One sentence with a command that works, instead of an unknown id."""
+    with pytest.raises(UsageError, match=f"{env_id} is a.* game.*`proximo train {variant} --env-id {env_id}`"):
+        check_env(env_id)
+
+
+def test_dm_control_is_checked_by_the_name_that_training_takes():
+    """`dm_control/...` is in Gymnasium's registry only once shimmy is imported."""
+    pytest.importorskip("shimmy")
+    pytest.importorskip("dm_control")
+    wrong, right = told("dm_control/cartpole-balance-v0")
+    assert not wrong and "episodes ended" in right
