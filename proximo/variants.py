@@ -176,6 +176,9 @@ class SelfPlay(Atari):
     max_cycles: int = 100_000
     """emulated frames after which a game is cut (a time limit)"""
 
+    def problems(self) -> list[str]:
+        return super().problems() + [f"max_cycles={self.max_cycles} must be at least 1"] * (self.max_cycles < 1)
+
 
 @dataclass(frozen=True)
 class BatchedSim(Config):
@@ -199,6 +202,14 @@ class BatchedSim(Config):
     """every reward is multiplied by this before learning"""
     record_video_step_frequency: int = 1464
     """steps of an environment between two videos (with --capture-video)"""
+
+    def problems(self) -> list[str]:
+        wrong, between = super().problems(), self.record_video_step_frequency
+        if self.reward_scaler <= 0:
+            wrong.append(f"reward_scaler={self.reward_scaler} must be above 0")
+        if between < 1:
+            wrong.append(f"record_video_step_frequency={between} must be at least 1")
+        return wrong
 
 
 @dataclass(frozen=True)

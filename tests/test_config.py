@@ -84,7 +84,11 @@ def test_all_problems_come_at_once():
 
 @pytest.mark.parametrize("cfg,name", [(Atari(frame_skip=0), "frame_skip"), (Atari(sticky=1.5), "sticky"),
                                       (Atari(noop_max=-1), "noop_max"), (RPO(rpo_alpha=-0.1), "rpo_alpha"),
-                                      (Procgen(num_levels=-1), "num_levels"), (Atari(sticky=math.nan), "sticky")])
+                                      (Procgen(num_levels=-1), "num_levels"), (Atari(sticky=math.nan), "sticky"),
+                                      (SelfPlay(max_cycles=0), "max_cycles"), (SelfPlay(max_cycles=-5), "max_cycles"),
+                                      (BatchedSim(reward_scaler=0.0), "reward_scaler"),
+                                      (BatchedSim(reward_scaler=-1.0), "reward_scaler"),
+                                      (BatchedSim(record_video_step_frequency=0), "record_video_step_frequency")])
 def test_fields_of_variants_are_checked_too(cfg, name):
     assert [problem.partition("=")[0] for problem in cfg.problems()] == [name]
 
