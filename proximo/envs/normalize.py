@@ -80,19 +80,29 @@ def count_step(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Statis
     """With what step() returned: observations that the policy acts on in a valid row, returns of valid rows.
 
     A next-step suite (`final_obs` None) returns the last observation of an episode as obs: the row after it is a
-    filler, so it is not counted; the filler's own obs begins the next episode and is. Same-step suites have no fillers.
+    filler, so it is not counted; the filler's own obs begins the next episode and is. A same-step suite has fillers
+    only in self-play, in numpy: a player who is out waits, and acts again where the next game is `first`.
     """
     over = step.terminated | step.truncated
-    next_step = step.final_obs is None
+    acted_on, played = _counted(step, over, xp)
     obs, ret, running = statistics
     if cfg.norm_obs:
-        obs = update_moments(obs, step.obs, ~over if next_step else None, xp)
+        obs = update_moments(obs, step.obs, acted_on, xp)
     if cfg.norm_reward:
         gathered = running * cfg.gamma + step.reward
-        ret = update_moments(ret, gathered, step.valid if next_step else None, xp)
+        ret = update_moments(ret, gathered, played, xp)
         after = xp.where(over, 0, gathered)
-        running = xp.where(step.valid, after, running) if next_step else after
+        running = after if played is None else xp.where(step.valid, after, running)
     return Statistics(obs, ret, running)
+
+
+def _counted(step: Step, over: Array, xp: Any) -> tuple[Array | None, Array | None]:
+    """(N,) bool each: the rows whose observation and whose return count; None where all do."""
+    if step.final_obs is None:
+        return ~over, step.valid
+    if xp is not np or (step.valid & (step.first | ~over)).all():
+        return None, None
+    return step.first | (step.valid & ~over), step.valid
 
 
 def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Step:

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from proximo.envs.base import Episode, Step
+from proximo.envs.base import Episode, Step, VecEnv
+from proximo.envs.normalize import Normalized
 from proximo.errors import EnvError, UsageError, nearest
 from proximo.variants import SelfPlay
 
 BLUE = 2  # the one colour that tells players, ball and field apart in these games (SuperSuit's mode "B")
 
 
-def make_pettingzoo(cfg: SelfPlay, seeds: list[int]) -> "SelfPlayEnvs":
-    """len(seeds) player rows of `cfg.env_id` (pong_v3, surround_v2, tennis_v3, ...), game by game, players in order.
+def make_pettingzoo(cfg: SelfPlay, seeds: list[int]) -> VecEnv:
+    """len(seeds) player rows of `cfg.env_id` (pong_v3, surround_v2, tennis_v3, ...), game by game, players in order,
+    normalised by one statistic of all players as `cfg` says.
 
     Raises UsageError for unknown ids, missing packages, and a number of rows that the players do not divide.
     """
@@ -27,7 +29,8 @@ def make_pettingzoo(cfg: SelfPlay, seeds: list[int]) -> "SelfPlayEnvs":
         raise UsageError(f"num_envs={len(seeds)} does not divide into the {first.num_players} players of {cfg.env_id}; "
                          f"use {' or '.join(str(n) for n in valid if n)}")
     games = [first, *(new_game(cfg, seed) for seed in seeds[first.num_players::first.num_players])]
-    return SelfPlayEnvs(games, cfg.clip_rewards, cfg.env_workers)
+    envs = SelfPlayEnvs(games, cfg.clip_rewards, cfg.env_workers)
+    return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
 
 
 def new_game(cfg: SelfPlay, seed: int) -> "SelfPlayGame":

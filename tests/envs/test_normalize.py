@@ -116,6 +116,26 @@ def test_filler_rows_touch_nothing():
     assert after.ret == statistics.ret and after.obs.count == statistics.obs.count + 3
 
 
+def test_a_player_who_is_out_is_not_counted():
+    """Self-play, four rows of one game: row 1 is out at step 1, waits at step 2, and acts again in the new game that
+    begins at step 3. Against the definition over what was acted on, and the returns of those who played."""
+    rng, statistics = np.random.default_rng(0), start_statistics(4, (2,))
+    out, no = np.array([False, True, False, False]), np.zeros(4, bool)
+    steps = [some_step(rng, 4)._replace(first=first, terminated=terminated, truncated=no, valid=valid)
+             for first, terminated, valid in ((no, out, ~no), (no, no, ~out), (~no, ~out, ~out))]
+    running, returns = np.zeros(4), []
+    for step in steps:
+        step.reward[~step.valid] = 0
+        statistics = count_step(statistics, step, CFG)
+        running = np.where(step.valid, running * CFG.gamma + step.reward, running)
+        returns.append(running[step.valid])
+        running = np.where(step.terminated, 0, running)
+    seen = np.concatenate([steps[0].obs[~out], steps[1].obs[~out], steps[2].obs]).astype(float)
+    for moments, rows in ((statistics.obs, seen), (statistics.ret, np.concatenate(returns))):
+        np.testing.assert_allclose((moments.mean, moments.var), defined(rows), rtol=1e-9)
+    np.testing.assert_array_equal(statistics.running, np.zeros(4))
+
+
 def merge_all(base, locals_):
     """What each rank holds after an all-reduce between them."""
     parts = []

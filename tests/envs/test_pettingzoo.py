@@ -163,6 +163,18 @@ def test_faults_are_one_sentence():
         envs.step(np.zeros(2, np.float32))
 
 
+def test_players_are_normalised_by_one_statistic():
+    """--norm-obs and --norm-reward do what they say, keep raw returns, and are part of the state."""
+    cfg = SelfPlay(norm_obs=True, norm_reward=True, clip_rewards=False, max_cycles=200)
+    envs = make_pettingzoo(cfg, [1, 1])
+    assert envs.players == ("player0", "player1") and envs.obs_dtype == np.float32
+    envs.reset()
+    steps = list(play(envs, 50))
+    assert envs.statistics.obs.mean.shape == (6, 84, 84) and abs(envs.statistics.obs.count - 2 * 51) < 1
+    assert all(np.abs(step.obs).max() <= 10 for step in steps) and "statistics" in envs.state()
+    assert [round(float(row[4].mean()), 3) for row in steps[10].obs] == [1, -1]
+
+
 def test_render_is_the_shared_screen():
     envs = make_pettingzoo(SelfPlay(), [1, 2])
     envs.reset()
