@@ -1,6 +1,11 @@
 """The table behind `proximo list`."""
 
-from proximo.suites import SUITES, Suite, installed, listing, missing
+import re
+from pathlib import Path
+
+from proximo.suites import LINUX, LINUX_ARM, MAC, SUITES, WINDOWS, Suite, installed, listing, missing
+
+README = Path("README.md")
 
 VARIANTS = ("ppo", "ppo_atari", "ppo_continuous_action", "rpo_continuous_action", "ppo_atari_lstm", "ppo_atari_envpool",
             "ppo_atari_envpool_xla_jax", "ppo_atari_envpool_xla_jax_scan", "ppo_procgen", "ppo_atari_multigpu",
@@ -25,3 +30,13 @@ def test_the_listing_shows_every_suite():
     """Names and example ids are what a user looks for."""
     text = listing()
     assert all(suite.name in text and suite.examples[0] in text for suite in SUITES)
+
+
+def test_the_readme_names_what_each_platform_lacks():
+    """Against the same table that `proximo list` prints."""
+    text = " ".join(README.read_text().split())
+    for platform in (MAC, WINDOWS, LINUX_ARM):
+        sentence = re.search(f"{platform} lacks ([^;.]*)[;.]", text)[1].replace("that", "EnvPool inside JAX")
+        lacking = {suite.name for suite in SUITES if platform not in suite.platforms}
+        assert lacking and set(re.split(", | and ", sentence)) == lacking
+    assert all(LINUX in suite.platforms for suite in SUITES) and f"nothing was run but on {LINUX}" in listing()

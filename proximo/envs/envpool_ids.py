@@ -14,14 +14,13 @@ from proximo.errors import UsageError, say
 
 
 def import_envpool() -> ModuleType:
-    """The package. Raises UsageError off Linux or where it is missing."""
-    if not sys.platform.startswith("linux"):
-        raise UsageError("EnvPool has wheels for Linux only; use --engine gym")
+    """The package. Raises UsageError where it is missing or does not fit the system."""
     libraries_loaded()
     try:
         import envpool
     except ImportError as error:
-        raise UsageError(f'EnvPool cannot be imported ({error}); pip install "proximo[envpool]"') from error
+        raise UsageError(f'EnvPool cannot be imported ({error}); pip install "proximo[envpool]", or '
+                         "use another engine (proximo list)") from error
     return envpool
 
 
@@ -69,5 +68,5 @@ def envpool_id(env_id: str, all_ids: list[str]) -> str:
 
 def pool_threads(num_envs: int) -> int:
     """Engine threads of this process: the machine's cores, shared by the processes that torchrun started here."""
-    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, min(cores, num_envs))
+    ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # Linux only
+    return max(1, min(ours // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_envs))
