@@ -10,7 +10,7 @@ from proximo.envs.ale import MAX_FRAMES, clips_rewards
 from proximo.envs.atari_ids import sticky_chance
 from proximo.envs.base import Step, VecEnv
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
-from proximo.envs.envpool_ids import envpool_id, import_envpool, libraries_loaded, pool_threads
+from proximo.envs.envpool_ids import envpool_id, import_envpool, libraries_loaded, pool_threads, say_once
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.normalize import Normalized
 from proximo.errors import EnvError, UsageError, say
@@ -35,6 +35,10 @@ def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | No
         raise UsageError(f"{name} has {spec.config.max_num_players} players; EnvPool's games for one can be used")
     atari = "episodic_life" in spec.config._fields
     settings = cfg if isinstance(cfg, Atari) else Atari()
+    if atari and settings is not cfg:
+        say_once(f"{cfg.env_id} is an Atari game: rewards become their sign, a lost life ends an episode and "
+                 f"{settings.frame_stack} grey frames are seen at once, as by default in ppo_atari_envpool; use that "
+                 "variant to choose")
     chosen = (_atari_options(cfg.env_id, settings) if atari else {}) | (options or {})
     envs = PoolEnvs(name, seeds, chosen, atari, atari and clips_rewards(settings))
     return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs

@@ -59,7 +59,7 @@ def envpool_id(env_id: str, all_ids: list[str]) -> str:
         task = env_id.removeprefix("dm_control/").rpartition("-v")[0].replace("-", "").replace("_", "").lower()
         name = {known.lower(): known for known in all_ids}.get(f"{task}-v1", "")
     if name in all_ids:
-        say(f"{env_id} is {name} in EnvPool")
+        say_once(f"{env_id} is {name} in EnvPool")
         return name
     near = difflib.get_close_matches(name or env_id, all_ids, 3, 0.5)
     advice = f"; near it: {', '.join(near)}" if near else "; try --engine gym"
@@ -70,3 +70,9 @@ def pool_threads(num_envs: int) -> int:
     """Engine threads of this process: the machine's cores, shared by the processes that torchrun started here."""
     ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # Linux only
     return max(1, min(ours // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_envs))
+
+
+@cache
+def say_once(sentence: str) -> None:
+    """For what is said when a pool is made: a run makes one anew at every checkpoint."""
+    say(sentence)

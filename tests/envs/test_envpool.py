@@ -89,6 +89,16 @@ def test_atari_takes_the_options_of_the_variant():
             make_envpool(Atari(**wrong), [1])
 
 
+def test_atari_under_another_variant_is_said_once(capsys):
+    """`ppo --engine envpool` has no flags for what it then plays with; ppo_atari_envpool has, and says nothing."""
+    make_envpool(AtariEnvpool(env_id="Freeway-v5"), [1]).close()
+    assert capsys.readouterr().err == ""
+    for _ in range(2):  # as at a checkpoint
+        pool("Freeway-v5", [1]).close()
+    said = capsys.readouterr().err
+    assert said.count("Freeway-v5 is an Atari game") == 1 and "ppo_atari_envpool" in said and "life" in said
+
+
 @pytest.mark.parametrize("action", [
     np.array([0, 1, 0]), np.array([0]), np.array([0, 2]), np.array([-1, 0]), np.array([0.0, 1.0]),
     np.array([[0], [1]])], ids=str)
