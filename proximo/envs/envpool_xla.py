@@ -5,6 +5,7 @@ be compiled anew for every pool.
 """
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,23 +17,34 @@ from gymnasium import spaces
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.base import Step
+from proximo.envs.base import Step, VecEnv
 from proximo.envs.envpool import make_envpool
+from proximo.envs.envpool_ids import say_once
 from proximo.envs.episodes import Running, count_episodes, start_episodes
+from proximo.envs.normalize import Normalized
 from proximo.envs.pure import PureVec
 from proximo.errors import UsageError
+from proximo.variants import AtariXLA
+
+NO_HANDLE = {"darwin": "macOS", "win32": "Windows"}  # EnvPool's own words for where its XLA is "unavailable"
 
 
-def make_envpool_xla(cfg: Config, seeds: Sequence[int]) -> PureVec:
-    """One of EnvPool's environments a seed, inside the compiled function; UsageError for observations that only
-    make_envpool can read, and where EnvPool has no XLA handle (it has one on Linux)."""
-    pool = make_envpool(replace(cfg, norm_obs=False, norm_reward=False), seeds)
-    try:
-        pure = PoolPure(pool, cfg.env_id, vars(cfg).get("clip_rewards", True) is not False)
-    except BaseException:
-        pool.close()
-        raise
-    return PureVec(pure, cfg, seeds[0], kept=False, close=pool.close)
+def make_envpool_xla(cfg: Config, seeds: Sequence[int]) -> VecEnv:
+    """One of EnvPool's environments a seed, inside the compiled function; where that cannot be, stepped outside it as
+    make_envpool does, which is said. Raises UsageError there in the variants that are for the inside only."""
+    envs: Any = make_envpool(replace(cfg, norm_obs=False, norm_reward=False), seeds)
+    read = observation_reader(envs.pool.observation_space, envs.obs_shape)
+    if read is not None and sys.platform not in NO_HANDLE:
+        pure = PoolPure(envs, read, vars(cfg).get("clip_rewards", True) is not False)
+        return PureVec(pure, cfg, seeds[0], kept=False, close=envs.close)
+    cause = f"EnvPool has no XLA handle on {NO_HANDLE[sys.platform]}" if sys.platform in NO_HANDLE else \
+        f"its observations {envs.pool.observation_space} cannot be read inside"
+    if isinstance(cfg, AtariXLA):
+        envs.close()
+        raise UsageError(f"{cfg.env_id} cannot be stepped inside the compiled function, since {cause}; use "
+                         "ppo_atari_envpool for Atari, or ppo --engine envpool, which step it outside")
+    say_once(f"{cfg.env_id} is stepped outside the compiled function, since {cause}")
+    return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
 
 
 class PoolState(NamedTuple):
@@ -49,12 +61,10 @@ class PoolPure:
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
 
-    def __init__(self, envs: Any, env_id: str, clips: bool) -> None:
-        self._clips = clips  # rewards of Atari
+    def __init__(self, envs: Any, read: Callable[[Any], Array], clips: bool) -> None:
+        self._read, self._clips = read, clips  # see observation_reader; rewards of Atari
         self._envs, self.num_envs, self.action_space = envs, envs.num_envs, envs.action_space
         self.obs_shape, self.obs_dtype = envs.obs_shape, envs.obs_dtype
-        native = envs.pool.observation_space
-        self._read = observation_reader(native, self.obs_shape, env_id)
         self._action_dtype = np.dtype(envs.pool.action_space.dtype) if isinstance(self.action_space, spaces.Box) \
             else np.dtype(np.int32)
         self._step: Callable | None = None
@@ -96,8 +106,8 @@ class PoolPure:
                             truncated.astype(bool), games)
 
 
-def observation_reader(space: spaces.Space, shape: tuple[int, ...], env_id: str) -> Callable[[Any], Array]:
-    """How EnvPool's observations become (N, *shape), as make_envpool has them. UsageError where that cannot be."""
+def observation_reader(space: spaces.Space, shape: tuple[int, ...]) -> Callable[[Any], Array] | None:
+    """How EnvPool's observations become (N, *shape), as make_envpool has them; None where that cannot be."""
     if isinstance(space, spaces.Dict):
         parts = dict(sorted(space.spaces.items()))
         boxes = all(isinstance(part, spaces.Box) for part in parts.values())
@@ -109,5 +119,4 @@ def observation_reader(space: spaces.Space, shape: tuple[int, ...], env_id: str)
         return lambda raw: raw if small else raw.astype(jnp.float32)
     elif isinstance(space, spaces.Box) and len(shape) == 3 and space.shape == (*shape[1:], shape[0]):
         return lambda raw: jnp.moveaxis(raw, -1, 1)
-    raise UsageError(f"{env_id} has observations {space}, which are not read inside the compiled function; "
-                     "use --engine envpool with --framework torch, or another variant")
+    return None

@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from proximo.cli import main
 from proximo.config import Config
+from proximo.errors import UsageError
 from proximo.variants import AtariXLAScan, Continuous
 
 pytest.importorskip("envpool_assets")
 
 from proximo.envs.envpool import make_envpool  # noqa: E402
+from proximo.envs.envpool_ids import say_once  # noqa: E402
 from proximo.envs.envpool_xla import make_envpool_xla  # noqa: E402
 
 PLAIN = {"norm_obs": False, "norm_reward": False}
@@ -47,3 +50,59 @@ def test_a_second_reset_plays_the_new_pool():
         runs.append([np.asarray(envs.step(np.array([0, 1])).obs) for _ in range(20)])
     np.testing.assert_array_equal(runs[0], runs[1])
     envs.close()
+
+
+def same_play(one, other, steps=40):
+    """Two VecEnvs through the same random actions."""
+    rng = np.random.default_rng(0)
+    np.testing.assert_array_equal(one.reset().obs, other.reset().obs)
+    for _ in range(steps):
+        action = rng.integers(0, one.action_space.n, one.num_envs)
+        a, b = one.step(action), other.step(action)
+        for name in ("obs", "first", "reward", "terminated", "truncated", "valid"):
+            np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Taxi-v3", "MiniGrid-Empty-5x5-v0"])
+def test_what_cannot_be_read_inside_is_stepped_outside(env_id, capsys):
+    """As make_envpool steps it, normalisation included; said; and close() ends the pool's own close too."""
+    say_once.cache_clear()
+    cfg = Config(env_id=env_id, engine="envpool", norm_reward=True)
+    envs, plain = make_envpool_xla(cfg, [5, 6]), make_envpool(cfg, [5, 6])
+    assert f"{env_id} is stepped outside the compiled function, since its observations" in capsys.readouterr().err
+    assert envs.arrays == "numpy"
+    same_play(envs, plain)
+    ended, inner = [], envs._envs.pool.close
+    envs._envs.pool.close = lambda: (ended.append(True), inner())
+    envs.close(), plain.close()
+    assert ended == [True]
+
+
+def test_variants_for_the_inside_refuse_it_and_free_the_pool(monkeypatch):
+    """One sentence that names what steps it outside."""
+    ended = []
+    monkeypatch.setattr("proximo.envs.envpool.PoolEnvs.close", lambda self: ended.append(self))
+    with pytest.raises(UsageError, match="^FrozenLake-v1 cannot be stepped inside .*use ppo_atari_envpool .*--engine"):
+        make_envpool_xla(AtariXLAScan(env_id="FrozenLake-v1"), [1])
+    assert len(ended) == 1
+
+
+def test_systems_without_a_handle(monkeypatch, capsys):
+    """EnvPool's code says that it has none on macOS; only that this is believed can be tested here."""
+    say_once.cache_clear()
+    monkeypatch.setattr("sys.platform", "darwin")
+    envs = make_envpool_xla(Config(env_id="CartPole-v1"), [1])
+    assert envs.arrays == "numpy" and "no XLA handle on macOS" in capsys.readouterr().err
+    envs.close()
+    with pytest.raises(UsageError, match="no XLA handle on macOS; use ppo_atari_envpool"):
+        make_envpool_xla(AtariXLAScan(), [1])
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "MiniGrid-Empty-5x5-v0"])
+def test_two_iterations_outside(env_id, tmp_path):
+    """From the command line, with a checkpoint that makes the pool anew in between."""
+    words = (f"train ppo --framework jax --engine envpool --env-id {env_id} --num-envs 2 --num-steps 8 "
+             "--num-minibatches 2 --update-epochs 1 --total-timesteps 32 --hidden-size 8 --checkpoint-every 1 "
+             f"--threads 1 --logger none --run-dir {tmp_path / 'run'}")
+    assert main(words.split()) == 0
+    assert len((tmp_path / "run" / "metrics.csv").read_text().splitlines()) == 3
