@@ -70,7 +70,7 @@ class PoolEnvs:
     def __init__(self, name: str, seeds: Sequence[int], options: dict[str, Any], games: bool, clips: bool) -> None:
         self.num_envs, self._name, self._games, self._clips = len(seeds), name, games, clips
         self._options = options | {"seed": [int(seed) for seed in seeds]}
-        self.pool = self._made()
+        self.pool: Any = self._made()
         native = self.pool.action_space
         self.action_space = true_action_space(native, name)
         self._writer = ActionWriter(self.action_space, native, self.num_envs, name)
@@ -163,4 +163,7 @@ class PoolEnvs:
             return None
 
     def close(self) -> None:
-        self.pool.close()
+        """EnvPool's threads end with its object, not with its own close()."""
+        if self.pool is not None:
+            self.pool.close()
+            self.pool = None
