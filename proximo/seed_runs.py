@@ -1,4 +1,5 @@
-"""Runs of several seeds that one compiled function trained (--num-seeds): gone on with together, bit for bit."""
+"""Runs of several seeds that one compiled function trains (--num-seeds): begun together, and gone on with together, bit
+for bit."""
 
 from dataclasses import replace
 from functools import partial
