@@ -34,7 +34,7 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
         if make_envs or make_agent or loss_fn:
             raise UsageError(f"num_seeds={cfg.num_seeds} trains the variant's own environments, network and loss; with "
                              "parts of your own call proximo.train once for each seed")
-        if start_seeds(cfg := replace(cfg, run_dir=str(folder)), variant, recipe_of(variant, cfg.framework)):
+        if start_seeds(replace(cfg, run_dir=str(folder)), variant, recipe_of(variant, cfg.framework)):
             raise KeyboardInterrupt
         return folder
     given = [f"{name}=..." for name, part in (("make_envs", make_envs), ("make_agent", make_agent),

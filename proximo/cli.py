@@ -213,8 +213,8 @@ def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Co
         return 0 if words else 2
     folder = Path(words[0])
     if seeds := seed_folders(folder):
-        kind = config_class(read_config(seeds[0], config_class).variant)
-        return resume_seeds(seeds, parse_flags(kind, words[1:]))
+        variant = read_config(seeds[0], config_class).variant
+        return resume_seeds(seeds, parse_flags(config_class(variant), words[1:]))
     say_if_one_of_several(folder)
     before, variant, resume_with, processes = read_config(folder, (lambda _: kind) if kind else config_class)
     if resume_with and recipe is None:

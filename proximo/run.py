@@ -19,7 +19,7 @@ from proximo.checkpoint import newest_checkpoint, save_checkpoint
 from proximo.config import Config
 from proximo.errors import FilesError, PeerError, UsageError, say
 from proximo.iteration import Iteration
-from proximo.log import Log
+from proximo.log import Log, files_of
 from proximo.model import save_model
 
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
@@ -177,7 +177,8 @@ class Watcher:
         if os.environ.get("RANK", "0") != "0":
             return
         if self._log is None:
-            (self.folder / "summary.json").unlink(missing_ok=True)  # of a run that was finished and is made longer
+            with files_of(self.folder):
+                (self.folder / "summary.json").unlink(missing_ok=True)  # of a run that was finished and is made longer
             if self._begin is not None:
                 self._begin()
             self._log = Log(self.folder, self.cfg, self.cfg.num_iterations, it.envs.players,

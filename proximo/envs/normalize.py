@@ -76,15 +76,15 @@ def count_reset(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Stati
     return statistics._replace(obs=obs, running=xp.zeros_like(statistics.running))
 
 
-def count_step(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Statistics:
+def count_step(statistics: Statistics, step: Step, cfg: Config, xp=np, waits: bool = False) -> Statistics:
     """With what step() returned: observations that the policy acts on in a valid row, returns of valid rows.
 
     A next-step suite (`final_obs` None) returns the last observation of an episode as obs: the row after it is a
     filler, so it is not counted; the filler's own obs begins the next episode and is. A same-step suite has fillers
-    only in self-play, in numpy: a player who is out waits, and acts again where the next game is `first`.
+    only in self-play, where a player who is out `waits`, and acts again where the next game is `first`.
     """
     over = step.terminated | step.truncated
-    acted_on, played = _counted(step, over, xp)
+    acted_on, played = _counted(step, over) if waits or step.final_obs is None else (None, None)
     obs, ret, running = statistics
     if cfg.norm_obs:
         obs = update_moments(obs, step.obs, acted_on, xp)
@@ -96,13 +96,9 @@ def count_step(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Statis
     return Statistics(obs, ret, running)
 
 
-def _counted(step: Step, over: Array, xp: Any) -> tuple[Array | None, Array | None]:
-    """(N,) bool each: the rows whose observation and whose return count; None where all do."""
-    if step.final_obs is None:
-        return ~over, step.valid
-    if xp is not np or (step.valid & (step.first | ~over)).all():
-        return None, None
-    return step.first | (step.valid & ~over), step.valid
+def _counted(step: Step, over: Array) -> tuple[Array, Array]:
+    """(N,) bool each, where there are fillers: the rows whose observation and whose return count."""
+    return ~over if step.final_obs is None else step.first | (step.valid & ~over), step.valid
 
 
 def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp=np) -> Step:
@@ -176,7 +172,7 @@ class Normalized:
         """See VecEnv.step."""
         step = self._envs.step(action)
         if not self.frozen:
-            self.statistics = count_step(self.statistics, step, self._cfg)
+            self.statistics = count_step(self.statistics, step, self._cfg, waits=bool(self.players))
         return apply_statistics(self.statistics, step, self._cfg)
 
     def state(self) -> dict | None:

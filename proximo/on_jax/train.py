@@ -29,10 +29,10 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
     parts = set_up(cfg, make_envs, make_agent, loss_fn)
     if state and "envs" not in state:  # several processes made this checkpoint
         parts = parts._replace(keeps_state=False)
-    anew = state is not None and not fits(state, parts.state)
-    if anew:
-        say("the checkpoint's environments were shared out over another number of devices: they begin anew")
     try:
+        anew = state is not None and not fits(state, parts.state)
+        if anew:
+            say("the checkpoint's environments were shared out over another number of devices: they begin anew")
         first = restore(state, parts.state, parts.envs, parts.keeps_state and not anew) if state else parts.state
         now = on_devices(parts, first)
         steps, latest = (state["steps"], state["latest"]) if state else (0, no_latest(cfg.num_envs))

@@ -54,7 +54,7 @@ def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
 
 def keep_memory() -> None:
     """Memory that large minibatches give back stays with the process, where glibc decides about it: given to the system
-    and taken again with every minibatch, it costs half as much time as the products. The price is up to a third more
+    and taken again with every minibatch, it costs half as much time as the products. The price is about a third more
     memory, since glibc joins freed blocks only where they touch (docs/performance.md)."""
     if platform.libc_ver()[0] == "glibc":
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD

@@ -126,7 +126,7 @@ def test_a_player_who_is_out_is_not_counted():
     running, returns = np.zeros(4), []
     for step in steps:
         step.reward[~step.valid] = 0
-        statistics = count_step(statistics, step, CFG)
+        statistics = count_step(statistics, step, CFG, waits=True)
         running = np.where(step.valid, running * CFG.gamma + step.reward, running)
         returns.append(running[step.valid])
         running = np.where(step.terminated, 0, running)
