@@ -1,6 +1,7 @@
 """Normalisation against the plain float64 definition over all that was seen."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,18 +120,21 @@ def test_filler_rows_touch_nothing():
 def test_a_player_who_is_out_is_not_counted():
     """Self-play, four rows of one game: row 1 is out at step 1, waits at step 2, and acts again in the new game that
     begins at step 3. Against the definition over what was acted on, and the returns of those who played."""
-    rng, statistics = np.random.default_rng(0), start_statistics(4, (2,))
-    out, no = np.array([False, True, False, False]), np.zeros(4, bool)
+    rng, out, no = np.random.default_rng(0), np.array([False, True, False, False]), np.zeros(4, bool)
     steps = [some_step(rng, 4)._replace(first=first, terminated=terminated, truncated=no, valid=valid)
              for first, terminated, valid in ((no, out, ~no), (no, no, ~out), (~no, ~out, ~out))]
-    running, returns = np.zeros(4), []
+    running, returns, played = np.zeros(4), [], iter(steps)
+    game = SimpleNamespace(num_envs=4, obs_shape=(2,), obs_dtype=np.float32, action_space=None, arrays="numpy",
+                           players=("first", "second"), metric_names=(), step=lambda action: next(played))
+    envs = Normalized(game, CFG)
     for step in steps:
         step.reward[~step.valid] = 0
-        statistics = count_step(statistics, step, CFG, waits=True)
+        envs.step(np.zeros(4))
         running = np.where(step.valid, running * CFG.gamma + step.reward, running)
         returns.append(running[step.valid])
         running = np.where(step.terminated, 0, running)
     seen = np.concatenate([steps[0].obs[~out], steps[1].obs[~out], steps[2].obs]).astype(float)
+    statistics = envs.statistics
     for moments, rows in ((statistics.obs, seen), (statistics.ret, np.concatenate(returns))):
         np.testing.assert_allclose((moments.mean, moments.var), defined(rows), rtol=1e-9)
     np.testing.assert_array_equal(statistics.running, np.zeros(4))
