@@ -47,9 +47,9 @@ def measure(task: str, iterations: int, threads: int) -> dict:
     """Seconds of each part over `iterations` iterations after the first, by proximo.on_torch.train.train itself."""
     from dataclasses import replace
 
+    from proximo.catalog import config_class, recipe_of
     from proximo.on_torch import train as loop
-    from proximo.resolve import resolve
-    from proximo.wiring import config_class, recipe_of
+    from proximo.runs.resolve import resolve
 
     variant, env_id, fields = TASKS[task]
     cfg = resolve(config_class(variant)(env_id=env_id, threads=threads, logger="none", **fields), variant, 1, 1)

@@ -155,8 +155,8 @@ def split(cfg: Config, iterations: int, start: float, whole: float, played: floa
 
 def breakout(way: str, iterations: int, num_steps: int) -> dict[str, float]:
     """Breakout-v5 in one way; runs inside a measurement's process."""
+    from proximo.catalog import recipe_of
     from proximo.variants import AtariEnvpool, AtariXLA
-    from proximo.wiring import recipe_of
 
     variant, framework = BREAKOUT[way], "torch" if way == "torch" else "jax"
     recipe, same = recipe_of(variant, framework), {"device": "cpu", "threads": 1, "checkpoint_every": 10_000,

@@ -2,7 +2,7 @@
 
 import sys
 
-from proximo.cli import main
+from proximo.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from proximo.config import Config
 
 if TYPE_CHECKING:
-    from proximo.model import Model
+    from proximo.models.model import Model
 
 
 def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable | None = None,
@@ -18,11 +18,11 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     variant is the configuration's class; environments, agent or loss of one's own take the place of the recipe's.
     Raises UsageError, EnvError, NumbersError, FilesError, PeerError, and KeyboardInterrupt where a signal ended the run
     (it can be resumed)."""
+    from proximo.catalog import recipe_of, variant_of
     from proximo.errors import UsageError
-    from proximo.resolve import problems_of, resolve
-    from proximo.run import forget_run, run_folder, write_config
-    from proximo.seed_runs import start_seeds
-    from proximo.wiring import recipe_of, variant_of
+    from proximo.runs.resolve import problems_of, resolve
+    from proximo.runs.run import forget_run, run_folder, write_config
+    from proximo.runs.seed_runs import start_seeds
 
     variant = variant_of(cfg)
     in_process = replace(cfg, env_workers=cfg.env_workers or 0)  # worker processes would run the caller's script again
@@ -51,11 +51,11 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
            loss_fn: Callable | None = None, **changes: Any) -> Path:
     """Go on from the newest checkpoint of a run, bit for bit, as `proximo resume` does; parts of one's own are given
     again, `changes` are hyper-parameters that change from here on. Raises what train() raises."""
+    from proximo.catalog import config_class
     from proximo.errors import UsageError
-    from proximo.resolve import problems_of
-    from proximo.run import continued, read_config, write_config
-    from proximo.seed_runs import resume_seeds, seed_folders
-    from proximo.wiring import config_class
+    from proximo.runs.resolve import problems_of
+    from proximo.runs.run import continued, read_config, write_config
+    from proximo.runs.seed_runs import resume_seeds, seed_folders
 
     folder = Path(run)
     if seeds := seed_folders(folder):
@@ -81,9 +81,9 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
 
 def _play(folder: Path, cfg: Config, variant: str, kept: dict | None, make_envs: Callable | None,
           make_agent: Callable | None, loss_fn: Callable | None, begin: Callable[[], None] | None = None) -> Path:
-    from proximo.model_commands import recorder
-    from proximo.run import Watcher, follow, singly
-    from proximo.wiring import recipe_of
+    from proximo.catalog import recipe_of
+    from proximo.cli.model_commands import recorder
+    from proximo.runs.run import Watcher, follow, singly
 
     recipe = recipe_of(variant, cfg.framework)
     extra = {} if loss_fn is None else {"loss_fn": loss_fn}
@@ -98,9 +98,9 @@ def _play(folder: Path, cfg: Config, variant: str, kept: dict | None, make_envs:
 def load(path: str | Path, make_agent: Callable | None = None) -> "Model":
     """The model of a run, or of a model's folder: `load(path).act(raw_obs)`. `make_agent(spec, cfg)` rebuilds a network
     that is no recipe's. Raises FilesError where there is none, or it is damaged."""
-    from proximo.model import model_from, read_model
-    from proximo.run import config_from
-    from proximo.wiring import config_class, recipe_of, torch_twin
+    from proximo.catalog import config_class, recipe_of, torch_twin
+    from proximo.models.model import model_from, read_model
+    from proximo.runs.run import config_from
 
     tree = read_model(Path(path))
     cfg = config_from(tree["config"], config_class(tree["variant"]))

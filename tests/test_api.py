@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import proximo
-from proximo.cli import main
+from proximo.cli.main import main
 from proximo.config import Config
-from proximo.envs.gym_rows import GymEnvs
+from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
@@ -19,7 +19,7 @@ from proximo.on_torch.networks import mlp
 from proximo.on_torch.recipes.ppo import make_agent, make_envs
 from proximo.on_torch.train import train as loop
 from proximo.variants import RPO
-from tests.runs import at_iteration, same_logs, same_weights, terminate, train
+from tests.support.runs import at_iteration, same_logs, same_weights, terminate, train
 
 CFG = Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, hidden_size=8, memory_size=8,
              total_timesteps=320, checkpoint_every=3, logger="none")

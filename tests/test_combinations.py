@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import pytest
 
-from proximo.cli import main
-from proximo.suites import missing
-from proximo.wiring import CLASSES
-from tests.torchrun import play_lines
+from proximo.catalog import CLASSES
+from proximo.cli.main import main
+from proximo.cli.suites import missing
+from tests.support.torchrun import play_lines
 
 DIMENSIONS = {"variant": tuple(CLASSES), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
               "engine": ("gym", "ale", "envpool", "brax", "jax"), "framework": ("torch", "jax"),
               "processes": ("1", "2")}
 PAGE = Path("docs/combinations.md")
-MASKED, PONG, POOL, PENDULUM = "tests.probes:Masked-v0", "PongNoFrameskip-v4", "Pong-v5", "Pendulum-v1"
+MASKED, PONG, POOL, PENDULUM = "tests.support.probes:Masked-v0", "PongNoFrameskip-v4", "Pong-v5", "Pendulum-v1"
 FLAT = "--model mlp --screen-size 36"  # under JAX a CNN takes long to compile; one row has it
 XLA = ("ppo_atari_envpool_xla_jax", "ppo_atari_envpool_xla_jax_scan")
 BRAX = ("ppo_continuous_action_isaacgym", "ppo_continuous_action_isaacgym_hands")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proximo.catalog import CLASSES
 from proximo.config import Config
 from proximo.variants import RPO, Atari, BatchedSim, Compact, Procgen, SelfPlay
-from proximo.wiring import CLASSES
 
 # steps, learning rate, envs, steps, minibatches, epochs, clip, entropy
 PUBLISHED = {

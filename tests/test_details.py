@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from proximo.catalog import CLASSES
 from proximo.variants import SMALL_ALPHA
-from proximo.wiring import CLASSES
 
 PAGE = Path("docs/details.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from proximo.cli import main
+from proximo.cli.main import main
 from proximo.config import Config
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
@@ -20,17 +20,17 @@ from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.networks import mlp
 from proximo.on_torch.optimizer import flat_adam
 from proximo.on_torch.rollout import Rollout
-from proximo.run import write_config
-from tests.replicas import CASES
-from tests.runs import same_logs, same_weights
-from tests.torchrun import free_port, launch, play_lines, same_on_both, start, two_nodes, weights_of
+from proximo.runs.run import write_config
+from tests.support.replicas import CASES
+from tests.support.runs import same_logs, same_weights
+from tests.support.torchrun import free_port, launch, play_lines, same_on_both, start, two_nodes, weights_of
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """What both ranks of one torchrun left of every case."""
     folder = tmp_path_factory.mktemp("pair")
-    process = launch("tests.replicas", folder, *CASES, "command")
+    process = launch("tests.support.replicas", folder, *CASES, "command")
     said = process.communicate(timeout=300)[1]
     assert process.returncode == 0, said
     return folder
@@ -152,7 +152,7 @@ def test_a_process_that_dies_in_mid_training_ends_the_run(framework, tmp_path):
     faster), never a traceback of its own; one process goes on from the checkpoint of iteration 6."""
     run = tmp_path / "run"
     words = (f"torch.distributed.run --standalone --nproc_per_node=2 -m proximo train ppo --framework {framework} "
-             "--env-id tests.probes:Mortal-v0 --num-envs 4 --num-steps 16 --total-timesteps 640 --checkpoint-every 2 "
+             "--env-id tests.support.probes:Mortal-v0 --num-envs 4 --num-steps 16 --total-timesteps 640 --checkpoint-every 2 "
              f"--logger none --run-dir {run}")
     process = start(words.split(), JAX_PLATFORMS="cpu")
     said = process.communicate(timeout=200)[1]
@@ -164,7 +164,7 @@ def test_a_process_that_dies_in_mid_training_ends_the_run(framework, tmp_path):
 
 def test_two_nodes_equal_one(pair, tmp_path):
     """Two torchrun agents on loopback: the same weights, bit for bit."""
-    two_nodes("tests.replicas", tmp_path, "cartpole")
+    two_nodes("tests.support.replicas", tmp_path, "cartpole")
     assert same_on_both(pair, tmp_path, "cartpole")
 
 

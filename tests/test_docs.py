@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from proximo.flags import parse_flags
-from proximo.wiring import CLASSES
+from proximo.catalog import CLASSES
+from proximo.cli.flags import parse_flags
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

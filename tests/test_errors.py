@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import proximo
-from proximo.checkpoint import checkpoints, load_tree
-from proximo.cli import main
+from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import EnvError, FilesError, NumbersError, ProximoError, UsageError, nearest, say
 from proximo.on_torch.loss import ppo_loss
-from tests.probes import Truncated
-from tests.runs import SMALL, at_iteration, same_weights, train
+from proximo.runs.checkpoint import checkpoints, load_tree
+from tests.support.probes import Truncated
+from tests.support.runs import SMALL, at_iteration, same_weights, train
 
 
 def refused(capsys, *words):
@@ -55,7 +55,7 @@ def test_only_the_first_process_speaks(capsys, monkeypatch):
     ("train ppo --learning-rate nan", "learning_rate=nan is not a finite number"),
     ("train ppo --num-env 4", "--num-env is no flag of this variant; did you mean --num-envs"),
     ("train ppo --model cnn", "--model cnn needs images"),
-    ("train ppo --env-id tests.probes:Spoken-v0", "tests.probes:Spoken-v0 has the action space Text"),
+    ("train ppo --env-id tests.support.probes:Spoken-v0", "tests.support.probes:Spoken-v0 has the action space Text"),
     ("train ppo --device cuda", "--device cuda asks for a GPU, but torch sees none on this machine; use --device cpu"),
     ("train ppo --device tpu", "device=tpu is unknown; use cpu, cuda, cuda:N or auto"),
     ("train ppo_atari_envpool_xla_jax --framework torch", "ppo_atari_envpool_xla_jax exists under --framework jax"),
@@ -116,10 +116,10 @@ def test_a_folder_that_holds_a_run_is_left_alone(capsys, tmp_path):
     ("wrong_dtype", "observation has dtype float64, its space wants float32"), ("no_reward", "reward is"),
     ("list_obs", "observation is a list"), ("four_values", "step returned a tuple of 4")])
 def test_an_environment_at_fault_is_named_with_step_and_field(how, cause, capsys, tmp_path):
-    assert train(tmp_path / "run", "--env-id", f"tests.probes:Faulty_{how}-v0") == 3
+    assert train(tmp_path / "run", "--env-id", f"tests.support.probes:Faulty_{how}-v0") == 3
     said = capsys.readouterr().err
     assert "Traceback" not in said
-    assert said.splitlines()[-1].startswith(f"proximo: environment 0 (tests.probes:Faulty_{how}-v0), step 7: {cause}")
+    assert said.splitlines()[-1].startswith(f"proximo: environment 0 (tests.support.probes:Faulty_{how}-v0), step 7: {cause}")
 
 
 def exploding(at_iteration, iterations_calls):
@@ -165,13 +165,13 @@ def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("what", ["proximo.checkpoint.save_file", "proximo.checkpoint._sync", "proximo.run.write_json",
-                                  "proximo.log.CsvFile.flush", "proximo.log.CsvFile.write"])
+@pytest.mark.parametrize("what", ["proximo.runs.checkpoint.save_file", "proximo.runs.checkpoint._sync", "proximo.runs.run.write_json",
+                                  "proximo.runs.log.CsvFile.flush", "proximo.runs.log.CsvFile.write"])
 def test_a_full_disk_leaves_the_last_checkpoint(what, capsys, tmp_path, monkeypatch):
     """From iteration 4 on nothing can be written: exit code 5; once there is room, the run ends as the whole one."""
     assert train(tmp_path / "whole") == 0
     with monkeypatch.context() as patch:
-        at_iteration(patch, 4, lambda: patch.setattr(what, full if what != "proximo.run.write_json" else full_json))
+        at_iteration(patch, 4, lambda: patch.setattr(what, full if what != "proximo.runs.run.write_json" else full_json))
         assert train(tmp_path / "full") == 5
     said = capsys.readouterr().err
     assert "No space left on device" in said and "Traceback" not in said
@@ -208,5 +208,5 @@ def test_ctrl_c_twice_ends_at_once(capsys, monkeypatch):
     def interrupted(name, words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("proximo.cli.command", interrupted)
+    monkeypatch.setattr("proximo.cli.main.command", interrupted)
     assert main(["train"]) == 130 and "interrupted" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import proximo
-from proximo.cli import main
+from proximo.cli.main import main
 from proximo.envs.brax import BraxEnvs
 
 SUMMARY = {"variant", "env_id", "seed", "framework", "steps", "episodes", "episodic_return_mean", "episodic_return_std",

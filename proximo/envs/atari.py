@@ -10,12 +10,12 @@ from gymnasium import spaces
 
 from proximo.envs.ale import MAX_FRAMES, AleGame, clips_rewards
 from proximo.envs.atari_ids import find_rom, read_atari_name, sticky_chance
-from proximo.envs.base import Step, VecEnv
 from proximo.envs.envpool import make_envpool
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.normalize import Normalized
 from proximo.envs.workers import WorkerEnvs
 from proximo.errors import EnvError, UsageError
+from proximo.protocols import Step, VecEnv
 from proximo.variants import Atari
 
 

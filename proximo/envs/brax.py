@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.base import Step
 from proximo.envs.brax_pure import BraxPure, BraxState
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.normalize import Statistics, apply_statistics, count_reset, count_step, start_statistics
 from proximo.errors import EnvError, UsageError, nearest, say
+from proximo.protocols import Step
 from proximo.variants import BatchedSim
 
 BACKENDS = {  # of Brax's pipelines the faster one that simulates the task well

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box
 
-from proximo.envs.base import Episode, Step
 from proximo.envs.episodes import Running, count_episodes, start_episodes
+from proximo.protocols import Episode, Step
 
 EPISODE_LENGTH = 1000  # decisions after which an episode is cut, as in Brax's own training
 BANK_SIZE = 1024  # first states kept ready at most

@@ -8,12 +8,12 @@ import numpy as np
 from proximo.config import Config
 from proximo.envs.ale import MAX_FRAMES, clips_rewards
 from proximo.envs.atari_ids import sticky_chance
-from proximo.envs.base import Step, VecEnv
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
 from proximo.envs.envpool_ids import envpool_id, import_envpool, libraries_loaded, pool_threads, say_once
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.normalize import Normalized
 from proximo.errors import EnvError, UsageError, say
+from proximo.protocols import Step, VecEnv
 from proximo.variants import Atari
 
 

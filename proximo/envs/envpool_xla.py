@@ -17,13 +17,13 @@ from gymnasium import spaces
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.base import Step, VecEnv
 from proximo.envs.envpool import make_envpool
 from proximo.envs.envpool_ids import say_once
 from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.envs.normalize import Normalized
 from proximo.envs.pure import PureVec
 from proximo.errors import UsageError
+from proximo.protocols import Step, VecEnv
 from proximo.variants import AtariXLA
 
 NO_HANDLE = {"darwin": "macOS", "win32": "Windows"}  # EnvPool's own words for where its XLA is "unavailable"

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.envs.base import Array, Episode
+from proximo.protocols import Array, Episode
 
 
 class Running(NamedTuple):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from proximo.config import Config
-from proximo.envs.base import VecEnv
 from proximo.envs.gym_ids import gym_id
-from proximo.envs.gym_rows import make_gym_rows
+from proximo.envs.gym_loop import make_gym_rows
 from proximo.envs.normalize import Normalized
 from proximo.envs.workers import WorkerEnvs
 from proximo.errors import UsageError
+from proximo.protocols import VecEnv
 
 
 def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:

@@ -15,10 +15,10 @@ import numpy as np
 from jax import Array, lax
 
 from proximo.config import Config
-from proximo.envs.base import Episode, Step
 from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.envs.pure import PureVec
 from proximo.errors import UsageError
+from proximo.protocols import Episode, Step
 
 Parts = tuple[Array, ...]  # the numbers of a task's state, one (N,) array each
 

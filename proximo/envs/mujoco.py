@@ -10,15 +10,15 @@ import gymnasium
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.base import VecEnv
+from proximo.envs.env_state import keep_env, restore_env
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym_ids import gym_id, make_one
-from proximo.envs.gym_rows import GymEnvs
+from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.headless import use_egl_when_headless
-from proximo.envs.kept import keep_env, restore_env
 from proximo.envs.normalize import Normalized
 from proximo.envs.workers import WorkerEnvs
 from proximo.errors import UsageError, say
+from proximo.protocols import VecEnv
 
 APART = ("model", "data", "mujoco_renderer")  # kept by MuJoCo's own functions, or only drawing
 DERIVED = ("xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "subtree_com",

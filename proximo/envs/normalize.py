@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.base import Array, Step, VecEnv
+from proximo.protocols import Array, Step, VecEnv
 
 EPSILON = 1e-8  # added to each variance before its root
 PRIOR_COUNT = 1e-4  # the weight of the mean 0 and variance 1 that statistics begin with

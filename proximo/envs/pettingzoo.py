@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from proximo.envs.base import Episode, Step, VecEnv
 from proximo.envs.normalize import Normalized
 from proximo.errors import EnvError, UsageError, nearest
+from proximo.protocols import Episode, Step, VecEnv
 from proximo.variants import SelfPlay
 
 BLUE = 2  # the one colour that tells players, ball and field apart in these games (SuperSuit's mode "B")

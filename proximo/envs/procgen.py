@@ -4,10 +4,10 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from proximo.envs.base import VecEnv
 from proximo.envs.envpool import make_envpool
 from proximo.envs.envpool_ids import import_envpool
 from proximo.errors import UsageError, say
+from proximo.protocols import VecEnv
 from proximo.variants import Procgen
 
 MODES = ("Easy", "Hard", "Extreme", "Memory", "Exploration")

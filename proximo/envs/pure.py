@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.base import Array, PureEnv, Step
 from proximo.envs.normalize import (
     Statistics,
     apply_statistics,
@@ -17,6 +16,7 @@ from proximo.envs.normalize import (
     normalize_step,
     start_statistics,
 )
+from proximo.protocols import Array, PureEnv, Step
 
 
 class NormalizedState(NamedTuple):

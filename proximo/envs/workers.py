@@ -17,9 +17,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
-from proximo.envs.base import Episode, Step
-from proximo.envs.worker_bundle import FIELDS, FLAGS, Bundle
+from proximo.envs.worker_process import FIELDS, FLAGS, Bundle
 from proximo.errors import EnvError
+from proximo.protocols import Episode, Step
 
 GLANCE = 1.0  # seconds between two looks at the processes while waiting
 

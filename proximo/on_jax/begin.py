@@ -10,7 +10,6 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.base import PureEnv, VecEnv
 from proximo.envs.normalize import start_statistics
 from proximo.envs.pure import NormalizedPure
 from proximo.on_jax.distributed import World, agreed_statistics, share_of
@@ -19,6 +18,7 @@ from proximo.on_jax.mesh import with_common_statistics
 from proximo.on_jax.networks import initial_weights
 from proximo.on_jax.optimizer import start_adam
 from proximo.on_jax.rollout import Carry
+from proximo.protocols import PureEnv, VecEnv
 from proximo.streams import env_seeds, stream_generator
 
 

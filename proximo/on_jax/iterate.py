@@ -9,12 +9,12 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.base import PureEnv, VecEnv
 from proximo.on_jax.gae import gae
 from proximo.on_jax.learner import Learner, draw, explained_variance, flat_batch, normalized_advantage, update
 from proximo.on_jax.networks import Weights
 from proximo.on_jax.optimizer import Adam
 from proximo.on_jax.rollout import Carry, Episodes, Policy, Rollout, Storage, collect, collect_host
+from proximo.protocols import PureEnv, VecEnv
 from proximo.streams import stream_seed
 
 

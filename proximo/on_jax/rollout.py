@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from proximo.envs.base import Array, PureEnv, Step, VecEnv
 from proximo.on_jax.networks import Weights
+from proximo.protocols import Array, PureEnv, Step, VecEnv
 
 
 class Carry(NamedTuple):

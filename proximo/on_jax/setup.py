@@ -10,7 +10,6 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.base import Finished, VecEnv
 from proximo.errors import UsageError, say
 from proximo.on_jax.begin import first_carry, first_state, inner, made, reset_from, with_agreed
 from proximo.on_jax.distributed import AXIS, World, agreed_statistics, episodes_of_all, join, share_of
@@ -39,6 +38,8 @@ from proximo.on_jax.mesh import (
 from proximo.on_jax.networks import Weights, binder, numpy_binder, on_cpu
 from proximo.on_jax.rollout import Carry, Episodes, Policy, Storage, compiled_policy
 from proximo.on_jax.snapshot import statistics_of
+from proximo.protocols import VecEnv
+from proximo.types import Finished
 
 HOST_ROWS = 64  # up to so many environments, numpy acts faster than a compiled function is called
 

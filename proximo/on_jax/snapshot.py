@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.envs.base import VecEnv
 from proximo.envs.normalize import Statistics, pack_statistics, unpack_statistics
 from proximo.envs.pure import pack_tree, unpack_tree
 from proximo.errors import UsageError
 from proximo.on_jax.iterate import TrainState
+from proximo.protocols import VecEnv
 
 
 def snapshot(state: TrainState, steps: int, latest: dict[str, np.ndarray], envs: VecEnv, keeps_state: bool) -> dict:

@@ -8,16 +8,16 @@ import jax
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.base import VecEnv
 from proximo.envs.normalize import Statistics
 from proximo.errors import NumbersError, say
-from proximo.iteration import Iteration
-from proximo.log import mean_of
 from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.rollout import Episodes
 from proximo.on_jax.setup import finished_rows, named_arrays, on_devices, rebuilt, set_up
 from proximo.on_jax.snapshot import fits, no_latest, restore, snapshot, statistics_of
+from proximo.protocols import VecEnv
+from proximo.runs.log import mean_of
+from proximo.types import Iteration
 
 
 def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_agent: Callable[[VecEnv, Config], Any],

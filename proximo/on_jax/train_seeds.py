@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.base import VecEnv
 from proximo.errors import NumbersError, say
-from proximo.iteration import Iteration
 from proximo.on_jax.begin import first_state
 from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.setup import set_up
 from proximo.on_jax.snapshot import no_latest, restore
 from proximo.on_jax.train import Seen, watched
+from proximo.protocols import VecEnv
 from proximo.streams import env_seeds
+from proximo.types import Iteration
 
 
 def train_seeds(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv],

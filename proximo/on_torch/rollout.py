@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from proximo.envs.base import Step, VecEnv
+from proximo.protocols import Step, VecEnv
 
 
 class Carry(NamedTuple):

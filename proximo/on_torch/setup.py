@@ -7,17 +7,18 @@ import numpy as np
 import torch
 
 from proximo.config import Config
-from proximo.envs.base import Finished, VecEnv
 from proximo.envs.normalize import Statistics
 from proximo.errors import UsageError, say
+from proximo.on_torch.compiled import can_freeze, frozen_learner, frozen_policy
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import World, gather_objects, join
-from proximo.on_torch.frozen import can_freeze, frozen_learner, frozen_policy
 from proximo.on_torch.learner import Learner, make_learner
 from proximo.on_torch.optimizer import Adam, flat_adam
 from proximo.on_torch.rollout import Carry, Ended, Policy, Storage
 from proximo.on_torch.snapshot import restore
+from proximo.protocols import VecEnv
 from proximo.streams import env_seeds, stream_seed
+from proximo.types import Finished
 
 
 class Parts(NamedTuple):

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from proximo.envs.base import VecEnv
 from proximo.envs.normalize import pack_statistics, unpack_statistics
 from proximo.errors import UsageError
 from proximo.on_torch.optimizer import Adam
 from proximo.on_torch.rollout import Carry
+from proximo.protocols import VecEnv
 
 
 def snapshot(iteration: int, steps: int, adam: Adam, carry: Carry, envs: VecEnv, keeps_state: bool) -> dict:

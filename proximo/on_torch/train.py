@@ -7,10 +7,8 @@ from typing import Any
 import torch
 
 from proximo.config import Config
-from proximo.envs.base import VecEnv
 from proximo.envs.normalize import merge_statistics
 from proximo.errors import NumbersError
-from proximo.iteration import Iteration
 from proximo.on_torch.distributed import average, leave, sum_arrays
 from proximo.on_torch.gae import gae
 from proximo.on_torch.learner import draw, explained_variance, flat_batch, normalized_advantage, update
@@ -18,7 +16,9 @@ from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.rollout import collect
 from proximo.on_torch.setup import over_ranks, rebuilt, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
+from proximo.protocols import VecEnv
 from proximo.streams import stream_generator
+from proximo.types import Iteration
 
 
 def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_agent: Callable[[VecEnv, Config], Any],

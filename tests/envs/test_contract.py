@@ -9,7 +9,6 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.envs.atari import make_atari
-from proximo.envs.base import Step
 from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym import make_gym
@@ -17,6 +16,7 @@ from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen
 from proximo.envs.spaces import scripted_action
+from proximo.protocols import Step
 from proximo.variants import Atari, AtariEnvpool, AtariLSTM, BatchedSim, Continuous, Procgen, SelfPlay
 
 SEEDS = [21, 22]
@@ -34,13 +34,13 @@ SUITES = [
     ("gym CartPole", (), gym_suite("CartPole-v1")),
     ("gym CartPole next-step", (), gym_suite("CartPole-v1", autoreset="next-step")),
     ("gym Pendulum normalised", (), gym_suite("Pendulum-v1", norm_obs=True, norm_reward=True)),
-    ("gym Masked", (), gym_suite("tests.probes:Masked-v0")),
-    ("gym DictMasked next-step", (), gym_suite("tests.probes:DictMasked-v0", autoreset="next-step")),
-    ("gym DictObs", (), gym_suite("tests.probes:DictObs-v0")),
-    ("gym Image", (), gym_suite("tests.probes:Image-v0")),
-    ("gym Truncated", (), gym_suite("tests.probes:Truncated-v0")),
-    ("gym MultiDiscrete", (), gym_suite("tests.probes:Several-v0")),
-    ("gym MultiBinary", (), gym_suite("tests.probes:Switches-v0")),
+    ("gym Masked", (), gym_suite("tests.support.probes:Masked-v0")),
+    ("gym DictMasked next-step", (), gym_suite("tests.support.probes:DictMasked-v0", autoreset="next-step")),
+    ("gym DictObs", (), gym_suite("tests.support.probes:DictObs-v0")),
+    ("gym Image", (), gym_suite("tests.support.probes:Image-v0")),
+    ("gym Truncated", (), gym_suite("tests.support.probes:Truncated-v0")),
+    ("gym MultiDiscrete", (), gym_suite("tests.support.probes:Several-v0")),
+    ("gym MultiBinary", (), gym_suite("tests.support.probes:Switches-v0")),
     ("gym LunarLander", ("Box2D",), gym_suite("LunarLander-v3")),
     ("gym workers", (), gym_suite("CartPole-v1", env_workers=2)),
     ("atari Breakout", ("ale_py",), lambda seeds: make_atari(Atari(), seeds)),

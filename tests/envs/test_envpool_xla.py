@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from proximo.cli import main
+from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.variants import AtariXLAScan, Continuous

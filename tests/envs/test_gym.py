@@ -8,12 +8,12 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from proximo.config import Config
+from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_ids import gym_id
-from proximo.envs.replay import same_steps
 from proximo.envs.spaces import scripted_action
 from proximo.errors import EnvError, UsageError
-from tests.probes import DictObs
+from tests.support.probes import DictObs
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 SEEDS = [11, 12, 13]
@@ -24,7 +24,7 @@ def made(env_id, seeds=SEEDS, **fields):
 
 
 def probe(name, seeds=SEEDS, **fields):
-    return made(f"tests.probes:{name}-v0", seeds, **fields)
+    return made(f"tests.support.probes:{name}-v0", seeds, **fields)
 
 
 def played(envs, step, steps, rng):
@@ -231,7 +231,7 @@ def test_a_bad_last_observation_is_seen():
 
 @pytest.mark.parametrize(("env_id", "words"), [
     ("CartPol-v1", "CartPole-v1"), ("LunarLander-v9", "LunarLander-v3"), ("no_such_module:Env-v0", "no_such_module"),
-    ("tests.probes:Spoken-v0", "Text"),
+    ("tests.support.probes:Spoken-v0", "Text"),
 ])
 def test_ids_and_spaces_that_cannot_run(env_id, words):
     with pytest.raises(UsageError, match=words):

@@ -7,9 +7,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from proximo.envs.env_state_check import same_steps
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.mujoco import make_mujoco, make_mujoco_rows
-from proximo.envs.replay import same_steps
 from proximo.errors import UsageError
 from proximo.variants import Continuous
 

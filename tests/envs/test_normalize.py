@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proximo.config import Config
-from proximo.envs.base import Step
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import (
     PRIOR_COUNT,
@@ -26,6 +25,7 @@ from proximo.envs.normalize import (
     unpack_statistics,
     update_moments,
 )
+from proximo.protocols import Step
 
 CFG = Config(norm_obs=True, norm_reward=True, gamma=0.9)
 
@@ -93,7 +93,7 @@ def test_both_reset_modes_count_the_same():
     """Against each other, over the same episodes: the fillers of next-step change nothing."""
     totals = []
     for mode in ("same-step", "next-step"):
-        cfg = replace(CFG, env_id="tests.probes:Echo-v0", autoreset=mode)
+        cfg = replace(CFG, env_id="tests.support.probes:Echo-v0", autoreset=mode)
         envs = make_gym(cfg, [7])
         step, valid = envs.reset(), 0
         while valid < 24:  # 6 episodes of 4 steps, which same-step has reset by now

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from proximo.config import Config
+from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
-from proximo.envs.replay import same_steps
 from proximo.envs.workers import running_workers
 from proximo.errors import EnvError
 
@@ -50,7 +50,7 @@ def test_bit_identical_to_one_process():
 
 def test_masks_and_filler_rows_travel():
     """Against one process, with a mask and next-step resets."""
-    fields = {"env_id": "tests.probes:Masked-v0", "autoreset": "next-step"}
+    fields = {"env_id": "tests.support.probes:Masked-v0", "autoreset": "next-step"}
     envs, single = made(**fields), made(workers=0, **fields)
     step, same = envs.reset(), single.reset()
     for _ in range(12):
@@ -78,7 +78,7 @@ def play_until_fault(envs, steps=50):
 ])
 def test_faults_end_with_a_sentence(name, words, limit):
     """Names environment, step and cause within seconds, and leaves no process."""
-    envs = made(f"tests.probes:Faulty_{name}-v0", timeout=4.0)
+    envs = made(f"tests.support.probes:Faulty_{name}-v0", timeout=4.0)
     envs.reset()
     pids = running_workers(envs)
     message, seconds = play_until_fault(envs)

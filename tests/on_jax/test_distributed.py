@@ -11,9 +11,9 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from proximo.cli import main
-from tests.jax_replicas import CASES
-from tests.torchrun import launch, same_on_both, two_nodes, weights_of
+from proximo.cli.main import main
+from tests.support.jax_replicas import CASES
+from tests.support.torchrun import launch, same_on_both, two_nodes, weights_of
 
 POOL = pytest.param("pool", marks=pytest.mark.skipif(sys.platform != "linux", reason="EnvPool's handle is Linux's"))
 BRAX = pytest.param("brax", marks=pytest.mark.skipif(not find_spec("brax"), reason="needs Brax"))
@@ -27,7 +27,7 @@ def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     runs = {"pool": sys.platform == "linux", "brax": find_spec("brax") is not None}
     cases = [case for case in CASES if runs.get(case, True)]
-    process = launch("tests.jax_replicas", folder, *cases, "command", **ENV)
+    process = launch("tests.support.jax_replicas", folder, *cases, "command", **ENV)
     said = process.communicate(timeout=500)[1]
     assert process.returncode == 0, said[-4000:]
     return folder
@@ -78,14 +78,14 @@ def test_only_the_first_process_writes(pair):
 
 def test_two_nodes_equal_one(pair, tmp_path):
     """Two torchrun agents on loopback: the same weights, bit for bit."""
-    two_nodes("tests.jax_replicas", tmp_path, "outside", **ENV)
+    two_nodes("tests.support.jax_replicas", tmp_path, "outside", **ENV)
     assert same_on_both(pair, tmp_path, "outside")
 
 
 def test_a_dead_process_ends_the_others(tmp_path):
     """Rank 1 dies before it meets rank 0: torchrun ends rank 0, which waits, and says so."""
     began = time.monotonic()
-    process = launch("tests.jax_replicas", tmp_path, "die", **ENV)
+    process = launch("tests.support.jax_replicas", tmp_path, "die", **ENV)
     said = process.communicate(timeout=120)[1]
     assert process.returncode != 0 and "exitcode  : 7" in said and time.monotonic() - began < 100
 
@@ -123,7 +123,7 @@ from proximo.errors import UsageError
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.recipes.ppo import make_agent, make_envs
 from proximo.on_jax.setup import on_devices, set_up
-from tests.jax_replicas import INSIDE
+from tests.support.jax_replicas import INSIDE
 from tests.on_jax.test_train import run
 
 class Compiled(logging.Handler):

@@ -5,21 +5,21 @@ import numpy as np
 import pytest
 import torch
 
+from proximo.catalog import config_class, recipe_of, torch_twin
 from proximo.envs.normalize import normalize_obs
-from proximo.model import model_from, read_model
+from proximo.models.model import model_from, read_model
 from proximo.on_jax.networks import binder
-from proximo.run import config_from
-from proximo.wiring import config_class, recipe_of, torch_twin
-from tests.runs import train
+from proximo.runs.run import config_from
+from tests.support.runs import train
 
 T, N = 20, 3
 ATOL = 2e-5  # float32 numbers of order 1 that went through the same arithmetic in another order
 SHORT = ("--num-steps", "16", "--total-timesteps", "96", "--update-epochs", "1", "--learning-rate", "0.01")
-IMAGE = ("--env-id", "tests.probes:Image-v0", "--model", "impala")
+IMAGE = ("--env-id", "tests.support.probes:Image-v0", "--model", "impala")
 PONG = ("--env-id", "PongNoFrameskip-v4", "--screen-size", "36", "--num-minibatches", "1", "--env-workers", "0")
 CASES = {  # variant, words
     "mlp": ("ppo", ()), "normalised": ("ppo", ("--norm-obs", "--norm-reward")),
-    "shared": ("ppo", ("--shared-network",)), "several": ("ppo", ("--env-id", "tests.probes:Several-v0")),
+    "shared": ("ppo", ("--shared-network",)), "several": ("ppo", ("--env-id", "tests.support.probes:Several-v0")),
     "lstm": ("ppo", ("--recurrent", "lstm", "--norm-obs")), "gru": ("ppo", ("--recurrent", "gru")),
     "gaussian": ("ppo_continuous_action", ("--env-id", "Pendulum-v1")),
     "gaussian lstm": ("ppo_continuous_action", ("--env-id", "Pendulum-v1", "--recurrent", "lstm")),

@@ -19,8 +19,8 @@ from proximo.on_jax.rollout import compiled_policy
 from proximo.on_jax.setup import set_up
 from proximo.on_jax.train import train
 from proximo.on_jax.train_seeds import train_seeds
-from tests.runs import rows
-from tests.runs import train as train_line
+from tests.support.runs import rows
+from tests.support.runs import train as train_line
 
 SMALL = Config(engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2, update_epochs=2,
                hidden_size=16, norm_obs=True, norm_reward=True)
@@ -94,7 +94,7 @@ def test_the_update_outside_is_compiled_once():
     parts.envs.close()
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "tests.probes:Several-v0", "tests.probes:Masked-v0"])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "tests.support.probes:Several-v0", "tests.support.probes:Masked-v0"])
 def test_acting_in_numpy_is_acting_compiled(env_id):
     """Few rows of a network of its own act on the host: the same choices, the same Gaussian actions up to rounding;
     a forbidden action in neither."""

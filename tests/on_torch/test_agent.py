@@ -119,7 +119,7 @@ def test_an_action_space_without_a_head_is_named():
 
 
 @pytest.mark.parametrize("fields", [{}, {"shared_network": True}, {"recurrent": "lstm"}, {"recurrent": "gru"}])
-@pytest.mark.parametrize("env_id", ["tests.probes:Masked-v0", "tests.probes:Bounded-v0", "CartPole-v1"])
+@pytest.mark.parametrize("env_id", ["tests.support.probes:Masked-v0", "tests.support.probes:Bounded-v0", "CartPole-v1"])
 def test_first_pass_of_learning_finds_the_policy_that_acted(fields, env_id):
     """Detail 36: before the first step of the optimizer every ratio is 1, also in rollouts that begin amid episodes."""
     cfg = Config(env_id=env_id, num_envs=4, num_steps=10, num_minibatches=1, update_epochs=1, memory_size=8,

@@ -15,7 +15,7 @@ FIELDS = {"num_envs": 8, "num_steps": 32, "num_minibatches": 4, "learning_rate":
 
 def learned(name, iterations, **fields):
     """The agent after training on a probe, and the mean return of the last iteration's episodes."""
-    cfg = Config(env_id=f"tests.probes:{name}-v0", **(FIELDS | fields))
+    cfg = Config(env_id=f"tests.support.probes:{name}-v0", **(FIELDS | fields))
     cfg = Config(**{**cfg.__dict__, "total_timesteps": iterations * cfg.batch_size})
     agents = []
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.envs.gym_rows import GymEnvs
+from proximo.envs.gym_loop import GymEnvs
 from proximo.on_torch.agent import Acted
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.gae import gae
@@ -154,7 +154,7 @@ class Poisoned:
 @pytest.mark.parametrize("change", [{}, {"norm_adv": "batch"}, {"recurrent": "lstm"}, {"target_kl": 0.01}])
 def test_a_filler_row_with_a_reward_of_1e6_changes_nothing(change):
     """Against the same run with rewards of 0 there: every bit of weights and statistics."""
-    cfg = Config(env_id="tests.probes:Acting-v0", autoreset="next-step", num_envs=4, num_steps=16, hidden_size=8,
+    cfg = Config(env_id="tests.support.probes:Acting-v0", autoreset="next-step", num_envs=4, num_steps=16, hidden_size=8,
                  memory_size=8, total_timesteps=3 * 64, **change)
     ends, poisoned = [], None
     for reward in (0, 1e6):

@@ -4,9 +4,9 @@ from flax import nnx
 
 from proximo.envs.atari import make_atari
 from proximo.envs.atari_ids import read_atari_name
-from proximo.envs.base import VecEnv
 from proximo.envs.gym import make_gym
 from proximo.on_jax.agent import assemble
+from proximo.protocols import VecEnv
 from proximo.variants import Compact
 
 

@@ -3,11 +3,11 @@
 from flax import nnx
 
 from proximo.config import Config
-from proximo.envs.base import VecEnv
 from proximo.envs.envpool_xla import make_envpool_xla
 from proximo.envs.gym import make_gym
 from proximo.envs.jax_control import make_jax_control, takes_jax_control
 from proximo.on_jax.agent import assemble
+from proximo.protocols import VecEnv
 
 
 def make_envs(cfg: Config, seeds: list[int]) -> VecEnv:

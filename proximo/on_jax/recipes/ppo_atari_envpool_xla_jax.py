@@ -2,9 +2,9 @@
 
 from flax import nnx
 
-from proximo.envs.base import VecEnv
 from proximo.envs.envpool_xla import make_envpool_xla
 from proximo.on_jax.agent import assemble
+from proximo.protocols import VecEnv
 from proximo.variants import AtariXLA
 
 

@@ -3,8 +3,8 @@
 from flax import nnx
 
 from proximo.envs.atari import make_atari
-from proximo.envs.base import VecEnv
 from proximo.on_jax.agent import assemble
+from proximo.protocols import VecEnv
 from proximo.variants import AtariLSTM
 
 

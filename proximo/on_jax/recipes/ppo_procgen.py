@@ -2,9 +2,9 @@
 
 from flax import nnx
 
-from proximo.envs.base import VecEnv
 from proximo.envs.procgen import make_procgen
 from proximo.on_jax.agent import assemble
+from proximo.protocols import VecEnv
 from proximo.variants import Procgen
 
 

@@ -4,12 +4,12 @@ from functools import partial
 
 from flax import nnx
 
-from proximo.envs.base import VecEnv
 from proximo.envs.envpool_xla import make_envpool_xla
 from proximo.envs.jax_control import make_jax_control, takes_jax_control
 from proximo.envs.mujoco import make_mujoco
 from proximo.on_jax.agent import assemble
 from proximo.on_jax.distributions import RPOHead
+from proximo.protocols import VecEnv
 from proximo.variants import RPO
 
 

@@ -4,10 +4,10 @@ from torch import nn
 
 from proximo.envs.atari import make_atari
 from proximo.envs.atari_ids import read_atari_name
-from proximo.envs.base import VecEnv
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym import make_gym
 from proximo.on_torch.agent import assemble
+from proximo.protocols import VecEnv
 from proximo.variants import Compact
 
 
@@ -22,7 +22,7 @@ def make_agent(envs: VecEnv, cfg: Compact) -> nn.Module:
 
 
 if __name__ == "__main__":
-    from proximo.cli import run_recipe
+    from proximo.cli.main import run_recipe
     from proximo.on_torch.train import train
 
     run_recipe(Compact, train, make_envs, make_agent)

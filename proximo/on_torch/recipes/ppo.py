@@ -3,10 +3,10 @@
 from torch import nn
 
 from proximo.config import Config
-from proximo.envs.base import VecEnv
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym import make_gym
 from proximo.on_torch.agent import assemble
+from proximo.protocols import VecEnv
 
 
 def make_envs(cfg: Config, seeds: list[int]) -> VecEnv:
@@ -18,7 +18,7 @@ def make_agent(envs: VecEnv, cfg: Config) -> nn.Module:
 
 
 if __name__ == "__main__":
-    from proximo.cli import run_recipe
+    from proximo.cli.main import run_recipe
     from proximo.on_torch.train import train
 
     run_recipe(Config, train, make_envs, make_agent)

@@ -2,9 +2,9 @@
 
 from torch import nn
 
-from proximo.envs.base import VecEnv
 from proximo.envs.envpool import make_envpool
 from proximo.on_torch.agent import assemble
+from proximo.protocols import VecEnv
 from proximo.variants import AtariEnvpool
 
 
@@ -17,7 +17,7 @@ def make_agent(envs: VecEnv, cfg: AtariEnvpool) -> nn.Module:
 
 
 if __name__ == "__main__":
-    from proximo.cli import run_recipe
+    from proximo.cli.main import run_recipe
     from proximo.on_torch.train import train
 
     run_recipe(AtariEnvpool, train, make_envs, make_agent)

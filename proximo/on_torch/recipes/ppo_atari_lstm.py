@@ -3,8 +3,8 @@
 from torch import nn
 
 from proximo.envs.atari import make_atari
-from proximo.envs.base import VecEnv
 from proximo.on_torch.agent import assemble
+from proximo.protocols import VecEnv
 from proximo.variants import AtariLSTM
 
 
@@ -17,7 +17,7 @@ def make_agent(envs: VecEnv, cfg: AtariLSTM) -> nn.Module:
 
 
 if __name__ == "__main__":
-    from proximo.cli import run_recipe
+    from proximo.cli.main import run_recipe
     from proximo.on_torch.train import train
 
     run_recipe(AtariLSTM, train, make_envs, make_agent)

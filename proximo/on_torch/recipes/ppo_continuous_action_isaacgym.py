@@ -2,9 +2,9 @@
 
 from torch import nn
 
-from proximo.envs.base import VecEnv
 from proximo.envs.brax import make_brax
 from proximo.on_torch.agent import assemble
+from proximo.protocols import VecEnv
 from proximo.variants import BatchedSim
 
 
@@ -17,7 +17,7 @@ def make_agent(envs: VecEnv, cfg: BatchedSim) -> nn.Module:
 
 
 if __name__ == "__main__":
-    from proximo.cli import run_recipe
+    from proximo.cli.main import run_recipe
     from proximo.on_torch.train import train
 
     run_recipe(BatchedSim, train, make_envs, make_agent)

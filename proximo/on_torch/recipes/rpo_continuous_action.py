@@ -4,10 +4,10 @@ from functools import partial
 
 from torch import nn
 
-from proximo.envs.base import VecEnv
 from proximo.envs.mujoco import make_mujoco
 from proximo.on_torch.agent import assemble
 from proximo.on_torch.distributions import RPOHead
+from proximo.protocols import VecEnv
 from proximo.variants import RPO
 
 
@@ -20,7 +20,7 @@ def make_agent(envs: VecEnv, cfg: RPO) -> nn.Module:
 
 
 if __name__ == "__main__":
-    from proximo.cli import run_recipe
+    from proximo.cli.main import run_recipe
     from proximo.on_torch.train import train
 
     run_recipe(RPO, train, make_envs, make_agent)

@@ -1,0 +1,1 @@
+"""Many runs: sets of them, their jobs, statistics, reports and hyper-parameter search."""

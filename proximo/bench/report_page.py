@@ -1,0 +1,110 @@
+"""Sections of tables and pictures as one page of HTML that needs nothing beside it, and as Markdown."""
+
+import base64
+import html
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from proximo.bench.report_tables import Table
+
+PAGE_STYLE = """
+:root{color-scheme:light dark}
+body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1200px;padding:1.5rem;background:#fff;color:#1b1b1f}
+h1{font-size:1.7rem;margin:.2rem 0}h2{margin:2.2rem 0 .5rem;border-bottom:1px solid #ddd;padding-bottom:.2rem}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin:.6rem 0;font-variant-numeric:tabular-nums}
+th,td{padding:.3rem .6rem;border-bottom:1px solid #e4e4e8;text-align:left;vertical-align:top}
+th{background:#f5f5f8;position:sticky;top:0}
+.note{color:#666;font-size:13px;max-width:80ch}
+.above{color:#176b33;font-weight:600}.below{color:#a3231b;font-weight:600}.within{font-weight:600}
+pre{background:#f5f5f8;padding:.7rem;overflow-x:auto;font-size:12.5px;white-space:pre-wrap}
+figure{margin:1rem 0}figure img{width:100%;height:auto;cursor:zoom-in;border:1px solid #eee;background:#fff}
+figure.zoomed{position:fixed;inset:0;margin:0;background:#fff;z-index:9;overflow:auto}
+figure.zoomed img{width:auto;min-width:100%;height:96vh;max-width:none;cursor:zoom-out;border:0}
+nav a{margin-right:1rem}
+@media(prefers-color-scheme:dark){body{background:#17171a;color:#e7e7ea}th,pre{background:#242429}
+th,td{border-color:#333}.note{color:#aaa}.above{color:#6fd08c}.below{color:#ff8a80}}
+"""
+PAGE_SCRIPT = """
+document.querySelectorAll('figure').forEach(f=>f.addEventListener('click',()=>f.classList.toggle('zoomed')));
+addEventListener('keydown',e=>{if(e.key==='Escape')document.querySelectorAll('.zoomed')
+.forEach(f=>f.classList.remove('zoomed'))});
+"""
+
+
+class Picture(NamedTuple):
+    """An SVG picture and what it shows."""
+
+    svg: str
+    caption: str
+
+
+class Block(NamedTuple):
+    """Lines as a program printed them."""
+
+    text: str
+
+
+Part = Table | Picture | Block | str
+
+
+class Section(NamedTuple):
+    """A heading and what stands under it."""
+
+    title: str
+    parts: Sequence[Part]
+
+
+def page(title: str, sections: Sequence[Section]) -> str:
+    """The whole HTML page: style, script and pictures lie inside it."""
+    links = "".join(f'<a href="#s{k}">{html.escape(section.title)}</a>' for k, section in enumerate(sections))
+    body = "".join(f'<h2 id="s{k}">{html.escape(section.title)}</h2>' + "".join(map(_html, section.parts))
+                   for k, section in enumerate(sections))
+    name = html.escape(title)
+    return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+            f'<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+            f'<style>{PAGE_STYLE}</style></head><body><h1>{name}</h1><nav>{links}</nav>{body}'
+            f'<script>{PAGE_SCRIPT}</script></body></html>\n')
+
+
+def markdown(title: str, sections: Sequence[Section]) -> str:
+    """The same in Markdown; pictures are left to the page."""
+    lines = [f"# {title}", ""]
+    for section in sections:
+        parts = [text for part in section.parts if (text := _markdown(part))]
+        if parts:
+            lines += [f"## {section.title}", "", *(f"{text}\n" for text in parts)]
+    return "\n".join(lines)
+
+
+def _html(part: Part) -> str:
+    if isinstance(part, Picture):
+        # As an image, so that names inside one picture never meet those of another.
+        data = base64.b64encode(part.svg.encode()).decode()
+        caption = html.escape(part.caption)
+        return (f'<figure><img src="data:image/svg+xml;base64,{data}" alt="{caption}">'
+                f'<figcaption class="note">{caption} Click to enlarge.</figcaption></figure>')
+    if isinstance(part, Block):
+        return f"<pre>{html.escape(part.text)}</pre>"
+    if isinstance(part, str):
+        return f"<p>{html.escape(part)}</p>"
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in part.head)
+    rows = "".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in part.rows)
+    return (f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+            f'<p class="note">{html.escape(part.note)}</p>')
+
+
+def _cell(text: str) -> str:
+    kind = f' class="{text}"' if text in ("above", "within", "below") else ""
+    return f"<td{kind}>{html.escape(text)}</td>"
+
+
+def _markdown(part: Part) -> str:
+    if isinstance(part, Picture):
+        return ""
+    if isinstance(part, Block):
+        return f"```\n{part.text}\n```"
+    if isinstance(part, str):
+        return part
+    rows = [part.head, ["---"] * len(part.head), *part.rows]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + (f"\n\n{part.note}" if part.note else "")

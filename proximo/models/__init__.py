@@ -1,0 +1,1 @@
+"""Trained agents: load, evaluate, record, plot and rate them."""

@@ -1,0 +1,1 @@
+"""The life of one run: session, log, console and checkpoints."""

@@ -1,0 +1,106 @@
+"""Checks the comparison of two sets of runs by runs whose scores are known."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from proximo.bench.compare import compare, comparisons
+from proximo.errors import UsageError
+
+pytest.importorskip("rliable")
+
+
+def write_runs(place, scores, env_id="CartPole-v1", gamma=0.99, **more):
+    """One finished run a score, with seeds 1, 2, ...; no benchmark wrote them, so their label is made of flags."""
+    for seed, score in enumerate(scores, 1):
+        run_dir = place / f"{env_id}__{gamma}__{seed}"
+        run_dir.mkdir(parents=True)
+        (run_dir / "config.json").write_text(json.dumps({"variant": "ppo", "config": {
+            "env_id": env_id, "seed": seed, "total_timesteps": 1000, "gamma": gamma}}))
+        (run_dir / "summary.json").write_text(json.dumps({
+            "variant": "ppo", "env_id": env_id, "seed": seed, "steps": 1000, "episodic_return_mean": score,
+            "sps": 100.0, "wall_seconds": 10} | more))
+
+
+OLD = np.array([10.0, 12.0, 11.0, 13.0, 9.0, 10.5])
+
+
+def test_a_regression_ends_with_code_1_and_its_environment(tmp_path, capsys):
+    """B is worse by 3 +- 0.5 on every seed: scipy's paired test says so, and so must the exit code."""
+    new = OLD - 3 + np.array([0.5, -0.5, 0.2, -0.2, 0.1, 0.0])
+    write_runs(tmp_path / "a", OLD)
+    write_runs(tmp_path / "b", new)
+    assert compare(tmp_path / "a", tmp_path / "b") == 1
+    said = capsys.readouterr().out
+    assert "regression: CartPole-v1" in said
+    found = comparisons(tmp_path / "a", tmp_path / "b")[0]
+    assert found.pairs == 6
+    assert found.p_worse == pytest.approx(stats.ttest_rel(new, OLD, alternative="less").pvalue)
+    assert found.difference.value == pytest.approx((new - OLD).mean())
+    assert found.difference.high < 0 and found.improvement.value < 0.2
+
+
+def test_equal_or_better_runs_end_with_code_0(tmp_path, capsys):
+    """Bit-identical runs, and runs that are better, are no regression."""
+    for name, scores in (("a", OLD), ("same", OLD), ("better", OLD + 5)):
+        write_runs(tmp_path / name, scores)
+    assert compare(tmp_path / "a", tmp_path / "same") == 0
+    assert compare(tmp_path / "a", tmp_path / "better") == 0
+    assert "no significant regression" in capsys.readouterr().out
+
+
+def test_runs_pair_by_seed_not_by_order(tmp_path):
+    """B lacks seed 1: five pairs remain, and each difference is that of one seed."""
+    write_runs(tmp_path / "a", OLD)
+    write_runs(tmp_path / "b", OLD + 1)
+    (tmp_path / "b" / "CartPole-v1__0.99__1" / "summary.json").unlink()
+    found = comparisons(tmp_path / "a", tmp_path / "b")[0]
+    assert found.pairs == 5
+    assert found.difference == pytest.approx((1, 1, 1))
+
+
+def test_two_flags_pair_where_each_side_has_one_label(tmp_path):
+    """A folder of gamma 0.99 against one of 0.9: labels differ, environments and seeds pair."""
+    write_runs(tmp_path / "a", OLD)
+    write_runs(tmp_path / "b", OLD, gamma=0.9)
+    found = comparisons(tmp_path / "a", tmp_path / "b")[0]
+    assert (found.old_label, found.new_label) == ("ppo", "ppo-gamma=0.9")
+
+
+def test_several_environments_are_corrected_for(tmp_path):
+    """Three environments, one of them with p = 0.03 alone: after Holm's correction nothing is a regression."""
+    for k in range(2):
+        write_runs(tmp_path / "a", OLD, f"Env{k}-v0")
+        write_runs(tmp_path / "b", OLD, f"Env{k}-v0")
+    noise = np.random.default_rng(0).normal(0, 1, 6)
+    p, new = next((p, new) for s in np.linspace(0, 3, 300) for new in [OLD + noise - s]
+                  if (p := stats.ttest_rel(new, OLD, alternative="less").pvalue) < 0.03)
+    write_runs(tmp_path / "a", OLD, "Env2-v0")
+    write_runs(tmp_path / "b", new, "Env2-v0")
+    found = comparisons(tmp_path / "a", tmp_path / "b")
+    assert min(one.p_worse for one in found) == pytest.approx(3 * p) and 3 * p > 0.05
+
+
+def test_self_play_is_compared_by_the_length_of_games(tmp_path):
+    """The metric can be named; a run without it has no pair."""
+    write_runs(tmp_path / "a", OLD, episodic_length_mean=5.0)
+    write_runs(tmp_path / "b", OLD, episodic_length_mean=6.0)
+    assert comparisons(tmp_path / "a", tmp_path / "b", "episodic_length")[0].difference.value == pytest.approx(1)
+
+
+def test_what_cannot_be_compared_is_one_sentence(tmp_path):
+    """No folder, no runs, nothing in common, one seed only."""
+    with pytest.raises(UsageError, match="is no folder"):
+        compare(tmp_path / "none", tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="holds no runs"):
+        compare(tmp_path / "empty", tmp_path / "empty")
+    write_runs(tmp_path / "a", OLD)
+    write_runs(tmp_path / "b", OLD, "Acrobot-v1")
+    with pytest.raises(UsageError, match="two seeds in common"):
+        compare(tmp_path / "a", tmp_path / "b")
+    write_runs(tmp_path / "one", OLD[:1])
+    with pytest.raises(UsageError, match="two seeds in common"):
+        compare(tmp_path / "a", tmp_path / "one")

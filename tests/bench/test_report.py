@@ -1,0 +1,209 @@
+"""Checks the report's numbers against the runs they are made of, and the page itself in a real browser."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from proximo.bench.published import Published
+from proximo.bench.report import report
+from proximo.bench.report_tables import ablations, compare_to_published, number_text, short
+from proximo.bench.runner import bench
+from proximo.bench.runs import common_curves, group_runs, read_runs, rolling_curve
+from proximo.errors import UsageError
+
+pytest.importorskip("rliable")
+pytest.importorskip("matplotlib")
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
+SET = """
+title = "Two & a half <tasks>"
+seeds = 3
+evaluate = true
+[[run]]
+variant = "ppo"
+env_ids = ["CartPole-v1", "Endless-v0"]
+steps = 500_000
+[[run]]
+variant = "ppo_atari"
+env_ids = ["PongNoFrameskip-v4"]
+steps = 10_000_000
+[[run]]
+variant = "ppo_atari"
+env_ids = ["PongNoFrameskip-v4"]
+steps = 10_000_000
+overrides = {gae_lambda = 0.9}
+"""
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """A benchmark of the fake trainer with an ablation and one failed seed, and its report."""
+    place = tmp_path_factory.mktemp("report")
+    (place / "set.toml").write_text(SET)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+        patch.setenv("FAKE_FAIL", "3")
+        assert bench(place / "set.toml", workers=2, out=place / "out", ablate=["anneal_lr"], command=FAKE) == 1
+    report(place / "out")
+    return place / "out"
+
+
+@pytest.fixture(scope="module")
+def html(out):
+    return (out / "report.html").read_text()
+
+
+def test_the_table_s_numbers_are_those_of_the_runs(out):
+    """report.csv against numpy on the summaries: mean, population deviation, evaluation, speed."""
+    rows = {(row["env_id"], row["run"]): row for row in csv.DictReader((out / "report.csv").open())}
+    means = [json.loads((out / "CartPole-v1" / "ppo" / seed / "summary.json").read_text())["episodic_return_mean"]
+             for seed in "12"]
+    row = rows["CartPole-v1", "ppo"]
+    assert float(row["mean"]) == pytest.approx(np.mean(means))
+    assert float(row["std"]) == pytest.approx(np.std(means))
+    assert float(row["evaluation_mean"]) == pytest.approx(np.mean(means))
+    assert row["seeds"] == "2" and float(row["sps"]) == 1000
+    assert "cleanrl ppo: below" in row["verdicts"]
+    assert rows["Endless-v0", "ppo"]["mean"] == ""
+    assert ("PongNoFrameskip-v4", "ppo_atari-gae_lambda=0.9") in rows
+
+
+def test_what_a_reader_asks_for_is_on_the_page(html):
+    """Failed runs with their last lines, silent environments, published values, ablation, settings, versions."""
+    for part in ("Two &amp; a half &lt;tasks&gt;", "No episode ended in Endless-v0", "490.04 ± 6.12", "class=\"below\"",
+                 "the loss is not finite at iteration 1", "What each detail is worth", "anneal_lr True to False",
+                 "Hyper-parameters that differ", "gae_lambda", "Human-normalised scores", "Badia et al.",
+                 "Probability of improvement", "Welch", "numpy", "The runs were played on"):
+        assert part in html
+    assert html.count("<figure>") == 5  # ablation, two environments' curves, human-normalised, profiles
+
+
+def test_the_page_needs_nothing_beside_it(html):
+    """No address that a browser would fetch."""
+    class Addresses(HTMLParser):
+        found: list = []
+
+        def handle_starttag(self, tag, attrs):
+            self.found += [value for name, value in attrs if name in ("src", "href") and tag != "a"]
+    parser = Addresses()
+    parser.feed(html)
+    assert parser.found and all(address.startswith("data:") for address in parser.found)
+    assert "@import" not in html and "url(" not in html
+
+
+def test_the_same_runs_give_the_same_page(out, html, tmp_path):
+    """Intervals and pictures included; only the command's line may differ."""
+    again = report(out, tmp_path / "again.html")
+    assert again == tmp_path / "again.html" and again.read_text() == html
+    assert {path.name for path in tmp_path.iterdir()} == {"again.html", "again.md", "again.csv"}
+
+
+def test_markdown_has_the_same_tables(out):
+    """Each row has as many cells as its head."""
+    lines = (out / "report.md").read_text().splitlines()
+    assert "## Results" in lines and any("490.04 ± 6.12" in line for line in lines)
+    widths = [line.count("|") for line in lines[lines.index("## Results"):] if line.startswith("| CartPole")]
+    assert widths[0] == 11
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
+def test_the_page_opens_in_a_browser_and_its_pictures_are_drawn(out, tmp_path):
+    """Headless Chromium without network: every picture has a size, and the screenshot is no empty page."""
+    page = (out / "report.html").read_text().replace("</body>", "<script>addEventListener('load',()=>{document.title="
+                                                     "[...document.images].map(i=>i.naturalWidth).join()})</script></body>")
+    (tmp_path / "page.html").write_text(page)
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+             "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'user'}",
+             "--window-size=1280,2400", f"--screenshot={tmp_path / 'page.png'}"]
+    subprocess.run(["chromium", *flags, f"file://{tmp_path}/page.html"], check=True, timeout=60, capture_output=True)
+    dom = subprocess.run(["chromium", *flags[:-1], "--dump-dom", f"file://{tmp_path}/page.html"], check=True,
+                         timeout=60, capture_output=True, text=True).stdout
+    widths = dom.split("<title>")[1].split("</title>")[0].split(",")
+    assert len(widths) == 5 and all(int(width) > 500 for width in widths)
+    import matplotlib.image
+    pixels = matplotlib.image.imread(tmp_path / "page.png")
+    assert pixels.shape[:2] == (2400, 1280) and (pixels[..., :3].min(2) < 0.5).mean() > 0.01
+
+
+def test_ablations_are_paired_by_seed(out):
+    """The fake trainer loses 50 points without annealing, spread over the last 100 episodes as its own ramp says."""
+    found = ablations(group_runs(read_runs(out)))
+    assert [(one.env_id, one.base, one.detail, one.pairs) for one in found] == [
+        ("CartPole-v1", "ppo", "anneal_lr", 2),
+        ("PongNoFrameskip-v4", "ppo_atari", "anneal_lr", 2),
+        ("PongNoFrameskip-v4", "ppo_atari-gae_lambda=0.9", "anneal_lr", 2)]
+    assert all(one.difference.value == pytest.approx(-50 * np.mean(np.arange(11, 21) / 20)) for one in found)
+
+
+def test_rolling_curves_are_means_of_the_last_100_episodes(out):
+    """Against a plain loop over episodes.csv."""
+    run = read_runs(out)[0]
+    assert run.env_id == "CartPole-v1"
+    returns = [float(row["return"]) for row in csv.DictReader((run.path / "episodes.csv").open())]
+    steps, curve = rolling_curve(run, "step")
+    assert len(steps) == 200
+    assert np.allclose(curve, [np.mean(returns[max(0, k - 99):k + 1]) for k in range(200)])
+    x, curves = common_curves(group_runs(read_runs(out))["CartPole-v1", "ppo"], "seconds")
+    assert curves.shape == (2, 100) and x[0] < x[-1] == pytest.approx(500)
+
+
+def test_a_file_cut_short_by_a_kill_is_read_as_far_as_it_goes(out, tmp_path):
+    """The last line of episodes.csv is half written; an empty file and none are no curves."""
+    run = read_runs(out)[0]
+    text = (run.path / "episodes.csv").read_text()
+    (tmp_path / "episodes.csv").write_text(text[:len(text) // 2].rstrip() + "\n12")
+    cut = run._replace(path=tmp_path)
+    assert 80 < len(rolling_curve(cut, "step")[0]) < 120
+    (tmp_path / "episodes.csv").write_text("")
+    assert len(rolling_curve(cut, "step")[0]) == 0
+    (tmp_path / "episodes.csv").unlink()
+    assert common_curves([cut], "step")[0].size == 0
+
+
+def test_verdicts_only_where_the_same_thing_was_measured(out):
+    """One published number, changed in one respect at a time: each difference must be the reason for no verdict."""
+    runs = group_runs(read_runs(out))["CartPole-v1", "ppo"]
+    row = Published("ppo", "CartPole-v1", "CartPole-v1", "somebody", "episodic_return", 490.04, 6.12, 500_000, 3, "",
+                    "training", "", "somewhere")
+    assert compare_to_published(runs, row).word == "below"
+    for change, reason in (({"steps": 8_000_000}, "8M steps"), ({"published_env_id": "CartPole-v0"}, "CartPole-v0"),
+                           ({"differs": "MuJoCo 2 against 3"}, "MuJoCo 2 against 3"), ({"std": None}, "deviation"),
+                           ({"protocol": "evaluation"}, "evaluation"), ({"seeds": 1}, "one seed")):
+        found = compare_to_published(runs, row._replace(**change))
+        assert found.word == "" and reason in found.reason
+    silent = group_runs(read_runs(out))["Endless-v0", "ppo"]
+    assert compare_to_published(silent, row).reason == "no episode of ours ended"
+    atari = group_runs(read_runs(out))["PongNoFrameskip-v4", "ppo_atari"]
+    pong = row._replace(variant="ppo_atari", steps=10_000_000)
+    assert compare_to_published(atari, pong).word
+    changed = [run._replace(config=run.config | {"frame_skip": 1}) for run in atari]
+    assert compare_to_published(changed, pong).reason == "another environment: frame_skip=1"
+
+
+def test_folders_without_runs_are_refused(tmp_path):
+    """One sentence each."""
+    with pytest.raises(UsageError, match="is no folder"):
+        report(tmp_path / "none")
+    with pytest.raises(UsageError, match="holds no runs"):
+        report(tmp_path)
+
+
+def test_one_plain_run_that_is_not_finished_makes_a_page(tmp_path):
+    """No benchmark, no summary: the page says so."""
+    run_dir = tmp_path / "CartPole-v1__ppo__1"
+    run_dir.mkdir()
+    (run_dir / "config.json").write_text(json.dumps({"variant": "ppo", "config": {"env_id": "CartPole-v1", "seed": 1}}))
+    assert "CartPole-v1__ppo__1 is not finished" in report(tmp_path).read_text()
+
+
+def test_numbers_as_people_write_them():
+    """Thousands, millions, and nothing at all."""
+    assert [short(n) for n in (500, 128_000, 500_000, 8_000_000)] == ["500", "128k", "500k", "8M"]
+    assert [number_text(x) for x in (1234.5, None, float("nan"))] == ["1,234.50", "-", "-"]

@@ -1,0 +1,251 @@
+"""Checks bench against a fake trainer: every run once, faults named, nothing played twice after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from proximo.bench.jobs import DETAILS, Job, flags_of, jobs_of
+from proximo.bench.process import is_finished
+from proximo.bench.progress import BenchView, duration_text, progress
+from proximo.bench.runner import BenchState, bench
+from proximo.bench.sets import label_of, load_set
+from proximo.cli.main import main
+from proximo.errors import UsageError
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
+SET = """
+title = "two tasks"
+seeds = 2
+evaluate = true
+[[run]]
+variant = "ppo"
+env_ids = ["CartPole-v1", "Acrobot-v1"]
+steps = 10000
+"""
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """The fake trainer is run by path, from a process of its own."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "two.toml"
+    path.write_text(SET)
+    return path
+
+
+def test_every_run_is_played_once_and_finished_ones_are_skipped(file, tmp_path, capfd):
+    """Against the list of folders that the layout promises, and against the logs of a second call."""
+    out = tmp_path / "out"
+    assert bench(file, workers=2, out=out, command=FAKE) == 0
+    for env_id in ("CartPole-v1", "Acrobot-v1"):
+        for seed in (1, 2):
+            run_dir = out / env_id / "ppo" / str(seed)
+            assert json.loads((run_dir / "summary.json").read_text())["steps"] == 10_000
+            assert json.loads((run_dir / "eval.json").read_text())["episodes"] == 3
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.log")}
+    assert bench(file, out=out, command=FAKE) == 0
+    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*.log")}
+    assert "4 runs finished, 0 failed" in capfd.readouterr().err
+
+
+def test_a_failed_run_is_named_with_its_last_lines_and_stops_nobody(file, tmp_path, monkeypatch, capfd):
+    """Seed 1 breaks down with exit code 4: seed 2 must finish, and the next call must try seed 1 again."""
+    monkeypatch.setenv("FAKE_FAIL", "1")
+    out = tmp_path / "out"
+    assert bench(file, out=out, command=FAKE) == 1
+    said = capfd.readouterr().err
+    assert "the loss is not finite at iteration 1" in said and "failed: CartPole-v1/ppo/1" in said
+    assert (out / "CartPole-v1" / "ppo" / "2" / "summary.json").exists()
+    record = json.loads((out / "CartPole-v1" / "ppo" / "1.job.json").read_text())
+    assert record["status"] == "failed" and record["exit_code"] == 4
+    monkeypatch.delenv("FAKE_FAIL")
+    assert bench(file, out=out, command=FAKE) == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_after_a_kill_the_same_command_goes_on(file, tmp_path, how):
+    """Against metrics.csv: an iteration played twice, or a restart from nothing, would show in its lines."""
+    out = tmp_path / "out"
+    program = (f"import signal, sys; from proximo.bench.runner import bench; "
+               f"signal.signal(signal.SIGINT, signal.default_int_handler); "  # where the tests run in the background
+               f"sys.exit(bench({str(file)!r}, workers=2, out={str(out)!r}, command={FAKE!r}))")
+    process = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"FAKE_SECONDS": "6"})
+    first = out / "CartPole-v1" / "ppo" / "1"
+    deadline = time.monotonic() + 20
+    while progress(first)[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(how)
+    assert process.wait(timeout=20) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    assert not (first / "summary.json").exists()
+    assert bench(file, out=out, command=FAKE) == 0
+    iterations = [line.split(",")[0] for line in (first / "metrics.csv").read_text().splitlines()[1:]]
+    assert iterations == [str(k) for k in range(1, 21)]
+    words = json.loads((out / "CartPole-v1" / "ppo" / "1.job.json").read_text())["command"]
+    assert "eval" in words
+
+
+def test_a_run_with_other_settings_is_kept_aside_and_played_anew(file, tmp_path):
+    """The same folder asked for other steps: the old results must neither count nor vanish."""
+    out = tmp_path / "out"
+    assert bench(file, seeds=1, out=out, command=FAKE) == 0
+    file.write_text(SET.replace("10000", "20000"))
+    assert bench(file, seeds=1, out=out, command=FAKE) == 0
+    folder = out / "CartPole-v1" / "ppo"
+    assert json.loads((folder / "1" / "summary.json").read_text())["steps"] == 20_000
+    assert [json.loads((old / "summary.json").read_text())["steps"] for old in folder.glob("1.*.old")] == [10_000]
+
+
+def test_two_benchmarks_never_play_in_one_folder(file, tmp_path):
+    """The lock is held by a file of another open: the second call must be refused in one sentence."""
+    import fcntl
+    out = tmp_path / "out"
+    out.mkdir()
+    with (out / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match="another benchmark is playing"):
+            bench(file, out=out, command=FAKE)
+
+
+def test_every_problem_of_a_file_is_named_at_once(tmp_path):
+    """Against a file with seven faults: one message holds them all."""
+    path = tmp_path / "bad.toml"
+    path.write_text('seeds = 0\nsed = 1\n[[run]]\nvariant = "pop"\nenv_ids = []\nsteps = -1\n[[run]]\nvariant = "ppo"\n'
+                    'env_ids = ["A-v0"]\nsteps = 1000\noverrides = {gama = 0.9, clip_vloss = 1, seed = 3}\n')
+    with pytest.raises(UsageError) as fault:
+        load_set(path)
+    for part in ("seeds=0", "sed is unknown", "variant='pop'", "env_ids=[]", "steps=-1", "ppo has no gama",
+                 "clip_vloss=1 does not fit", "seed is set by the benchmark"):
+        assert part in str(fault.value)
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_set(tmp_path / "none.toml")
+    path.write_text("title = ")
+    with pytest.raises(UsageError, match="is no TOML"):
+        load_set(path)
+
+
+def test_an_impossible_configuration_is_refused_before_anything_runs(tmp_path):
+    """num_envs * num_steps that does not divide: the sentence is the configuration's own."""
+    path = tmp_path / "bad.toml"
+    path.write_text(SET + "overrides = {num_envs = 3, num_steps = 7}\n")
+    with pytest.raises(UsageError, match="does not divide into num_minibatches"):
+        load_set(path)
+
+
+def test_two_runs_may_not_write_one_folder(tmp_path):
+    """Runs that differ in steps only share a name until one has a label."""
+    row = '[[run]]\nvariant = "ppo"\nenv_ids = ["A-v0"]\nsteps = {}\n{}\n'
+    path = tmp_path / "same.toml"
+    path.write_text(row.format(1000, "") + row.format(2000, ""))
+    with pytest.raises(UsageError, match="both write A-v0/ppo"):
+        load_set(path)
+    path.write_text(row.format(1000, "") + row.format(2000, 'label = "longer"'))
+    assert [entry.label for entry in load_set(path).rows] == ["", "longer"]
+
+
+def test_ablation_switches_one_detail_off_on_the_base_s_seeds(file):
+    """Against the configuration: each run differs from the base in its detail alone; what is off already is said."""
+    jobs, notes = jobs_of(load_set(file), [1, 2], ["norm_adv", "anneal_lr", "shared_network", "noop_max"])
+    assert {(job.ablates, job.seed) for job in jobs} == {
+        (detail, seed) for detail in ("", "norm_adv", "anneal_lr", "shared_network") for seed in (1, 2)}
+    changed = {job.ablates: job.overrides for job in jobs}
+    assert changed == {"": {}, "norm_adv": {"norm_adv": "none"}, "anneal_lr": {"anneal_lr": False},
+                       "shared_network": {"shared_network": True}}
+    assert len({job.folder for job in jobs}) == len(jobs)
+    assert len(notes) == 1 and "noop_max" in notes[0]
+    with pytest.raises(UsageError, match="unknown details norm_avd"):
+        jobs_of(load_set(file), [1], ["norm_avd"])
+
+
+def test_every_detail_names_fields_that_some_variant_has():
+    """A detail whose field was renamed would be skipped without a word."""
+    from dataclasses import fields
+
+    from proximo.catalog import CLASSES
+    known = {f.name for config in CLASSES.values() for f in fields(config)}
+    assert {name for changes in DETAILS.values() for name in changes} <= known
+
+
+def test_flags_and_labels():
+    """Against the command line's own spelling."""
+    assert flags_of({"clip_vloss": False, "track": True, "gamma": 0.9, "device_ids": [0, 1]}) == [
+        "--no-clip-vloss", "--track", "--gamma", "0.9", "--device-ids", "0", "1"]
+    assert label_of("ppo", {"norm_adv": "none", "gamma": 0.9, "track": True}) == "ppo-gamma=0.9,norm_adv=none"
+    assert len(label_of("ppo", {f"field_{k}": k for k in range(50)})) < 130
+    job = Job("ppo", "dm_control/cartpole-balance-v0", 1, 10, "ppo", {})
+    assert str(job.folder) == "dm_control_cartpole-balance-v0/ppo/1"
+    tracked = Job("ppo", "dm_control/cartpole-balance-v0", 1, 10, "ppo", {"track": True})
+    assert tracked.key == job.key != Job("ppo", "dm_control/cartpole-balance-v0", 2, 10, "ppo", {}).key
+
+
+def test_a_damaged_summary_is_no_finished_run(file, tmp_path):
+    """A summary cut short by a full disk must be played again, not reported."""
+    out = tmp_path / "out"
+    assert bench(file, seeds=1, out=out, command=FAKE) == 0
+    job = jobs_of(load_set(file), [1])[0][0]
+    assert is_finished(out, job)
+    (out / job.folder / "summary.json").write_text('{"steps": 10')
+    assert not is_finished(out, job)
+
+
+def test_progress_and_durations(tmp_path):
+    """Against a file whose last line is cut short, as one finds it while a run writes."""
+    (tmp_path / "metrics.csv").write_text("iteration,global_step,seconds\n1,512,0.5\n2,1024,1.0\n3,15")
+    assert progress(tmp_path) == (1024, 1024.0)
+    assert progress(tmp_path / "none") == (0, 0.0)
+    assert [duration_text(s) for s in (9, 125, 3725)] == ["9s", "2m05", "1h02"]
+
+
+def test_the_time_left_comes_from_the_speed_of_the_same_environment(tmp_path):
+    """One run ended at 1000 steps a second, two of 10000 steps wait: 20 seconds for one worker, 10 for two."""
+    job = Job("ppo", "CartPole-v1", 1, 10_000, "ppo", {})
+    others = [Job("ppo", "CartPole-v1", seed, 10_000, "ppo", {}) for seed in (2, 3)]
+    view = BenchView(tmp_path, BenchState(list(others), [], [], []))
+    assert view.seconds_left() is None
+    (tmp_path / job.folder).mkdir(parents=True)
+    (tmp_path / job.folder / "metrics.csv").write_text("iteration,global_step,seconds\n1,10000,10\n")
+    view.state.done.append(job)
+    assert view.seconds_left() == 20
+    view.workers = 2
+    assert view.seconds_left() == 10
+
+
+def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(file, tmp_path):
+    """The same command under a pseudo-terminal and with a pipe."""
+    import pty
+    program = (f"import signal, sys; from proximo.bench.runner import bench; "
+               f"signal.signal(signal.SIGINT, signal.default_int_handler); "  # where the tests run in the background
+               f"sys.exit(bench({str(file)!r}, seeds=1, out=sys.argv[1], command={FAKE!r}))")
+    leader, follower = pty.openpty()
+    words = [sys.executable, "-c", program]
+    process = subprocess.Popen([*words, str(tmp_path / "a")], stderr=follower,
+                               env=os.environ | {"TERM": "xterm", "FAKE_SECONDS": "1.5"})
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            seen += os.read(leader, 65536)
+        except OSError:  # the other end is closed
+            break
+    assert process.wait() == 0
+    assert "┏━" in seen.decode() and "environment" in seen.decode() and "steps/s" in seen.decode()
+    piped = subprocess.run([*words, str(tmp_path / "b")], capture_output=True, text=True, check=True).stderr
+    assert "finished CartPole-v1/ppo/1; 1 done" in piped and "┃" not in piped
+
+
+def test_every_flag_of_train_reaches_every_run(file, capsys):
+    """Refused values and misspelt flags, since nothing runs then: both must be named as `proximo train` names them."""
+    assert main(["bench", str(file), "--gamma", "2", "--workers", "2"]) == 2
+    assert "ppo-gamma=2.0: gamma=2.0 must lie between 0 and 1" in capsys.readouterr().err
+    assert main(["bench", str(file), "--wrokers", "2"]) == 2
+    assert "--wrokers is no flag" in capsys.readouterr().err

@@ -1,0 +1,147 @@
+"""Checks the statistics against rliable's and scipy's own numbers, and against what can be worked out by hand."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from proximo.bench.statistics import (
+    bootstrap,
+    curve_bands,
+    estimate,
+    holm,
+    improvement,
+    iqm,
+    normalised,
+    paired_difference,
+    paired_p_value,
+    performance_profiles,
+    probability_of_improvement,
+    rliable_seed,
+    trimmed_mean,
+    verdict,
+)
+
+library = pytest.importorskip("rliable.library")
+metrics = pytest.importorskip("rliable.metrics")
+
+SCORES = np.random.default_rng(7).normal(10, 3, size=(9, 4))
+OTHERS = np.random.default_rng(8).normal(11, 3, size=(6, 4))
+
+
+def test_iqm_is_rliable_s():
+    """For every number of values modulo 4, since the quarter that is cut is rounded down."""
+    for count in range(1, 13):
+        values = SCORES.ravel()[:count]
+        assert iqm(values) == pytest.approx(metrics.aggregate_iqm(values))
+    assert iqm(SCORES) == pytest.approx(metrics.aggregate_iqm(SCORES))
+    assert np.allclose(trimmed_mean(SCORES), stats.trim_mean(SCORES, 0.25, axis=0))
+
+
+def test_intervals_are_rliable_s_own():
+    """get_interval_estimates with its generator seeded alike gives the same three numbers."""
+    found = estimate(SCORES, seed=3)
+    with rliable_seed(3):
+        values, intervals = library.get_interval_estimates(
+            {"a": SCORES}, lambda scores: np.array([metrics.aggregate_iqm(scores)]), reps=2000)
+    assert found == pytest.approx((values["a"][0], *intervals["a"][:, 0]))
+    assert found.low < found.value < found.high
+
+
+def test_the_same_data_give_the_same_interval_and_the_global_generator_stays_untouched():
+    """A report made twice must be the same; a run in the same process must not notice."""
+    np.random.seed(5)
+    expected = np.random.random(3)
+    np.random.seed(5)
+    first = estimate(SCORES)
+    assert np.array_equal(np.random.random(3), expected)
+    assert estimate(SCORES) == first
+    assert estimate(SCORES, seed=1) != first
+
+
+def test_the_interval_covers_the_true_mean_about_as_often_as_it_says():
+    """200 samples of 10 seeds from a known distribution: a 95 % percentile bootstrap covers 85 to 99 % of them."""
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(200):
+        sample = rng.normal(0, 1, size=(10, 1))
+        _, low, high = bootstrap(sample, lambda drawn: np.array([drawn.mean()]), repetitions=200)
+        covered += low[0] <= 0 <= high[0]
+    assert 170 <= covered <= 198
+
+
+def test_one_seed_has_no_interval_and_does_not_crash():
+    """The interval of a single value is the value."""
+    assert estimate(np.array([3.0])) == (3.0, 3.0, 3.0)
+
+
+def test_probability_of_improvement_is_rliable_s():
+    """Against Mann and Whitney's U as rliable takes it, ties among the values included."""
+    assert improvement(SCORES, OTHERS) == pytest.approx(metrics.probability_of_improvement(SCORES, OTHERS))
+    tied_a, tied_b = SCORES.round(), OTHERS.round()
+    assert improvement(tied_a, tied_b) == pytest.approx(metrics.probability_of_improvement(tied_a, tied_b))
+    assert improvement(SCORES, SCORES) == pytest.approx(0.5)
+    found = probability_of_improvement(SCORES + 100, OTHERS)
+    assert found == (1, 1, 1)
+
+
+def test_performance_profiles_are_rliable_s():
+    """Values and intervals of create_performance_profile."""
+    thresholds = np.linspace(0, 20, 7)
+    found = performance_profiles({"a": SCORES}, thresholds)["a"]
+    with rliable_seed(0):
+        values, intervals = library.create_performance_profile({"a": SCORES}, thresholds, reps=500)
+    assert np.array_equal(found["value"], values["a"])
+    assert np.array_equal(np.stack([found["low"], found["high"]]), intervals["a"])
+    single = performance_profiles({"a": SCORES[:1]}, thresholds)["a"]
+    assert np.array_equal(single["value"], [(SCORES[:1] > t).mean() for t in thresholds])
+
+
+def test_curve_bands_hold_their_own_line():
+    """Mean and trimmed mean at each point against scipy; the band encloses the line."""
+    curves = np.cumsum(np.random.default_rng(1).normal(size=(8, 20)), axis=1)
+    bands = curve_bands(curves)
+    assert np.allclose(bands["mean"], curves.mean(0))
+    assert np.allclose(bands["iqm"], stats.trim_mean(curves, 0.25, axis=0))
+    assert (bands["low"] <= bands["iqm"]).all() and (bands["iqm"] <= bands["high"]).all()
+
+
+def test_the_verdict_is_welch_s_test():
+    """Against scipy's test of two samples whose second is known by mean and population deviation only."""
+    ours, theirs = SCORES[:, 0], OTHERS[:, 0]
+    found = verdict(list(ours), theirs.mean(), theirs.std(), len(theirs))
+    p = stats.ttest_ind(ours, theirs, equal_var=False).pvalue
+    assert found.reason == f"p = {p:.2g}"
+    assert found.word == ("within" if p >= 0.05 else "above" if ours.mean() > theirs.mean() else "below")
+    assert verdict([1.0, 1.1, 0.9], 0.0, 0.1, 3).word == "above"
+    assert verdict([-1.0, -1.1, -0.9], 0.0, 0.1, 3).word == "below"
+
+
+def test_verdicts_where_nothing_varies_or_too_little_is_known():
+    """MountainCar-v0 is -200 ± 0 on both sides; a lone seed or a missing deviation allows no test."""
+    assert verdict([-200.0] * 3, -200.0, 0.0, 3).word == "within"
+    assert verdict([-190.0] * 3, -200.0, 0.0, 3).word == "above"
+    assert verdict([1.0], 0.0, 0.1, 3) == ("", "one seed only, of ours")
+    assert verdict([1.0, 2.0], 0.0, 0.1, 1) == ("", "one seed only, of the published")
+    assert verdict([1.0, 2.0], 0.0, None, 3) == ("", "published without a deviation")
+
+
+def test_paired_comparison():
+    """The p value is scipy's ttest_rel, one-sided; identical runs are no regression, a constant loss is one."""
+    old, new = SCORES[:, 0], SCORES[:, 1]
+    assert paired_p_value(new, old) == pytest.approx(stats.ttest_rel(new, old, alternative="less").pvalue)
+    assert paired_p_value(old, old) == 1.0
+    assert paired_p_value(old - 1, old) == 0.0
+    assert paired_p_value(old[:1] - 1, old[:1]) == 1.0
+    assert paired_difference(new, old).value == pytest.approx((new - old).mean())
+
+
+def test_holm_s_correction():
+    """Worked by hand: 0.01 x 3, then 0.02 x 2, then 0.5; never falling, never above 1."""
+    assert holm([0.5, 0.01, 0.02]) == pytest.approx([0.5, 0.03, 0.04])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_normalised_scores():
+    """0 at random play, 1 at a person: Breakout's 1.7 and 30.5."""
+    assert np.allclose(normalised(np.array([1.7, 30.5, 59.3]), 1.7, 30.5), [0, 1, 2])

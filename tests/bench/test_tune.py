@@ -1,0 +1,119 @@
+"""Checks the search against a fake trainer whose best setting is known, and against a kill in its middle."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from proximo.bench.progress import progress
+from proximo.bench.tune import tune
+from proximo.bench.tune_search import load_search
+from proximo.errors import UsageError
+
+optuna = pytest.importorskip("optuna")
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
+SEARCH = """
+title = "anneal or not"
+variant = "ppo"
+env_ids = ["CartPole-v1"]
+steps = 10000
+seeds = 2
+trials = 4
+pruner = "none"
+[space]
+anneal_lr = {choices = [true, false]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """The fake trainer is run by path, from a process of its own."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "search.toml"
+    path.write_text(SEARCH)
+    return path
+
+
+def study_of(place):
+    return optuna.load_study(study_name="anneal or not", storage=f"sqlite:///{place}/study.db")
+
+
+def test_the_best_is_found_and_equal_settings_are_played_once(file, tmp_path, capsys):
+    """The fake trainer loses 50 points without annealing; the value is the mean over both seeds' summaries."""
+    out = tmp_path / "out"
+    assert tune(file, out=out, command=FAKE) == 0
+    best = json.loads((out / "best.json").read_text())
+    assert best["params"] == {"anneal_lr": True}
+    study = study_of(out)
+    folder = out / "CartPole-v1" / study.best_trial.user_attrs["folder"]
+    means = [json.loads((folder / seed / "summary.json").read_text())["episodic_return_mean"] for seed in "12"]
+    assert best["value"] == pytest.approx(sum(means) / 2)
+    assert len(study.trials) == 4
+    assert len(list((out / "CartPole-v1").iterdir())) <= 2
+    assert "best of 4 trials" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_search_goes_on_after_a_kill(file, tmp_path, how):
+    """The trial under way must be taken up with the same settings, and its run gone on with, not begun anew."""
+    out = tmp_path / "out"
+    program = (f"import sys; from proximo.bench.tune import tune; "
+               f"sys.exit(tune({str(file)!r}, out={str(out)!r}, command={FAKE!r}))")
+    process = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"FAKE_SECONDS": "8"})
+    deadline = time.monotonic() + 30
+    while not (begun := [p.parent for p in out.glob("CartPole-v1/*/1/metrics.csv")]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    while progress(begun[0])[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(how)
+    assert process.wait(timeout=30) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    params = study_of(out).trials[0].params
+    assert tune(file, out=out, command=FAKE) == 0
+    study = study_of(out)
+    states = [trial.state.name for trial in study.trials]
+    assert states.count("COMPLETE") == 4 and states[0] == "FAIL"
+    assert study.trials[1].params == params
+    iterations = [line.split(",")[0] for line in (begun[0] / "metrics.csv").read_text().splitlines()[1:]]
+    assert iterations == [str(k) for k in range(1, 21)]
+
+
+def test_the_pruner_stops_a_run_that_falls_behind(file, tmp_path, monkeypatch):
+    """With a pruner that gives up everything at its first report, no run may reach its end."""
+    class Never(optuna.pruners.BasePruner):
+        def prune(self, study, trial):
+            return True
+    monkeypatch.setattr("proximo.bench.tune._pruner", lambda name: Never())
+    monkeypatch.setenv("FAKE_SECONDS", "4")
+    out = tmp_path / "out"
+    assert tune(file, out=out, trials=1, command=FAKE) == 1
+    assert study_of(out).trials[0].state.name == "PRUNED"
+    assert not list(out.rglob("summary.json"))
+
+
+def test_a_failed_run_fails_its_trial_and_not_the_search(file, tmp_path, monkeypatch, capfd):
+    """Seed 2 breaks down in every trial: the search must end by itself and say that nothing got through."""
+    monkeypatch.setenv("FAKE_FAIL", "2")
+    assert tune(file, out=tmp_path / "out", trials=2, command=FAKE) == 1
+    said = capfd.readouterr().err
+    assert "no trial got through" in said and "the loss is not finite at iteration 1" in said
+
+
+def test_every_problem_of_a_search_is_named_at_once(tmp_path):
+    """Against a file with six faults."""
+    path = tmp_path / "bad.toml"
+    path.write_text('variant = "ppo"\nenv_ids = ["A-v0", "B-v0"]\nsteps = 0\npruner = "gardener"\nfoo = 1\n'
+                    '[space]\nlearning_rate = {low = 1.0, high = 0.1}\ngama = {choices = [1]}\n')
+    with pytest.raises(UsageError) as fault:
+        load_search(path)
+    for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate=", "ppo has no gama"):
+        assert part in str(fault.value)

@@ -1,0 +1,78 @@
+"""The reading of command lines against the spellings that tyro, argparse and the compact repository accept, and the
+effect of every flag: each field, changed, changes what it should."""
+
+from dataclasses import fields
+
+import pytest
+
+from proximo.cli.flags import parse_flags
+from proximo.config import Config
+from proximo.errors import UsageError
+from proximo.variants import RPO, Atari, Compact, Procgen
+
+
+@pytest.mark.parametrize("words,expected", [
+    ("--num-envs 8", {"num_envs": 8}), ("--num_envs=8", {"num_envs": 8}), ("--total-timesteps 1e6",
+                                                                         {"total_timesteps": 1_000_000}),
+    ("--total-timesteps 2_000", {"total_timesteps": 2000}), ("--learning-rate 2.5e-4", {"learning_rate": 2.5e-4}),
+    ("--lr=1e-3", {"learning_rate": 1e-3}), ("--anneal-lr False", {"anneal_lr": False}),
+    ("--anneal-lr", {"anneal_lr": True}), ("--no-anneal-lr", {"anneal_lr": False}),
+    ("--no-cuda --track", {"cuda": False, "track": True}), ("--cuda=False", {"cuda": False}),
+    ("--capture_video --seed 3", {"capture_video": True, "seed": 3}), ("--target-kl 0.01", {"target_kl": 0.01}),
+    ("--target-kl None", {"target_kl": None}), ("--norm-adv", {"norm_adv": "minibatch"}),
+    ("--norm-adv True", {"norm_adv": "minibatch"}), ("--norm-adv False", {"norm_adv": "none"}),
+    ("--no-norm-adv", {"norm_adv": "none"}), ("--norm-adv=batch", {"norm_adv": "batch"}),
+    ("--device-ids 0 0 1 1 --seed 2", {"device_ids": (0, 0, 1, 1), "seed": 2}), ("--device-ids=0,1",
+                                                                               {"device_ids": (0, 1)}),
+    ("--device-ids [0, 1]", {"device_ids": (0, 1)}), ("--env CartPole-v1", {"env_id": "CartPole-v1"}),
+    ("--ENV_NAME=CartPole-v1", {"env_id": "CartPole-v1"}), ("--seed 1 --seed 2", {"seed": 2}),
+    ("--exp-name=a=b", {"exp_name": "a=b"}), ("--wandb-entity --track", UsageError), ("", {}),
+    ("--local-num-envs none", {"local_num_envs": None})])
+def test_spellings(words, expected):
+    if expected is UsageError:
+        with pytest.raises(UsageError, match="--wandb-entity needs a value"):
+            parse_flags(Config, words.split())
+    else:
+        assert parse_flags(Config, words.split()) == expected
+
+
+def test_a_number_keeps_its_last_digit():
+    """Seeds above 2**53 are not rounded through a float."""
+    assert parse_flags(Config, ["--seed", str(2**62 + 1)]) == {"seed": 2**62 + 1}
+
+
+@pytest.mark.parametrize("words,sentence", [
+    ("--num-env 8", "--num-env is no flag of this variant; did you mean --num-envs"),
+    ("--frame-stack 4", "--frame-stack is no flag of this variant"), ("8", "'8' stands alone"),
+    ("--seed 1.5", "--seed 1.5: wanted a whole number"), ("--seed nan", "--seed nan: wanted a whole number"),
+    ("--seed inf", "--seed inf: wanted a whole number"), ("--gamma high", "--gamma high: wanted a number"),
+    ("--track maybe", "--track maybe: wanted True or False"), ("--model=big", "wanted one of mlp, cnn, impala"),
+    ("--target-kl x", "--target-kl x: wanted a number or None"), ("--device-ids 0 one", "'one' is no whole number"),
+    ("--no-seed", "--no-seed is no flag"), ("--num-envs", "--num-envs needs a value"), ("--", "-- is no flag"),
+    ("--norm-adv sometimes", "wanted one of minibatch, batch, none")])
+def test_mistakes_are_named(words, sentence):
+    with pytest.raises(UsageError) as error:
+        parse_flags(Config, words.split())
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+def test_all_mistakes_come_at_once():
+    with pytest.raises(UsageError) as error:
+        parse_flags(Config, ["--num-env", "8", "--gamma", "high", "stray", "--seed", "x", "--track"])
+    assert len(str(error.value).splitlines()) == 4
+
+
+def test_a_flag_that_may_be_left_to_the_variant():
+    assert parse_flags(Compact, ["--norm-obs", "none", "--clip-rewards", "--no-norm-reward"]) == {
+        "norm_obs": None, "clip_rewards": True, "norm_reward": False}
+    assert parse_flags(RPO, ["--rpo-alpha", "0.01"]) == {"rpo_alpha": 0.01}
+
+
+@pytest.mark.parametrize("kind", [Config, Atari, Compact, Procgen, RPO])
+def test_every_flag_can_be_given_its_own_default(kind):
+    """Against the dataclass: writing out all defaults gives the same configuration."""
+    words = []
+    for name, value in ((f.name, f.default) for f in fields(kind)):
+        if value not in ((), ""):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    assert kind(**parse_flags(kind, words)) == kind()

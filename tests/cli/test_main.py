@@ -1,0 +1,240 @@
+"""The commands, and every flag's effect: it changes the weights where it should, and leaves them alone where not."""
+
+import json
+import runpy
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from proximo.cli.main import COMMANDS, main
+from proximo.config import Config
+from proximo.runs.resolve import resolve
+from proximo.variants import Atari
+from tests.support.runs import SMALL, at_iteration, rows, same_weights, terminate, train, weights
+
+# Flags of every variant whose change must change the weights of a small run, with what the run needs besides.
+CHANGES_WEIGHTS = {
+    "env_id": "--env-id Acrobot-v1", "seed": "--seed 2", "total_timesteps": "--total-timesteps 352",
+    "num_envs": "--num-envs 4", "num_steps": "--num-steps 32", "autoreset": "--autoreset next-step",
+    "norm_obs": "--norm-obs", "clip_obs": "--norm-obs | --clip-obs 0.5", "norm_reward": "--norm-reward",
+    "clip_norm_reward": "--norm-reward | --clip-norm-reward 0.01",
+    "bootstrap_truncated": "--env-id tests.support.probes:Truncated-v0 | --no-bootstrap-truncated",
+    "recurrent": "--recurrent lstm", "hidden_size": "--hidden-size 9",
+    "memory_size": "--recurrent gru | --memory-size 9", "shared_network": "--shared-network",
+    "orthogonal_init": "--no-orthogonal-init", "learning_rate": "--learning-rate 1e-3", "anneal_lr": "--no-anneal-lr",
+    "adam_eps": "--adam-eps 1e-2", "gamma": "--gamma 0.9", "gae_lambda": "--gae-lambda 0.5",
+    "num_minibatches": "--num-minibatches 4", "update_epochs": "--update-epochs 3", "norm_adv": "--norm-adv batch",
+    "clip_coef": "--learning-rate 0.1 | --clip-coef 0.01", "anneal_clip": "--learning-rate 0.1 | --anneal-clip",
+    "clip_vloss": "--learning-rate 0.1 | --no-clip-vloss", "ent_coef": "--ent-coef 0.5", "vf_coef": "--vf-coef 0.1",
+    "max_grad_norm": "--max-grad-norm 0.01", "target_kl": "--learning-rate 0.1 | --target-kl 1e-6",
+    "checkpoint_every": "--env-id LunarLander-v3 | --checkpoint-every 2",
+    "model": "--threads 1 --env-id tests.support.probes:Image-v0 | --model impala",
+}
+SAME_WEIGHTS = {
+    "exp_name": "--exp-name other", "framework": "--framework torch", "engine": "--engine gym",
+    "device": "--device cpu",
+    "cuda": "--no-cuda", "torch_deterministic": "--no-torch-deterministic", "threads": "--threads 1",
+    "logger": "--logger console", "keep_checkpoints": "--keep-checkpoints 0", "env_workers": "--env-workers 1",
+    "capture_video": "--capture-video", "backend": "--backend nccl", "env_timeout": "--env-timeout 5.5",
+    "wandb_project_name": "--wandb-project-name other", "wandb_entity": "--wandb-entity other", "run_dir": "",
+}
+ELSEWHERE = {"compile": "tests/on_torch/test_aot.py", "track": "tests/runs/test_log.py",
+             "local_num_envs": "tests/cli/test_seed_commands.py", "device_ids": "tests/cli/test_seed_commands.py",
+             "num_seeds": "tests/on_jax"}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The runs that others are compared with, by their words."""
+    folder, made = tmp_path_factory.mktemp("plain"), {}
+
+    def run(words):
+        if words not in made:
+            made[words] = folder / str(len(made))
+            assert train(made[words], *words.split()) == 0
+        return made[words]
+
+    return run
+
+
+def test_every_flag_is_in_one_of_the_tables():
+    names = {field.name for field in fields(Config)}
+    assert names == CHANGES_WEIGHTS.keys() | SAME_WEIGHTS.keys() | ELSEWHERE.keys()
+    assert all(Path(place).exists() for place in ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("name", CHANGES_WEIGHTS)
+def test_flag_changes_the_weights(name, plain, tmp_path):
+    if "LunarLander" in CHANGES_WEIGHTS[name]:
+        pytest.importorskip("Box2D")
+    before, _, after = CHANGES_WEIGHTS[name].rpartition("|")
+    assert train(tmp_path / "run", *before.split(), *after.split()) == 0
+    assert not same_weights(plain(before), tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", SAME_WEIGHTS)
+def test_flag_leaves_the_weights_alone(name, plain, tmp_path):
+    words = SAME_WEIGHTS[name].split()
+    assert train(tmp_path / "run", *words) == 0
+    assert same_weights(plain(""), tmp_path / "run")
+    recorded = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    if len(words) == 2 and name in recorded:
+        assert str(recorded[name]) == words[1]
+
+
+def test_keep_checkpoints_and_checkpoint_every(tmp_path):
+    for words, names in (("", [9, 10]), ("--keep-checkpoints 3", [6, 9, 10]), ("--keep-checkpoints 0", [3, 6, 9, 10]),
+                         ("--checkpoint-every 100", [10])):
+        folder = tmp_path / (words or "plain")
+        train(folder, *words.split())
+        assert sorted(int(path.name) for path in (folder / "checkpoints").iterdir()) == names
+
+
+def test_capture_video_records_at_checkpoints_and_at_the_end(tmp_path):
+    train(tmp_path, "--capture-video", "--checkpoint-every", "5")
+    names = [path.name for path in sorted((tmp_path / "videos").iterdir())]
+    assert names == ["step-000000160.mp4", "step-000000320.mp4"]
+    assert all((tmp_path / "videos" / name).read_bytes()[4:8] == b"ftyp" for name in names)
+
+
+def test_a_video_of_what_draws_nothing_does_not_end_the_run(tmp_path, capsys):
+    assert train(tmp_path, "--env-id", "tests.support.probes:Acting-v0", "--capture-video") == 0
+    assert "no video: tests.support.probes:Acting-v0 draws no pictures" in capsys.readouterr().err
+
+
+def test_annealing_is_logged(tmp_path):
+    train(tmp_path / "run")
+    rates = [float(row["charts/learning_rate"]) for row in rows(tmp_path / "run", "metrics.csv")]
+    assert rates == pytest.approx([2.5e-4 * (1 - i / 10) for i in range(10)])
+    train(tmp_path / "flat", "--no-anneal-lr")
+    assert {row["charts/learning_rate"] for row in rows(tmp_path / "flat", "metrics.csv")} == {"0.00025"}
+
+
+def test_metrics_have_the_names_of_the_documents(tmp_path):
+    train(tmp_path / "run")
+    row = rows(tmp_path / "run", "metrics.csv")[-1]
+    wanted = {"charts/episodic_return", "charts/episodic_length", "charts/learning_rate"} | {
+        f"losses/{name}" for name in ("value_loss", "policy_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac",
+                                      "explained_variance")}
+    assert wanted <= row.keys() and row["global_step"] == "320"
+    assert rows(tmp_path / "run", "episodes.csv")[0].keys() == {"step", "row", "return", "length"}
+
+
+def test_the_remainder_that_does_not_run_is_said(tmp_path, capsys):
+    train(tmp_path, "--total-timesteps", 350)
+    assert "10 iterations of 2 x 16 = 32 steps; the last 30 of 350 steps fill no iteration and do not run" in \
+        capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words,said", [
+    (["train", "--env-id", "Pendulum-v1", "--total-timesteps", "2048"],
+     "no variant named: ppo_continuous_action, since Pendulum-v1 has continuous actions"),
+    (["train", "--env-id", "CartPole-v1", "--total-timesteps", "512"],
+     "no variant named: ppo, since CartPole-v1 has discrete actions"),
+    (["train", "ppo", "--env-id", "CartPole-v0", "--total-timesteps", "512"], "done: ")])
+def test_train_by_itself(words, said, tmp_path, monkeypatch, capsys):
+    """Without a variant, a successor of a retired id, and without --run-dir: runs/ENV__NAME__SEED__TIME."""
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "--logger", "none"]) == 0
+    assert said in capsys.readouterr().err
+    folder, = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith(words[words.index("--env-id") + 1] + "__ppo")
+    assert (folder / "summary.json").exists() and (folder / "model" / "manifest.json").exists()
+
+
+def test_watch_and_plot(plain, tmp_path, capsys):
+    shutil.copytree(plain(""), tmp_path / "run")
+    assert main(["watch", str(tmp_path / "run"), "--max-frames", "20", "--deterministic"]) == 0
+    assert (tmp_path / "run" / "videos" / "watch.mp4").stat().st_size > 1000
+    assert main(["plot", str(tmp_path / "run"), "--out", str(tmp_path / "curve.png")]) == 0
+    assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert str(tmp_path / "curve.png") in capsys.readouterr().out
+
+
+def test_help_names_every_command(capsys):
+    assert main([]) == 2 and main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"\n  {name} " in said or f"  {name} " in said for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["eval", "watch", "plot", "rate", "check-env"])
+def test_each_command_explains_itself(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0 and f"proximo {command}" in capsys.readouterr().out
+
+
+def test_list_names_every_variant(capsys):
+    assert main(["list"]) == 0
+    said = capsys.readouterr().out
+    assert "ppo_atari_lstm" in said and "CartPole-v1" in said and "installed" in said
+
+
+def test_resume_without_a_run_explains_itself(capsys):
+    assert main(["resume", "--help"]) == 0
+    assert "usage: proximo resume RUN" in capsys.readouterr().out
+
+
+def by_path(path, words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [str(path), *words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(path), run_name="__main__")
+    return ended.value.code
+
+
+def test_a_recipe_by_path_is_the_same_as_by_name(plain, tmp_path, monkeypatch, capsys):
+    """`python proximo/on_torch/recipes/ppo.py --seed 1`; faults and --help too."""
+    recipe = Path("proximo/on_torch/recipes/ppo.py")
+    assert by_path(recipe, [*SMALL, "--run-dir", str(tmp_path / "run")], monkeypatch) == 0
+    assert same_weights(plain(""), tmp_path / "run")
+    assert by_path(recipe, ["--gamma", "2"], monkeypatch) == 2 and "gamma=2.0 must lie" in capsys.readouterr().err
+    assert by_path(recipe, ["--help"], monkeypatch) == 0
+
+
+def test_a_recipe_of_ones_own(tmp_path, monkeypatch, capsys):
+    """A copy with another network and a field of its own, under the name of the variant it builds on."""
+    source = Path("proximo/on_torch/recipes/ppo.py").read_text()
+    source = source.replace("def make_envs", "@dataclass(frozen=True)\nclass Mine(Config):\n    width: int = 8\n\n\n"
+                            "def make_envs").replace("run_recipe(Config", "run_recipe(Mine")
+    source = source.replace("from torch", "from dataclasses import dataclass, replace\n\nfrom torch", 1)
+    source = source.replace("assemble(envs, cfg)", "assemble(envs, replace(cfg, hidden_size=cfg.width))")
+    (tmp_path / "mine.py").write_text(source)
+    assert by_path(tmp_path / "mine.py", [*SMALL, "--width", "5", "--run-dir", str(tmp_path / "run")], monkeypatch) == 0
+    assert {x.shape[0] for name, x in weights(tmp_path / "run").items() if name.endswith("0.bias")} == {5}
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["variant"] == "ppo"
+    half = tmp_path / "half"
+    at_iteration(monkeypatch, 5, terminate)
+    assert by_path(tmp_path / "mine.py", [*SMALL, "--width", "5", "--run-dir", str(half)], monkeypatch) == 143
+    capsys.readouterr()
+    assert main(["resume", str(half)]) == 2
+    assert f"python {tmp_path / 'mine.py'} resume {half}" in capsys.readouterr().err
+    assert by_path(tmp_path / "mine.py", ["resume", str(half)], monkeypatch) == 0
+    assert same_weights(tmp_path / "run", half)
+
+
+@pytest.mark.parametrize("variant", ["ppo", "rpo_continuous_action", "compact"])
+def test_recipes_have_a_main_guard(variant, capsys, monkeypatch):
+    assert by_path(Path(f"proximo/on_torch/recipes/{variant}.py"), ["--help"], monkeypatch) == 0
+    assert f"proximo train {variant}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cfg,local_processes,cores,workers", [
+    (Atari(), 1, 2, 0), (Atari(), 1, 16, 8), (Atari(num_envs=6), 1, 4, 3), (Atari(), 2, 4, 0),
+    (Atari(num_envs=7), 1, 4, 0), (Atari(engine="envpool"), 1, 8, 0), (Atari(env_workers=0), 1, 8, 0),
+    (Atari(env_workers=4), 1, 8, 4), (Config(num_envs=8), 1, 8, 0)])
+def test_emulators_run_on_every_core(monkeypatch, cfg, local_processes, cores, workers):
+    """Against the rule of the field's help text: one worker a core where that divides the environments."""
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert resolve(cfg, "ppo_atari", 1, local_processes).env_workers == workers
+
+
+def test_a_reader_that_leaves_is_no_fault():
+    """`proximo list | head -1`, with a reader that has left before the first line: no traceback."""
+    process = subprocess.Popen([sys.executable, "-m", "proximo", "list"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait(timeout=60) == 141

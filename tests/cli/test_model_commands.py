@@ -1,0 +1,122 @@
+"""The commands on what is there already: what they say, write and refuse."""
+
+import json
+import shutil
+
+import pytest
+
+from proximo.cli.main import main
+from proximo.errors import FilesError
+from tests.support.runs import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A small run of CartPole."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    assert train(folder) == 0
+    return folder
+
+
+def test_drawing_that_fails_ends_watch_but_not_training(tmp_path, capsys):
+    words = ("--env-id", "tests.test_evaluate:Unlucky-v0")
+    assert train(tmp_path, *words, "--capture-video", "--total-timesteps", 64) == 0
+    said = capsys.readouterr().err
+    assert "no video: tests.test_evaluate:Unlucky-v0: render raised" in said and "done" in said
+    assert main(["watch", str(tmp_path)]) == 3
+    assert "render raised RuntimeError: the screen is on fire" in capsys.readouterr().err
+
+
+def test_a_video_that_cannot_be_written_does_not_end_training(tmp_path, monkeypatch, capsys):
+    """As where the disk is full, or ffmpeg dies."""
+    def fail(frames, path):
+        raise FilesError("the disk is full")
+
+    monkeypatch.setattr("proximo.models.video.write_video", fail)
+    assert train(tmp_path, "--capture-video", "--total-timesteps", 64) == 0
+    assert "no video: the disk is full" in capsys.readouterr().err
+
+
+def test_where_a_video_cannot_be_written_is_said(run, capsys):
+    assert main(["watch", str(run), "--out", "/proc/x/y.mp4"]) == 5
+    assert "the video /proc/x/y.mp4 cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words,wanted", [
+    ("eval {} --episodes 0 --seed -1 --max-steps 0",
+     ["--episodes 0 must be at least 1", "--seed -1 must be at least 0", "--max-steps 0 must be at least 1"]),
+    ("watch {} --seed -1 --max-frames 0 --out {}", ["--seed -1 must be at least 0", "--max-frames 0 must be at least 1",
+                                                    "--out {} is a folder; name a file in it: {}/watch.mp4"]),
+    ("plot {} --window -3", ["--window -3 must be at least 1"]), ("plot {} --window 0", ["--window 0 must be"])])
+def test_numbers_out_of_range_are_refused_all_at_once(run, words, wanted, capsys):
+    assert main(words.format(run, run).split()) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == len(wanted)
+    assert all(line.startswith(f"proximo: {want.format(run, run)}") for line, want in zip(said, wanted))
+
+
+def test_an_evaluation_without_an_end_names_the_flag(tmp_path, capsys):
+    """Nothing is written, and it is no success; where some episodes end, the others are said to be missing."""
+    assert train(tmp_path / "endless", "--env-id", "tests.support.probes:Endless-v0") == 0
+    words = ["eval", str(tmp_path / "endless"), "--max-steps", "20", "--json", str(tmp_path / "eval.json")]
+    assert main(words) == 2 and not (tmp_path / "eval.json").exists()
+    assert "no episode ended within 20 decisions; --max-steps N" in capsys.readouterr().err
+    assert train(tmp_path / "uneven", "--env-id", "tests.test_evaluate:Uneven-v0") == 0
+    assert main(["eval", str(tmp_path / "uneven"), "--episodes", "16", "--max-steps", "20"]) == 0
+    assert "only 8 of 16 episodes ended within 20 decisions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["eval", "watch", "rate"])
+def test_the_folder_of_several_seeds_names_a_run(command, run, tmp_path, capsys):
+    for name in ("seed-2", "seed-10"):
+        shutil.copytree(run, tmp_path / name)
+    assert main([command, str(tmp_path)]) == 2
+    assert f"holds the runs of 2 seeds; name one of them, such as {tmp_path / 'seed-2'}" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def selfplay(tmp_path_factory):
+    """A small run of Pong by self-play, with an LSTM and three checkpoints."""
+    pytest.importorskip("multi_agent_ale_py")
+    pytest.importorskip("openskill")
+    folder = tmp_path_factory.mktemp("selfplay") / "run"
+    assert train(folder, *SELFPLAY, "--total-timesteps", 96, variant="ppo_pettingzoo_ma_atari") == 0
+    return folder
+
+
+SELFPLAY = ("--checkpoint-every", 1, "--max-cycles", 400, "--env-workers", 0, "--model", "mlp", "--screen-size", 36,
+            "--recurrent", "lstm")
+
+
+def test_eval_tells_players_apart(selfplay, tmp_path, capsys):
+    """In a zero-sum game the mean over both is 0 whatever they do."""
+    assert main(["eval", str(selfplay), "--episodes", "1", "--json", str(tmp_path / "eval.json")]) == 0
+    said, kept = capsys.readouterr().out, json.loads((tmp_path / "eval.json").read_text())
+    left, right = (kept["players"][name] for name in ("player0", "player1"))
+    assert left["episodes"] == right["episodes"] == 4 and kept["episodes"] == 8
+    assert left["episodic_return_mean"] == -right["episodic_return_mean"]
+    assert f"player0 {left['episodic_return_mean']:.2f} +- {left['episodic_return_std']:.2f}, player1 " in said
+
+
+def test_rate_repeats_by_its_seed_and_takes_the_newest(selfplay, capsys):
+    """The same seed gives the same games; --most 1 rates the last checkpoint."""
+    games = []
+    for _ in range(2):
+        assert main(["rate", str(selfplay), "--rounds", "1", "--most", "1"]) == 0
+        games.append(json.loads((selfplay / "rating" / "rating.json").read_text())["games"])
+    assert "96 steps" in capsys.readouterr().out
+    assert games[0] == games[1]
+    assert {game["first"] for game in games[0]} == {"random", "96 steps"}
+
+
+def test_rate_refuses_what_it_cannot_rate(selfplay, tmp_path, capsys):
+    """Numbers out of range leave an older rating as it was; a game of four is said to be one."""
+    assert main(["rate", str(selfplay), "--rounds", "0", "--most", "-1", "--seed", "-1"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"proximo: --{flag} must be at least {least}" for flag, least in (("rounds 0", 1), ("most -1", 1),
+                                                                          ("seed -1", 0))]
+    words = (*SELFPLAY, "--env-id", "warlords_v3", "--num-envs", 4, "--total-timesteps", 64)
+    assert train(tmp_path, *words, variant="ppo_pettingzoo_ma_atari") == 0
+    capsys.readouterr()
+    assert main(["rate", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "proximo: this game has 4 players; ratings compare two\n"

@@ -1,0 +1,92 @@
+"""Playing with a model: which steps an evaluation counts, and which frames a video shows."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from proximo.config import Config
+from proximo.envs.gym import make_gym
+from proximo.errors import EnvError
+from proximo.models.evaluate import evaluate, frames
+from tests.support.probes import Probe
+
+
+class Player:
+    """A model that always takes action 0."""
+
+    def __init__(self, env_id):
+        self.cfg = Config(env_id=env_id)
+
+    def reset(self, seed=0):
+        pass
+
+    def choose(self, obs, first, mask, deterministic):
+        return np.zeros(len(obs), int)
+
+
+class Drawn(Probe):
+    """A frame says which episode it belongs to, and how many actions were taken in it."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    render_mode, episode = None, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episode += 1
+        return super().reset(seed=seed)
+
+    def render(self):
+        return np.full((2, 2, 3), 10 * self.episode + self.played, np.uint8)
+
+
+class Unlucky(Drawn):
+    """Cannot draw."""
+
+    def render(self):
+        raise RuntimeError("the screen is on fire")
+
+
+class Uneven(Probe):
+    """An even seed's episodes end after 3 steps, an odd seed's never."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.length = 10**9 if seed % 2 else 3
+        return super().reset(seed=seed)
+
+
+gymnasium.register("Uneven-v0", entry_point=Uneven)
+gymnasium.register("Drawn-v0", entry_point=Drawn)
+gymnasium.register("Unlucky-v0", entry_point=Unlucky)
+
+
+@pytest.mark.parametrize("autoreset,most,shown", [
+    ("same-step", 99, [10, 11, 12, 13]), ("next-step", 99, [10, 11, 12, 13, 14]), ("same-step", 3, [10, 11, 12]),
+    ("same-step", 1, [10])])
+def test_a_video_shows_one_episode_from_its_first_frame(autoreset, most, shown):
+    """Nothing of the next episode; the last frame of all only where the suite has not begun anew by then."""
+    envs = make_gym(Config(env_id="Drawn-v0", autoreset=autoreset), [1, 2])
+    assert [frame[0, 0, 0] for frame in frames(Player("Drawn-v0"), envs, True, 0, most)] == shown
+
+
+def test_an_environment_that_cannot_draw_is_named():
+    envs = make_gym(Config(env_id="Unlucky-v0"), [1])
+    with pytest.raises(EnvError, match="Unlucky-v0: render raised RuntimeError: the screen is on fire"):
+        next(frames(Player("Unlucky-v0"), envs, True))
+
+
+def test_rows_whose_episode_lasts_too_long_are_given_up(monkeypatch, capsys):
+    """The others play on to their share, however often; where nothing ends that is said early, and nothing is found."""
+    monkeypatch.setattr("proximo.models.evaluate.PATIENCE", 5)
+    player = Player("Uneven-v0")
+    found = evaluate(player, make_gym(Config(env_id="Uneven-v0"), [0, 1, 2]), 12, True, max_steps=6)
+    assert found.lengths == [3] * 8 and found.rows == [0] * 4 + [2] * 4 and capsys.readouterr().err == ""
+    found = evaluate(player, make_gym(Config(env_id="Uneven-v0"), [1, 3]), 2, True, max_steps=9)
+    assert found.returns == [] and "no episode has ended in 5 decisions; waiting for 9" in capsys.readouterr().err
+
+
+def test_every_player_has_as_many_episodes():
+    """Five episodes of two players in four rows: two in each row."""
+    envs = make_gym(Config(env_id="Drawn-v0"), [1, 2, 3, 4])
+    assert evaluate(Player("Drawn-v0"), envs, 5, True).rows == [0, 0, 1, 1, 2]
+    envs.players = ("player0", "player1")
+    assert evaluate(Player("Drawn-v0"), envs, 5, True).rows == [0, 0, 1, 1, 2, 2, 3, 3]

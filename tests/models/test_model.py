@@ -1,0 +1,174 @@
+"""A trained model as its user meets it: the same actions as in training, normaliser and memory inside."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import proximo
+from proximo.cli.main import main
+from proximo.config import Config
+from proximo.envs.gym import make_gym
+from proximo.envs.normalize import normalize_obs
+from proximo.errors import FilesError, UsageError
+from proximo.models.action_spaces import action_for_env, space_from_json, space_to_json
+from proximo.models.evaluate import evaluate
+from proximo.models.model import models_over_time, read_model
+from proximo.runs.checkpoint import load_tree, save_tree
+from tests.support.runs import train
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """One small run of each kind."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, words in {"plain": (), "normalised": ("--norm-obs",), "lstm": ("--recurrent", "lstm"), "masked": (
+            "--env-id", "tests.support.probes:Masked-v0"), "started": ("--env-id", "tests.support.probes:Started-v0"), "bounded": (
+            "--env-id", "tests.support.probes:Bounded-v0"), "several": ("--env-id", "tests.support.probes:Several-v0")}.items():
+        assert train(folder / name, *words) == 0
+    return folder
+
+
+def test_one_observation_or_many(runs):
+    model = proximo.load(runs / "plain")
+    one = np.array([0.1, 0.0, -0.05, 0.2], np.float32)
+    many = model.act(np.stack([one, -one, one]), deterministic=True)
+    assert many.shape == (3,) and many[0] == many[2]
+    model.reset()
+    action = model.act(one, deterministic=True)
+    assert action.shape == () and action == many[0] and spaces.Discrete(2).contains(action)
+    assert proximo.load(runs / "plain" / "model").act(one, deterministic=True) == action
+
+
+def test_it_plays_in_a_gymnasium_environment(runs):
+    """The loop that a user writes, sampled and likeliest actions; the same seed plays the same game."""
+    model, env = proximo.load(runs / "lstm"), gymnasium.make("CartPole-v1")
+    games = []
+    for deterministic in (False, False, True):
+        model.reset(seed=3)
+        obs, _ = env.reset(seed=3)
+        first, over, actions = True, False, []
+        while not over:
+            action = model.act(obs, first=first, deterministic=deterministic)
+            obs, _, terminated, truncated, _ = env.step(action)
+            first, over = False, terminated or truncated
+            actions.append(int(action))
+        games.append(actions)
+    assert games[0] == games[1] and len(set(games[0])) == 2
+
+
+def test_the_normaliser_is_inside_and_stays_as_it_is(runs):
+    """Against normalising by hand with the saved statistics; the raw observation goes in."""
+    model, raw = proximo.load(runs / "normalised"), np.array([[0.3, -0.2, 0.1, 0.4]], np.float32)
+    assert model.moments.count > 100
+    seen = normalize_obs(model.moments, raw, model.cfg.clip_obs)
+    by_hand, _ = model.actor.act(seen, None, np.ones(1, bool), (), None)
+    before = model.moments
+    assert model.act(raw, deterministic=True) == by_hand and model.moments is before
+    assert "obs_moments" in read_model(runs / "normalised") and "obs_moments" not in read_model(runs / "plain")
+
+
+def test_memory_is_kept_between_calls_and_forgets_where_told(runs):
+    model, obs = proximo.load(runs / "lstm"), np.full((2, 4), 0.1, np.float32)
+
+    def state_after(*firsts):
+        model.reset()
+        for first in firsts:
+            model.act(obs, first=first)
+        return model._state[0].numpy().copy()
+
+    once, twice = state_after(None), state_after(None, None)
+    assert not np.allclose(once, twice)
+    forgot = state_after(None, [True, False])
+    assert np.allclose(forgot[0], once[0], atol=1e-6) and np.allclose(forgot[1], twice[1], atol=1e-6)
+    assert np.allclose(state_after(None, True), once, atol=1e-6)
+
+
+def test_forbidden_actions_are_never_chosen(runs):
+    model = proximo.load(runs / "masked")
+    obs, mask = np.zeros((200, 2), np.float32), np.tile([False, True, True], (200, 1))
+    assert set(model.act(obs, mask=mask)) == {1, 2} and 0 not in model.act(obs, mask=mask, deterministic=True)
+    assert model.act(obs[0], mask=[True, False, False]) == 0
+
+
+@pytest.mark.parametrize("name,space", [
+    ("started", spaces.Discrete(2, start=5)), ("several", spaces.MultiDiscrete([3, 2])),
+    ("bounded", spaces.Box(np.array([-1, 0], np.float32), np.array([1, 2], np.float32)))])
+def test_actions_are_as_the_environment_takes_them(runs, name, space):
+    """With `start` added, clipped to the true bounds, in the space's dtype."""
+    model = proximo.load(runs / name)
+    for action in model.act(np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)):
+        assert space.contains(action if name != "started" else int(action))
+
+
+@pytest.mark.parametrize("obs", [np.zeros(3), np.zeros((2, 5)), np.zeros((1, 1, 4)), np.float32(1)])
+def test_an_observation_of_another_shape_is_refused(runs, obs):
+    with pytest.raises(UsageError, match=r"the observation has shape .* this model takes \(4,\) or \(N, 4,\)"):
+        proximo.load(runs / "plain").act(obs)
+
+
+def test_what_holds_no_model_is_said(tmp_path):
+    with pytest.raises(FilesError, match="holds no model"):
+        proximo.load(tmp_path)
+    save_tree(tmp_path / "model", {"iteration": 3})
+    with pytest.raises(FilesError, match="holds no model"):
+        proximo.load(tmp_path)
+
+
+def test_a_damaged_model_or_one_of_another_network_is_said(runs, tmp_path):
+    tree = load_tree(runs / "plain" / "model")
+    name = next(iter(tree["weights"]))
+    save_tree(tmp_path / "model", tree | {"weights": {**tree["weights"], name: tree["weights"][name][:2]}})
+    with pytest.raises(FilesError, match=f"the weights are of another network: {name} is"):
+        proximo.load(tmp_path)
+    path = tmp_path / "model" / "tensors.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(FilesError, match="is damaged"):
+        proximo.load(tmp_path)
+
+
+class Subclass(spaces.Discrete):
+    """As suites may give one."""
+
+
+def test_a_subclass_of_a_space_is_kept_as_what_it_is():
+    assert space_from_json(space_to_json(Subclass(3))) == spaces.Discrete(3)
+
+
+@pytest.mark.parametrize("space", [
+    spaces.Discrete(3), spaces.Discrete(3, start=-1), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(4),
+    spaces.Box(-2.0, np.array([1, np.inf], np.float32), (2,), np.float32), spaces.Box(-1, 1, (2, 3), np.float64)])
+def test_action_spaces_travel_as_json(space):
+    again = space_from_json(space_to_json(space))
+    assert again == space
+    raw = np.zeros((2, *space.shape)) if isinstance(space, spaces.Box) else np.zeros((2, *space.shape), int)
+    assert space.contains(action_for_env(raw, again)[0]) or isinstance(space, spaces.Discrete)
+
+
+def test_evaluation_plays_as_many_whole_games_in_every_row(runs):
+    """Short games are not favoured: against the quota of each row; and evaluating twice gives the same."""
+    model = proximo.load(runs / "plain")
+    found = [evaluate(model, make_gym(Config(), [1, 2, 3]), 7, False, seed=5) for _ in range(2)]
+    assert found[0] == found[1] and len(found[0].returns) == 7
+    assert found[0].returns == [float(length) for length in found[0].lengths]  # CartPole: 1 a step
+    assert found[0] != evaluate(model, make_gym(Config(), [1, 2, 3]), 7, False, seed=6)
+
+
+def test_eval_prints_and_writes(runs, tmp_path, capsys):
+    assert main(["eval", str(runs / "normalised"), "--episodes", "5", "--json", str(tmp_path / "eval.json")]) == 0
+    assert "CartPole-v1: " in (said := capsys.readouterr().out) and "over 5 episodes (sampled actions" in said
+    assert '"episodes": 5' in (tmp_path / "eval.json").read_text()
+    assert main(["eval", str(runs / "plain" / "model"), "--episodes", "3", "--deterministic"]) == 0
+    assert "deterministic actions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_the_newest_checkpoint_holds_the_models_weights(framework, tmp_path):
+    """What `proximo rate` plays with, against the model that was saved at the same iteration."""
+    assert train(tmp_path / "run", "--framework", framework, "--norm-obs") == 0
+    times, models = zip(*models_over_time(tmp_path / "run"), strict=True)
+    newest = read_model(tmp_path / "run")
+    assert len(times) == 2 and times[-1] == 320
+    assert all(np.array_equal(models[-1]["weights"][name], x) for name, x in newest["weights"].items())
+    assert any(not np.array_equal(models[0]["weights"][name], x) for name, x in newest["weights"].items())
+    assert all(np.array_equal(models[-1]["obs_moments"][name], x) for name, x in newest["obs_moments"].items())

@@ -1,0 +1,99 @@
+"""Learning curves from episodes.csv: numbers against slow definitions, pictures against what they must show."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from proximo.errors import FilesError, UsageError
+from proximo.models.plot import Curve, find_runs, grouped, learning_curve, over_seeds, plot, smoothed
+
+
+def fake_run(folder: Path, seed: int, episodes: int = 300, env_id: str = "CartPole-v1", **config) -> Path:
+    folder.mkdir(parents=True)
+    fields = {"env_id": env_id, "seed": seed, "run_dir": str(folder), "clip_coef": 0.2} | config
+    (folder / "config.json").write_text(json.dumps({"variant": "ppo", "config": fields}))
+    lines = [f"{100 * k},0,{k + seed},{k},0.5\n" for k in range(1, episodes + 1)]
+    (folder / "episodes.csv").write_text("step,row,return,length,seconds\n" + "".join(lines))
+    return folder
+
+
+def test_smoothing_is_the_mean_of_the_last_window():
+    """Against a loop."""
+    values = np.random.default_rng(0).normal(size=250)
+    slow = [values[max(0, k - 99) : k + 1].mean() for k in range(250)]
+    np.testing.assert_allclose(smoothed(values), slow)
+
+
+def test_curve_is_sorted_and_leaves_out_a_line_being_written(tmp_path):
+    """Environments that end in the same iteration are not written in order; a live run may be read at any moment."""
+    run = fake_run(tmp_path / "run", 1, 0)
+    with open(run / "episodes.csv", "a") as file:
+        file.write("30,player0,3.5,9,1\n10,player1,-1,9,1\n40,pla")
+    steps, returns = learning_curve(run)
+    assert steps.tolist() == [10, 30] and returns.tolist() == [-1.0, 3.5]
+
+
+def test_mean_and_deviation_over_seeds():
+    """Against the definition at one point, and over the runs that got that far."""
+    steps = np.arange(1, 101) * 10
+    curves = [Curve("ppo", {}, steps, np.full(100, 2.0)), Curve("ppo", {}, steps, np.full(100, 6.0)),
+              Curve("ppo", {}, steps[:20], np.full(20, 10.0)), Curve("ppo", {}, steps[:0], np.zeros(0))]
+    at, mean, deviation = over_seeds(curves)
+    early, late = np.searchsorted(at, 150), -1
+    assert (mean[early], deviation[early]) == (6.0, pytest.approx(np.std([2, 6, 10])))
+    assert (mean[late], deviation[late]) == (4.0, 2.0)
+    assert np.isfinite(mean).all()
+
+
+def test_seeds_share_a_line_and_settings_that_differ_split_it(tmp_path):
+    """Against the names a reader expects; the folder and the seed never split."""
+    runs = [fake_run(tmp_path / f"{seed}_{clip}", seed, clip_coef=clip) for seed in (1, 2) for clip in (0.1, 0.2)]
+    runs.append(fake_run(tmp_path / "other", 1, env_id="Acrobot-v1"))
+    curves = [Curve("ppo", json.loads((run / "config.json").read_text())["config"], *learning_curve(run))
+              for run in runs]
+    panels = grouped(curves)
+    assert {env: {label: len(group) for label, group in groups.items()} for env, groups in panels.items()} == {
+        "Acrobot-v1": {"ppo": 1}, "CartPole-v1": {"ppo, clip_coef=0.1": 2, "ppo, clip_coef=0.2": 2}}
+
+
+def test_picture_has_a_line_and_a_band(tmp_path):
+    """Against the colours in the picture: the line's, and for several seeds the band's light one."""
+    runs = [fake_run(tmp_path / "runs" / str(seed), 40 * seed) for seed in (1, 2, 3)]
+
+    def pixels(path: Path, colour: tuple[int, int, int]) -> int:
+        picture = np.asarray(Image.open(path).convert("RGB")).astype(int)
+        return (abs(picture - colour).max(axis=-1) <= 1).sum()
+
+    line, band = (0, 114, 178), (204, 227, 240)
+    several, one = plot([tmp_path / "runs"], tmp_path / "new" / "three.png"), plot(runs[:1], tmp_path / "one.png")
+    assert pixels(several, line) > 500 and pixels(several, band) > 5000
+    assert pixels(one, line) > 500 and pixels(one, band) < 500
+
+
+def test_runs_without_an_episode_are_said(tmp_path):
+    """Against the text of the picture (an SVG draws letters as paths and keeps the words as comments)."""
+    alone = plot([fake_run(tmp_path / "a", 5, 0)], tmp_path / "alone.svg").read_text()
+    both = plot([tmp_path / "a", fake_run(tmp_path / "b", 6)], tmp_path / "both.svg").read_text()
+    assert "<!-- ppo, seed 5: no episode finished -->" in alone
+    assert "<!-- ppo, seed 5: no episode finished -->" in both and "<!-- ppo (1 seed) -->" in both
+
+
+def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path):
+    """Each message names the path and what to do."""
+    run = fake_run(tmp_path / "run", 1)
+    with pytest.raises(UsageError, match="is no run and holds none"):
+        find_runs([tmp_path / "nothing"])
+    with pytest.raises(UsageError, match="name it something.png"):
+        plot([run], tmp_path / "curve.xyz")
+    (tmp_path / "full.png").symlink_to("/dev/full")
+    with pytest.raises(FilesError, match="No space left"):
+        plot([run], tmp_path / "full.png")
+    (run / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match="is damaged"):
+        plot([run], tmp_path / "curve.png")
+    (run / "episodes.csv").unlink()
+    with pytest.raises(UsageError, match="no episodes.csv"):
+        learning_curve(run)

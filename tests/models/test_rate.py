@@ -1,0 +1,150 @@
+"""Ratings against players whose strength is known, and one real game of Pong."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Discrete
+
+from proximo.config import Config
+from proximo.envs.pettingzoo import make_pettingzoo
+from proximo.errors import FilesError, UsageError
+from proximo.models.model import Model, Spec
+from proximo.models.rate import Contestant, model_player, play_selfplay, random_player, rate, write_ratings
+from proximo.variants import SelfPlay
+
+pytest.importorskip("openskill")
+
+
+def of_strength(strength, name):
+    return Contestant(name, 1000 * strength, lambda obs: np.full(len(obs), strength))
+
+
+def contest(first, second, seed):
+    """The stronger one wins more often: strengths are what the players answer."""
+    strength = [int(act(np.zeros(1))[0]) for act in (first, second)]
+    gain = np.sign(np.random.default_rng(seed).normal(strength[0] - strength[1], 1))
+    return float(gain), -float(gain)
+
+
+def test_ratings_follow_strength():
+    """Four players in their true order, whatever order they are given in; uncertainty shrinks with games."""
+    models = [of_strength(k, f"k{k}") for k in (2, 0, 3, 1)]
+    few, _ = rate(models, contest, rounds=1)
+    many, games = rate(models, contest, rounds=12)
+    assert [rating.name for rating in sorted(many, key=lambda rating: rating.mu)] == ["k0", "k1", "k2", "k3"]
+    assert all(late.sigma < early.sigma < 25 / 3 for early, late in zip(few, many))
+    assert len(games) == 12 * 6 * 2
+    assert all(rating.won + rating.drawn + rating.lost == 12 * 3 * 2 for rating in many)
+    assert sum(rating.won for rating in many) == sum(rating.lost for rating in many)
+
+
+def test_both_sides_and_draws():
+    """Every pair plays from both sides with the same seed; equal returns leave equal ratings."""
+    met = []
+
+    def record(first, second, seed):
+        met.append((int(first(np.zeros(1))[0]), int(second(np.zeros(1))[0]), seed))
+        return 1.0, 1.0
+
+    ratings, _ = rate([of_strength(k, f"k{k}") for k in range(2)], record, rounds=2)
+    assert [pair[:2] for pair in met] == [(0, 1), (1, 0)] * 2
+    assert met[0][2] == met[1][2] != met[2][2]
+    assert ratings[0].mu == pytest.approx(ratings[1].mu)
+    assert [rating.drawn for rating in ratings] == [4, 4]
+
+
+def test_repeats():
+    models = [of_strength(k, f"k{k}") for k in range(3)]
+    assert rate(models, contest, seed=5) == rate(models, contest, seed=5)
+
+
+def test_every_player_begins_every_game_anew():
+    """Noise of its own in each game and on each side, other noise by another seed; the beginning of the game itself is
+    the same from both sides."""
+    def noises(seed):
+        told = []
+        models = [of_strength(k, f"k{k}")._replace(begin=told.append) for k in range(3)]
+        rate(models, contest, rounds=2, seed=seed)
+        return told
+
+    assert len(noises(1)) == len(set(noises(1))) == 2 * 3 * 2 * 2
+    assert noises(1) == noises(1) and not set(noises(1)) & set(noises(2))
+
+
+def test_the_random_player_begins_anew():
+    player, obs = random_player(1000), np.zeros((9, 1))
+    player.begin(5)
+    first = player.act(obs)
+    assert not np.array_equal(player.act(obs), first)
+    player.begin(5)
+    assert np.array_equal(player.act(obs), first)
+    player.begin(6)
+    assert not np.array_equal(player.act(obs), first)
+
+
+class Remembering:
+    """An actor whose action counts what it saw since its memory was empty, then adds noise if any."""
+
+    def initial_state(self, num_envs):
+        return (np.zeros(num_envs, int),)
+
+    def act(self, obs, mask, first, state, noise_seed):
+        seen = np.where(first, 0, state[0]) + 1
+        return np.stack([seen, np.full(len(obs), noise_seed % 2**31)]), (seen,)
+
+
+def test_a_model_plays_each_game_with_empty_memory_and_its_own_noise():
+    """Two models of one network differ by nothing but what begin() gives them."""
+    spec = Spec((1,), np.dtype(np.float32), Discrete(2))
+    one, two = (model_player(Model(Remembering(), spec, Config(), "ppo", None), steps) for steps in (10, 20))
+    obs, noise = np.zeros((1, 1), np.float32), []
+    for game in range(2):
+        for side, player in enumerate((one, two)):
+            player.begin(10 * game + side)
+            acted = [player.act(obs) for _ in range(3)]
+            assert [int(action[0, 0]) for action in acted] == [1, 2, 3]
+            noise += [int(action[1, 0]) for action in acted]
+    assert len(set(noise)) == len(noise) == 12 and (one.name, two.steps) == ("10 steps", 20)
+
+
+def test_nobody_to_compare():
+    with pytest.raises(UsageError, match="two at least"):
+        rate([of_strength(1, "a")], contest)
+    with pytest.raises(UsageError, match="names of their own"):
+        rate([of_strength(1, "a"), of_strength(2, "a")], contest)
+
+
+def test_files(tmp_path):
+    """The JSON holds every rating and game; the picture is one and is not blank."""
+    ratings, games = rate([of_strength(1, "a"), of_strength(2, "b"), random_player(3)], contest)
+    write_ratings(ratings, games, tmp_path)
+    kept = json.loads((tmp_path / "rating.json").read_text())
+    assert [rating["name"] for rating in kept["ratings"]] == ["a", "b", "random"]
+    assert len(kept["games"]) == len(games)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FilesError, match="the ratings cannot be written to"):
+        write_ratings(ratings, games, tmp_path / "file" / "rating")
+    image = pytest.importorskip("matplotlib.image").imread(tmp_path / "rating.png")
+    assert image.shape[2] >= 3
+    assert image.std() > 0.05
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_real_game_of_pong():
+    """Returns of the two sides are opposite, the seed repeats the game, and players see their own rows."""
+    pytest.importorskip("multi_agent_ale_py")
+    seen = []
+
+    def watcher(obs):
+        seen.append(obs[0, 4:, 0, 0].tolist())
+        return np.zeros(1, int)
+
+    play = play_selfplay(partial(make_pettingzoo, SelfPlay(max_cycles=1500)))
+    returns = play(random_player(6).act, watcher, 3)
+    assert returns[0] == -returns[1] != 0
+    assert seen[0] == [0, 255]
+    assert play(random_player(6).act, watcher, 3) == returns
+    with pytest.raises(UsageError, match="this game has 4 players; ratings compare two"):
+        play_selfplay(partial(make_pettingzoo, SelfPlay(env_id="quadrapong_v4")))

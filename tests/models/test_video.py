@@ -1,0 +1,119 @@
+"""Videos, read back by ffmpeg: format, sizes, pictures and faults."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import Popen
+
+import numpy as np
+import pytest
+from imageio_ffmpeg import read_frames
+
+from proximo.errors import FilesError, UsageError
+from proximo.models.video import enlarged, write_video
+
+
+def ramp(count: int, height: int = 64, width: int = 64) -> Iterator[np.ndarray]:
+    """Frames that brighten: frame k is grey 20 * k."""
+    return (np.full((height, width, 3), 20 * k, np.uint8) for k in range(count))
+
+
+def read_back(path: Path) -> tuple[dict, np.ndarray]:
+    frames = read_frames(str(path))
+    about = next(frames)
+    width, height = about["size"]
+    return about, np.array([np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames])
+
+
+def test_browsers_play_it_and_the_pictures_are_there(tmp_path, capsys):
+    """Against ffmpeg's reading: H.264, yuv420p, every frame, its brightness, and the index at the front."""
+    path = write_video(ramp(10), tmp_path / "new" / "a.mp4", fps=20)
+    about, frames = read_back(path)
+    assert about["codec"] == "h264" and about["pix_fmt"].startswith("yuv420p") and about["fps"] == 20
+    assert frames.shape == (10, 256, 256, 3)
+    np.testing.assert_allclose(frames.mean(axis=(1, 2, 3)), 20 * np.arange(10), atol=4)
+    data = path.read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat")
+    assert capsys.readouterr().err == "" and list(path.parent.iterdir()) == [path]
+
+
+def test_tiny_and_odd_frames(tmp_path):
+    """Whole factors keep pixels sharp; odd sides become even by repeating the last line."""
+    frame = np.random.default_rng(0).integers(0, 256, (84, 84, 3), dtype=np.uint8)
+    assert enlarged(frame).shape == (252, 252, 3)
+    np.testing.assert_array_equal(enlarged(frame)[::3, ::3], frame)
+    np.testing.assert_array_equal(enlarged(frame)[2::3, 2::3], frame)
+    large = np.zeros((401, 603, 3), np.uint8)
+    assert enlarged(large).shape == (402, 604, 3)
+    _, frames = read_back(write_video(ramp(2, 401, 603), tmp_path / "odd.mp4"))
+    assert frames.shape == (2, 402, 604, 3)
+
+
+def test_a_black_video_is_said(tmp_path, capsys):
+    """The fault that users met in silence (user-needs 26)."""
+    write_video(ramp(1), tmp_path / "black.mp4")
+    assert "is black" in capsys.readouterr().err
+
+
+def test_faults_leave_the_older_video_alone(tmp_path):
+    """A frame of another shape or type, or none at all, is refused; nothing half-written stays."""
+    path = tmp_path / "a.mp4"
+    path.write_bytes(b"older")
+    wrong = ([], [np.zeros((64, 64), np.uint8)], [np.zeros((64, 64, 3))], [*ramp(1), *ramp(1, 32, 32)])
+    for frames in wrong:
+        with pytest.raises(UsageError):
+            write_video(frames, path)
+    (tmp_path / "full.part.mp4").symlink_to("/dev/full")
+    with pytest.raises(FilesError, match="No space left"):
+        write_video(ramp(3), tmp_path / "full.mp4")
+    assert path.read_bytes() == b"older" and list(tmp_path.iterdir()) == [path]
+
+
+def test_without_the_package_the_command_is_named(tmp_path, monkeypatch):
+    """None in sys.modules is what Python finds where a package is missing."""
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(UsageError, match="pip install imageio-ffmpeg"):
+        write_video(ramp(2), tmp_path / "a.mp4")
+
+
+def with_ffmpeg(monkeypatch, at_third) -> Iterator[np.ndarray]:
+    """Frames of a size that leaves bytes in the pipe's buffer; `at_third(process)` meets ffmpeg at the third."""
+    started = []
+
+    def start(*words, **options):
+        started.append(Popen(*words, **options))
+        return started[-1]
+
+    monkeypatch.setattr("proximo.models.video.Popen", start)
+    for k, frame in enumerate(ramp(6, 400, 602)):
+        if k == 3:
+            at_third(started[-1])
+        yield frame
+
+
+def test_ffmpeg_is_out_of_reach_of_ctrl_c(tmp_path, monkeypatch):
+    """A terminal sends Ctrl-C to every process of the foreground's group: ffmpeg must be in another group."""
+    groups = []
+    write_video(with_ffmpeg(monkeypatch, lambda ffmpeg: groups.append(os.getpgid(ffmpeg.pid))), tmp_path / "a.mp4")
+    assert groups != [os.getpgid(0)] and read_back(tmp_path / "a.mp4")[1].shape[0] == 6
+
+
+def test_an_ffmpeg_that_is_killed_without_a_word_is_said(tmp_path, monkeypatch):
+    """Against the sentence: neither an IndexError nor a broken pipe."""
+    def kill(ffmpeg):
+        ffmpeg.send_signal(signal.SIGKILL)
+        ffmpeg.wait()
+
+    with pytest.raises(FilesError, match="ffmpeg ended with status -9 and no word"):
+        write_video(with_ffmpeg(monkeypatch, kill), tmp_path / "a.mp4")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+    """Also where a file stands in its place."""
+    (tmp_path / "file").write_text("")
+    for path in (Path("/proc/x/y.mp4"), tmp_path / "file" / "y.mp4"):
+        with pytest.raises(FilesError, match="cannot be written"):
+            write_video(ramp(1), path)

@@ -1,0 +1,155 @@
+"""Freezing: against the same function run eager, and against the promises of the cache."""
+
+import copy
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from proximo.errors import FilesError, UsageError
+from proximo.on_torch.aot import freezable, freeze, functional
+
+needs_compiler = pytest.mark.skipif(freezable() is not None, reason=str(freezable()))
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "proximo" / "frozen"
+
+
+def make_step(agent):
+    """A minibatch step in small: gather, masked loss, gradient, finiteness, and every tensor changed in place."""
+    def gradient(image, target, valid):
+        error = (agent(image.float() / 255).squeeze(-1) - target).square()
+        loss = torch.where(valid, error, 0.0).sum() / valid.sum()
+        grads = torch.autograd.grad(loss, list(agent.parameters()))
+        return torch.cat([grad.reshape(-1) for grad in grads]), loss.detach()
+
+    def step(weights, moment, count, ok, lr, index, image, target, valid):
+        grad, loss = functional(agent, gradient)(weights, image[index], target[index], valid[index])
+        good = ok & torch.isfinite(grad.norm())
+        new = 0.9 * moment + grad
+        moment.copy_(torch.where(good, new, moment))
+        weights.copy_(torch.where(good, weights - lr * new / (count + 1), weights))
+        count.add_(good)
+        ok.copy_(good)
+        return torch.stack([loss, grad.norm()]), weights[index] * index
+
+    return step
+
+
+def make_example(agent, rows=12):
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.cat([parameter.detach().reshape(-1) for parameter in agent.parameters()])
+    return (weights, torch.zeros_like(weights), torch.tensor(0), torch.tensor(True), torch.tensor(0.1),
+            torch.randperm(rows, generator=generator)[:5],
+            torch.randint(256, (rows, 3), dtype=torch.uint8, generator=generator),
+            torch.randn(rows, generator=generator), torch.rand(rows, generator=generator) > 0.3)
+
+
+def make_net():
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def double(x, y):
+    return x + x, y * 2
+
+
+def test_functional_gives_the_gradient_of_the_module():
+    """Checked against backward() of the module itself; its own parameters come back afterwards."""
+    agent, x = make_net(), torch.randn(6, 3)
+    before = list(agent.parameters())
+    twin = copy.deepcopy(agent)
+    twin(x).square().sum().backward()
+    weights = torch.cat([parameter.detach().reshape(-1) for parameter in agent.parameters()])
+    grads = functional(agent, lambda x: torch.autograd.grad(agent(x).square().sum(), list(agent.parameters())))(
+        weights, x)
+    for grad, parameter in zip(grads, twin.parameters(), strict=True):
+        torch.testing.assert_close(grad, parameter.grad)
+    assert all(a is b for a, b in zip(before, agent.parameters(), strict=True))
+
+
+@needs_compiler
+def test_frozen_step_equals_eager_and_a_second_build(cache, capfd):
+    """Three steps against eager, to rounding, and against a second build, bit for bit, made because the first file was
+    cut short; the fourth step is not finite and must leave the weights. The caller's own tensors, 0-d, int64 and bool
+    among them, must be the ones that change."""
+    agent = make_net()
+    step, example = make_step(agent), make_example(agent)
+    untouched = [tensor.clone() for tensor in example]
+    frozen = freeze(step, example, "step")
+    assert all(torch.equal(a, b) for a, b in zip(example, untouched, strict=True))
+    assert capfd.readouterr() == ("", "proximo: freezing step (about 20 s, cached afterwards)\n")
+    (file,) = cache.iterdir()
+    half = file.read_bytes()[:-1000]
+    file.unlink()  # the whole one stays loaded, and must not change under its process
+    file.write_bytes(half)
+    rebuilt = freeze(step, example, "step")
+    assert "freezing" in capfd.readouterr().err
+    assert len(list(cache.iterdir())) == 1
+
+    runs = [copy.deepcopy(example) for _ in range(3)]
+    places = [tensor.data_ptr() for tensor in runs[1]]
+    for turn in range(4):
+        if turn == 3:
+            for tensors in runs:
+                tensors[7].fill_(torch.nan)
+        eager, first, second = (call(*tensors) for call, tensors in zip((step, frozen, rebuilt), runs, strict=True))
+        for a, b, c in zip((*eager, *runs[0]), (*first, *runs[1]), (*second, *runs[2]), strict=True):
+            torch.testing.assert_close(a, b, equal_nan=True)
+            assert a.dtype == b.dtype
+            assert torch.equal(b.nan_to_num(), c.nan_to_num())
+    assert [tensor.data_ptr() for tensor in runs[1]] == places
+    assert runs[1][2] == 3 and not runs[1][3] and runs[1][0].isfinite().all()
+    assert not torch.equal(runs[1][0], example[0])
+
+    with pytest.raises(UsageError, match="was frozen for"):
+        freeze(step, example, "step")(*example[:-1], example[-1].float())
+
+
+@needs_compiler
+def test_a_second_process_finds_the_binary(cache):
+    """A process that says nothing has compiled nothing. One tensor given as two examples stays two arguments."""
+    x = torch.arange(3.0)
+    freeze(double, (x, x), "double")
+    code = ("import torch; from tests.on_torch.test_aot import double; from proximo.on_torch.aot import freeze; "
+            "x = torch.arange(3.0); torch.set_num_threads(1); print(freeze(double, (x, x), 'double')(x, x + 1))")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[tensor([0., 2., 4.]), tensor([2., 4., 6.])]\n" and found.stderr == ""
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_a_function_that_reads_a_value_is_one_sentence(cache):
+    """A tensor's value that decides in Python cannot be frozen; nothing is left in the cache."""
+    with pytest.raises(UsageError, match="cannot compile chooser .*run without --compile"):
+        freeze(lambda x: (x if x.sum() > 0 else -x,), (torch.ones(3),), "chooser")
+    assert not list(cache.iterdir())
+
+
+def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
+    """Where the cache's place is taken by a file, the message names the place and the way out."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(FilesError, match="XDG_CACHE_HOME"):
+        freeze(double, (torch.zeros(3),) * 2, "double")
+
+
+def test_no_compiler_is_one_sentence(monkeypatch):
+    """freezable is asked in a process whose compiler is taken away."""
+    code = "from proximo.on_torch.aot import freezable; print(freezable())"
+    env = {**os.environ, "CXX": "no-such-compiler"}
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
+    assert "C++ compiler" in said

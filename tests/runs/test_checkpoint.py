@@ -1,0 +1,126 @@
+"""Checkpoints: what is read is what was written; one wrong bit is found; older ones stay until newer are whole."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proximo.errors import FilesError
+from proximo.runs.checkpoint import checkpoints, load_tree, newest_checkpoint, save_checkpoint, save_tree
+
+DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool", "uint64")
+ARRAYS = st.builds(lambda dtype, shape, seed: np.asarray(np.random.default_rng(seed).random(shape) * 200, dtype),
+                   st.sampled_from(DTYPES), st.sampled_from([(), (0,), (3,), (2, 3), (1, 2, 2)]), st.integers(0, 99))
+LEAVES = st.one_of(ARRAYS, st.none(), st.booleans(), st.integers(-2**70, 2**70), st.floats(allow_nan=False),
+                   st.text(max_size=5))
+TREES = st.dictionaries(st.text("abc/é", min_size=1, max_size=4), st.recursive(
+    LEAVES, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text("xyz", min_size=1, max_size=3),
+                                                                               inner, max_size=3)), max_leaves=8))
+
+
+def equal(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    return type(one) is type(other) and one == other
+
+
+@given(tree=TREES)
+def test_what_is_read_is_what_was_written(tree, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tree") / "kept"
+    save_tree(folder, tree)
+    assert equal(load_tree(folder), tree)
+    save_tree(folder, {"second": 2})
+    assert load_tree(folder) == {"second": 2} and [path.name for path in folder.parent.iterdir()] == ["kept"]
+
+
+def test_arrays_that_are_views_or_transposed_are_kept_as_they_look(tmp_path):
+    wide = np.arange(12.0).reshape(3, 4)
+    save_tree(tmp_path / "kept", {"t": wide.T, "s": wide[:, ::2], "same": wide, "number": np.float32(2.5)})
+    found = load_tree(tmp_path / "kept")
+    assert np.array_equal(found["t"], wide.T) and np.array_equal(found["s"], wide[:, ::2]) and found["number"] == 2.5
+
+
+def test_any_wrong_bit_is_found(tmp_path):
+    """Every 7th bit of every file of a small checkpoint."""
+    folder = tmp_path / "kept"
+    save_tree(folder, {"weights": np.arange(3, dtype=np.float32), "note": "n"})
+    for path in folder.iterdir():
+        whole = path.read_bytes()
+        for bit in range(0, len(whole) * 8, 7):
+            data = bytearray(whole)
+            data[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(data)
+            if path.name == "manifest.json":  # it names sums and a format: a bit may fall on what nobody reads
+                try:
+                    assert np.array_equal(load_tree(folder)["weights"], np.arange(3))
+                except FilesError:
+                    continue
+            else:
+                with pytest.raises(FilesError):
+                    load_tree(folder)
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "tree.json", "tensors.safetensors"])
+def test_a_missing_or_cut_file_is_found(name, tmp_path):
+    save_tree(tmp_path / "kept", {"weights": np.arange(3)})
+    path = tmp_path / "kept" / name
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(FilesError):
+        load_tree(tmp_path / "kept")
+    path.unlink()
+    with pytest.raises(FilesError):
+        load_tree(tmp_path / "kept")
+
+
+def test_the_newest_stay_and_a_half_written_one_is_cleared(tmp_path):
+    half = tmp_path / "checkpoints" / ".00000002.77.tmp"
+    half.mkdir(parents=True)
+    for iteration in range(1, 6):
+        save_checkpoint(tmp_path, iteration, {"iteration": iteration}, 2)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in checkpoints(tmp_path)] == ["00000004", "00000005"]
+    assert newest_checkpoint(tmp_path) == {"iteration": 5} and newest_checkpoint(tmp_path / "none") is None
+    for iteration in range(6, 9):
+        save_checkpoint(tmp_path, iteration, {"iteration": iteration}, 0)
+    assert len(checkpoints(tmp_path)) == 5
+
+
+def test_what_a_kill_left_beside_a_model_is_cleared(tmp_path):
+    for name in (".model.77.tmp", ".model.77.old", ".other.77.tmp"):
+        (tmp_path / name).mkdir()
+    save_tree(tmp_path / "model", {"a": 1})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.77.tmp", "model"]
+
+
+def test_a_damaged_newest_one_is_said_and_the_one_before_it_taken(tmp_path, capsys):
+    for iteration in (1, 2):
+        save_checkpoint(tmp_path, iteration, {"iteration": iteration}, 2)
+    tree = checkpoints(tmp_path)[-1] / "tree.json"
+    tree.write_text(tree.read_text().replace("2", "3"))
+    assert newest_checkpoint(tmp_path) == {"iteration": 1}
+    assert "WARNING" in capsys.readouterr().err
+    (checkpoints(tmp_path)[0] / "manifest.json").unlink()
+    with pytest.raises(FilesError, match="none of the 2 checkpoints .* is whole; nothing was changed"):
+        newest_checkpoint(tmp_path)
+
+
+def test_what_cannot_be_json_is_not_written_in_part(tmp_path):
+    with pytest.raises(TypeError):
+        save_tree(tmp_path / "kept", {"thing": object()})
+    assert not (tmp_path / "kept").exists()
+
+
+def test_files_are_plain(tmp_path):
+    """Only safetensors and JSON, with the sums of both."""
+    save_tree(tmp_path / "kept", {"weights": np.arange(3)})
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["manifest.json", "tensors.safetensors",
+                                                                           "tree.json"]
+    manifest = json.loads((tmp_path / "kept" / "manifest.json").read_text())
+    assert sorted(manifest["sha256"]) == ["tensors.safetensors", "tree.json"] and manifest["format"] == 1

@@ -1,0 +1,225 @@
+"""Interrupted runs against the run that was left alone: bit-identical weights, no point of the log doubled or lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium
+import pytest
+import torch
+
+import proximo
+from proximo.cli.main import main
+from proximo.errors import UsageError
+from proximo.runs.checkpoint import checkpoints
+from tests.support.probes import Memory, Truncated
+from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train
+
+
+class Opaque(Truncated):
+    """Holds an object that nobody knows how to keep: its runs rebuild their environments at each checkpoint."""
+
+    def __init__(self):
+        self.world = object()
+
+    def observe(self):
+        return self.np_random.random(2).astype("float32")
+
+
+gymnasium.register("Opaque-v0", entry_point=Opaque)
+gymnasium.register("Remembered-v0", entry_point=Memory)
+gymnasium.register("Swing-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=20)
+
+KINDS = {
+    "cartpole": ("ppo", "--env-id CartPole-v1"), "normalised": ("ppo", "--env-id CartPole-v1 --norm-obs --norm-reward"),
+    "lstm": ("ppo", "--env-id Remembered-v0 --recurrent lstm"), "gru-next": (
+        "ppo", "--env-id CartPole-v1 --recurrent gru --autoreset next-step --norm-obs"),
+    "masked": ("ppo", "--env-id tests.support.probes:Masked-v0"), "target-kl": ("ppo", "--env-id CartPole-v1 --target-kl 1e-4"),
+    "continuous": ("ppo_continuous_action", "--env-id Swing-v0"), "rpo": ("rpo_continuous_action",
+                                                                            "--env-id Swing-v0"),
+    "rebuilt": ("ppo", "--env-id Opaque-v0"), "rebuilt-normalised": (
+        "ppo", "--env-id Opaque-v0 --norm-obs --norm-reward --recurrent lstm"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [2, 6, 8])
+def test_a_run_that_crashed_ends_as_if_it_had_not(kind, number, tmp_path, monkeypatch, capsys):
+    """Before the first checkpoint, right at one (before it is written), and between two."""
+    variant, words = KINDS[kind]
+    assert train(tmp_path / "whole", *words.split(), variant=variant) == 0
+    at_iteration(monkeypatch, number, crash)
+    with pytest.raises(CrashError):
+        train(tmp_path / "broken", *words.split(), variant=variant)
+    assert not (tmp_path / "broken" / "summary.json").exists()
+    assert main(["resume", str(tmp_path / "broken")]) == 0
+    assert same_weights(tmp_path / "whole", tmp_path / "broken") and same_logs(tmp_path / "whole", tmp_path / "broken")
+    assert ("rebuilt every 3" in capsys.readouterr().err) == kind.startswith("rebuilt")
+
+
+@pytest.mark.parametrize("kind,kept", [("cartpole", 8), ("rebuilt", 6)])
+def test_sigterm_leaves_cleanly(kind, kept, tmp_path, monkeypatch, capsys):
+    """Saved at once where the environments' state is kept, else the last scheduled checkpoint stays; then as above."""
+    variant, words = KINDS[kind]
+    train(tmp_path / "whole", *words.split(), variant=variant)
+    at_iteration(monkeypatch, 8, terminate)
+    assert train(tmp_path / "stopped", *words.split(), variant=variant) == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM after iteration 8; continue with: proximo resume" in capsys.readouterr().err
+    assert checkpoints(tmp_path / "stopped")[-1].name == f"{kept:08d}"
+    assert main(["resume", str(tmp_path / "stopped")]) == 0
+    assert same_weights(tmp_path / "whole", tmp_path / "stopped")
+    assert same_logs(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_sigkill_of_a_process_twice(tmp_path):
+    """A real process of its own, killed once checkpoints appear; the reference run is made in this process, so this is
+    also the test that the same seed gives the same bits in different processes."""
+    words = [*SMALL, "--total-timesteps", "4800", "--checkpoint-every", "5", "--env-id", "CartPole-v1"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert main(["train", "ppo", *words, "--run-dir", str(whole)]) == 0
+    for command in (["train", "ppo", *words, "--run-dir", str(broken)], ["resume", str(broken)]):
+        before = len(list((broken / "checkpoints").glob("0*"))) and checkpoints(broken)[-1].name
+        process = subprocess.Popen([sys.executable, "-m", "proximo", *command], stderr=subprocess.DEVNULL,
+                                   env=os.environ | {"OMP_NUM_THREADS": "1"})
+        end = time.monotonic() + 120
+        while time.monotonic() < end and process.poll() is None:
+            if (found := checkpoints(broken)) and found[-1].name != before:
+                process.kill()
+            time.sleep(0.005)
+        assert process.wait() == -signal.SIGKILL
+    assert checkpoints(broken)[-1].name < "00000150" and not (broken / "summary.json").exists()
+    assert main(["resume", str(broken)]) == 0
+    assert same_weights(whole, broken) and same_logs(whole, broken)
+    assert [int(row["iteration"]) for row in rows(broken, "metrics.csv")] == list(range(1, 151))
+
+
+def test_workers_resume_exactly(tmp_path, monkeypatch):
+    """The state of environments in other processes; and the same weights as without workers."""
+    words = ("--env-id", "CartPole-v1", "--env-workers", "2", "--checkpoint-every", "2", "--total-timesteps", "128")
+    train(tmp_path / "whole", *words[:2], *words[4:])
+    at_iteration(monkeypatch, 3, crash)
+    with pytest.raises(CrashError):
+        train(tmp_path / "broken", *words)
+    assert main(["resume", str(tmp_path / "broken")]) == 0
+    assert same_weights(tmp_path / "whole", tmp_path / "broken")
+
+
+def damage(path):
+    """One bit of one byte in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors", "tree.json", "manifest.json"])
+def test_one_wrong_bit_falls_back_loudly(name, tmp_path, monkeypatch, capsys):
+    train(tmp_path / "whole")
+    at_iteration(monkeypatch, 8, crash)
+    with pytest.raises(CrashError):
+        train(tmp_path / "broken")
+    damage(checkpoints(tmp_path / "broken")[-1] / name)
+    assert main(["resume", str(tmp_path / "broken")]) == 0
+    said = capsys.readouterr().err
+    assert "WARNING" in said and "falling back" in said and "goes on after iteration 3 of 10" in said
+    assert same_weights(tmp_path / "whole", tmp_path / "broken") and same_logs(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_no_whole_checkpoint_is_no_new_start(tmp_path, monkeypatch, capsys):
+    at_iteration(monkeypatch, 8, crash)
+    with pytest.raises(CrashError):
+        train(tmp_path / "broken")
+    for path in checkpoints(tmp_path / "broken"):
+        damage(path / "tensors.safetensors")
+    before = rows(tmp_path / "broken", "metrics.csv")
+    assert main(["resume", str(tmp_path / "broken")]) == 5
+    assert "none of the 2 checkpoints" in capsys.readouterr().err
+    assert rows(tmp_path / "broken", "metrics.csv") == before
+
+
+def test_a_finished_run_is_not_run_again(tmp_path, capsys):
+    train(tmp_path / "run")
+    summary = (tmp_path / "run" / "summary.json").read_text()
+    assert main(["resume", str(tmp_path / "run")]) == 0
+    assert "has run all of its 10 iterations" in capsys.readouterr().err
+    assert (tmp_path / "run" / "summary.json").read_text() == summary
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path, capsys):
+    """The learning rate not annealed, so that the longer run's first half is the shorter run."""
+    train(tmp_path / "long", "--no-anneal-lr", "--total-timesteps", 640)
+    train(tmp_path / "short", "--no-anneal-lr")
+    assert main(["resume", str(tmp_path / "short"), "--total-timesteps", "640"]) == 0
+    assert "changed: total_timesteps 320 -> 640" in capsys.readouterr().err
+    assert same_weights(tmp_path / "long", tmp_path / "short") and same_logs(tmp_path / "long", tmp_path / "short")
+    assert json.loads((tmp_path / "short" / "summary.json").read_text())["steps"] == 640
+    assert json.loads((tmp_path / "short" / "config.json").read_text())["config"]["total_timesteps"] == 640
+
+
+def test_a_kill_between_the_last_checkpoint_and_the_end_loses_nothing(tmp_path, monkeypatch):
+    """Once the last checkpoint is there, model and summary are: the order of writing, with a crash after each."""
+    for place, count in (("save_model", 4), ("write_json", 2), ("save_checkpoint", 4)):
+        folder, calls = tmp_path / place, []
+        with monkeypatch.context() as patch:
+            real = getattr(sys.modules["proximo.runs.run"], place)
+
+            def crashing(*arguments, real=real, calls=calls, count=count):
+                real(*arguments)
+                calls.append(1)
+                if len(calls) == count:
+                    raise CrashError
+
+            patch.setattr(f"proximo.runs.run.{place}", crashing)
+            with pytest.raises(CrashError):
+                train(folder)
+        assert main(["resume", str(folder)]) == 0
+        assert (folder / "summary.json").exists() and len(rows(folder, "metrics.csv")) == 10
+
+
+@pytest.mark.parametrize("words,names", [
+    (["--hidden-size", "16"], ["hidden_size: the checkpoint has 8, the run 16"]),
+    (["--env-id", "Acrobot-v1", "--num-envs", "4"], ["env_id: the checkpoint has CartPole-v1, the run Acrobot-v1",
+                                                    "num_envs: the checkpoint has 2, the run 4"]),
+    (["--recurrent", "lstm"], ["recurrent: the checkpoint has none, the run lstm"]),
+    (["--env-workers", "2"], ["env_workers: the checkpoint has 0, the run 2"]),
+    (["--norm-obs", "--autoreset", "next-step"], ["norm_obs: the checkpoint has False", "autoreset: the"]),
+    (["--num-minibatches", "5"], ["batch_size=32 does not divide into num_minibatches=5"]),
+    (["--gama", "0.9"], ["--gama is no flag of this variant; did you mean --gamma"])])
+def test_another_environment_or_network_is_refused(words, names, tmp_path, monkeypatch, capsys):
+    at_iteration(monkeypatch, 4, crash)
+    with pytest.raises(CrashError):
+        train(tmp_path / "run")
+    config = (tmp_path / "run" / "config.json").read_text()
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "run"), *words]) == 2
+    said = capsys.readouterr().err
+    assert all(name in said for name in names)
+    assert (tmp_path / "run" / "config.json").read_text() == config and len(checkpoints(tmp_path / "run")) == 1
+
+
+def test_what_is_no_run_is_said(tmp_path, capsys):
+    assert main(["resume", str(tmp_path)]) == 2 and "is no run" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text("{")
+    assert main(["resume", str(tmp_path)]) == 5 and "cannot be read" in capsys.readouterr().err
+    assert main(["resume"]) == 2
+
+
+@pytest.mark.parametrize("words,sentence", [
+    (["--device", "cuda"], "--device cuda asks for a GPU"), (["--num-seeds", "3"], "num_seeds=3 trains several"),
+    (["--device-ids", "0", "1"], "--device-ids names 2 GPUs for 1 process"),
+    (["--local-num-envs", "4"], "local_num_envs: the checkpoint has None, the run 4")])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="cuda works here")
+def test_a_refused_resume_leaves_a_finished_run_as_it_was(words, sentence, tmp_path, capsys):
+    """Also where it is refused late, when devices and processes are looked for."""
+    train(tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "640", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    with pytest.raises(UsageError, match=sentence.partition(":")[0]):
+        values = [int(word) for word in words[1:] if word.isdigit()] or words[1:]
+        proximo.resume(tmp_path / "run", total_timesteps=640,
+                       **{words[0][2:].replace("-", "_"): tuple(values) if len(values) > 1 else values[0]})
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before

@@ -1,0 +1,125 @@
+"""`proximo resume` of what --num-seeds left: the whole group bit for bit, one of its runs alone up to rounding."""
+
+import itertools
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import proximo
+from proximo.catalog import config_class
+from proximo.cli.main import main
+from proximo.errors import UsageError
+from proximo.on_jax.train import Seen
+from proximo.on_jax.train_seeds import lane_of
+from proximo.runs.run import read_config
+from proximo.runs.seed_runs import seed_folders
+from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train, weights
+
+WORDS = ("--framework", "jax", "--engine", "jax", "--num-seeds", "3", "--norm-obs")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Three seeds, ten iterations, never interrupted."""
+    folder = tmp_path_factory.mktemp("whole") / "runs"
+    assert train(folder, *WORDS) == 0
+    return folder
+
+
+def all_equal(one, other):
+    names = [folder.name for folder in seed_folders(one)]
+    assert names == ["seed-1", "seed-2", "seed-3"] == [folder.name for folder in seed_folders(other)]
+    return all(same_weights(one / name, other / name) and same_logs(one / name, other / name) for name in names)
+
+
+def test_killed_and_resumed_runs_equal_uninterrupted_ones(whole, tmp_path, monkeypatch, capsys):
+    """Killed while the log of the first seed was written, seven iterations in; checkpoints are of the sixth."""
+    with monkeypatch.context() as patched:
+        at_iteration(patched, 7, crash)
+        with pytest.raises(CrashError):
+            train(tmp_path / "runs", *WORDS)
+    assert main(["resume", str(tmp_path / "runs")]) == 0
+    assert "3 runs in" in (said := capsys.readouterr().err) and "after iteration 6 of 10" in said
+    assert all_equal(whole, tmp_path / "runs")
+    assert main(["resume", str(tmp_path / "runs")]) == 0 and "all of their 10 iterations" in capsys.readouterr().err
+
+
+def test_a_stopped_group_names_one_command_and_goes_on_from_the_checkpoint_that_all_have(whole, tmp_path, monkeypatch,
+                                                                                         capsys):
+    """As if it had been killed between two seeds' checkpoints: the newest of one seed is gone."""
+    with monkeypatch.context() as patched:
+        at_iteration(patched, 7, terminate)
+        assert train(tmp_path / "runs", *WORDS) == 128 + 15
+    assert f"continue with: proximo resume {tmp_path / 'runs'}\n" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "runs" / "seed-2" / "checkpoints" / "00000007")
+    assert main(["resume", str(tmp_path / "runs")]) == 0
+    assert "after iteration 6 of 10" in capsys.readouterr().err
+    assert all_equal(whole, tmp_path / "runs")
+
+
+def test_one_of_them_goes_on_alone_up_to_rounding_and_says_so(whole, tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patched:
+        at_iteration(patched, 7, crash)
+        with pytest.raises(CrashError):
+            train(tmp_path / "runs", *WORDS)
+    assert main(["resume", str(tmp_path / "runs" / "seed-2")]) == 0
+    assert f"exactly with all of them: proximo resume {tmp_path / 'runs'}" in capsys.readouterr().err
+    for name, x in weights(whole / "seed-2").items():
+        np.testing.assert_allclose(weights(tmp_path / "runs" / "seed-2")[name], x, atol=5e-5)
+    assert len(rows(tmp_path / "runs" / "seed-2", "metrics.csv")) == 10
+
+
+def test_flags_change_all_and_runs_that_do_not_belong_together_are_said(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "runs")
+    assert main(["resume", str(tmp_path / "runs"), "--total-timesteps", "384"]) == 0
+    assert [len(rows(folder, "metrics.csv")) for folder in seed_folders(tmp_path / "runs")] == [12, 12, 12]
+    shutil.rmtree(tmp_path / "runs" / "seed-2")
+    assert main(["resume", str(tmp_path / "runs")]) == 2
+    assert "(seeds [1, 3]); resume them one by one" in capsys.readouterr().err
+
+
+def test_a_seed_whose_numbers_break_stops_alone(whole, tmp_path, monkeypatch, capsys):
+    """The second seed's gradients are said to be infinite from iteration 4 on: the others end as they would have."""
+    def failing(tree, seed):
+        found = lane_of(tree, seed)
+        broken = seed == 1 and isinstance(tree, Seen) and next(numbers) >= 4
+        return found._replace(ok=np.array(False)) if broken else found
+
+    numbers = itertools.count(1)
+    monkeypatch.setattr("proximo.on_jax.train_seeds.lane_of", failing)
+    assert train(tmp_path / "runs", *WORDS) == 4
+    said = capsys.readouterr().err
+    assert "not finite in iteration 4 (seed 2)" in said and said.count("not finite in iteration") == 1
+    assert "1 of 3 seeds ended early, since their numbers were not finite: 2" in said
+    assert len(rows(tmp_path / "runs" / "seed-2", "metrics.csv")) == 3
+    assert all(same_weights(whole / name, tmp_path / "runs" / name) for name in ("seed-1", "seed-3"))
+    assert same_logs(whole / "seed-3", tmp_path / "runs" / "seed-3")
+
+
+def test_all_seeds_that_break_end_the_command(tmp_path, capsys):
+    assert train(tmp_path / "runs", *WORDS, "--learning-rate", "1e30") == 4
+    assert "3 of 3 seeds ended early" in capsys.readouterr().err
+
+
+def test_a_refused_group_leaves_nothing_and_a_refused_resume_all(whole, tmp_path, capsys):
+    assert train(tmp_path / "runs", *WORDS, "--device-ids", "0", "1", "--num-minibatches", "1") == 2
+    assert not (tmp_path / "runs").exists()
+    shutil.copytree(whole, tmp_path / "kept")
+    before = {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()}
+    for folder, *words in (("", "--device-ids", "0", "1"), ("", "--num-seeds", "5"), ("seed-1", "--num-seeds", "5")):
+        assert main(["resume", str(tmp_path / "kept" / folder), "--total-timesteps", "640", *words]) == 2
+    assert capsys.readouterr().err.count("leave --num-seeds out") == 2
+    assert {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()} == before
+
+
+def test_several_seeds_from_python(whole, tmp_path):
+    cfg = read_config(whole / "seed-1", config_class).cfg
+    cfg = replace(cfg, num_seeds=3, run_dir=str(tmp_path / "runs"), total_timesteps=192)
+    assert proximo.train(cfg) == tmp_path / "runs"
+    assert [len(rows(folder, "metrics.csv")) for folder in seed_folders(tmp_path / "runs")] == [6, 6, 6]
+    assert proximo.resume(tmp_path / "runs", total_timesteps=320) == tmp_path / "runs"
+    assert [len(rows(folder, "metrics.csv")) for folder in seed_folders(tmp_path / "runs")] == [10, 10, 10]
+    with pytest.raises(UsageError, match="call proximo.train once for each seed"):
+        proximo.train(replace(cfg, run_dir=str(tmp_path / "other")), loss_fn=print)

@@ -1,0 +1,67 @@
+"""One of several processes that train as one under JAX: `torchrun ... -m tests.support.jax_replicas FOLDER CASE...` trains
+every case, again from its first checkpoint, and writes what this rank ends with, for on_jax/test_distributed.py."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from proximo.cli.main import main
+from proximo.config import Config
+from proximo.on_jax.recipes import ppo, ppo_continuous_action_isaacgym
+from proximo.on_jax.train import train
+from proximo.variants import BatchedSim
+
+INSIDE = Config(engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2, update_epochs=2,
+                hidden_size=16, norm_obs=True, norm_reward=True, checkpoint_every=2, threads=1)
+CASES = {
+    "inside": INSIDE,
+    "outside": replace(INSIDE, engine="gym", target_kl=1e-3, learning_rate=1e-2),
+    "pool": replace(INSIDE, engine="envpool"),
+    "memory": replace(INSIDE, engine="gym", recurrent="gru", memory_size=8, total_timesteps=384),
+    "brax": BatchedSim(framework="jax", env_id="fast", num_envs=4, num_steps=32, total_timesteps=640, hidden_size=16,
+                       norm_obs=True, norm_reward=True, checkpoint_every=2, threads=1),
+}
+
+
+def train_case(name: str, folder: Path) -> None:
+    """NAMErank.npz: the weights; NAMErank.json: all else."""
+    cfg, seeds, told, kept = CASES[name], [], [], None
+    recipe = ppo_continuous_action_isaacgym if name == "brax" else ppo
+
+    def noting_envs(cfg: Config, given: list[int]):
+        seeds.append(given)
+        return recipe.make_envs(cfg, given)
+
+    for last in train(cfg, noting_envs, recipe.make_agent):
+        told.append([last.steps, last.finished.ret.tolist(), last.finished.row.tolist(), sorted(last.stats.items())])
+        if last.iteration == cfg.checkpoint_every:
+            kept = last.snapshot()
+    weights, statistics = last.weights(), last.envs.statistics.obs
+    *_, again = train(cfg, recipe.make_envs, recipe.make_agent, state=kept)
+    np.savez(folder / f"{name}{os.environ['RANK']}.npz", **weights)
+    (folder / f"{name}{os.environ['RANK']}.json").write_text(json.dumps({
+        "seeds": seeds, "told": told, "rank": last.rank, "mean": np.asarray(statistics.mean).tolist(),
+        "count": float(statistics.count), "resumed": all(np.array_equal(weights[k], x)
+                                                         for k, x in again.weights().items())}))
+
+
+def train_command(folder: Path) -> None:
+    """The whole command; what each rank's process returned."""
+    words = ["--framework", "jax", "--engine", "jax", "--num-steps", "16", "--total-timesteps", "192",
+             "--checkpoint-every", "2", "--hidden-size", "8", "--logger", "none", "--run-dir", str(folder / "run")]
+    code = main(["train", "ppo", *words])
+    (folder / f"code{os.environ['RANK']}").write_text(str(code))
+
+
+if __name__ == "__main__":
+    for case in sys.argv[2:]:
+        if case == "command":
+            train_command(Path(sys.argv[1]))
+        elif case == "die" and os.environ["RANK"] == "1":
+            os._exit(7)
+        else:
+            train_case("inside" if case == "die" else case, Path(sys.argv[1]))

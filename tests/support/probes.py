@@ -1,0 +1,263 @@
+"""Probe environments: each has one property that a learner, or the border around environments, must get right.
+
+Registered on import, so `tests.support.probes:Constant-v0` is an id anywhere. Episodes have a fixed length unless said.
+"""
+
+import os
+import signal
+import time
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+UNIT = spaces.Box(-1, 1, (2,), np.float32)
+
+
+class Probe(gymnasium.Env):
+    """Observes 2 floats, takes 2 actions, ends (terminated) after `length` steps; reward 1 a step."""
+
+    length = 4
+    observation_space = UNIT
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.played, self.cue = 0, float(self.np_random.integers(2)) * 2 - 1
+        return self.observe(), {}
+
+    def step(self, action):
+        reward = self.reward(action)
+        self.played += 1
+        return self.observe(), reward, self.played >= self.length, False, {}
+
+    def observe(self):
+        return np.array([self.cue, self.played / self.length], np.float32)
+
+    def reward(self, action):
+        return 1.0
+
+
+class Constant(Probe):
+    """One step, reward 1, nothing to observe: the value must become 1."""
+
+    length = 1
+
+    def observe(self):
+        return np.zeros(2, np.float32)
+
+
+class Observed(Probe):
+    """One step, the reward is the cue that is observed: the value must follow the observation."""
+
+    length = 1
+
+    def reward(self, action):
+        return self.cue
+
+
+class Delayed(Probe):
+    """Two steps, reward 1 at the second: the value of the first observation must be gamma."""
+
+    length = 2
+
+    def observe(self):
+        return np.array([0, self.played], np.float32)
+
+    def reward(self, action):
+        return float(self.played == 1)
+
+
+class Acting(Probe):
+    """One step, reward 1 for action 1 where the cue is positive and for action 0 where it is not, else -1."""
+
+    length = 1
+
+    def reward(self, action):
+        return 1.0 if bool(action) == (self.cue > 0) else -1.0
+
+
+class Truncated(Probe):
+    """Reward 1 for ever, cut every 5 steps, nothing to observe: the value must become 1 / (1 - gamma)."""
+
+    def observe(self):
+        return np.zeros(2, np.float32)
+
+    def step(self, action):
+        self.played += 1
+        return self.observe(), 1.0, False, self.played >= 5, {}
+
+
+class Memory(Probe):
+    """The cue is seen at the first step only; reward 1 where the last action (of 4) matches it, else -1."""
+
+    def observe(self):
+        return np.array([self.cue if self.played == 0 else 0, self.played == 3], np.float32)
+
+    def reward(self, action):
+        return 0.0 if self.played < 3 else 1.0 if bool(action) == (self.cue > 0) else -1.0
+
+
+class Masked(Probe):
+    """3 actions, of which one is forbidden and changes; it raises where a forbidden one is taken."""
+
+    action_space = spaces.Discrete(3)
+
+    def mask(self):
+        mask = np.ones(3, np.int8)
+        mask[self.played % 3] = 0
+        return mask
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        return observation, info | {"action_mask": self.mask()}
+
+    def step(self, action):
+        if not self.mask()[action]:
+            raise ValueError(f"action {action} is forbidden")
+        answer = super().step(action)
+        return *answer[:4], {"action_mask": self.mask()}
+
+
+class DictMasked(Masked):
+    """The same mask as a key of a Dict observation."""
+
+    observation_space = spaces.Dict({"seen": UNIT, "action_mask": spaces.MultiBinary(3)})
+
+    def observe(self):
+        return {"seen": super().observe(), "action_mask": self.mask()}
+
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset(seed=seed)
+        return observation, {}
+
+    def step(self, action):
+        return *super().step(action)[:4], {}
+
+
+class DictObs(Probe):
+    """A Dict of a vector, a Discrete and a Tuple: 2 + 3 + (1 + 4) = 10 numbers, in Gymnasium's order of keys."""
+
+    observation_space = spaces.Dict({"vector": UNIT, "kind": spaces.Discrete(3), "pair": spaces.Tuple(
+        (spaces.Box(-1, 1, (1,), np.float32), spaces.MultiBinary(4)))})
+
+    def observe(self):
+        return {"vector": super().observe(), "kind": self.played % 3,
+                "pair": (np.full(1, self.cue, np.float32), np.ones(4, np.int8))}
+
+
+class Image(Probe):
+    """(12, 10, 3) uint8, channels last: the channel number in the corner."""
+
+    observation_space = spaces.Box(0, 255, (12, 10, 3), np.uint8)
+
+    def observe(self):
+        image = np.zeros((12, 10, 3), np.uint8)
+        image[0, 1] = 10, 20, 30
+        return image
+
+
+class Echo(Probe):
+    """Says what it was given: the action comes back as the observation (first 2 numbers)."""
+
+    def reset(self, *, seed=None, options=None):
+        self.given = np.zeros(2)
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.given = np.resize(np.asarray(action, float), 2)
+        return super().step(action)
+
+    def observe(self):
+        return (self.given / 10).astype(np.float32)
+
+
+class Started(Echo):
+    action_space = spaces.Discrete(2, start=5)
+
+
+class Several(Echo):
+    action_space = spaces.MultiDiscrete([3, 2])
+
+
+class Switches(Echo):
+    action_space = spaces.MultiBinary(2)
+
+
+class Bounded(Echo):
+    action_space = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 2], np.float32))
+
+
+class Spoken(Probe):
+    action_space = spaces.Text(5)
+
+
+class Endless(Probe):
+    length = 10**9
+
+
+class Faulty(Probe):
+    """Misbehaves at step `at` of its life in the way that `how` names."""
+
+    def __init__(self, how="raises", at=7):
+        self.how, self.at, self.age = how, at, 0
+
+    def step(self, action):
+        self.age += 1
+        answer = super().step(action)
+        return self.misbehave(answer) if self.age == self.at else answer
+
+    def misbehave(self, answer):
+        observation, reward, *rest = answer
+        if self.how == "raises":
+            raise RuntimeError("the motor is on fire")
+        if self.how == "hangs":
+            time.sleep(3600)
+        if self.how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        broken = {"nan_obs": (observation * np.nan, reward), "inf_reward": (observation, np.inf),
+                  "no_reward": (observation, None), "wrong_shape": (observation[:1], reward),
+                  "wrong_dtype": (observation.astype(np.float64), reward), "list_obs": (list(observation), reward)}
+        return self.how == "four_values" and answer[:4] or (*broken[self.how], *rest)
+
+
+class Mortal(Probe):
+    """Where several processes train as one, that of rank 1 dies in the 200th step of all its environments."""
+
+    steps = 0
+
+    def reward(self, action):
+        Mortal.steps += 1
+        if Mortal.steps == 200 and os.environ.get("RANK") == "1":
+            os._exit(7)
+        return 1.0
+
+
+class Positions(gymnasium.ObservationWrapper):
+    """CartPole, of which only the positions of cart and pole are seen: the velocities must be remembered."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1").unwrapped)
+        self.observation_space = spaces.Box(-5, 5, (2,), np.float32)
+
+    def observation(self, observation):
+        return observation[[0, 2]]
+
+
+PROBES = (Constant, Observed, Delayed, Acting, Truncated, Memory, Masked, DictMasked, DictObs, Image, Echo, Started,
+          Several, Switches, Bounded, Spoken, Endless, Mortal)
+FAULTS = ("raises", "hangs", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
+          "four_values")
+
+
+def register_probes():
+    """`tests.support.probes:NAME-v0`; faults under their names in words, as `Faulty_nan_obs-v0`."""
+    for probe in PROBES:
+        gymnasium.register(f"{probe.__name__}-v0", entry_point=probe)
+    gymnasium.register("Positions-v0", entry_point=Positions, max_episode_steps=200)
+    for how in FAULTS:
+        gymnasium.register(f"Faulty_{how}-v0", entry_point=Faulty, kwargs={"how": how})
+
+
+register_probes()

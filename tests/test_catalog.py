@@ -1,0 +1,46 @@
+"""Which variant an environment's id asks for where none is named."""
+
+import subprocess
+import sys
+
+import pytest
+
+from proximo.catalog import choose_variant, variant_by_name
+from proximo.envs.procgen import GAMES
+
+
+@pytest.mark.parametrize(("env_id", "variant"), [
+    ("BreakoutNoFrameskip-v4", "ppo_atari"), ("ALE/Pong-v5", "ppo_atari"), ("PongDeterministic-v4", "ppo_atari"),
+    ("pong_v3", "ppo_pettingzoo_ma_atari"), ("warlords_v3", "ppo_pettingzoo_ma_atari"),
+    ("atari/surround_v2", "ppo_pettingzoo_ma_atari"), ("starpilot", "ppo_procgen"),
+    ("StarpilotEasy-v0", "ppo_procgen"), ("procgen:procgen-coinrun-v0", "ppo_procgen"),
+    ("dm_control/walker-walk-v0", "ppo_continuous_action"), ("CartPole-v1", "ppo"),
+    ("Pendulum-v1", "ppo_continuous_action"), ("tests.support.probes:Masked-v0", "ppo")])
+def test_every_suite_is_found_by_the_ids_that_it_takes(env_id, variant):
+    """Ids from the suites' own pages; none of the first nine is Gymnasium's."""
+    assert choose_variant(env_id)[0] == variant
+
+
+def test_atari_and_mujoco_share_a_form():
+    """`-v5` alone does not tell: ale-py's list of games does."""
+    pytest.importorskip("ale_py")
+    assert variant_by_name("Breakout-v5") == ("ppo_atari", "an Atari game")
+    assert variant_by_name("Ant-v5") is None and variant_by_name("HalfCheetah-v5") is None
+
+
+def test_the_suites_own_lists_are_chosen():
+    """Every game of PettingZoo and Procgen, as they list them, and no id of Gymnasium."""
+    gymnasium = pytest.importorskip("gymnasium")
+    modules = pytest.importorskip("pettingzoo.atari.all_modules")
+    assert {variant_by_name(game)[0] for game in modules.atari_environments} == {"ppo_pettingzoo_ma_atari"}
+    assert {variant_by_name(game)[0] for game in GAMES} == {"ppo_procgen"}
+    ours = [name for name, spec in gymnasium.registry.items() if "gymnasium.envs" in str(spec.entry_point)]
+    assert len(ours) > 20 and not any(map(variant_by_name, ours))
+
+
+def test_a_name_is_read_without_the_engines():
+    """In a fresh interpreter: neither EnvPool (which wants Qt first), nor PettingZoo, nor a framework is imported."""
+    script = ("import sys; from proximo.catalog import variant_by_name as f; f('pong_v3'), f('starpilot'), f('Pong-v5');"
+              "print([name for name in ('envpool', 'pettingzoo', 'jax', 'torch') if name in sys.modules])")
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "[]"
