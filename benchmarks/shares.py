@@ -47,14 +47,14 @@ def measure(task: str, iterations: int, threads: int) -> dict:
     """Seconds of each part over `iterations` iterations after the first, by proximo.on_torch.train.train itself."""
     from dataclasses import replace
 
-    from proximo.catalog import config_class, recipe_of
+    from proximo.catalog import config_class, parts_of
     from proximo.on_torch import train as loop
     from proximo.runs.resolve import resolve
 
     variant, env_id, fields = TASKS[task]
     cfg = resolve(config_class(variant)(env_id=env_id, threads=threads, logger="none", **fields), variant, 1, 1)
     cfg = replace(cfg, total_timesteps=(iterations + 1) * cfg.batch_size)
-    recipe, timed, spent = recipe_of(variant, "torch"), [], {"collect": 0.0}
+    recipe, timed, spent = parts_of(variant, "torch"), [], {"collect": 0.0}
     collect = loop.collect
 
     def timed_collect(*args: Any) -> Any:

@@ -40,6 +40,7 @@ class Unrolled(Config):
 def cartpole(way: str, seeds: int) -> dict[str, float]:
     """Steps a second after the second iteration, and the seconds before it; runs inside a measurement's process."""
     from proximo.on_jax.recipes.ppo import make_agent, make_envs
+
     from proximo.on_jax.train import train
     from proximo.on_jax.train_seeds import train_seeds
 
@@ -155,11 +156,11 @@ def split(cfg: Config, iterations: int, start: float, whole: float, played: floa
 
 def breakout(way: str, iterations: int, num_steps: int) -> dict[str, float]:
     """Breakout-v5 in one way; runs inside a measurement's process."""
-    from proximo.catalog import recipe_of
+    from proximo.catalog import parts_of
     from proximo.variants import AtariEnvpool, AtariXLA
 
     variant, framework = BREAKOUT[way], "torch" if way == "torch" else "jax"
-    recipe, same = recipe_of(variant, framework), {"device": "cpu", "threads": 1, "checkpoint_every": 10_000,
+    recipe, same = parts_of(variant, framework), {"device": "cpu", "threads": 1, "checkpoint_every": 10_000,
                                                    "num_steps": num_steps, "clip_vloss": False}
     if way in ("torch", "jax"):
         cfg: Config = AtariEnvpool(framework=framework, **same)  # type: ignore[arg-type]

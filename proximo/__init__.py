@@ -4,3 +4,4 @@ from proximo.api import load, resume, train
 from proximo.config import Config
 
 __all__ = ["Config", "load", "resume", "train"]
+__version__ = "0.2.0.dev0"

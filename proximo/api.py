@@ -18,7 +18,7 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     variant is the configuration's class; environments, agent or loss of one's own take the place of the recipe's.
     Raises UsageError, EnvError, NumbersError, FilesError, PeerError, and KeyboardInterrupt where a signal ended the run
     (it can be resumed)."""
-    from proximo.catalog import recipe_of, variant_of
+    from proximo.catalog import parts_of, variant_of
     from proximo.errors import UsageError
     from proximo.runs.resolve import problems_of, resolve
     from proximo.runs.run import forget_run, run_folder, write_config
@@ -34,7 +34,7 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
         if make_envs or make_agent or loss_fn:
             raise UsageError(f"num_seeds={cfg.num_seeds} trains the variant's own environments, network and loss; with "
                              "parts of your own call proximo.train once for each seed")
-        if start_seeds(replace(cfg, run_dir=str(folder)), variant, recipe_of(variant, cfg.framework)):
+        if start_seeds(replace(cfg, run_dir=str(folder)), variant, parts_of(variant, cfg.framework)):
             raise KeyboardInterrupt
         return folder
     given = [f"{name}=..." for name, part in (("make_envs", make_envs), ("make_agent", make_agent),
@@ -81,11 +81,11 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
 
 def _play(folder: Path, cfg: Config, variant: str, kept: dict | None, make_envs: Callable | None,
           make_agent: Callable | None, loss_fn: Callable | None, begin: Callable[[], None] | None = None) -> Path:
-    from proximo.catalog import recipe_of
+    from proximo.catalog import parts_of
     from proximo.cli.model_commands import recorder
     from proximo.runs.run import Watcher, follow, singly
 
-    recipe = recipe_of(variant, cfg.framework)
+    recipe = parts_of(variant, cfg.framework)
     extra = {} if loss_fn is None else {"loss_fn": loss_fn}
     iterations = recipe.train(cfg, make_envs or recipe.make_envs, make_agent or recipe.make_agent,
                               state=kept["state"] if kept else None, **extra)
@@ -98,13 +98,13 @@ def _play(folder: Path, cfg: Config, variant: str, kept: dict | None, make_envs:
 def load(path: str | Path, make_agent: Callable | None = None) -> "Model":
     """The model of a run, or of a model's folder: `load(path).act(raw_obs)`. `make_agent(spec, cfg)` rebuilds a network
     that is no recipe's. Raises FilesError where there is none, or it is damaged."""
-    from proximo.catalog import config_class, recipe_of, torch_twin
+    from proximo.catalog import config_class, parts_of
     from proximo.models.model import model_from, read_model
     from proximo.runs.run import config_from
 
     tree = read_model(Path(path))
     cfg = config_from(tree["config"], config_class(tree["variant"]))
-    recipe = recipe_of(torch_twin(tree["variant"]), "torch")
+    recipe = parts_of(tree["variant"], "torch")
     if make_agent is None:
         return model_from(tree, cfg, recipe.make_actor)
     from proximo.on_torch.actor import Actor

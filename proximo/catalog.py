@@ -1,15 +1,25 @@
-"""Which configuration and recipe belong to a variant's name: one explicit branch each, imported when asked for."""
+"""The table of variants, the choice of one for an environment, and the parts that train it."""
 
 import importlib.util
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from proximo.config import Config
+from proximo.envs.atari import make_atari
+from proximo.envs.atari_ids import is_atari, read_atari_name
+from proximo.envs.brax import make_brax
+from proximo.envs.envpool import make_envpool
+from proximo.envs.gym import make_gym
+from proximo.envs.inside import make_control_inside, make_pool_inside
+from proximo.envs.mujoco import make_mujoco
+from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
+from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
 from proximo.errors import UsageError, nearest, say
+from proximo.protocols import VecEnv
 from proximo.variants import (
     RPO,
     Atari,
@@ -26,187 +36,109 @@ from proximo.variants import (
     SelfPlay,
 )
 
-CLASSES: dict[str, type[Config]] = {
-    "ppo": Config,
-    "ppo_atari": Atari,
-    "ppo_continuous_action": Continuous,
-    "rpo_continuous_action": RPO,
-    "ppo_atari_lstm": AtariLSTM,
-    "ppo_atari_envpool": AtariEnvpool,
-    "ppo_atari_envpool_xla_jax": AtariXLA,
-    "ppo_atari_envpool_xla_jax_scan": AtariXLAScan,
-    "ppo_procgen": Procgen,
-    "ppo_atari_multigpu": AtariMultiGPU,
-    "ppo_pettingzoo_ma_atari": SelfPlay,
-    "ppo_continuous_action_isaacgym": BatchedSim,
-    "ppo_continuous_action_isaacgym_hands": BatchedHands,
-    "compact": Compact,
+MakeEnvs = Callable[[Any, Sequence[int]], VecEnv]  # (configuration, one seed per environment)
+
+
+class Variant(NamedTuple):
+    """What distinguishes a variant: its defaults, its environments, and the head over continuous actions."""
+
+    config: type[Config]
+    make_envs: MakeEnvs  # stepped from outside, by either framework
+    make_envs_inside: Callable[[Any, Sequence[int]], VecEnv | None] | None = None  # JAX: in the compiled function
+    head: Literal["plain", "rpo"] = "plain"
+
+
+def make_gym_or_atari(cfg: Compact, seeds: Sequence[int]) -> VecEnv:
+    """Atari games by their id, otherwise any Gymnasium environment."""
+    return make_atari(cfg, seeds) if read_atari_name(cfg.env_id) else make_gym(cfg, seeds)
+
+
+VARIANTS: dict[str, Variant] = {
+    "ppo": Variant(Config, make_gym, make_control_inside),
+    "ppo_atari": Variant(Atari, make_atari),
+    "ppo_continuous_action": Variant(Continuous, make_mujoco, make_control_inside),
+    "rpo_continuous_action": Variant(RPO, make_mujoco, make_control_inside, head="rpo"),
+    "ppo_atari_lstm": Variant(AtariLSTM, make_atari),
+    "ppo_atari_envpool": Variant(AtariEnvpool, make_envpool),
+    "ppo_atari_envpool_xla_jax": Variant(AtariXLA, make_envpool, make_pool_inside),
+    "ppo_atari_envpool_xla_jax_scan": Variant(AtariXLAScan, make_envpool, make_pool_inside),
+    "ppo_procgen": Variant(Procgen, make_procgen),
+    "ppo_atari_multigpu": Variant(AtariMultiGPU, make_atari),
+    "ppo_pettingzoo_ma_atari": Variant(SelfPlay, make_pettingzoo),
+    "ppo_continuous_action_isaacgym": Variant(BatchedSim, make_brax),
+    "ppo_continuous_action_isaacgym_hands": Variant(BatchedHands, make_brax),
+    "compact": Variant(Compact, make_gym_or_atari),
 }
 
 
-class Recipe(NamedTuple):
-    """All that train() takes, and how a trained network acts again."""
+class Parts(NamedTuple):
+    """What trains a variant in one framework, and what lets the trained network act again."""
 
-    train: Callable[..., Generator]
-    make_envs: Callable
-    make_agent: Callable
-    make_actor: Callable | None  # (spec, cfg, weights) -> Actor; None for a recipe run by path, which only trains
+    train: Callable[..., Generator]  # (cfg, make_envs, make_agent, loss_fn=ppo_loss, state=None)
+    make_envs: MakeEnvs
+    make_agent: Callable[[Any, Any], Any]  # (envs, cfg): `envs` has obs_shape, obs_dtype and action_space
+    make_actor: Callable | None  # (spec, cfg, weights) -> Actor; None: the parts are the user's own
 
 
 def config_class(variant: str) -> type[Config]:
-    """The configuration of a variant; UsageError with all names for an unknown one."""
-    if variant not in CLASSES:
-        near = nearest(variant, CLASSES) or f" for an environment: proximo train --env-id {variant};"
-        raise UsageError(f"{variant} is no variant;{near} there are {', '.join(CLASSES)}")
-    return CLASSES[variant]
-
-
-def recipe_of(variant: str, framework: str) -> Recipe:
-    """The recipe of a variant in one framework; UsageError where the framework is not installed."""
-    if framework == "jax":
-        absent = [name for name in ("jax", "flax", "optax") if importlib.util.find_spec(name) is None]
-        if absent:
-            raise UsageError(f'--framework jax needs {", ".join(absent)}; pip install "proximo[jax]"')
-        return _jax_recipe(variant)
-    return _torch_recipe(variant)
-
-
-def _torch_recipe(variant: str) -> Recipe:
-    match variant:
-        case "ppo":
-            from proximo.on_torch.recipes import ppo
-
-            return _torch_parts(ppo.make_envs, ppo.make_agent)
-        case "ppo_atari" | "ppo_atari_multigpu":
-            from proximo.on_torch.recipes import ppo_atari
-
-            return _torch_parts(ppo_atari.make_envs, ppo_atari.make_agent)
-        case "ppo_atari_lstm":
-            from proximo.on_torch.recipes import ppo_atari_lstm
-
-            return _torch_parts(ppo_atari_lstm.make_envs, ppo_atari_lstm.make_agent)
-        case "ppo_atari_envpool":
-            from proximo.on_torch.recipes import ppo_atari_envpool
-
-            return _torch_parts(ppo_atari_envpool.make_envs, ppo_atari_envpool.make_agent)
-        case "ppo_continuous_action":
-            from proximo.on_torch.recipes import ppo_continuous_action
-
-            return _torch_parts(ppo_continuous_action.make_envs, ppo_continuous_action.make_agent)
-        case "rpo_continuous_action":
-            from proximo.on_torch.recipes import rpo_continuous_action
-
-            return _torch_parts(rpo_continuous_action.make_envs, rpo_continuous_action.make_agent)
-        case "ppo_procgen":
-            from proximo.on_torch.recipes import ppo_procgen
-
-            return _torch_parts(ppo_procgen.make_envs, ppo_procgen.make_agent)
-        case "ppo_pettingzoo_ma_atari":
-            from proximo.on_torch.recipes import ppo_pettingzoo_ma_atari
-
-            return _torch_parts(ppo_pettingzoo_ma_atari.make_envs, ppo_pettingzoo_ma_atari.make_agent)
-        case "ppo_continuous_action_isaacgym" | "ppo_continuous_action_isaacgym_hands":
-            from proximo.on_torch.recipes import ppo_continuous_action_isaacgym
-
-            return _torch_parts(ppo_continuous_action_isaacgym.make_envs, ppo_continuous_action_isaacgym.make_agent)
-        case "compact":
-            from proximo.on_torch.recipes import compact
-
-            return _torch_parts(compact.make_envs, compact.make_agent)
-        case "ppo_atari_envpool_xla_jax" | "ppo_atari_envpool_xla_jax_scan":
-            raise UsageError(f"{variant} exists under --framework jax only; on torch use ppo_atari_envpool")
-    raise UsageError(f"{variant} is no variant; use one of {', '.join(CLASSES)}")
-
-
-def _torch_parts(make_envs: Callable, make_agent: Callable) -> Recipe:
-    from proximo.on_torch.actor import Actor
-    from proximo.on_torch.train import train
-
-    return Recipe(train, make_envs, make_agent, partial(Actor, make_agent))
-
-
-def _jax_recipe(variant: str) -> Recipe:
-    match variant:
-        case "ppo":
-            from proximo.on_jax.recipes import ppo
-
-            return _jax_parts(ppo.make_envs, ppo.make_agent)
-        case "ppo_atari" | "ppo_atari_multigpu":
-            from proximo.on_jax.recipes import ppo_atari
-
-            return _jax_parts(ppo_atari.make_envs, ppo_atari.make_agent)
-        case "ppo_atari_lstm":
-            from proximo.on_jax.recipes import ppo_atari_lstm
-
-            return _jax_parts(ppo_atari_lstm.make_envs, ppo_atari_lstm.make_agent)
-        case "ppo_atari_envpool":
-            from proximo.on_jax.recipes import ppo_atari_envpool
-
-            return _jax_parts(ppo_atari_envpool.make_envs, ppo_atari_envpool.make_agent)
-        case "ppo_continuous_action":
-            from proximo.on_jax.recipes import ppo_continuous_action
-
-            return _jax_parts(ppo_continuous_action.make_envs, ppo_continuous_action.make_agent)
-        case "rpo_continuous_action":
-            from proximo.on_jax.recipes import rpo_continuous_action
-
-            return _jax_parts(rpo_continuous_action.make_envs, rpo_continuous_action.make_agent)
-        case "ppo_procgen":
-            from proximo.on_jax.recipes import ppo_procgen
-
-            return _jax_parts(ppo_procgen.make_envs, ppo_procgen.make_agent)
-        case "ppo_pettingzoo_ma_atari":
-            from proximo.on_jax.recipes import ppo_pettingzoo_ma_atari
-
-            return _jax_parts(ppo_pettingzoo_ma_atari.make_envs, ppo_pettingzoo_ma_atari.make_agent)
-        case "ppo_continuous_action_isaacgym" | "ppo_continuous_action_isaacgym_hands":
-            from proximo.on_jax.recipes import ppo_continuous_action_isaacgym
-
-            return _jax_parts(ppo_continuous_action_isaacgym.make_envs, ppo_continuous_action_isaacgym.make_agent)
-        case "compact":
-            from proximo.on_jax.recipes import compact
-
-            return _jax_parts(compact.make_envs, compact.make_agent)
-        case "ppo_atari_envpool_xla_jax":
-            from proximo.on_jax.recipes import ppo_atari_envpool_xla_jax
-
-            return _jax_parts(ppo_atari_envpool_xla_jax.make_envs, ppo_atari_envpool_xla_jax.make_agent)
-        case "ppo_atari_envpool_xla_jax_scan":
-            from proximo.on_jax.recipes import ppo_atari_envpool_xla_jax_scan
-
-            return _jax_parts(ppo_atari_envpool_xla_jax_scan.make_envs, ppo_atari_envpool_xla_jax_scan.make_agent)
-    raise UsageError(f"{variant} is no variant; use one of {', '.join(CLASSES)}")
-
-
-def _jax_parts(make_envs: Callable, make_agent: Callable) -> Recipe:
-    from proximo.on_jax.actor import Actor
-    from proximo.on_jax.train import train
-
-    return Recipe(train, make_envs, make_agent, partial(Actor, make_agent))
+    """Return the configuration class of a variant; raise UsageError, which lists all names, for an unknown one."""
+    if variant not in VARIANTS:
+        near = nearest(variant, VARIANTS) or f" To name an environment, write proximo train --env-id {variant}."
+        raise UsageError(f"{variant} is not a variant.{near} The variants are {', '.join(VARIANTS)}.")
+    return VARIANTS[variant].config
 
 
 def variant_of(cfg: Config) -> str:
-    """The name of a configuration's own class."""
-    names = [name for name, kind in CLASSES.items() if type(cfg) is kind]
+    """Return the name of the variant that a configuration's own class belongs to."""
+    names = [name for name, variant in VARIANTS.items() if type(cfg) is variant.config]
     if not names:
-        raise UsageError(f"{type(cfg).__name__} is the configuration of no variant; call the loop itself, "
-                         "proximo.on_torch.train.train(cfg, make_envs, make_agent)")
+        raise UsageError(f"{type(cfg).__name__} is the configuration class of no variant. Use a class of "
+                         "proximo.variants, or call proximo.on_torch.train.train(cfg, make_envs, make_agent).")
     return names[0]
 
 
-def torch_twin(variant: str) -> str:
-    """The variant whose torch recipe has the same environments and network."""
-    return "ppo_atari_envpool" if variant.startswith("ppo_atari_envpool_xla_jax") else variant
+def parts_of(variant: str, framework: str) -> Parts:
+    """Return the parts of a variant in one framework ("torch" or "jax"); UsageError where it is not installed."""
+    config_class(variant)
+    return _jax_parts(VARIANTS[variant]) if framework == "jax" else _torch_parts(VARIANTS[variant])
+
+
+def _torch_parts(variant: Variant) -> Parts:
+    from proximo.on_torch.actor import Actor
+    from proximo.on_torch.agent import assemble
+    from proximo.on_torch.distributions import GaussianHead, RPOHead
+    from proximo.on_torch.train import train
+
+    def make_agent(envs: Any, cfg: Any) -> Any:
+        return assemble(envs, cfg, partial(RPOHead, rpo_alpha=cfg.rpo_alpha) if variant.head == "rpo" else GaussianHead)
+
+    return Parts(train, variant.make_envs, make_agent, partial(Actor, make_agent))
+
+
+def _jax_parts(variant: Variant) -> Parts:
+    if absent := [name for name in ("jax", "flax", "optax") if importlib.util.find_spec(name) is None]:
+        raise UsageError(f'--framework jax needs {", ".join(absent)}: pip install "proximo[jax]"')
+    from proximo.on_jax.actor import Actor
+    from proximo.on_jax.agent import assemble
+    from proximo.on_jax.distributions import GaussianHead, RPOHead
+    from proximo.on_jax.train import train
+
+    def make_envs(cfg: Any, seeds: Sequence[int]) -> VecEnv:
+        envs = variant.make_envs_inside(cfg, seeds) if variant.make_envs_inside else None
+        return variant.make_envs(cfg, seeds) if envs is None else envs
+
+    def make_agent(envs: Any, cfg: Any) -> Any:
+        return assemble(envs, cfg, partial(RPOHead, rpo_alpha=cfg.rpo_alpha) if variant.head == "rpo" else GaussianHead)
+
+    return Parts(train, make_envs, make_agent, partial(Actor, make_agent))
 
 
 def choose_variant(env_id: str) -> tuple[str, str]:
-    """The variant for an environment, and why: by its name, else by its spaces."""
+    """Return the variant for an environment, and why: by the id if that says enough, otherwise by the spaces."""
     if named := variant_by_name(env_id):
         return named
     if env_id.startswith("dm_control/"):
         return "ppo_continuous_action", "dm_control"
-    from proximo.envs.gym import make_gym
-
     envs = make_gym(Config(env_id=env_id), [0])
     shape, dtype, space = envs.obs_shape, envs.obs_dtype, envs.action_space
     envs.close()
@@ -218,11 +150,7 @@ def choose_variant(env_id: str) -> tuple[str, str]:
 
 
 def variant_by_name(env_id: str) -> tuple[str, str] | None:
-    """The variant for an id that Gymnasium does not have, and what it is; None where Gymnasium is to be asked."""
-    from proximo.envs.atari_ids import is_atari
-    from proximo.envs.pettingzoo import is_self_play
-    from proximo.envs.procgen import GAMES, read_procgen_name
-
+    """Return the variant for an id that Gymnasium does not have, and what it is; None where Gymnasium must be asked."""
     if is_atari(env_id):
         return "ppo_atari", "an Atari game"
     if is_self_play(env_id):

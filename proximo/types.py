@@ -1,31 +1,96 @@
-"""What the loop of either framework hands to whoever watches it."""
+"""The records that both frameworks pass from one step of the algorithm to the next.
+
+Axes: T steps, N environments (times players), B rows of a minibatch, E epochs, M minibatches. Time comes first.
+Arrays are torch tensors, JAX arrays or numpy arrays, as the framework and the environments require.
+"""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.protocols import VecEnv
+from proximo.protocols import Array, VecEnv
 
 
-class Finished(NamedTuple):
-    """The episodes that ended in one iteration, over all ranks, in order of time; numpy arrays of equal length."""
+class Carry(NamedTuple):
+    """What acting continues from: the arguments of an agent, in its order."""
 
-    step: np.ndarray  # (k,) decisions of the whole run when it ended
+    obs: Array  # (N, *obs_shape)
+    mask: Array | None  # (N, A) bool, the allowed actions
+    first: Array  # (N,) bool, obs begins an episode
+    state: tuple[Array, ...]  # state of the recurrent layer, (N, memory_size) each; () without one
+
+
+class Rollout(NamedTuple):
+    """One batch of experience. Its arrays may belong to the rollout buffer: read them before the next rollout."""
+
+    obs: Array  # (T, N, *obs_shape)
+    first: Array  # (T, N) bool
+    mask: Array | None  # (T, N, A) bool
+    action: Array  # (T, N, *action_shape)  as sampled, before clipping to bounds
+    logprob: Array  # (T, N)   of the action, under the policy that took it
+    value: Array  # (T, N)     V(obs[t])
+    next_value: Array  # (T, N)  V of what followed action[t]: V(final_obs) where the episode was truncated
+    reward: Array  # (T, N)
+    terminated: Array  # (T, N) bool  no bootstrap
+    done: Array  # (T, N) bool  terminated or truncated: cuts the recursion of GAE
+    valid: Array  # (T, N) bool  False for filler rows, which take no part in loss, statistics or step counts
+
+
+class Batch(NamedTuple):
+    """The rollout as the learner reads it: rows (T * N, ...), or (T, N, ...) for a recurrent agent."""
+
+    obs: Array
+    mask: Array | None
+    first: Array | None  # None without a recurrent layer
+    state: tuple[Array, ...]  # of the recurrent layer at t = 0, (N, memory_size) each
+    action: Array
+    logprob: Array
+    value: Array
+    ret: Array
+    valid: Array
+
+
+class Draws(NamedTuple):
+    """All randomness of one update, drawn before it."""
+
+    minibatch: Array  # (E, M, B) integers: indices of rows, or of environments for a recurrent agent
+    noise: Array | None  # (E, M, B, k), or (E, M, T, B, k) for a recurrent agent; None for every head but RPO's
+
+
+class LossInputs(NamedTuple):
+    """The rows of one minibatch, as a loss function reads them. All arrays have the same shape but the last two."""
+
+    logprob: Array  # under the current policy
+    old_logprob: Array  # under the policy that took the action
+    value: Array  # of the current network
+    old_value: Array  # when the rollout was collected
+    advantage: Array  # normalised as the configuration says
+    ret: Array  # advantage (not normalised) plus old_value
+    entropy: Array
+    valid: Array  # bool; every mean is over valid rows
+    count: Array  # (): number of valid rows of the minibatch over all ranks, at least 1
+    clip_coef: Array  # (): epsilon of this iteration
+
+
+class FinishedEpisodes(NamedTuple):
+    """Episodes that ended in one iteration, over all ranks, in order of time."""
+
+    step: np.ndarray  # (k,) environment steps of the whole run when the episode ended
     row: np.ndarray  # (k,) environment, numbered over all ranks
-    ret: np.ndarray  # (k,) raw return
-    length: np.ndarray  # (k,) decisions
+    ret: np.ndarray  # (k,) undiscounted return of raw rewards
+    length: np.ndarray  # (k,) environment steps of the episode
 
 
 class Iteration(NamedTuple):
-    """What one iteration leaves to whoever watches; `snapshot` and `weights` are computed when called."""
+    """The result of one iteration. `snapshot` and `weights` copy from the device only when they are called."""
 
     iteration: int  # 1..num_iterations
-    steps: int  # valid decisions so far, over all ranks
+    steps: int  # environment steps so far (valid rows), over all ranks
     stats: dict[str, float]  # charts/... and losses/...
-    finished: Finished  # the episodes that ended in it
-    snapshot: Callable[[], dict]  # all that train(state=...) continues from
+    finished: FinishedEpisodes
+    snapshot: Callable[[], dict[str, Any]]  # everything that train(state=...) continues from
     weights: Callable[[], dict[str, np.ndarray]]  # the agent's parameters by name
     envs: VecEnv
     rank: int
-    keeps_state: bool  # False: a snapshot is exact only where (iteration % checkpoint_every) == 0
+    keeps_state: bool  # False: a snapshot is exact only where iteration % checkpoint_every == 0

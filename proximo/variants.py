@@ -75,6 +75,10 @@ class AtariXLA(AtariEnvpool):
     unroll: bool = True
     """write loops out when compiling (slow to compile); off: scan"""
 
+    def problems(self) -> list[str]:
+        sentence = "framework=torch: this variant exists for JAX only. Use ppo_atari_envpool."
+        return super().problems() + [sentence] * (self.framework == "torch")
+
 
 @dataclass(frozen=True)
 class AtariXLAScan(AtariXLA):

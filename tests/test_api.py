@@ -6,6 +6,7 @@ import threading
 import gymnasium
 import numpy as np
 import pytest
+from proximo.on_torch.recipes.ppo import make_agent, make_envs
 
 import proximo
 from proximo.cli.main import main
@@ -16,7 +17,6 @@ from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.networks import mlp
-from proximo.on_torch.recipes.ppo import make_agent, make_envs
 from proximo.on_torch.train import train as loop
 from proximo.variants import RPO
 from tests.support.runs import at_iteration, same_logs, same_weights, terminate, train

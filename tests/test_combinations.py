@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from proximo.catalog import CLASSES
+from proximo.catalog import VARIANTS
 from proximo.cli.main import main
 from proximo.cli.suites import missing
 from tests.support.torchrun import play_lines
 
-DIMENSIONS = {"variant": tuple(CLASSES), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
+DIMENSIONS = {"variant": tuple(VARIANTS), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
               "engine": ("gym", "ale", "envpool", "brax", "jax"), "framework": ("torch", "jax"),
               "processes": ("1", "2")}
 PAGE = Path("docs/combinations.md")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proximo.catalog import CLASSES
+from proximo.catalog import VARIANTS
 from proximo.cli.flags import parse_flags
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +43,6 @@ def test_links_lead_to_files(page):
 def test_training_commands_parse(page):
     for line in re.findall(r"proximo train ([^`\n|]+)", page.read_text()):
         words = line.split("#")[0].replace("VARIANT", "ppo").replace("...", "").split()
-        variant = words.pop(0) if words and words[0] in CLASSES else "ppo"
+        variant = words.pop(0) if words and words[0] in VARIANTS else "ppo"
         if "ANY" not in words and "--help" not in words and all(not word.startswith("NAME") for word in words):
-            parse_flags(CLASSES[variant], [word for word in words if word not in ("...", "\\")])
+            parse_flags(VARIANTS[variant].config, [word for word in words if word not in ("...", "\\")])

@@ -18,7 +18,7 @@ from proximo.bench.statistics import (
     probability_of_improvement,
     verdict,
 )
-from proximo.catalog import CLASSES
+from proximo.catalog import VARIANTS
 
 ENVIRONMENT_FIELDS = ("noop_max", "frame_skip", "max_pool", "screen_size", "grayscale", "sticky", "distribution_mode",
                       "num_levels", "start_level")
@@ -196,7 +196,7 @@ def _unfair(run: Run, row: Published) -> str:
         return "published of an evaluation, not of training"
     if _steps(run) != row.steps:
         return f"published at {short(row.steps)} steps"
-    defaults = vars(CLASSES[run.variant]()) if run.variant in CLASSES else {}
+    defaults = vars(VARIANTS[run.variant].config()) if run.variant in VARIANTS else {}
     changed = [name for name in ENVIRONMENT_FIELDS if name in run.config and name in defaults
                and (run.config[name] or 0) != (defaults[name] or 0)]
     if changed:

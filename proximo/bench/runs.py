@@ -10,7 +10,7 @@ import numpy as np
 
 from proximo.bench.process import read_json
 from proximo.bench.sets import FOLLOWING_FIELDS, label_of
-from proximo.catalog import CLASSES
+from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, say
 
 ROLLING_WINDOW = 100
@@ -151,11 +151,11 @@ def _one_a_seed(runs: list[Run]) -> Iterable[Run]:
 
 def _label(variant: str, config: dict) -> str:
     """Of a run that no benchmark named: its variant and what differs from the variant's defaults."""
-    if variant not in CLASSES:
+    if variant not in VARIANTS:
         return variant
     named = {"seed", "env_id", "total_timesteps", "run_dir", "exp_name", *CHOSEN_FIELDS}
     defaults = {f.name: list(f.default) if isinstance(f.default, tuple) else f.default
-                for f in fields(CLASSES[variant])}
+                for f in fields(VARIANTS[variant].config)}
     return label_of(variant, {name: value for name, value in config.items()
                               if name in defaults and name not in named and value != defaults[name]})
 

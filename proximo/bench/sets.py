@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from proximo.catalog import CLASSES
+from proximo.catalog import VARIANTS
 from proximo.config import Config
 from proximo.errors import UsageError
 
@@ -102,7 +102,7 @@ def seeds_of(given: object, wrong: list[str]) -> tuple[int, ...]:
 
 def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str]:
     """What is wrong with these flags of a variant: unknown names, values of another kind."""
-    known = {f.name: f for f in fields(CLASSES[variant])}
+    known = {f.name: f for f in fields(VARIANTS[variant].config)}
     wrong = []
     for name, value in overrides.items():
         if name in _OWN:
@@ -131,8 +131,8 @@ def _row(table: dict, shared: dict, where: str, wrong: list[str]) -> Row | None:
     wrong += [f"{where}: {key} is unknown; a run has variant, env_ids, steps, overrides, label and processes"
               for key in table.keys() - {"variant", "env_ids", "steps", "overrides", "label", "processes"}]
     variant, env_ids, steps = table.get("variant"), table.get("env_ids"), table.get("steps")
-    if variant not in CLASSES:
-        wrong.append(f"{where}: variant={variant!r} is unknown; there are {', '.join(CLASSES)}")
+    if variant not in VARIANTS:
+        wrong.append(f"{where}: variant={variant!r} is unknown; there are {', '.join(VARIANTS)}")
     if not (isinstance(env_ids, list) and env_ids and all(isinstance(env_id, str) for env_id in env_ids)):
         wrong.append(f"{where}: env_ids={env_ids!r} must be a list of ids")
     if type(steps) is not int or steps < 1:
@@ -161,4 +161,4 @@ def config_of(row: Row, overrides: Mapping[str, object]) -> Config:
     """The configuration of a row's first environment."""
     known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
                              for name, value in overrides.items()}
-    return CLASSES[row.variant](env_id=row.env_ids[0], total_timesteps=row.steps, **known)
+    return VARIANTS[row.variant].config(env_id=row.env_ids[0], total_timesteps=row.steps, **known)

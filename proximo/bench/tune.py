@@ -17,7 +17,7 @@ from proximo.bench.process import COMMAND, RunningJob, close_job, is_finished, r
 from proximo.bench.progress import progress
 from proximo.bench.runner import bench_lock
 from proximo.bench.tune_search import Search, load_search, suggest
-from proximo.catalog import CLASSES
+from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, say
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _objective(trial: "Trial", search: Search, place: Path, command: tuple[str, 
     import optuna
     values = suggest(trial, search.space)
     overrides: dict[str, Any] = search.overrides | values
-    config = CLASSES[search.variant](total_timesteps=search.steps, **overrides)
+    config = VARIANTS[search.variant].config(total_timesteps=search.steps, **overrides)
     if problems := config.problems():
         trial.set_user_attr("impossible", problems)
         raise optuna.TrialPruned(problems[0])

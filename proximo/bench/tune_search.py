@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from proximo.bench.sets import override_problems, read_toml, seeds_of
-from proximo.catalog import CLASSES
+from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def load_search(path: str | Path) -> Search:
     wrong = [f"{key} is unknown; a search has {', '.join(sorted(SEARCH_KEYS))}" for key in content.keys() - SEARCH_KEYS]
     seeds = seeds_of(content.get("seeds", 3), wrong)
     variant, env_ids, steps = content.get("variant"), content.get("env_ids"), content.get("steps")
-    if variant not in CLASSES:
-        wrong.append(f"variant={variant!r} is unknown; there are {', '.join(CLASSES)}")
+    if variant not in VARIANTS:
+        wrong.append(f"variant={variant!r} is unknown; there are {', '.join(VARIANTS)}")
     if not (isinstance(env_ids, list) and env_ids):
         wrong.append(f"env_ids={env_ids!r} must be a list of ids")
     if type(steps) is not int or steps < 1:
@@ -55,7 +55,7 @@ def load_search(path: str | Path) -> Search:
         wrong.append("several environments need [target_scores]: \"ID\" = [score that counts as 0, as 1] for each")
     if content.get("pruner", "median") not in ("median", "hyperband", "none"):
         wrong.append(f"pruner={content['pruner']!r} must be median, hyperband or none")
-    if variant in CLASSES:
+    if variant in VARIANTS:
         example = {name: given["choices"][0] if "choices" in given else given["low"] for name, given in space.items()
                    if not _space_problem(name, given)}
         wrong += override_problems(variant, content.get("overrides", {}) | example)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tyro
 
-from proximo.catalog import CLASSES, Recipe, choose_variant, config_class, recipe_of
+from proximo.catalog import VARIANTS, Parts, choose_variant, config_class, parts_of
 from proximo.cli.flags import field_name, parse_flags, read_flags
 from proximo.cli.model_commands import model_command, recorder
 from proximo.config import Config
@@ -89,7 +89,8 @@ def command(name: str, words: list[str]) -> int:
         case "list":
             from proximo.cli.suites import listing
 
-            print("Variants\n" + "\n".join(f"  {name:40}{_first_line(kind)}" for name, kind in CLASSES.items()) + "\n")
+            rows = [f"  {name:40}{_first_line(variant.config)}" for name, variant in VARIANTS.items()]
+            print("Variants\n" + "\n".join(rows) + "\n")
             print(listing())
             return 0
         case "doctor":
@@ -117,9 +118,9 @@ def run_recipe(kind: type[Config], train: Callable, make_envs: Callable, make_ag
     """Train by a recipe that is run by path (`python my_recipe.py --seed 2`), as `proximo train` does, or go on with
     its run (`python my_recipe.py resume RUN`), and exit. The run is recorded under the name of the variant that its
     configuration builds on."""
-    names = {known: name for name, known in CLASSES.items()}
+    names = {known: name for name, (known, *_) in VARIANTS.items()}
     variant = next(names[base] for base in kind.__mro__ if base in names)
-    recipe, words = Recipe(train, make_envs, make_agent, None), sys.argv[1:]
+    recipe, words = Parts(train, make_envs, make_agent, None), sys.argv[1:]
     if words[:1] == ["resume"]:
         sys.exit(exit_code(lambda: resume_command(words[1:], recipe, kind)))
     sys.exit(exit_code(lambda: train_variant(variant, words, recipe, kind)))
@@ -140,7 +141,7 @@ def variant_by_environment(flags: list[str]) -> str:
     return variant
 
 
-def train_variant(variant: str, flags: Sequence[str], recipe: Recipe | None = None,
+def train_variant(variant: str, flags: Sequence[str], recipe: Parts | None = None,
                   kind: type[Config] | None = None) -> int:
     """Train a variant from words; a recipe run by path passes itself and its configuration's class."""
     resume_with = f"python {sys.argv[0]} resume RUN" if recipe else ""
@@ -151,7 +152,7 @@ def train_variant(variant: str, flags: Sequence[str], recipe: Recipe | None = No
     values, wrong = read_flags(kind, flags)
     cfg = resolve(kind(**values), variant, processes, local_processes)
     share_cores(cfg)
-    recipe = recipe or recipe_of(variant, cfg.framework)
+    recipe = recipe or parts_of(variant, cfg.framework)
     if wrong := wrong + problems_of(cfg, variant, processes):
         raise UsageError("\n".join(wrong + problems_around(cfg, recipe)))
     if processes == 1 and cfg.local_num_envs is not None:
@@ -169,7 +170,7 @@ def share_cores(cfg: Config) -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def start_run(cfg: Config, variant: str, recipe: Recipe, processes: int, resume_with: str) -> int:
+def start_run(cfg: Config, variant: str, recipe: Parts, processes: int, resume_with: str) -> int:
     """A new run from a resolved configuration without problems of its own."""
     folder = run_folder(cfg)
     announce(cfg, processes)
@@ -182,7 +183,7 @@ def start_run(cfg: Config, variant: str, recipe: Recipe, processes: int, resume_
         raise UsageError("\n".join(dict.fromkeys(every))) from error
 
 
-def follow_recipe(folder: Path, cfg: Config, variant: str, recipe: Recipe, kept: dict | None,
+def follow_recipe(folder: Path, cfg: Config, variant: str, recipe: Parts, kept: dict | None,
                   begin: Callable[[], None] | None = None) -> int:
     """Train by a recipe until the end or a signal; returns the exit code. `begin`: see Watcher."""
     iterations = recipe.train(cfg, recipe.make_envs, recipe.make_agent, state=kept["state"] if kept else None)
@@ -206,7 +207,7 @@ def announce(cfg: Config, processes: int) -> None:
             f"{cfg.minibatch_size // processes}, minibatch_size {cfg.minibatch_size}")
 
 
-def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Config] | None = None) -> int:
+def resume_command(words: list[str], recipe: Parts | None = None, kind: type[Config] | None = None) -> int:
     """Go on with a run; a recipe run by path passes itself and its configuration's class."""
     if not words or words[0].startswith("-"):
         print("usage: proximo resume RUN [--flag value ...]  (flags change hyper-parameters from here on)")
@@ -238,7 +239,7 @@ def resume_command(words: list[str], recipe: Recipe | None = None, kind: type[Co
                    if old != new]
         say("changed: " + ", ".join(changed))
     share_cores(cfg)
-    return follow_recipe(folder, cfg, variant, recipe or recipe_of(variant, cfg.framework), kept, begin)
+    return follow_recipe(folder, cfg, variant, recipe or parts_of(variant, cfg.framework), kept, begin)
 
 
 def _first_line(kind: type) -> str:

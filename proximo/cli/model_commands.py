@@ -11,7 +11,7 @@ import numpy as np
 import tyro
 
 from proximo.api import load
-from proximo.catalog import Recipe, recipe_of, torch_twin
+from proximo.catalog import Parts, parts_of
 from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, say
 from proximo.models.evaluate import MAX_STEPS, Evaluation, evaluate, frames
@@ -110,7 +110,7 @@ def refuse(problems: list[str]) -> None:
         raise UsageError("\n".join(problems))
 
 
-def loaded(path: Path) -> tuple[Model, Recipe]:
+def loaded(path: Path) -> tuple[Model, Parts]:
     """The model of a run or of a model folder, acting by torch whichever framework trained it, and its recipe.
     UsageError for the folder of several runs."""
     from proximo.runs.seed_runs import seed_folders
@@ -118,10 +118,10 @@ def loaded(path: Path) -> tuple[Model, Recipe]:
     if several := seed_folders(path):
         raise UsageError(f"{path} holds the runs of {len(several)} seeds; name one of them, such as {several[0]}")
     model = load(path)
-    return model, recipe_of(torch_twin(model.variant), "torch")
+    return model, parts_of(model.variant, "torch")
 
 
-def play_envs(cfg: Config, recipe: Recipe, rows: int, seed: int) -> Any:
+def play_envs(cfg: Config, recipe: Parts, rows: int, seed: int) -> Any:
     """Environments to play in: raw observations (the model normalises), in this process."""
     engine = "auto" if cfg.engine == "jax" else cfg.engine  # the same task, stepped by Gymnasium
     raw = replace(cfg, norm_obs=False, norm_reward=False, env_workers=0, num_envs=rows, seed=seed, engine=engine)
@@ -179,7 +179,7 @@ def watch_command(args: WatchArguments) -> int:
     return 0
 
 
-def record_video(model: Model, recipe: Recipe, out: Path, deterministic: bool = False, seed: int = 0,
+def record_video(model: Model, recipe: Parts, out: Path, deterministic: bool = False, seed: int = 0,
                  max_frames: int = 2000) -> None:
     """One whole episode as an mp4; UsageError where the environment draws no pictures, EnvError where drawing fails,
     FilesError where `out` cannot be written."""

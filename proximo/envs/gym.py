@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from proximo.config import Config
+from proximo.envs.envpool import make_envpool
 from proximo.envs.gym_ids import gym_id
 from proximo.envs.gym_loop import make_gym_rows
 from proximo.envs.normalize import Normalized
@@ -17,6 +18,8 @@ def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:
 
     Raises UsageError for an unknown id, a missing package, or a space that has no policy.
     """
+    if cfg.engine == "envpool":
+        return make_envpool(cfg, seeds)
     if cfg.engine not in ("auto", "gym"):
         raise UsageError(f"engine={cfg.engine} does not step {cfg.env_id} here; use auto, gym or envpool")
     name = gym_id(cfg.env_id)

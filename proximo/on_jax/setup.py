@@ -39,7 +39,7 @@ from proximo.on_jax.networks import Weights, binder, numpy_binder, on_cpu
 from proximo.on_jax.rollout import Carry, Episodes, Policy, Storage, compiled_policy
 from proximo.on_jax.snapshot import statistics_of
 from proximo.protocols import VecEnv
-from proximo.types import Finished
+from proximo.types import FinishedEpisodes
 
 HOST_ROWS = 64  # up to so many environments, numpy acts faster than a compiled function is called
 
@@ -187,11 +187,11 @@ def rebuilt(cfg: Config, parts: Parts, state: TrainState, make_envs: Callable,
     return parts._replace(envs=fresh, iterate=iterate), state._replace(carry=carry, envs=env_state)
 
 
-def finished_rows(episodes: Episodes, steps: int) -> tuple[Finished, int]:
+def finished_rows(episodes: Episodes, steps: int) -> tuple[FinishedEpisodes, int]:
     """The episodes that ended, in order of time, and the valid decisions after this iteration."""
     played = steps + np.cumsum(episodes.valid)
     time, row = np.nonzero(episodes.finished)
-    return Finished(played[time], row, episodes.ret[time, row], episodes.length[time, row]), int(played[-1])
+    return FinishedEpisodes(played[time], row, episodes.ret[time, row], episodes.length[time, row]), int(played[-1])
 
 
 def named_arrays(weights: dict[str, Array]) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from proximo.on_torch.rollout import Carry, Ended, Policy, Storage
 from proximo.on_torch.snapshot import restore
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds, stream_seed
-from proximo.types import Finished
+from proximo.types import FinishedEpisodes
 
 
 class Parts(NamedTuple):
@@ -108,11 +108,11 @@ def rebuilt(envs: VecEnv, agent: Any, cfg: Config, make_envs: Callable, iteratio
     return fresh, first_carry(agent, fresh, device)
 
 
-def over_ranks(ended: Ended, valid: torch.Tensor, steps: int, world: World) -> tuple[Finished, int]:
+def over_ranks(ended: Ended, valid: torch.Tensor, steps: int, world: World) -> tuple[FinishedEpisodes, int]:
     """The episodes of all ranks, and the valid decisions of all ranks after this iteration."""
     parts = gather_objects(world, (ended, valid.sum(1).cpu().numpy()))
     played = np.cumsum(sum(counts for _, counts in parts))
     time, row, ret, length = (np.concatenate([part[i] for part, _ in parts]) for i in range(4))
     row = row + np.repeat(np.arange(len(parts)) * valid.shape[1], [len(part.row) for part, _ in parts])
     order = np.argsort(time, kind="stable")
-    return Finished(steps + played[time[order]], row[order], ret[order], length[order]), steps + int(played[-1])
+    return FinishedEpisodes(steps + played[time[order]], row[order], ret[order], length[order]), steps + int(played[-1])

@@ -16,7 +16,7 @@ from proximo.config import Config
 from proximo.errors import FilesError, UsageError, say
 from proximo.runs.console import Meter
 from proximo.runs.events import EventFile
-from proximo.types import Finished
+from proximo.types import FinishedEpisodes
 
 FLUSH_SECONDS = 1.0
 LAST_EPISODES = 100
@@ -99,7 +99,7 @@ class Log:
         self._flushed = time.perf_counter()
         self._start = self._flushed if started is None else started
 
-    def iteration(self, iteration: int, step: int, metrics: dict[str, float], finished: Finished) -> None:
+    def iteration(self, iteration: int, step: int, metrics: dict[str, float], finished: FinishedEpisodes) -> None:
         """Writes one line of metrics and the episodes that ended; `step` counts decisions of the whole run.
         Names that the first iteration did not have are left out of metrics.csv. Costs about 0.1 ms."""
         now = time.perf_counter()
@@ -156,7 +156,7 @@ class Log:
                 finally:
                     self._events.close()
 
-    def _charts(self, sps: float, finished: Finished) -> dict[str, float]:
+    def _charts(self, sps: float, finished: FinishedEpisodes) -> dict[str, float]:
         """The means over the iteration's finished episodes (NaN where none), of each player too, and the speed."""
         charts = {"charts/episodic_return": mean_of(finished.ret), "charts/episodic_length": mean_of(finished.length)}
         for index, player in enumerate(self._players):
@@ -173,7 +173,7 @@ class Log:
         cells = [number(values.get(name, float("nan"))) for name in self._names[3:]]
         self._metrics.write(f"{iteration},{step},{seconds:.3f},{','.join(cells)}\n")
 
-    def _write_episodes(self, finished: Finished, seconds: float) -> None:
+    def _write_episodes(self, finished: FinishedEpisodes, seconds: float) -> None:
         if not len(finished.ret):
             return
         rows, returns, lengths = finished.row.tolist(), finished.ret.tolist(), finished.length.tolist()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from proximo.catalog import Recipe
+from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.errors import UsageError, say
 from proximo.variants import Atari, AtariEnvpool, BatchedSim, Procgen, SelfPlay
@@ -55,7 +55,7 @@ def problems_of(cfg: Config, variant: str, processes: int = 1) -> list[str]:
     return wrong
 
 
-def problems_around(cfg: Config, recipe: Recipe) -> list[str]:
+def problems_around(cfg: Config, recipe: Parts) -> list[str]:
     """What is wrong with the device, environment and network that `cfg` names, one sentence each. Asked only where
     something is wrong already, so that all problems come at once: an environment is made for it."""
     wrong = []

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import Recipe, config_class, recipe_of
+from proximo.catalog import Parts, config_class, parts_of
 from proximo.cli.model_commands import recorder
 from proximo.config import Config
 from proximo.errors import UsageError, say
@@ -21,7 +21,7 @@ def seed_folders(base: Path) -> list[Path]:
     return [] if (base / "config.json").exists() else sorted(found, key=lambda path: int(path.name[5:]))
 
 
-def start_seeds(cfg: Config, variant: str, recipe: Recipe) -> int:
+def start_seeds(cfg: Config, variant: str, recipe: Parts) -> int:
     """Several seeds in one compiled function, a run directory each in `run_folder(cfg)`: as if each had been trained
     alone. Returns the exit code."""
     from proximo.on_jax.train_seeds import train_seeds
@@ -68,7 +68,7 @@ def resume_seeds(folders: list[Path], changes: dict[str, Any]) -> int:
     else:
         say(f"{len(cfgs)} runs in {base} go on after iteration {kept[0]['state']['iteration']} of "
             f"{whole.num_iterations}")
-    recipe, watchers = recipe_of(variant, "jax"), []
+    recipe, watchers = parts_of(variant, "jax"), []
     for i, (folder, cfg) in enumerate(zip(folders, cfgs)):
         begin = partial(write_config, folder, cfg, variant) if cfg != records[i].cfg else None
         watchers.append(Watcher(folder, cfg, variant, recorder(cfg, variant), kept[i] if kept else None, begin))

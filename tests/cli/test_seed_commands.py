@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from proximo.catalog import CLASSES, config_class
+from proximo.catalog import VARIANTS, config_class
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import main, variant_by_environment
 from proximo.runs.resolve import resolve
@@ -92,7 +92,7 @@ def test_command_without_a_variant_is_told_one(flags, expected, capsys):
     assert ("no variant named" in capsys.readouterr().err) == ("env" in flags)
 
 
-@pytest.mark.parametrize("variant", CLASSES)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_help_explains_every_field(variant, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["train", variant, "--help"])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from proximo.catalog import config_class, recipe_of, torch_twin
+from proximo.catalog import config_class, parts_of
 from proximo.envs.normalize import normalize_obs
 from proximo.models.model import model_from, read_model
 from proximo.on_jax.networks import binder
@@ -41,7 +41,7 @@ def trained(request, tmp_path_factory):
 
 def loaded(tree, framework):
     cfg = config_from(tree["config"], config_class(tree["variant"]))
-    return model_from(tree, cfg, recipe_of(torch_twin(tree["variant"]), framework).make_actor)
+    return model_from(tree, cfg, parts_of(tree["variant"], framework).make_actor)
 
 
 def observations(model):

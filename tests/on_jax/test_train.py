@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from proximo.on_jax.recipes.ppo import make_agent, make_envs
 
 from proximo.config import Config
 from proximo.errors import NumbersError, UsageError
 from proximo.on_jax.loss import ppo_loss
-from proximo.on_jax.recipes.ppo import make_agent, make_envs
 from proximo.on_jax.rollout import compiled_policy
 from proximo.on_jax.setup import set_up
 from proximo.on_jax.train import train

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from proximo.on_torch.recipes.ppo import make_agent
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
@@ -16,7 +17,6 @@ from proximo.envs.gym_loop import GymEnvs
 from proximo.on_torch.agent import Acted
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.gae import gae
-from proximo.on_torch.recipes.ppo import make_agent
 from proximo.on_torch.rollout import Carry, Policy, Storage, collect
 from proximo.on_torch.train import train
 

@@ -20,7 +20,7 @@ from proximo.config import Config
 from proximo.errors import FilesError, UsageError
 from proximo.runs.console import Meter, duration
 from proximo.runs.events import EventFile, crc32c, crc32c_tables
-from proximo.runs.log import Finished, Log
+from proximo.runs.log import FinishedEpisodes, Log
 
 QUIET = Config(logger="none", seed=7)
 LOSSES = {"charts/learning_rate": 2.5e-4, "losses/value_loss": 0.1, "losses/policy_loss": -0.01}
@@ -32,9 +32,9 @@ def run_folder(path: Path, variant: str = "ppo") -> Path:
     return path
 
 
-def episodes(*ends: tuple[int, int, float, int]) -> Finished:
+def episodes(*ends: tuple[int, int, float, int]) -> FinishedEpisodes:
     step, row, ret, length = np.array(ends, np.float64).reshape(-1, 4).T
-    return Finished(step.astype(int), row.astype(int), ret.astype(np.float32), length.astype(int))
+    return FinishedEpisodes(step.astype(int), row.astype(int), ret.astype(np.float32), length.astype(int))
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from proximo.on_jax.recipes import ppo, ppo_continuous_action_isaacgym
 
 from proximo.cli.main import main
 from proximo.config import Config
-from proximo.on_jax.recipes import ppo, ppo_continuous_action_isaacgym
 from proximo.on_jax.train import train
 from proximo.variants import BatchedSim
 

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from proximo.on_torch.recipes.ppo import make_agent
 
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.recipes.ppo import make_agent
 from proximo.on_torch.train import train
 from proximo.variants import Continuous
 

@@ -1,0 +1,34 @@
+"""Environments inside JAX's compiled function, for variants that can have them there."""
+
+from collections.abc import Sequence
+
+from proximo.config import Config
+from proximo.protocols import VecEnv
+
+
+def make_control_inside(cfg: Config, seeds: Sequence[int]) -> VecEnv | None:
+    """Make environments that JAX steps within its compiled function.
+
+    Args:
+        cfg: The configuration. `engine` jax (or auto, for tasks written in JAX) simulates in JAX; envpool uses
+            EnvPool's XLA handle.
+        seeds: One seed per environment.
+
+    Returns:
+        The environments, or None where they can only be stepped from outside.
+
+    Raises:
+        UsageError: `--engine jax` was given for an id that is not written in JAX.
+    """
+    from proximo.envs.jax_control import make_jax_control, takes_jax_control
+
+    if takes_jax_control(cfg):
+        return make_jax_control(cfg, seeds)
+    return make_pool_inside(cfg, seeds) if cfg.engine == "envpool" else None
+
+
+def make_pool_inside(cfg: Config, seeds: Sequence[int]) -> VecEnv | None:
+    """Make a pool that JAX's compiled function steps through EnvPool's XLA handle; see make_control_inside."""
+    from proximo.envs.envpool_xla import make_envpool_xla
+
+    return make_envpool_xla(cfg, seeds)
