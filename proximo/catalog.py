@@ -18,7 +18,7 @@ from proximo.envs.inside import make_control_inside, make_pool_inside
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
 from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
-from proximo.errors import UsageError, nearest, say
+from proximo.errors import UsageError, nearest, notify
 from proximo.protocols import VecEnv
 from proximo.variants import (
     RPO,
@@ -145,7 +145,7 @@ def choose_variant(env_id: str) -> tuple[str, str]:
     if isinstance(space, gym.spaces.Box):
         return "ppo_continuous_action", "continuous actions"
     if len(shape) == 3 and dtype == np.uint8:
-        say(f"{env_id} gives images: --model cnn suits them")
+        notify(f"{env_id} gives images: --model cnn suits them")
     return "ppo", "discrete actions"
 
 

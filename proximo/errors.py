@@ -48,7 +48,7 @@ def nearest(given: str, known: Iterable[str]) -> str:
     return f" did you mean {' or '.join(near)}?" if near else ""
 
 
-def say(sentence: str) -> None:
+def notify(sentence: str) -> None:
     """One line on standard error, from the first process only: what was chosen, replaced or left out."""
     if os.environ.get("RANK", "0") == "0":
         print(f"proximo: {sentence}", file=sys.stderr, flush=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from proximo.config import Config
-from proximo.errors import say
+from proximo.errors import notify
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class RPO(Continuous):
         task = self.env_id.rpartition("-v")[0]
         alpha = 0.01 if task in SMALL_ALPHA else 0.5
         if alpha == 0.01:
-            say(f"rpo_alpha = 0.01 for {self.env_id}, where 0.5 is known to hurt (set --rpo-alpha to choose)")
+            notify(f"rpo_alpha = 0.01 for {self.env_id}, where 0.5 is known to hurt (set --rpo-alpha to choose)")
         return replace(self, rpo_alpha=alpha)
 
     def problems(self) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 import proximo
 from proximo.cli.main import main
 from proximo.config import Config
-from proximo.errors import EnvError, FilesError, NumbersError, ProximoError, UsageError, nearest, say
+from proximo.errors import EnvError, FilesError, NumbersError, ProximoError, UsageError, nearest, notify
 from proximo.on_torch.loss import ppo_loss
 from proximo.runs.checkpoint import checkpoints, load_tree
 from tests.support.probes import Truncated
@@ -35,9 +35,9 @@ def test_each_fault_has_its_exit_code():
 
 
 def test_only_the_first_process_speaks(capsys, monkeypatch):
-    say("one")
+    notify("one")
     monkeypatch.setenv("RANK", "1")
-    say("two")
+    notify("two")
     assert capsys.readouterr().err == "proximo: one\n"
     assert nearest("trian", ["train", "plot"]) == " did you mean train?" and nearest("xyz", ["train"]) == ""
 

@@ -16,7 +16,7 @@ from proximo.bench.statistics import (
     paired_p_value,
     probability_of_improvement,
 )
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 
 
 class Comparison(NamedTuple):
@@ -77,7 +77,7 @@ def _pairings(old: Groups, new: Groups) -> list[tuple[tuple[str, str], tuple[str
         pairs += [((env_id, label), (env_id, label)) for label in common]
         alone = sorted({*left, *right} - {*common})
         if alone:
-            say(f"{env_id}: {', '.join(alone)} stand on one side only and are left out")
+            notify(f"{env_id}: {', '.join(alone)} stand on one side only and are left out")
     return pairs
 
 
@@ -86,11 +86,11 @@ def _compare_groups(old: Groups, new: Groups, old_place: tuple[str, str], new_pl
     before, after = old[old_place], new[new_place]
     new_scores, old_scores = paired_scores(after, before, metric or metric_of(after[0].variant))
     if len(new_scores) < 2:
-        say(f"{old_place[0]}: {len(new_scores)} seed in common; a comparison needs at least two")
+        notify(f"{old_place[0]}: {len(new_scores)} seed in common; a comparison needs at least two")
         return None
     steps = {run.config.get("total_timesteps") for run in (*before, *after)}
     if len(steps) > 1:
-        say(f"{old_place[0]}: the runs are of different lengths ({', '.join(map(str, sorted(steps, key=str)))} steps)")
+        notify(f"{old_place[0]}: the runs are of different lengths ({', '.join(map(str, sorted(steps, key=str)))} steps)")
     return Comparison(old_place[0], old_place[1], new_place[1], len(new_scores), estimate(old_scores),
                       estimate(new_scores), paired_difference(new_scores, old_scores),
                       probability_of_improvement(new_scores, old_scores), paired_p_value(new_scores, old_scores),

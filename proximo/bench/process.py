@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from proximo.bench.jobs import Job
-from proximo.errors import say
+from proximo.errors import notify
 
 COMMAND = (sys.executable, "-m", "proximo")
 EVALUATION_EPISODES = 100
@@ -78,7 +78,7 @@ def start_job(place: Path, job: Job, workers: int, command: tuple[str, ...]) -> 
         aside = run_dir.with_name(f"{run_dir.name}.{record.get('key', 'unknown')}.old")
         shutil.rmtree(aside, ignore_errors=True)
         run_dir.rename(aside)
-        say(f"{job.folder} was played with other settings; those are kept in {aside.name}")
+        notify(f"{job.folder} was played with other settings; those are kept in {aside.name}")
     words, stage = _words(run_dir, job, command)
     log_path(place, job).parent.mkdir(parents=True, exist_ok=True)
     environment = dict(os.environ)
@@ -122,7 +122,7 @@ def _stop_orphan(record: dict, run_dir: Path) -> None:
         return
     if str(run_dir).encode() not in words:
         return
-    say(f"{run_dir} is still being played by process {pid}, left by a benchmark that was killed; it is stopped first")
+    notify(f"{run_dir} is still being played by process {pid}, left by a benchmark that was killed; it is stopped first")
     os.killpg(pid, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:

@@ -24,7 +24,7 @@ from proximo.bench.report_tables import (
 from proximo.bench.runner import machine
 from proximo.bench.runs import Groups, Run, differing_settings, group_runs, metric_of, read_runs, scores_of
 from proximo.bench.statistics import estimate, normalised, performance_profiles, probability_of_improvement
-from proximo.errors import FilesError, say
+from proximo.errors import FilesError, notify
 
 
 def report(directory: str | Path, out: str | Path = "") -> Path:
@@ -48,7 +48,7 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
         _write_csv(target.with_suffix(".csv"), groups)
     except OSError as fault:
         raise FilesError(f"{target} cannot be written: {fault.strerror}") from fault
-    say(f"report: {target}")
+    notify(f"report: {target}")
     return target
 
 

@@ -23,7 +23,7 @@ from proximo.bench.process import (
 )
 from proximo.bench.progress import BenchView
 from proximo.bench.sets import load_set, seeds_of
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 
 
 @dataclass
@@ -53,7 +53,7 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, workers: i
         raise UsageError("\n".join(wrong))
     jobs, notes = jobs_of(bench_set, chosen, ablate, overrides)
     for note in notes:
-        say(note)
+        notify(note)
     place = Path(out or Path("runs") / "bench" / bench_set.name)
     place.mkdir(parents=True, exist_ok=True)
     with bench_lock(place), _terminable():
@@ -88,11 +88,11 @@ def _play(place: Path, state: BenchState, workers: int, command: tuple[str, ...]
                 time.sleep(0.2)
     except KeyboardInterrupt:
         stop_jobs(state.running)
-        say(f"stopped with {len(state.done)} runs finished; the same command goes on from here")
+        notify(f"stopped with {len(state.done)} runs finished; the same command goes on from here")
         return 130
     for job, lines in state.failed:
-        say(f"failed: {job.folder} ({log_path(place, job)})\n{lines}")
-    say(f"{len(state.done)} runs finished, {len(state.failed)} failed; look at them with: proximo report {place}")
+        notify(f"failed: {job.folder} ({log_path(place, job)})\n{lines}")
+    notify(f"{len(state.done)} runs finished, {len(state.failed)} failed; look at them with: proximo report {place}")
     return 1 if state.failed else 0
 
 

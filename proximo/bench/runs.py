@@ -11,7 +11,7 @@ import numpy as np
 from proximo.bench.process import read_json
 from proximo.bench.sets import FOLLOWING_FIELDS, label_of
 from proximo.catalog import VARIANTS
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 
 ROLLING_WINDOW = 100
 """episodes of a rolling mean, and of the last mean of a run, as in the published tables"""
@@ -144,7 +144,7 @@ def _one_a_seed(runs: list[Run]) -> Iterable[Run]:
     kept: dict[tuple[str, str, int], Run] = {}
     for run in sorted(runs, key=lambda run: (bool(run.summary), run.path.stat().st_mtime if run.path.exists() else 0)):
         if (older := kept.get((run.env_id, run.label, run.seed))) is not None:
-            say(f"{older.path} is left out: {run.path} has the same settings and seed")
+            notify(f"{older.path} is left out: {run.path} has the same settings and seed")
         kept[run.env_id, run.label, run.seed] = run
     return kept.values()
 

@@ -18,7 +18,7 @@ from proximo.bench.progress import progress
 from proximo.bench.runner import bench_lock
 from proximo.bench.tune_search import Search, load_search, suggest
 from proximo.catalog import VARIANTS
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -57,7 +57,7 @@ def tune(file: str | Path, workers: int = 1, out: str | Path = "", trials: int |
                 study.optimize(lambda trial: _objective(trial, search, place, tuple(command), halt), n_trials=left,
                                n_jobs=workers, catch=(TrialRunError,), callbacks=[_tell_trial])
         except TuneHalted:
-            say("stopped; the same command goes on from here")
+            notify("stopped; the same command goes on from here")
             return 130
         return _conclude(study, place)
 
@@ -176,7 +176,7 @@ def _take_up(study: "Study") -> None:
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
         if trial.params:
             study.enqueue_trial(trial.params)
-            say(f"trial {trial.number} was broken off and is taken up again")
+            notify(f"trial {trial.number} was broken off and is taken up again")
 
 
 def _pruner(name: str) -> "BasePruner":
@@ -189,14 +189,14 @@ def _pruner(name: str) -> "BasePruner":
 def _tell_trial(study: "Study", trial: "FrozenTrial") -> None:
     value = "" if trial.value is None else f" {trial.value:.4g}"
     failure = trial.user_attrs.get("failure", "")
-    say(f"trial {trial.number} {trial.state.name.lower()}{value} {trial.params}" + (f"\n{failure}" if failure else ""))
+    notify(f"trial {trial.number} {trial.state.name.lower()}{value} {trial.params}" + (f"\n{failure}" if failure else ""))
 
 
 def _conclude(study: "Study", place: Path) -> int:
     import optuna
     finished = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if not finished:
-        say("no trial got through; the logs lie beside the runs")
+        notify("no trial got through; the logs lie beside the runs")
         return 1
     best = study.best_trial
     (place / "best.json").write_text(json.dumps({"value": best.value, "params": best.params}, indent=1))

@@ -13,7 +13,7 @@ from proximo.catalog import VARIANTS, Parts, choose_variant, config_class, parts
 from proximo.cli.flags import field_name, parse_flags, read_flags
 from proximo.cli.model_commands import model_command, recorder
 from proximo.config import Config
-from proximo.errors import PeerError, ProximoError, UsageError, nearest, say
+from proximo.errors import PeerError, ProximoError, UsageError, nearest, notify
 from proximo.runs.resolve import problems_around, problems_of, resolve
 from proximo.runs.run import Watcher, continued, follow, forget_run, read_config, run_folder, singly, write_config
 from proximo.runs.seed_runs import resume_seeds, say_if_one_of_several, seed_folders, start_seeds
@@ -136,7 +136,7 @@ def variant_by_environment(flags: list[str]) -> str:
     if not env_id or env_id.startswith("--"):
         return "ppo"
     variant, why = choose_variant(env_id)
-    say(f"no variant named: {variant}, since {env_id} is {why}" if why.startswith(("a ", "an ")) else
+    notify(f"no variant named: {variant}, since {env_id} is {why}" if why.startswith(("a ", "an ")) else
         f"no variant named: {variant}, since {env_id} has {why}")
     return variant
 
@@ -156,7 +156,7 @@ def train_variant(variant: str, flags: Sequence[str], recipe: Parts | None = Non
     if wrong := wrong + problems_of(cfg, variant, processes):
         raise UsageError("\n".join(wrong + problems_around(cfg, recipe)))
     if processes == 1 and cfg.local_num_envs is not None:
-        say("one process only: start several with `torchrun --standalone --nproc_per_node=2 -m proximo train ...`")
+        notify("one process only: start several with `torchrun --standalone --nproc_per_node=2 -m proximo train ...`")
     if cfg.num_seeds > 1:
         announce(cfg, 1)
         return start_seeds(cfg, variant, recipe)
@@ -189,7 +189,7 @@ def follow_recipe(folder: Path, cfg: Config, variant: str, recipe: Parts, kept: 
     iterations = recipe.train(cfg, recipe.make_envs, recipe.make_agent, state=kept["state"] if kept else None)
     code = follow([Watcher(folder, cfg, variant, recorder(cfg, variant), kept, begin)], singly(iterations))
     if code == 0:
-        say(f"done: {folder}")
+        notify(f"done: {folder}")
     return code
 
 
@@ -200,9 +200,9 @@ def announce(cfg: Config, processes: int) -> None:
     if runs < cfg.total_timesteps:
         text += (f"; the last {cfg.total_timesteps - runs} of {cfg.total_timesteps} steps fill no iteration "
                  "and do not run")
-    say(text)
+    notify(text)
     if processes > 1:
-        say(f"{processes} processes: local_num_envs {cfg.num_envs // processes}, num_envs {cfg.num_envs}, "
+        notify(f"{processes} processes: local_num_envs {cfg.num_envs // processes}, num_envs {cfg.num_envs}, "
             f"local_batch_size {cfg.batch_size // processes}, batch_size {cfg.batch_size}, local_minibatch_size "
             f"{cfg.minibatch_size // processes}, minibatch_size {cfg.minibatch_size}")
 
@@ -226,18 +226,18 @@ def resume_command(words: list[str], recipe: Parts | None = None, kind: type[Con
         raise UsageError("\n".join(problems))
     kept = continued(folder, cfg, processes)
     if kept is None:
-        say(f"{folder} was ended before its first checkpoint: it starts from its first iteration")
+        notify(f"{folder} was ended before its first checkpoint: it starts from its first iteration")
     elif kept["state"]["iteration"] >= cfg.num_iterations:
-        say(f"{folder} has run all of its {cfg.num_iterations} iterations; --total-timesteps N makes it longer")
+        notify(f"{folder} has run all of its {cfg.num_iterations} iterations; --total-timesteps N makes it longer")
         return 0
     else:
-        say(f"{folder} goes on after iteration {kept['state']['iteration']} of {cfg.num_iterations}")
+        notify(f"{folder} goes on after iteration {kept['state']['iteration']} of {cfg.num_iterations}")
     begin = None
     if cfg != before:
         begin = partial(write_config, folder, cfg, variant, resume_with)
         changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(cfg).values())
                    if old != new]
-        say("changed: " + ", ".join(changed))
+        notify("changed: " + ", ".join(changed))
     share_cores(cfg)
     return follow_recipe(folder, cfg, variant, recipe or parts_of(variant, cfg.framework), kept, begin)
 

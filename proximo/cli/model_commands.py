@@ -13,7 +13,7 @@ import tyro
 from proximo.api import load
 from proximo.catalog import Parts, parts_of
 from proximo.config import Config
-from proximo.errors import ProximoError, UsageError, say
+from proximo.errors import ProximoError, UsageError, notify
 from proximo.models.evaluate import MAX_STEPS, Evaluation, evaluate, frames
 from proximo.models.model import Model, model_from, models_over_time
 from proximo.runs.run import write_json
@@ -140,7 +140,7 @@ def eval_command(args: EvalArguments) -> int:
         raise UsageError(f"{model.cfg.env_id}: no episode ended within {args.max_steps:,} decisions; --max-steps N "
                          "allows more, and an environment that never ends one needs a time limit")
     if len(found.returns) < args.episodes:
-        say(f"only {len(found.returns)} of {args.episodes} episodes ended within {args.max_steps:,} decisions: the "
+        notify(f"only {len(found.returns)} of {args.episodes} episodes ended within {args.max_steps:,} decisions: the "
             "longest are missing; --max-steps N allows more")
     players = {name: spread(found, row, len(envs.players)) for row, name in enumerate(envs.players)}
     told = ", ".join(f"{name} {mean_of(about)}" for name, about in players.items()) or mean_of(spread(found))
@@ -212,7 +212,7 @@ def recorder(cfg: Config, variant: str) -> Callable[[Path, int], None] | None:
         try:
             record_video(*loaded(folder), folder / "videos" / f"step-{step:09d}.mp4")
         except ProximoError as error:
-            say(f"no video: {error}")
+            notify(f"no video: {error}")
     return record
 
 

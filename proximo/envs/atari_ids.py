@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 
 
 class AtariName(NamedTuple):
@@ -32,7 +32,7 @@ def sticky_chance(env_id: str, sticky: float | None) -> float:
     if sticky is not None:
         return sticky
     if name.sticky:
-        say(f"{env_id} repeats the last action with chance {name.sticky} at every frame (sticky actions); "
+        notify(f"{env_id} repeats the last action with chance {name.sticky} at every frame (sticky actions); "
             f"{name.game}NoFrameskip-v4 does not, and --sticky sets it")
     return name.sticky
 

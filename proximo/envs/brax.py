@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.envs.brax_pure import BraxPure, BraxState
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.normalize import Statistics, apply_statistics, count_reset, count_step, start_statistics
-from proximo.errors import EnvError, UsageError, nearest, say
+from proximo.errors import EnvError, UsageError, nearest, notify
 from proximo.protocols import Step
 from proximo.variants import BatchedSim
 
@@ -61,7 +61,7 @@ def brax_task(env_id: str) -> str:
     if task is None:
         cause = "has no relative in Brax;" if env_id in ISAAC_ALONE else f"is unknown to Brax;{nearest(env_id, lower)}"
         raise UsageError(f"env_id={env_id} {cause} there are {', '.join(sorted(BACKENDS))}")
-    say(f"{env_id} runs as Brax's {task} ({BACKENDS[task]} physics)")
+    notify(f"{env_id} runs as Brax's {task} ({BACKENDS[task]} physics)")
     return task
 
 

@@ -9,10 +9,10 @@ from proximo.config import Config
 from proximo.envs.ale import MAX_FRAMES, clips_rewards
 from proximo.envs.atari_ids import sticky_chance
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
-from proximo.envs.envpool_ids import envpool_id, import_envpool, libraries_loaded, pool_threads, say_once
+from proximo.envs.envpool_ids import envpool_id, import_envpool, libraries_loaded, notify_once, pool_threads
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.normalize import Normalized
-from proximo.errors import EnvError, UsageError, say
+from proximo.errors import EnvError, UsageError, notify
 from proximo.protocols import Step, VecEnv
 from proximo.variants import Atari
 
@@ -36,7 +36,7 @@ def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | No
     atari = "episodic_life" in spec.config._fields
     settings = cfg if isinstance(cfg, Atari) else Atari()
     if atari and settings is not cfg:
-        say_once(f"{cfg.env_id} is an Atari game: rewards become their sign, a lost life ends an episode and "
+        notify_once(f"{cfg.env_id} is an Atari game: rewards become their sign, a lost life ends an episode and "
                  f"{settings.frame_stack} grey frames are seen at once, as by default in ppo_atari_envpool; use that "
                  "variant to choose")
     chosen = (_atari_options(cfg.env_id, settings) if atari else {}) | (options or {})
@@ -108,7 +108,7 @@ class PoolEnvs:
                            f"0..{self.num_envs - 1} in order; its wheel does not fit this NumPy {np.__version__}")
         alike_rightly = len(set(self._options["seed"])) == 1 or self._games or self._options.get("num_levels") == 1
         if not alike_rightly and (obs == obs[0]).all():
-            say(f"every environment of {self._name} begins alike though their seeds differ: "
+            notify(f"every environment of {self._name} begins alike though their seeds differ: "
                 "it has one first state, or EnvPool ignores its seeds")
 
     def step(self, action: np.ndarray) -> Step:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from proximo.envs.atari_ids import read_atari_name
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 
 
 def import_envpool() -> ModuleType:
@@ -59,7 +59,7 @@ def envpool_id(env_id: str, all_ids: list[str]) -> str:
         task = env_id.removeprefix("dm_control/").rpartition("-v")[0].replace("-", "").replace("_", "").lower()
         name = {known.lower(): known for known in all_ids}.get(f"{task}-v1", "")
     if name in all_ids:
-        say_once(f"{env_id} is {name} in EnvPool")
+        notify_once(f"{env_id} is {name} in EnvPool")
         return name
     near = difflib.get_close_matches(name or env_id, all_ids, 3, 0.5)
     advice = f"; near it: {', '.join(near)}" if near else "; try --engine gym"
@@ -73,6 +73,6 @@ def pool_threads(num_envs: int) -> int:
 
 
 @cache
-def say_once(sentence: str) -> None:
+def notify_once(sentence: str) -> None:
     """For what is said when a pool is made: a run makes one anew at every checkpoint."""
-    say(sentence)
+    notify(sentence)

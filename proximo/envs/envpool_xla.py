@@ -18,7 +18,7 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.envs.envpool import make_envpool
-from proximo.envs.envpool_ids import say_once
+from proximo.envs.envpool_ids import notify_once
 from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.envs.normalize import Normalized
 from proximo.envs.pure import PureVec
@@ -43,7 +43,7 @@ def make_envpool_xla(cfg: Config, seeds: Sequence[int]) -> VecEnv:
         envs.close()
         raise UsageError(f"{cfg.env_id} cannot be stepped inside the compiled function, since {cause}; use "
                          "ppo_atari_envpool for Atari, or ppo --engine envpool, which step it outside")
-    say_once(f"{cfg.env_id} is stepped outside the compiled function, since {cause}")
+    notify_once(f"{cfg.env_id} is stepped outside the compiled function, since {cause}")
     return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
 
 

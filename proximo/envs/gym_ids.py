@@ -12,7 +12,7 @@ from gymnasium.envs.registration import parse_env_id, registry
 
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.spaces import QuickDiscrete
-from proximo.errors import EnvError, UsageError, say
+from proximo.errors import EnvError, UsageError, notify
 
 
 def gym_id(env_id: str, typed: str = "") -> str:
@@ -26,7 +26,7 @@ def gym_id(env_id: str, typed: str = "") -> str:
         return env_id
     successor = _successor(name)
     if successor:
-        say(f"{name} is retired; running its successor {successor}")
+        notify(f"{name} is retired; running its successor {successor}")
         return successor
     near = difflib.get_close_matches(name, [known for known in registry if not _retired(known)], 3, 0.5)
     advice = f"; near it: {', '.join(near)}" if near else "; write module:Env-v0 to import the module that registers it"

@@ -17,7 +17,7 @@ from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.normalize import Normalized
 from proximo.envs.workers import WorkerEnvs
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 from proximo.protocols import VecEnv
 
 APART = ("model", "data", "mujoco_renderer")  # kept by MuJoCo's own functions, or only drawing
@@ -49,7 +49,7 @@ def make_pusher(cfg: Config, seeds: Sequence[int]) -> VecEnv:
     if cfg.engine == "gym" or importlib.util.find_spec("envpool") is None:
         raise UsageError("Pusher-v4 cannot run on mujoco 3; use Pusher-v5, or EnvPool's Pusher-v4 "
                          '(pip install "proximo[envpool]", --engine envpool)')
-    say("Pusher-v4 runs on EnvPool, since Gymnasium's needs mujoco<3")
+    notify("Pusher-v4 runs on EnvPool, since Gymnasium's needs mujoco<3")
     return make_envpool(replace(cfg, engine="envpool"), seeds)
 
 

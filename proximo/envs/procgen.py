@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from proximo.envs.envpool import make_envpool
 from proximo.envs.envpool_ids import import_envpool
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 from proximo.protocols import VecEnv
 from proximo.variants import Procgen
 
@@ -31,7 +31,7 @@ def procgen_id(env_id: str, mode: str, all_ids: list[str]) -> str:
     """EnvPool's id of a game in a mode; an id of EnvPool says its own mode, which then holds."""
     game, named = read_procgen_name(env_id)
     if named and named.lower() != mode:
-        say(f"{env_id} is the {named.lower()} mode: --distribution-mode {mode} is not used")
+        notify(f"{env_id} is the {named.lower()} mode: --distribution-mode {mode} is not used")
     name = f"{game.capitalize()}{named or mode.capitalize()}-v0"
     if game in GAMES and name in all_ids:
         return name

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.errors import EnvError, ProximoError, say
+from proximo.errors import EnvError, ProximoError, notify
 from proximo.models.model import Model
 from proximo.protocols import VecEnv
 
@@ -38,7 +38,7 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
         if all(len(one) >= quota or count - start >= max_steps for one, start in zip(found, began)):
             break
         if count == PATIENCE and not any(found):
-            say(f"{model.cfg.env_id}: no episode has ended in {count:,} decisions; waiting for {max_steps:,} "
+            notify(f"{model.cfg.env_id}: no episode has ended in {count:,} decisions; waiting for {max_steps:,} "
                 "(--max-steps)")
     kept = [(row, *pair) for row, one in enumerate(found) for pair in one[:quota]]
     if not envs.players:

@@ -10,7 +10,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.normalize import Moments, normalize_obs
-from proximo.errors import FilesError, UsageError, say
+from proximo.errors import FilesError, UsageError, notify
 from proximo.models.action_spaces import action_for_env, space_from_json, space_to_json
 from proximo.protocols import VecEnv
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
@@ -96,7 +96,7 @@ def models_over_time(run: Path) -> list[tuple[int, dict]]:
         try:
             state = load_tree(folder)["state"]
         except FilesError as error:
-            say(f"{error}; left out")
+            notify(f"{error}; left out")
             continue
         weights = checkpoint_weights(state["adam"], newest["weights"])
         statistics = state.get("statistics", {})  # outside a compiled function obs_mean, inside .obs.mean

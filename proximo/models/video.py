@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 
 import numpy as np
 
-from proximo.errors import FilesError, UsageError, say
+from proximo.errors import FilesError, UsageError, notify
 
 SMALLEST_SIDE = 240
 
@@ -45,7 +45,7 @@ def write_video(frames: Iterable[np.ndarray], path: Path, fps: float = 30.0) -> 
         with suppress(OSError):
             part.unlink()
     if brightest == 0:
-        say(f"every picture in {path} is black; `proximo doctor` checks how this machine renders")
+        notify(f"every picture in {path} is black; `proximo doctor` checks how this machine renders")
     return path
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 
 from proximo.config import Config
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 
 
 def pick_device(cfg: Config) -> jax.Device:
@@ -19,7 +19,7 @@ def pick_device(cfg: Config) -> jax.Device:
     if cfg.device == "auto":
         large = cfg.model != "mlp" or cfg.num_envs >= 1024
         if gpus:
-            say(f"--device auto: {'the GPU' if large else 'the CPU'}, since the network is "
+            notify(f"--device auto: {'the GPU' if large else 'the CPU'}, since the network is "
                 f"{'large' if large else 'small'}")
         return gpus[0] if gpus and large else jax.local_devices(backend="cpu")[0]
     index = int(cfg.device.partition(":")[2] or 0)

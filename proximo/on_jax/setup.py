@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 from proximo.on_jax.begin import first_carry, first_state, inner, made, reset_from, with_agreed
 from proximo.on_jax.distributed import AXIS, World, agreed_statistics, episodes_of_all, join, share_of
 from proximo.on_jax.iterate import (
@@ -89,7 +89,7 @@ def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Call
         state = first_state(cfg, world, envs, tools.agent, tools.resets)
         keeps_state = world.size == 1 and envs.state() is not None
         if not keeps_state:
-            say(f"the state of {cfg.env_id} is not kept: its environments are rebuilt every {cfg.checkpoint_every} "
+            notify(f"the state of {cfg.env_id} is not kept: its environments are rebuilt every {cfg.checkpoint_every} "
                 "iterations, so that a resumed run equals an uninterrupted one")
         if pure:
             iterate = make_iterate(make_play(cfg, inner(cfg, envs), tools.bound), tools.learn)

@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.normalize import Statistics
-from proximo.errors import NumbersError, say
+from proximo.errors import NumbersError, notify
 from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.rollout import Episodes
@@ -32,7 +32,7 @@ def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_ag
     try:
         anew = state is not None and not fits(state, parts.state)
         if anew:
-            say("the checkpoint's environments were shared out over another number of devices: they begin anew")
+            notify("the checkpoint's environments were shared out over another number of devices: they begin anew")
         first = restore(state, parts.state, parts.envs, parts.keeps_state and not anew) if state else parts.state
         now = on_devices(parts, first)
         steps, latest = (state["steps"], state["latest"]) if state else (0, no_latest(cfg.num_envs))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.config import Config
-from proximo.errors import NumbersError, say
+from proximo.errors import NumbersError, notify
 from proximo.on_jax.begin import first_state
 from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
@@ -53,7 +53,7 @@ def train_seeds(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv],
                                            partial(lane_of, now, s), True)
                     steps[s] = it.steps
                 except NumbersError as error:
-                    say(str(error))
+                    notify(str(error))
             running = [s for s in running if done[s] is not None]
             if not running:
                 break

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from proximo.errors import FilesError, UsageError, say
+from proximo.errors import FilesError, UsageError, notify
 
 TensorFunction = Callable[..., Sequence[Tensor]]
 
@@ -93,7 +93,7 @@ def freeze(function: TensorFunction, example: tuple[Tensor, ...], name: str) -> 
         key = _key(graph, example)
         run = _load(folder, key)
         if run is None:
-            say(f"freezing {name} (about 20 s, cached afterwards)")
+            notify(f"freezing {name} (about 20 s, cached afterwards)")
             _build(graph, example, folder, key)
             run = _load(folder, key)
     if run is None:

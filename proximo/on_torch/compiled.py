@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from proximo.config import Config
-from proximo.errors import say
+from proximo.errors import notify
 from proximo.on_torch.agent import Acted
 from proximo.on_torch.aot import freezable, freeze, functional
 from proximo.on_torch.learner import Batch, Learner
@@ -19,7 +19,7 @@ def can_freeze(device: torch.device) -> bool:
     """Whether --compile works here; says why where it does not."""
     reason = freezable() if device.type == "cpu" else "--compile freezes for CPUs only so far; running eager"
     if reason:
-        say(reason)
+        notify(reason)
     return reason is None
 
 
@@ -77,7 +77,7 @@ def frozen_learner(learner: Learner, agent: Any, adam: Adam, storage: Storage, c
                    cfg: Config) -> Learner:
     """The same minibatch step from binaries: whole, or in two halves where several processes average between them."""
     if agent.recurrent:
-        say("--compile freezes acting only: a memory learns over stretches whose lengths change")
+        notify("--compile freezes acting only: a memory learns over stretches whose lengths change")
         return learner
     batch, index, advantage, noise, count = example_minibatch(agent, storage, carry, cfg)
     masked, noisy = batch.mask is not None, noise is not None

@@ -7,7 +7,7 @@ import platform
 import torch
 
 from proximo.config import Config
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 from proximo.on_torch.distributed import World
 
 
@@ -22,7 +22,7 @@ def pick_device(cfg: Config, world: World) -> torch.device:
         large = cfg.model != "mlp" or cfg.num_envs >= 1024
         if not present:
             return torch.device("cpu")
-        say(f"--device auto: {'the GPU' if large else 'the CPU'}, since the network is {'large' if large else 'small'}")
+        notify(f"--device auto: {'the GPU' if large else 'the CPU'}, since the network is {'large' if large else 'small'}")
         if not large:
             return torch.device("cpu")
     elif not present:

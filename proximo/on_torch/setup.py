@@ -8,7 +8,7 @@ import torch
 
 from proximo.config import Config
 from proximo.envs.normalize import Statistics
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 from proximo.on_torch.compiled import can_freeze, frozen_learner, frozen_policy
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import World, gather_objects, join
@@ -54,7 +54,7 @@ def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Call
         whole = state is None or "envs" in state  # False: several processes made this checkpoint
         keeps_state = world.size == 1 and whole and envs.state() is not None
         if not keeps_state and not state:
-            say(f"the state of {cfg.env_id} is not kept: its environments are rebuilt every {cfg.checkpoint_every} "
+            notify(f"the state of {cfg.env_id} is not kept: its environments are rebuilt every {cfg.checkpoint_every} "
                 "iterations, so that a resumed run equals an uninterrupted one")
         if state:
             carry = restore(state, adam, envs, carry, keeps_state)

@@ -11,7 +11,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from proximo.errors import FilesError, say
+from proximo.errors import FilesError, notify
 
 ARRAY = "__array__"
 
@@ -85,7 +85,7 @@ def newest_checkpoint(run: Path) -> dict | None:
         try:
             return load_tree(path)
         except FilesError as error:
-            say(f"WARNING: {error}; falling back to the checkpoint before it")
+            notify(f"WARNING: {error}; falling back to the checkpoint before it")
     if found:
         raise FilesError(f"none of the {len(found)} checkpoints in {run} is whole; nothing was changed")
     return None

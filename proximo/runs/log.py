@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.errors import FilesError, UsageError, say
+from proximo.errors import FilesError, UsageError, notify
 from proximo.runs.console import Meter
 from proximo.runs.events import EventFile
 from proximo.types import FinishedEpisodes
@@ -41,7 +41,7 @@ class CsvFile:
         self._file = open(path, "ab", buffering=1 << 17)  # noqa: SIM115
         self.size = keep
         if keep and path.stat().st_size < keep:
-            say(f"{path} is shorter than when the checkpoint was written; lines are missing from it")
+            notify(f"{path} is shorter than when the checkpoint was written; lines are missing from it")
             self.size = path.read_bytes().rfind(b"\n") + 1
         if path.is_file():
             self._file.truncate(self.size)

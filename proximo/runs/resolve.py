@@ -7,7 +7,7 @@ from typing import Any
 
 from proximo.catalog import Parts
 from proximo.config import Config
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 from proximo.variants import Atari, AtariEnvpool, BatchedSim, Procgen, SelfPlay
 
 
@@ -24,10 +24,10 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
     if cfg.local_num_envs is not None:
         changes["num_envs"] = cfg.local_num_envs * processes
     if cfg.framework == "jax" and cfg.compile:
-        say("--compile has nothing to do: under JAX everything is compiled")
+        notify("--compile has nothing to do: under JAX everything is compiled")
         changes["compile"] = False
     if cfg.framework == "jax" and cfg.backend != "gloo":
-        say(f"--backend {cfg.backend} is torch's: JAX chooses by the device, gloo for CPUs and NCCL for GPUs")
+        notify(f"--backend {cfg.backend} is torch's: JAX chooses by the device, gloo for CPUs and NCCL for GPUs")
     if cfg.env_workers is None:
         changes["env_workers"] = default_workers(cfg, changes.get("num_envs", cfg.num_envs) // processes,
                                                  local_processes)

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from proximo.config import Config
-from proximo.errors import FilesError, PeerError, UsageError, say
+from proximo.errors import FilesError, PeerError, UsageError, notify
 from proximo.models.model import save_model
 from proximo.runs.checkpoint import newest_checkpoint, save_checkpoint
 from proximo.runs.log import Log, files_of
@@ -132,7 +132,7 @@ def config_from(values: dict, kind: type[Config]) -> Config:
     """A configuration from JSON; fields that this version does not know are said and left out."""
     known = {f.name for f in fields(kind)}
     if extra := sorted(values.keys() - known):
-        say(f"the configuration names fields that this version does not know: {', '.join(extra)}")
+        notify(f"the configuration names fields that this version does not know: {', '.join(extra)}")
     kept: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items() if name in known}
     return kind(**kept)
 
@@ -147,7 +147,7 @@ def continued(folder: Path, cfg: Config, processes: int = 1) -> dict | None:
     if kept is None:
         return None
     if processes != int(os.environ.get("WORLD_SIZE", "1")) and kept["state"]["iteration"] < cfg.num_iterations:
-        say(f"{folder} was trained by {processes} process{'es' * (processes > 1)}, which is not how many go on now: it "
+        notify(f"{folder} was trained by {processes} process{'es' * (processes > 1)}, which is not how many go on now: it "
             "learns on, but draws other episodes than without the interruption")
     differing = [f"{name}: the checkpoint has {kept['identity'].get(name)}, the run {getattr(cfg, name)}"
                  for name in identity(cfg) if kept["identity"].get(name) != getattr(cfg, name)]
@@ -155,7 +155,7 @@ def continued(folder: Path, cfg: Config, processes: int = 1) -> dict | None:
         raise UsageError(f"the checkpoint in {folder} does not fit this configuration:\n" + "\n".join(differing))
     for name, now in versions().items():
         if name in kept["versions"] and kept["versions"][name] != now:
-            say(f"the checkpoint was made with {name} {kept['versions'][name]}, now it is {now}: "
+            notify(f"the checkpoint was made with {name} {kept['versions'][name]}, now it is {now}: "
                 "weights may differ in the last bits from an uninterrupted run")
     return kept
 
@@ -220,7 +220,7 @@ def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Iteration 
                         now = it.iteration
                 if signals.received is not None and now < watchers[0].cfg.num_iterations:
                     folder = watchers[0].folder.parent if watchers[1:] else watchers[0].folder
-                    say(f"stopped by {signal.Signals(signals.received).name} after iteration {now}; "
+                    notify(f"stopped by {signal.Signals(signals.received).name} after iteration {now}; "
                         f"continue with: {resume_line(folder)}")
                     return 128 + signals.received
         except (RuntimeError, ValueError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 from proximo.catalog import Parts, config_class, parts_of
 from proximo.cli.model_commands import recorder
 from proximo.config import Config
-from proximo.errors import UsageError, say
+from proximo.errors import UsageError, notify
 from proximo.runs.checkpoint import load_tree
 from proximo.runs.resolve import problems_of
 from proximo.runs.run import Watcher, continued, follow, forget_run, read_config, run_folder, write_config
@@ -42,7 +42,7 @@ def start_seeds(cfg: Config, variant: str, recipe: Parts) -> int:
             base.rmdir()
         raise
     if code == 0:
-        say(f"done: {cfg.num_seeds} runs in {base}")
+        notify(f"done: {cfg.num_seeds} runs in {base}")
     return code
 
 
@@ -60,13 +60,13 @@ def resume_seeds(folders: list[Path], changes: dict[str, Any]) -> int:
         raise UsageError("\n".join(problems))
     kept = common_checkpoints(folders, cfgs)
     if kept is None:
-        say(f"not all runs in {base} have a checkpoint: they start from their first iteration")
+        notify(f"not all runs in {base} have a checkpoint: they start from their first iteration")
     elif kept[0]["state"]["iteration"] >= whole.num_iterations:
-        say(f"the runs in {base} have done all of their {whole.num_iterations} iterations; --total-timesteps N makes "
+        notify(f"the runs in {base} have done all of their {whole.num_iterations} iterations; --total-timesteps N makes "
             "them longer")
         return 0
     else:
-        say(f"{len(cfgs)} runs in {base} go on after iteration {kept[0]['state']['iteration']} of "
+        notify(f"{len(cfgs)} runs in {base} go on after iteration {kept[0]['state']['iteration']} of "
             f"{whole.num_iterations}")
     recipe, watchers = parts_of(variant, "jax"), []
     for i, (folder, cfg) in enumerate(zip(folders, cfgs)):
@@ -75,7 +75,7 @@ def resume_seeds(folders: list[Path], changes: dict[str, Any]) -> int:
     states = [each["state"] for each in kept] if kept else None
     code = follow(watchers, train_seeds(whole, recipe.make_envs, recipe.make_agent, states=states))
     if code == 0:
-        say(f"done: {len(cfgs)} runs in {base}")
+        notify(f"done: {len(cfgs)} runs in {base}")
     return code
 
 
@@ -103,5 +103,5 @@ def common_checkpoints(folders: list[Path], cfgs: list[Config]) -> list[dict] | 
 def say_if_one_of_several(folder: Path) -> None:
     """A run of a `--num-seeds` command that goes on alone."""
     if len(seed_folders(folder.parent)) > 1:
-        say(f"{folder.name} was trained in one function with the other seeds in {folder.parent}: alone it goes on "
+        notify(f"{folder.name} was trained in one function with the other seeds in {folder.parent}: alone it goes on "
             f"equal up to rounding; exactly with all of them: proximo resume {folder.parent}")

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.envpool import make_envpool
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
-from proximo.envs.envpool_ids import envpool_id, import_envpool, pool_threads, say_once
+from proximo.envs.envpool_ids import envpool_id, import_envpool, notify_once, pool_threads
 from proximo.errors import EnvError, UsageError
 from proximo.variants import Atari, AtariEnvpool
 
@@ -93,7 +93,7 @@ def test_atari_under_another_variant_is_said_once(capsys):
     """`ppo --engine envpool` has no flags for what it then plays with; ppo_atari_envpool has, and says nothing."""
     make_envpool(AtariEnvpool(env_id="Freeway-v5"), [1]).close()
     assert capsys.readouterr().err == ""
-    say_once.cache_clear()
+    notify_once.cache_clear()
     for _ in range(2):  # as at a checkpoint
         pool("Freeway-v5", [1]).close()
     said = capsys.readouterr().err

@@ -16,7 +16,7 @@ from proximo.variants import AtariXLAScan, Continuous
 pytest.importorskip("envpool_assets")
 
 from proximo.envs.envpool import make_envpool  # noqa: E402
-from proximo.envs.envpool_ids import say_once  # noqa: E402
+from proximo.envs.envpool_ids import notify_once  # noqa: E402
 from proximo.envs.envpool_xla import make_envpool_xla  # noqa: E402
 
 PLAIN = {"norm_obs": False, "norm_reward": False}
@@ -69,7 +69,7 @@ def same_play(one, other, steps=40):
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Taxi-v3", "MiniGrid-Empty-5x5-v0"])
 def test_what_cannot_be_read_inside_is_stepped_outside(env_id, capsys):
     """As make_envpool steps it, normalisation included; said."""
-    say_once.cache_clear()
+    notify_once.cache_clear()
     cfg = Config(env_id=env_id, engine="envpool", norm_reward=True)
     envs, plain = make_envpool_xla(cfg, [5, 6]), make_envpool(cfg, [5, 6])
     assert f"{env_id} is stepped outside the compiled function, since its observations" in capsys.readouterr().err
@@ -105,7 +105,7 @@ def test_variants_for_the_inside_refuse_it_and_free_the_pool(monkeypatch):
 
 def test_systems_without_a_handle(monkeypatch, capsys):
     """EnvPool's code says that it has none on macOS; only that this is believed can be tested here."""
-    say_once.cache_clear()
+    notify_once.cache_clear()
     monkeypatch.setattr("sys.platform", "darwin")
     envs = make_envpool_xla(Config(env_id="CartPole-v1"), [1])
     assert envs.arrays == "numpy" and "no XLA handle on macOS" in capsys.readouterr().err
