@@ -13,7 +13,7 @@ from proximo.envs.atari_ids import find_rom
 from proximo.envs.envpool_ids import import_envpool
 from proximo.envs.procgen import procgen_id
 
-SETS = sorted((Path(__file__).parent.parent / "benchmarks").glob("*.toml"))
+SETS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.toml"))
 
 
 def test_numbers_of_the_tables():

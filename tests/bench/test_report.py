@@ -21,7 +21,7 @@ from proximo.errors import UsageError
 pytest.importorskip("rliable")
 pytest.importorskip("matplotlib")
 
-FAKE = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
+FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_trainer.py"))
 SET = """
 title = "Two & a half <tasks>"
 seeds = 3
@@ -48,7 +48,7 @@ def out(tmp_path_factory):
     place = tmp_path_factory.mktemp("report")
     (place / "set.toml").write_text(SET)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
         patch.setenv("FAKE_FAIL", "3")
         assert bench(place / "set.toml", workers=2, out=place / "out", ablate=["anneal_lr"], command=FAKE) == 1
     report(place / "out")

@@ -18,7 +18,7 @@ from proximo.bench.sets import label_of, load_set
 from proximo.cli.main import main
 from proximo.errors import UsageError
 
-FAKE = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
+FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_trainer.py"))
 SET = """
 title = "two tasks"
 seeds = 2
@@ -33,7 +33,7 @@ steps = 10000
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
     """The fake trainer is run by path, from a process of its own."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 

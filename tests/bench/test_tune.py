@@ -17,7 +17,7 @@ from proximo.errors import UsageError
 
 optuna = pytest.importorskip("optuna")
 
-FAKE = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
+FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_trainer.py"))
 SEARCH = """
 title = "anneal or not"
 variant = "ppo"
@@ -34,7 +34,7 @@ anneal_lr = {choices = [true, false]}
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
     """The fake trainer is run by path, from a process of its own."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
 @pytest.fixture
