@@ -15,7 +15,7 @@ from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.normalize import Normalized
 from proximo.envs.workers import WorkerEnvs
 from proximo.errors import EnvError, UsageError
-from proximo.protocols import Step, VecEnv
+from proximo.protocols import Play, Step, VecEnv
 from proximo.variants import Atari
 
 
@@ -42,6 +42,8 @@ class AleEnvs:
     """N games as one VecEnv; `first_index` is what errors call the first of them."""
 
     arrays = "numpy"
+    play: Play = "host"
+    keeps_state = True
     obs_dtype = np.dtype(np.uint8)
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from proximo.envs.brax_pure import BraxPure, BraxState
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.normalize import Statistics, apply_statistics, count_reset, count_step, start_statistics
 from proximo.errors import EnvError, UsageError, nearest, notify
-from proximo.protocols import Step
+from proximo.protocols import Play, Step
 from proximo.variants import BatchedSim
 
 BACKENDS = {  # of Brax's pipelines the faster one that simulates the task well
@@ -67,6 +67,9 @@ def brax_task(env_id: str) -> str:
 
 class BraxEnvs:
     """BraxPure as a VecEnv: the same numbers, compiled step by step; arrays cross to torch through DLPack."""
+
+    play: Play = "inside"
+    keeps_state = True
 
     def __init__(self, pure: BraxPure, cfg: Config, seed: int):
         import jax

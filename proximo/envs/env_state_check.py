@@ -11,7 +11,7 @@ from proximo.protocols import Step, VecEnv
 BEFORE, AFTER = 20, 50  # steps until the copy takes over, and steps that must then be equal
 
 
-def replays_exactly(model: VecEnv, copy: VecEnv, snapshot: Callable[[], dict]) -> bool:
+def replays_exactly(model: VecEnv, copy: VecEnv, snapshot: Callable[[], dict | None]) -> bool:
     """Both hold one environment, of different seeds; `snapshot` is the model's state where it can be kept."""
     rng = np.random.default_rng(0)
     try:
@@ -19,7 +19,10 @@ def replays_exactly(model: VecEnv, copy: VecEnv, snapshot: Callable[[], dict]) -
         step = model.reset()
         for played in range(BEFORE + AFTER):
             if played == BEFORE:
-                copy.load(snapshot())
+                state = snapshot()
+                if state is None:
+                    return False
+                copy.load(state)
             action = scripted_action(model.action_space, _row(step.mask), rng)[None]
             step = model.step(action)
             if played >= BEFORE and not same_steps(step, copy.step(action)):

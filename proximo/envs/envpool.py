@@ -13,7 +13,7 @@ from proximo.envs.envpool_ids import envpool_id, import_envpool, libraries_loade
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.normalize import Normalized
 from proximo.errors import EnvError, UsageError, notify
-from proximo.protocols import Step, VecEnv
+from proximo.protocols import Play, Step, VecEnv
 from proximo.variants import Atari
 
 
@@ -63,6 +63,8 @@ class PoolEnvs:
     """
 
     arrays = "numpy"
+    play: Play = "host"
+    keeps_state = False
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
     statistics = None

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from proximo.protocols import Array, Episode
+from proximo.types import FinishedEpisodes
 
 
 class Running(NamedTuple):
@@ -63,3 +64,17 @@ class EpisodeCounter:
     def load(self, state: dict) -> None:
         self._ret[:] = state["ret"]
         self._length[:] = state["length"]
+
+
+def finished_episodes(episode: Episode, valid: np.ndarray, steps: int) -> tuple[FinishedEpisodes, int]:
+    """Return the episodes that ended in a rollout, in order of time, and the number of steps after it.
+
+    Args:
+        episode: (T, N) numpy arrays of a rollout.
+        valid: (T,) number of valid rows at each step, over all ranks.
+        steps: Number of environment steps before the rollout.
+    """
+    played = steps + np.cumsum(valid)
+    time, row = np.nonzero(episode.finished)
+    ended = FinishedEpisodes(step=played[time], row=row, ret=episode.ret[time, row], length=episode.length[time, row])
+    return ended, int(played[-1])

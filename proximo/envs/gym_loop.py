@@ -14,7 +14,7 @@ from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_ids import make_one
 from proximo.envs.spaces import action_writer, array_fault, mask_parts, mask_row, read_space
 from proximo.errors import EnvError, UsageError
-from proximo.protocols import Step
+from proximo.protocols import Play, Step
 
 
 def make_gym_rows(name: str, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> "GymEnvs":
@@ -30,6 +30,7 @@ class GymEnvs:
     """
 
     arrays = "numpy"
+    play: Play = "host"
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
     statistics = None
@@ -207,11 +208,16 @@ class GymEnvs:
     def _fault(self, i: int, cause: str) -> EnvError:
         return EnvError(f"environment {self.first_index + i} ({self._env_id}), step {self._time}: {cause}")
 
-    def state(self) -> dict | None:
-        """See VecEnv.state. The first call replays 50 steps on copies, and gives None for ever where they differ."""
+    @property
+    def keeps_state(self) -> bool:
+        """See VecEnv.keeps_state. The first call replays 50 steps on copies; its answer is kept."""
         if self._exact is None:
             self._exact = self._snapshot() is not None and self._replays()
-        return self._snapshot() if self._exact else None
+        return self._exact
+
+    def state(self) -> dict | None:
+        """See VecEnv.state; None unless the replay of keeps_state was exact."""
+        return self._snapshot() if self.keeps_state else None
 
     def _snapshot(self) -> dict | None:
         kept = [self._keep(env) for env in self._envs]

@@ -159,6 +159,7 @@ class Normalized:
         self.num_envs, self.obs_shape, self.action_space = envs.num_envs, envs.obs_shape, envs.action_space
         self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else envs.obs_dtype
         self.arrays, self.players, self.metric_names = envs.arrays, envs.players, envs.metric_names
+        self.play = envs.play
         self.statistics = start_statistics(envs.num_envs, envs.obs_shape)
         self.frozen = False
 
@@ -174,6 +175,11 @@ class Normalized:
         if not self.frozen:
             self.statistics = count_step(self.statistics, step, self._cfg, waits=bool(self.players))
         return apply_statistics(self.statistics, step, self._cfg)
+
+    @property
+    def keeps_state(self) -> bool:
+        """See VecEnv.keeps_state."""
+        return self._envs.keeps_state
 
     def state(self) -> dict | None:
         """With the statistics; None where the environments' own cannot be kept."""

@@ -11,7 +11,7 @@ from gymnasium.spaces import Discrete
 
 from proximo.envs.normalize import Normalized
 from proximo.errors import EnvError, UsageError, nearest
-from proximo.protocols import Episode, Step, VecEnv
+from proximo.protocols import Episode, Play, Step, VecEnv
 from proximo.variants import SelfPlay
 
 BLUE = 2  # the one colour that tells players, ball and field apart in these games (SuperSuit's mode "B")
@@ -174,6 +174,8 @@ class SelfPlayEnvs:
     """
 
     arrays = "numpy"
+    play: Play = "host"
+    keeps_state = True
     metric_names: tuple[str, ...] = ()
     statistics = None
 

@@ -16,7 +16,7 @@ from proximo.envs.normalize import (
     normalize_step,
     start_statistics,
 )
-from proximo.protocols import Array, PureEnv, Step
+from proximo.protocols import Array, Play, PureEnv, Step
 
 
 class NormalizedState(NamedTuple):
@@ -86,7 +86,8 @@ class PureVec:
 
     def __init__(self, pure: PureEnv, cfg: Config, seed: int, kept: bool = True,
                  close: Callable = lambda: None) -> None:
-        self.pure, self._cfg, self._seed, self._kept, self.close = pure, cfg, seed, kept, close
+        self.pure, self._cfg, self._seed, self.keeps_state, self.close = pure, cfg, seed, kept, close
+        self.play: Play = "inside" if kept else "pool"
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
         self.normalizes = cfg.norm_obs or cfg.norm_reward
         self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else pure.obs_dtype
@@ -100,7 +101,7 @@ class PureVec:
     def reset(self) -> Step:
         """All environments begin anew, as the seed says."""
         self._state, step = self._reset(jax.random.key(self._seed))
-        if not self._kept:
+        if not self.keeps_state:
             self._step = jax.jit(lambda state, action: self.pure.step(state, action))
         if self.statistics is not None and not self.frozen:
             self.statistics = count_reset(self.statistics, jax.device_get(step), self._cfg)
@@ -118,7 +119,7 @@ class PureVec:
 
     def state(self) -> dict | None:
         """Every array of the state, exactly."""
-        if not self._kept:
+        if not self.keeps_state:
             return None
         return pack_tree(self._state) if self._state is not None else {}
 

@@ -53,6 +53,13 @@ class Bundle(gymnasium.Env):
             empty = {name: np.zeros(part.shape, part.dtype) for name, part in self.observation_space.items()}
             return empty, {"fault": str(error)}
 
+    @property
+    def keeps_state(self) -> bool:
+        """Read by name through AsyncVectorEnv.call."""
+        if self._envs is None:
+            self._envs = self._make()
+        return self._envs.keeps_state
+
     def kept_state(self) -> dict | None:
         """Called by name through AsyncVectorEnv.call."""
         return self._envs.state()

@@ -19,7 +19,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle
 from proximo.errors import EnvError
-from proximo.protocols import Episode, Step
+from proximo.protocols import Episode, Play, Step
 
 GLANCE = 1.0  # seconds between two looks at the processes while waiting
 
@@ -31,6 +31,7 @@ class WorkerEnvs:
     """
 
     arrays = "numpy"
+    play: Play = "host"
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
     statistics = None
@@ -138,6 +139,11 @@ class WorkerEnvs:
         first, last = k * self._rows, (k + 1) * self._rows - 1
         rows = f"environment {first}" if first == last else f"environments {first}-{last}"
         return EnvError(f"{rows} ({self._name}), step {self._time}: worker process {k} {cause}")
+
+    @property
+    def keeps_state(self) -> bool:
+        """See VecEnv.keeps_state; each worker tries it once."""
+        return all(self._called("keeps_state"))
 
     def state(self) -> dict | None:
         """See VecEnv.state."""

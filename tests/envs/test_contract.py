@@ -63,6 +63,9 @@ SUITES = [
 ]
 
 
+PLAYED_OTHERWISE = {"BraxEnvs": "inside"}
+
+
 @pytest.fixture(params=SUITES, ids=[suite[0] for suite in SUITES])
 def make_envs(request):
     _, packages, make = request.param
@@ -124,6 +127,7 @@ def test_attributes(make_envs):
     assert isinstance(envs.obs_shape, tuple) and np.dtype(envs.obs_dtype) != np.float64
     assert isinstance(envs.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box)
     assert isinstance(envs.players, tuple) and isinstance(envs.metric_names, tuple)
+    assert envs.play == PLAYED_OTHERWISE.get(type(envs).__name__, "host") and type(envs.keeps_state) is bool
     assert envs.statistics is None or envs.statistics.running.shape == (envs.num_envs,)
 
 
@@ -170,11 +174,12 @@ def test_same_seeds_same_behaviour(make_envs):
 
 
 def test_state_continues_or_is_none(make_envs):
-    """Where state() gives something, another set of environments goes on from it exactly."""
+    """state() returns None unless keeps_state; where it does not, other environments continue from it exactly."""
     envs, other = make_envs(), make_envs([31, 32])
     rng = np.random.default_rng(0)
     *_, step = play(envs, 40, rng)
     state = envs.state()
+    assert envs.keeps_state == (state is not None)
     if state is None:
         return
     assert_plain(state)

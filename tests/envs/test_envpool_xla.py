@@ -47,6 +47,7 @@ def test_the_same_steps_as_outside(cfg):
 def test_a_second_reset_plays_the_new_pool():
     """A function compiled with one pool steps that pool for ever."""
     envs = make_envpool_xla(replace(CASES[0]), [1, 2])
+    assert envs.play == "pool" and not envs.keeps_state and envs.state() is None
     runs = []
     for _ in range(2):
         envs.reset()
@@ -73,7 +74,7 @@ def test_what_cannot_be_read_inside_is_stepped_outside(env_id, capsys):
     cfg = Config(env_id=env_id, engine="envpool", norm_reward=True)
     envs, plain = make_envpool_xla(cfg, [5, 6]), make_envpool(cfg, [5, 6])
     assert f"{env_id} is stepped outside the compiled function, since its observations" in capsys.readouterr().err
-    assert envs.arrays == "numpy"
+    assert envs.arrays == "numpy" and envs.play == "host"
     same_play(envs, plain)
     envs.close(), plain.close()
 

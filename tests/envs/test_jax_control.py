@@ -67,6 +67,7 @@ def test_a_time_limit_cuts_and_is_no_death():
 
 def test_state_goes_on_exactly():
     envs, other = (make_jax_control(Config(norm_obs=True), [3, 4]) for _ in range(2))
+    assert envs.play == "inside" and envs.keeps_state
     envs.reset()
     for t in range(60):
         envs.step(np.full(2, t % 2))

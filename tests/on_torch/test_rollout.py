@@ -142,7 +142,7 @@ class Poisoned:
     def __init__(self, envs, reward):
         self.envs, self.reward, self.fillers = envs, reward, 0
         for name in ("num_envs", "obs_shape", "obs_dtype", "action_space", "arrays", "players", "metric_names",
-                     "statistics", "reset", "state", "load", "close"):
+                     "statistics", "play", "keeps_state", "reset", "state", "load", "close"):
             setattr(self, name, getattr(envs, name))
 
     def step(self, action):
