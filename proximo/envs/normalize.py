@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.config import Config
+from proximo.errors import UsageError
 from proximo.protocols import Array, Step, VecEnv
 
 EPSILON = 1e-8  # added to each variance before its root
@@ -146,6 +147,28 @@ def _grown(base: Moments, sums: np.ndarray) -> Moments:
     shift = first / total
     spread = np.maximum(base.var * base.count + second - shift * first, 0)
     return Moments(base.mean + shift, spread / total, total)
+
+
+def apply_normalization(envs: VecEnv, cfg: Config) -> VecEnv:
+    """Normalize observations and rewards where the configuration asks for it (details 28-31).
+
+    Args:
+        envs: Environments without normalization, or environments that already normalize by themselves.
+        cfg: Its `norm_obs` and `norm_reward` say what is normalized.
+
+    Returns:
+        `envs` unchanged if nothing is to be normalized or if `envs.statistics` shows that they already normalize;
+        otherwise Normalized environments.
+
+    Raises:
+        UsageError: The environments return torch or JAX arrays and do not normalize by themselves.
+    """
+    if envs.statistics is not None or not (cfg.norm_obs or cfg.norm_reward):
+        return envs
+    if envs.arrays != "numpy":
+        raise UsageError(f"norm_obs={cfg.norm_obs} and norm_reward={cfg.norm_reward} need environments that return "
+                         f"numpy arrays; these return {envs.arrays} arrays. Set both to False.")
+    return Normalized(envs, cfg)
 
 
 class Normalized:

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.normalize import start_statistics
+from proximo.envs.normalize import apply_normalization, start_statistics
 from proximo.envs.pure import NormalizedPure
 from proximo.on_jax.distributed import World, agreed_statistics, share_of
 from proximo.on_jax.iterate import TrainState, stream_key, stream_keys
@@ -30,7 +30,7 @@ def made(cfg: Config, world: World, make_envs: Callable, iteration: int) -> VecE
         envs.close()
         own = share_of(cfg, world.ranks)
         envs = make_envs(own, env_seeds(cfg.seed, own.num_envs, iteration))
-    return envs
+    return apply_normalization(envs, cfg)
 
 
 def inner(cfg: Config, envs: Any) -> PureEnv:

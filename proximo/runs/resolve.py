@@ -7,6 +7,7 @@ from typing import Any
 
 from proximo.catalog import Parts
 from proximo.config import Config
+from proximo.envs.normalize import apply_normalization
 from proximo.errors import UsageError, notify
 from proximo.variants import Atari, AtariEnvpool, BatchedSim, Procgen, SelfPlay
 
@@ -68,7 +69,7 @@ def problems_around(cfg: Config, recipe: Parts) -> list[str]:
     one_game = replace(plain, num_envs=4 if isinstance(cfg, SelfPlay) else 1)
 
     def play() -> None:
-        envs = recipe.make_envs(one_game, list(range(one_game.num_envs)))
+        envs = apply_normalization(recipe.make_envs(one_game, list(range(one_game.num_envs))), one_game)
         try:
             recipe.make_agent(envs, one_game)
         finally:
