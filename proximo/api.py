@@ -27,7 +27,7 @@ def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable |
     variant = variant_of(cfg)
     in_process = replace(cfg, env_workers=cfg.env_workers or 0)  # worker processes would run the caller's script again
     cfg = resolve(in_process, variant, 1, 1)
-    if problems := problems_of(cfg, variant):
+    if problems := problems_of(cfg):
         raise UsageError("\n".join(problems))
     folder = run_folder(cfg)
     if cfg.num_seeds > 1:
@@ -66,7 +66,7 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
         return folder
     before, variant, resume_with, processes = read_config(folder, config_class)
     cfg = replace(before, **changes)
-    if problems := problems_of(cfg, variant):
+    if problems := problems_of(cfg):
         raise UsageError("\n".join(problems))
     lacking = [name for name, part in (("make_envs", make_envs), ("make_agent", make_agent), ("loss_fn", loss_fn))
                if f"{name}=" in resume_with and part is None]

@@ -1,206 +1,243 @@
-"""Every hyper-parameter, once, with what it means; a variant is a subclass with other defaults (variants.py)."""
+"""Every hyper-parameter, once, with its meaning; a variant is a subclass with other defaults (variants.py)."""
 
-import math
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+from proximo.facts import converted_fields, range_problems, setting, type_problems
+
+Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
+Framework = Literal["torch", "jax"]
+Model = Literal["mlp", "cnn", "impala"]
+Recurrent = Literal["none", "lstm", "gru"]
+BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
+             "brax": "Brax simulates all environments as one batch",
+             "jax": "JAX simulates all environments in one compiled function"}
+
+
+class Limits(NamedTuple):
+    """What the environments of a variant can do."""
+
+    engines: tuple[Engine, ...]  # the first one is used where --engine is left out
+    frameworks: tuple[Framework, ...] = ("torch", "jax")
+    worker_default: Literal["none", "cores"] = "none"  # cores: emulators, for which a worker process per core pays off
+    next_step: bool = True  # can be reset one step late
+    smallest: int = 1  # environments that always make whole games, whatever the number of players
+    advice: str = ""  # which variant has the engines or frameworks that this one lacks
 
 
 @dataclass(frozen=True)
 class Config:
-    """PPO for classic control, and the fields that every variant shares."""
+    """PPO for classic control and any other Gymnasium environment."""
 
-    # What runs, and where
-    env_id: str = "CartPole-v1"
+    limits: ClassVar[Limits] = Limits(engines=("gym", "envpool", "jax"))
+
+    # Environment: the state, the shapes and the statistics of the environments depend on these fields
+    env_id: str = setting("CartPole-v1", group="environment")
     """id of the environment; `module:Env-v0` imports the module first"""
-    exp_name: str = ""
-    """name of the experiment, part of the run's name; empty: the variant's name"""
-    seed: int = 1
-    """seed of every random draw: weights, environments, actions, minibatches"""
-    total_timesteps: int = 500_000
-    """decisions to play over all environments; what does not fill an iteration is not run"""
-    framework: Literal["torch", "jax"] = "torch"
-    """array library"""
-    engine: Literal["auto", "gym", "envpool", "ale", "brax", "jax"] = "auto"
-    """who steps the environments; auto: the fastest faithful engine of the variant"""
-    device: str = "auto"
-    """cpu, cuda, cuda:N or auto (chosen by the size of the network, and said)"""
-    cuda: bool = True
-    """if off, no GPU is used whatever --device auto finds"""
-    torch_deterministic: bool = True
-    """use deterministic kernels only (on CPU this costs nothing)"""
-    threads: int = 0
-    """threads of the array library; 0: one for small networks, all cores for convolutions"""
-    compile: bool = False
-    """freeze acting and the minibatch step ahead of time (20-60 s once, then cached), several times faster on CPU"""
-    run_dir: str = ""
-    """folder of the run; empty: runs/ENV__NAME__SEED__TIME"""
-    logger: Literal["console", "wandb", "none"] = "console"
-    """what else follows the run: console progress, Weights & Biases too, or nothing; files are always written"""
-    track: bool = False
-    """follow the run with Weights & Biases (the same as --logger wandb)"""
-    wandb_project_name: str = "proximo"
-    """project of Weights & Biases"""
-    wandb_entity: str = ""
-    """entity (team) of Weights & Biases"""
-    capture_video: bool = False
-    """record a video of the first environment at each checkpoint and at the end"""
-    checkpoint_every: int = 50
-    """iterations between two checkpoints; environments whose state cannot be kept are rebuilt there"""
-    keep_checkpoints: int = 2
-    """how many of the newest checkpoints stay; 0: all"""
+    engine: Engine = setting("auto", group="environment", chosen=True)
+    """library that steps the environments; auto: the fastest one that is faithful to the original environments"""
+    num_envs: int = setting(4, group="environment", minimum=1, detail="1")
+    """N: environments that are stepped in parallel, over all processes"""
+    num_steps: int = setting(128, group="environment", minimum=1, detail="1")
+    """T: steps in each environment between two updates"""
+    env_workers: int | None = setting(None, group="environment", minimum=0, chosen=True)
+    """worker processes that step the environments and write observations into shared memory; 0: this process steps
+    them; unset: one per core for Atari's emulators from the command line if there are four cores or more, otherwise 0"""
+    env_timeout: float = setting(60.0, group="environment", above=0, resume="free")
+    """seconds after which a worker process without an answer counts as stalled"""
+    autoreset: Literal["same-step", "next-step"] = setting("same-step", group="environment")
+    """when an environment resets after the end of an episode; next-step exists for comparisons and tests"""
+    norm_obs: bool = setting(False, group="environment", detail="28", off=False)
+    """normalise observations by running statistics, which all environments share"""
+    clip_obs: float = setting(10.0, group="environment", above=0, detail="29", off=1e9)
+    """normalised observations are clipped to plus and minus this value"""
+    norm_reward: bool = setting(False, group="environment", detail="30", off=False)
+    """divide rewards by the running standard deviation of the discounted return"""
+    clip_norm_reward: float = setting(10.0, group="environment", above=0, detail="31", off=1e9)
+    """normalised rewards are clipped to plus and minus this value"""
 
-    # The environments
-    num_envs: int = 4
-    """N: environments stepped in parallel, over all processes (details 1)"""
-    num_steps: int = 128
-    """T: steps played in each environment between two updates"""
-    env_workers: int | None = None
-    """worker processes that step the environments and write observations into shared memory; 0: this process; unset:
-    one a core for Atari's emulators from the command line, given four cores, else 0"""
-    env_timeout: float = 60.0
-    """seconds after which a worker that has not answered is called stalled"""
-    autoreset: Literal["same-step", "next-step"] = "same-step"
-    """when an environment that ended is reset; next-step exists for parity and tests"""
-    norm_obs: bool = False
-    """normalise observations by running statistics, shared by all environments (detail 28)"""
-    clip_obs: float = 10.0
-    """normalised observations are clipped to plus and minus this (detail 29)"""
-    norm_reward: bool = False
-    """divide rewards by the running deviation of the discounted return (detail 30)"""
-    clip_norm_reward: float = 10.0
-    """scaled rewards are clipped to plus and minus this (detail 31)"""
-    bootstrap_truncated: bool = True
-    """a time limit is worth the value of the last observation; off: it counts as a death, as in the papers"""
-
-    # The network
-    model: Literal["mlp", "cnn", "impala"] = "mlp"
-    """trunk: mlp for flat observations, cnn (Nature) or impala for images"""
-    recurrent: Literal["none", "lstm", "gru"] = "none"
-    """memory between the trunk and the heads (details 32-36)"""
-    hidden_size: int = 64
-    """units of each of the two layers of the mlp"""
-    memory_size: int = 128
+    # Policy: the shapes of the weights depend on these fields
+    model: Model = setting("mlp", group="policy", detail="21")
+    """network below the heads: mlp for flat observations, cnn (Nature-CNN) or impala for images"""
+    recurrent: Recurrent = setting("none", group="policy", detail="34")
+    """memory between the network and the heads"""
+    hidden_size: int = setting(64, group="policy", minimum=1, detail="13, 26")
+    """units in each of the two layers of the mlp"""
+    memory_size: int = setting(128, group="policy", minimum=1, detail="33")
     """units of the memory"""
-    shared_network: bool = False
-    """policy and value share their trunk (detail 13; cnn and recurrent networks always do)"""
-    orthogonal_init: bool = True
-    """orthogonal weights and zero biases (detail 2); off: the library's own initialisation"""
+    shared_network: bool = setting(False, group="policy", detail="13", off=False)
+    """policy and value share their network below the heads (cnn and recurrent networks always do)"""
+    orthogonal_init: bool = setting(True, group="policy", detail="2, 32", off=False)
+    """initialise with orthogonal weights and zero biases; off: the library's own initialisation"""
 
-    # Learning
-    learning_rate: float = 2.5e-4
+    # Training
+    seed: int = setting(1, group="training", minimum=0)
+    """seed of every random draw: weights, environments, actions, minibatches"""
+    num_seeds: int = setting(1, group="training", minimum=1)
+    """agents that are trained together, with seeds seed, seed+1, ... (JAX, with environments written in JAX)"""
+    total_timesteps: int = setting(500_000, group="training", minimum=1, resume="free")
+    """total environment steps over all environments, rounded down to whole iterations"""
+    learning_rate: float = setting(2.5e-4, group="training", above=0, resume="free")
     """step size of Adam"""
-    anneal_lr: bool = True
-    """the learning rate falls linearly to 0 (detail 4)"""
-    adam_eps: float = 1e-5
-    """epsilon of Adam (detail 3)"""
-    gamma: float = 0.99
+    anneal_lr: bool = setting(True, group="training", resume="free", detail="4", off=False)
+    """decrease the learning rate linearly to 0"""
+    adam_eps: float = setting(1e-5, group="training", above=0, resume="free", detail="3", off=1e-8)
+    """epsilon of Adam"""
+    gamma: float = setting(0.99, group="training", minimum=0, maximum=1, resume="free", detail="5")
     """discount factor"""
-    gae_lambda: float = 0.95
-    """lambda of generalized advantage estimation (detail 5); 1: returns less values"""
-    num_minibatches: int = 4
-    """minibatches an epoch (detail 6)"""
-    update_epochs: int = 4
+    gae_lambda: float = setting(0.95, group="training", minimum=0, maximum=1, resume="free", detail="5", off=1.0)
+    """lambda of generalized advantage estimation; 1: returns minus values"""
+    bootstrap_truncated: bool = setting(True, group="training", resume="free", off=False)
+    """at a time limit, continue the return with the value of the last observation; off: a time limit counts as a
+    terminal state, as in the papers"""
+    num_minibatches: int = setting(4, group="training", minimum=1, resume="free", detail="6, 35", off=1)
+    """minibatches per epoch"""
+    update_epochs: int = setting(4, group="training", minimum=1, resume="free", detail="6", off=1)
     """K: passes over each batch"""
-    norm_adv: Literal["minibatch", "batch", "none"] = "minibatch"
-    """over which rows advantages are normalised (detail 7); bare --norm-adv means minibatch, --no-norm-adv none"""
-    clip_coef: float = 0.2
-    """epsilon: how far the ratio may leave 1 before its gradient stops (detail 8)"""
-    anneal_clip: bool = False
-    """epsilon falls linearly to 0 (detail A1)"""
-    clip_vloss: bool = True
-    """the value may move by clip_coef only, the larger of both errors counts (detail 9)"""
-    ent_coef: float = 0.01
-    """weight of the entropy bonus (detail 10)"""
-    vf_coef: float = 0.5
-    """weight of the value loss (detail 10)"""
-    max_grad_norm: float = 0.5
-    """the gradient of all weights together is scaled down to this norm (detail 11)"""
-    target_kl: float | None = None
-    """no further epoch once an epoch's mean approx_kl exceeds this (detail A3)"""
+    norm_adv: Literal["minibatch", "batch", "none"] = setting(
+        "minibatch", group="training", resume="free", detail="7", off="none")
+    """rows over which advantages are normalised; --norm-adv alone means minibatch, --no-norm-adv means none"""
+    clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", off=1e9)
+    """epsilon: how far the ratio may leave 1 before its gradient stops"""
+    anneal_clip: bool = setting(False, group="training", resume="free", detail="A1", off=False)
+    """decrease epsilon linearly to 0"""
+    clip_vloss: bool = setting(True, group="training", resume="free", detail="9", off=False)
+    """clip the change of the value to clip_coef, and take the larger one of both errors"""
+    ent_coef: float = setting(0.01, group="training", minimum=0, resume="free", detail="10", off=0.0)
+    """weight of the entropy bonus"""
+    vf_coef: float = setting(0.5, group="training", minimum=0, resume="free", detail="10")
+    """weight of the value loss"""
+    max_grad_norm: float = setting(0.5, group="training", above=0, resume="free", detail="11", off=1e9)
+    """largest norm of the gradient of all weights together"""
+    target_kl: float | None = setting(None, group="training", above=0, resume="free", detail="A3", off=0.01)
+    """stop after an epoch whose mean approx_kl exceeds this value; unset: run all epochs"""
+    checkpoint_every: int = setting(50, group="training", minimum=1, resume="free")
+    """iterations between two checkpoints; environments whose state cannot be saved are made again there, so for those
+    another value also changes the episodes of the run"""
 
-    # Several processes
-    backend: Literal["gloo", "nccl"] = "gloo"
-    """how processes started by torchrun talk (detail A2)"""
-    local_num_envs: int | None = None
-    """environments of each process; num_envs becomes this times the number of processes"""
-    device_ids: tuple[int, ...] = ()
-    """GPU of each process, in order of rank; empty: the local rank's own"""
-    num_seeds: int = 1
-    """independent agents trained at once, seeds seed, seed+1, ... (JAX with environments written in JAX)"""
+    # Logging
+    exp_name: str = setting("", group="logging", resume="free", chosen=True)
+    """name of the experiment, a part of the run's name; empty: the name of the variant"""
+    run_dir: str = setting("", group="logging")
+    """folder of the run; empty: runs/ENV__NAME__SEED__TIME"""
+    keep_checkpoints: int = setting(2, group="logging", minimum=0, resume="free")
+    """number of newest checkpoints to keep; 0: all"""
+    logger: Literal["console", "wandb", "none"] = setting("console", group="logging", resume="free")
+    """where progress is shown: console, Weights & Biases in addition, or nowhere; files are always written"""
+    track: bool = setting(False, group="logging", resume="free")
+    """log to Weights & Biases (the same as --logger wandb)"""
+    wandb_project_name: str = setting("proximo", group="logging", resume="free")
+    """project of Weights & Biases"""
+    wandb_entity: str = setting("", group="logging", resume="free")
+    """entity (team) of Weights & Biases"""
+    capture_video: bool = setting(False, group="logging", resume="free")
+    """record a video of the first environment at each checkpoint and at the end"""
+
+    # Machine: libraries, devices and processes; the arithmetic depends on all but device_ids
+    framework: Framework = setting("torch", group="machine")
+    """array library"""
+    device: str = setting("auto", group="machine", chosen=True)
+    """cpu, cuda, cuda:N or auto (chosen by the size of the network, and reported)"""
+    cuda: bool = setting(True, group="machine")
+    """off: --device auto does not use a GPU"""
+    torch_deterministic: bool = setting(True, group="machine")
+    """use deterministic kernels only (this costs nothing on CPU)"""
+    threads: int = setting(0, group="machine", minimum=0, chosen=True)
+    """threads of the array library; 0: one for small networks, one per core for convolutions"""
+    compile: bool = setting(False, group="machine")
+    """compile acting and the minibatch step ahead of time (20-60 s once, then cached), several times faster on CPU"""
+    backend: Literal["gloo", "nccl"] = setting("gloo", group="machine", detail="A2")
+    """communication between processes that torchrun started"""
+    local_num_envs: int | None = setting(None, group="machine", minimum=1, detail="A2")
+    """environments of each process; num_envs becomes this number times the number of processes"""
+    device_ids: tuple[int, ...] = setting((), group="machine", minimum=0, resume="free", detail="A2")
+    """GPU of each process, in order of rank; empty: the GPU with the number of the local rank"""
 
     @property
     def batch_size(self) -> int:
-        """Rows an iteration: num_envs * num_steps."""
+        """Rows per iteration: num_envs * num_steps."""
         return self.num_envs * self.num_steps
 
     @property
     def minibatch_size(self) -> int:
-        """Rows a minibatch."""
+        """Rows per minibatch."""
         return self.batch_size // self.num_minibatches
 
     @property
     def num_iterations(self) -> int:
-        """Iterations that run: total_timesteps // batch_size."""
+        """Iterations of the run: total_timesteps // batch_size."""
         return self.total_timesteps // self.batch_size
 
-    def resolved(self) -> "Config":
-        """With every default that depends on other fields filled in."""
-        return self
+    @property
+    def video_steps(self) -> int | None:
+        """Steps of each environment between two videos; None: a video at every checkpoint."""
+        return None
 
-    def learning_rate_at(self, iteration: int) -> float:
-        """Of iteration 1..num_iterations (detail 4)."""
+    @property
+    def unrolls(self) -> bool:
+        """Whether JAX compiles the loops over epochs and minibatches as repeated code."""
+        return False
+
+    def resolved(self) -> Self:
+        """Return the configuration with harmless types converted and defaults filled in that depend on other fields."""
+        return converted_fields(self)
+
+    def learning_rate_at(self, iteration: Any) -> Any:
+        """Return the learning rate in iteration 1..num_iterations, a number or an array (detail 4)."""
         return self.learning_rate * (self._remaining(iteration) if self.anneal_lr else 1.0)
 
-    def clip_coef_at(self, iteration: int) -> float:
-        """Of iteration 1..num_iterations (detail A1)."""
+    def clip_coef_at(self, iteration: Any) -> Any:
+        """Return epsilon in iteration 1..num_iterations, a number or an array (detail A1)."""
         return self.clip_coef * (self._remaining(iteration) if self.anneal_clip else 1.0)
 
-    def _remaining(self, iteration: int) -> float:
+    def _remaining(self, iteration: Any) -> Any:
         return 1.0 - (iteration - 1) / self.num_iterations
 
     def problems(self) -> list[str]:
-        """Everything wrong with this configuration, one sentence each: what was given, what was wanted."""
-        wrong = [f"{f.name}={getattr(self, f.name)} is not a finite number" for f in fields(self)
-                 if isinstance(getattr(self, f.name), float) and not math.isfinite(getattr(self, f.name))]
-        wrong += self._problems_of_ranges()
+        """Return everything that is wrong with this configuration, one sentence each."""
+        if wrong := type_problems(self):
+            return wrong
+        wrong = range_problems(self)
+        if self.keep_checkpoints == 1:
+            wrong.append("keep_checkpoints=1 leaves nothing if the newest checkpoint is damaged. "
+                         "Use 2 or more, or 0 for all.")
+        if not (self.device in ("cpu", "cuda", "auto") or self.device.removeprefix("cuda:").isdigit()):
+            wrong.append(f"device={self.device} is unknown. Use cpu, cuda, cuda:N or auto.")
         if min(self.total_timesteps, self.num_envs, self.num_steps, self.num_minibatches) >= 1:
             wrong += self._problems_of_sizes()
-        return wrong
-
-    def _problems_of_ranges(self) -> list[str]:
-        at_least_one = ("total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs", "num_seeds",
-                        "hidden_size", "memory_size", "checkpoint_every")
-        wrong = [f"{name}={getattr(self, name)} must be at least 1" for name in at_least_one if getattr(self, name) < 1]
-        wrong += [f"{name}={getattr(self, name)} must lie between 0 and 1" for name in ("gamma", "gae_lambda")
-                  if getattr(self, name) < 0 or getattr(self, name) > 1]
-        above_zero = ("learning_rate", "adam_eps", "clip_coef", "max_grad_norm", "clip_obs", "clip_norm_reward",
-                      "env_timeout")
-        wrong += [f"{name}={getattr(self, name)} must be above 0" for name in above_zero if getattr(self, name) <= 0]
-        not_negative = ("seed", "ent_coef", "vf_coef", "threads", "keep_checkpoints")
-        wrong += [f"{name}={getattr(self, name)} must not be negative" for name in not_negative
-                  if getattr(self, name) < 0]
-        if min(self.device_ids, default=0) < 0:
-            wrong.append(f"device_ids={' '.join(map(str, self.device_ids))} must not be negative")
-        if self.env_workers is not None and self.env_workers < 0:
-            wrong.append(f"env_workers={self.env_workers} must not be negative")
-        if self.keep_checkpoints == 1:
-            wrong.append("keep_checkpoints=1 leaves nothing when the newest is damaged; use 2 or more, or 0 for all")
-        if self.target_kl is not None and self.target_kl <= 0:
-            wrong.append(f"target_kl={self.target_kl} must be above 0; leave it out to run every epoch")
-        if not (self.device in ("cpu", "cuda", "auto") or self.device.removeprefix("cuda:").isdigit()):
-            wrong.append(f"device={self.device} is unknown; use cpu, cuda, cuda:N or auto")
-        return wrong
+        return wrong + self._problems_of_limits()
 
     def _problems_of_sizes(self) -> list[str]:
         wrong = []
         if self.total_timesteps < self.batch_size:
-            wrong.append(f"total_timesteps={self.total_timesteps} is less than one batch of num_envs * num_steps = "
-                         f"{self.batch_size}; use at least {self.batch_size}")
+            wrong.append(f"total_timesteps={self.total_timesteps} is less than one batch, num_envs * num_steps = "
+                         f"{self.batch_size}. Use at least {self.batch_size}.")
         rows, what = (self.num_envs, "num_envs") if self.recurrent != "none" else (self.batch_size, "batch_size")
-        if rows % self.num_minibatches:
-            valid = ", ".join(str(k) for k in range(1, min(rows, 64) + 1) if rows % k == 0)
-            wrong.append(f"{what}={rows} does not divide into num_minibatches={self.num_minibatches}; use {valid}")
-        if self.env_workers and self.env_workers > 0 and self.num_envs % self.env_workers:
-            valid = ", ".join(str(k) for k in range(1, self.num_envs + 1) if self.num_envs % k == 0)
-            wrong.append(f"num_envs={self.num_envs} does not divide into env_workers={self.env_workers}; use {valid}")
+        for parts, name, total, whole in ((self.num_minibatches, "num_minibatches", rows, what),
+                                          (self.env_workers or 1, "env_workers", self.num_envs, "num_envs")):
+            if parts >= 1 and total % parts:
+                valid = ", ".join(str(k) for k in range(1, min(total, 64) + 1) if total % k == 0)
+                wrong.append(f"{whole}={total} is not divisible by {name}={parts}. Use {valid}.")
+        return wrong
+
+    def _problems_of_limits(self) -> list[str]:
+        wrong, limits = [], self.limits
+        if self.engine not in ("auto", *limits.engines):
+            wrong.append(f"engine={self.engine} is not available in this variant. Use {', '.join(limits.engines)} or "
+                         f"auto. {limits.advice}".rstrip())
+        if self.framework not in limits.frameworks:
+            wrong.append(f"framework={self.framework} is not available in this variant. Use "
+                         f"{' or '.join(limits.frameworks)}. {limits.advice}".rstrip())
+        elif self.engine == "jax" and self.framework != "jax":
+            wrong.append(f"engine=jax does not run with framework={self.framework}. Use --framework jax or another "
+                         "engine.")
+        if self.framework == "torch" and self.num_seeds > 1:
+            wrong.append(f"num_seeds={self.num_seeds} trains several agents in one compiled function, which needs "
+                         "--framework jax. With torch, start one run per seed.")
+        by_itself = BY_ITSELF.get(limits.engines[0] if self.engine == "auto" else self.engine)
+        if self.env_workers and by_itself:
+            wrong.append(f"env_workers={self.env_workers} has no effect: {by_itself}. Leave --env-workers out.")
+        if self.autoreset == "next-step" and not limits.next_step:
+            wrong.append("autoreset=next-step: the environments of this variant reset in the same step. Leave "
+                         "--autoreset out.")
         return wrong

@@ -1,54 +1,69 @@
-"""The five faults that end a command: each is one clear sentence and an exit code, never a bare traceback."""
+"""The faults that end a command, each with its exit code, and the messages of the library.
+
+Messages go to the logger "proximo": INFO for what was chosen or done, WARNING for what was ignored, replaced or is not
+exact. The command line prints both; from Python only warnings are shown unless the program configures logging.
+"""
 
 import difflib
+import logging
 import os
-import sys
 from collections.abc import Iterable
+
+LOGGER = logging.getLogger("proximo")
 
 
 class ProximoError(Exception):
-    """A fault whose message says what was given, what was wanted and what to do."""
+    """The base of all faults; the message says what was given, what is allowed and what to do."""
 
     exit_code = 1
 
 
-class UsageError(ProximoError):
-    """A flag, file or environment name that cannot work; all problems at once, one sentence a line."""
+class UsageError(ProximoError, ValueError):
+    """A flag, argument, file or environment name cannot work; lists all problems at once, one sentence a line."""
 
     exit_code = 2
 
 
-class EnvError(ProximoError):
-    """An environment broke its contract: raised, died, stalled, or returned what nobody can learn from."""
+class EnvError(ProximoError, RuntimeError):
+    """An environment broke its contract: it raised, died, stalled, or returned values that cannot be learned from."""
 
     exit_code = 3
 
 
-class NumbersError(ProximoError):
-    """A loss or gradient that is not finite; the weights are those before the step."""
+class NumbersError(ProximoError, ArithmeticError):
+    """The loss or its gradient is not finite; the weights are those before the step."""
 
     exit_code = 4
 
 
-class FilesError(ProximoError):
-    """A disk that is full, a folder that vanished, or a file that is damaged."""
+class FilesError(ProximoError, OSError):
+    """The disk is full, a folder has vanished, or a file is damaged."""
 
     exit_code = 5
 
 
-class PeerError(ProximoError):
-    """Another of the processes that train as one has ended, or cannot be reached any more."""
+class PeerError(ProximoError, ConnectionError):
+    """Another process of a distributed run has ended or cannot be reached."""
 
     exit_code = 6
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
-    """" did you mean X or Y?" where names are near, else nothing."""
+    """Return " did you mean X or Y?" for the names closest to `given`, or "" if none is close."""
     near = difflib.get_close_matches(given, list(known), 3, 0.6)
     return f" did you mean {' or '.join(near)}?" if near else ""
 
 
 def notify(sentence: str) -> None:
-    """One line on standard error, from the first process only: what was chosen, replaced or left out."""
+    """Log what was chosen or done, at INFO, from the first process only."""
+    _log(logging.INFO, sentence)
+
+
+def warn(sentence: str) -> None:
+    """Log what was ignored or replaced, or is not exact, at WARNING, from the first process only."""
+    _log(logging.WARNING, sentence)
+
+
+def _log(level: int, sentence: str) -> None:
     if os.environ.get("RANK", "0") == "0":
-        print(f"proximo: {sentence}", file=sys.stderr, flush=True)
+        LOGGER.log(level, "%s", sentence)

@@ -1,104 +1,103 @@
-"""All variants on one page: each names only the defaults in which it differs from the one it builds on."""
+"""All variants on one page: each class names only the defaults that differ from those of its base class."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal, Self
 
-from proximo.config import Config
+from proximo.config import Config, Engine, Framework, Limits, Model, Recurrent
 from proximo.errors import notify
+from proximo.facts import setting
 
 
 @dataclass(frozen=True)
 class Atari(Config):
     """ppo_atari: images of Atari games, a shared Nature-CNN, the nine Atari details (14-22)."""
 
+    limits: ClassVar[Limits] = Limits(engines=("ale", "gym", "envpool"), worker_default="cores")
+
     env_id: str = "BreakoutNoFrameskip-v4"
     total_timesteps: int = 10_000_000
     num_envs: int = 8
     clip_coef: float = 0.1
-    model: Literal["mlp", "cnn", "impala"] = "cnn"
+    model: Model = "cnn"
     shared_network: bool = True
     checkpoint_every: int = 500
-    noop_max: int = 30
-    """up to this many random no-ops begin a game (detail 14)"""
-    frame_skip: int = 4
-    """frames an action is held (detail 15)"""
-    max_pool: bool = True
-    """each pixel is the larger of the last two frames (detail 15)"""
-    end_on_life_loss: bool = True
-    """a lost life ends the episode for the learner, not the game (detail 16)"""
-    fire_reset: bool = True
-    """press FIRE after a reset where the game needs it (detail 17)"""
-    screen_size: int = 84
-    """frames are resized to this many pixels square (detail 18)"""
-    grayscale: bool = True
-    """one luminance channel a frame (detail 18)"""
-    clip_rewards: bool = True
-    """rewards become their sign (detail 19)"""
-    frame_stack: int = 4
-    """frames stacked into one observation (detail 20)"""
-    sticky: float | None = None
-    """chance that the last action is repeated; None: as the id says (0 for NoFrameskip-v4, 0.25 for ALE/...-v5)"""
-
-    def problems(self) -> list[str]:
-        wrong = super().problems()
-        wrong += [f"{name}={getattr(self, name)} must be at least 1"
-                  for name in ("frame_skip", "frame_stack", "screen_size") if getattr(self, name) < 1]
-        if self.noop_max < 0:
-            wrong.append(f"noop_max={self.noop_max} must not be negative")
-        if self.sticky is not None and (self.sticky < 0 or self.sticky > 1):
-            wrong.append(f"sticky={self.sticky} must lie between 0 and 1")
-        return wrong
+    noop_max: int = setting(30, group="environment", minimum=0, detail="14", off=0, task=True)
+    """a game begins with up to this many no-op actions, a random number"""
+    frame_skip: int = setting(4, group="environment", minimum=1, detail="15", task=True)
+    """frames for which an action is repeated"""
+    max_pool: bool = setting(True, group="environment", detail="15", off=False, task=True)
+    """each pixel is the maximum over the last two frames"""
+    end_on_life_loss: bool = setting(True, group="environment", detail="16", off=False)
+    """the loss of a life ends the episode for the learner, but not the game"""
+    fire_reset: bool = setting(True, group="environment", detail="17", off=False)
+    """press FIRE after a reset if the game needs it"""
+    screen_size: int = setting(84, group="environment", minimum=1, detail="18", task=True)
+    """frames are resized to a square of this many pixels"""
+    grayscale: bool = setting(True, group="environment", detail="18", task=True)
+    """one luminance channel per frame"""
+    clip_rewards: bool = setting(True, group="environment", detail="19", off=False)
+    """replace each reward by its sign"""
+    frame_stack: int = setting(4, group="environment", minimum=1, detail="20", off=1)
+    """frames stacked into one observation"""
+    sticky: float | None = setting(None, group="environment", minimum=0, maximum=1, task=True, chosen=True)
+    """probability that the last action is repeated; unset: as the id says (NoFrameskip-v4: 0, ALE/...-v5: 0.25)"""
 
 
 @dataclass(frozen=True)
 class AtariLSTM(Atari):
-    """ppo_atari_lstm: one frame at a time, memory instead of stacked frames (details 32-36)."""
+    """ppo_atari_lstm: single frames, and a memory instead of stacked frames (details 32-36)."""
 
     frame_stack: int = 1
-    recurrent: Literal["none", "lstm", "gru"] = "lstm"
+    recurrent: Recurrent = "lstm"
 
 
 @dataclass(frozen=True)
 class AtariEnvpool(Atari):
-    """ppo_atari_envpool: EnvPool's Atari, which resets one step late."""
+    """ppo_atari_envpool: EnvPool's Atari games, which reset one step late."""
+
+    limits: ClassVar[Limits] = Limits(engines=("envpool",), advice="ppo_atari plays with other engines.")
 
     env_id: str = "Breakout-v5"
-    engine: Literal["auto", "gym", "envpool", "ale", "brax", "jax"] = "envpool"
+    engine: Engine = "envpool"
 
 
 @dataclass(frozen=True)
 class AtariXLA(AtariEnvpool):
-    """ppo_atari_envpool_xla_jax(_scan): EnvPool's XLA handle inside JAX's compiled functions."""
+    """ppo_atari_envpool_xla_jax: EnvPool's XLA handle inside JAX's compiled functions."""
 
-    framework: Literal["torch", "jax"] = "jax"
+    limits: ClassVar[Limits] = Limits(engines=("envpool",), frameworks=("jax",),
+                                      advice="ppo_atari_envpool trains with torch, ppo_atari plays with other engines.")
+
+    framework: Framework = "jax"
     clip_vloss: bool = False
-    unroll: bool = True
-    """write loops out when compiling (slow to compile); off: scan"""
+    unroll: bool = setting(True, group="machine")
+    """compile loops as repeated code, which takes long to compile; off: as scans"""
 
-    def problems(self) -> list[str]:
-        sentence = "framework=torch: this variant exists for JAX only. Use ppo_atari_envpool."
-        return super().problems() + [sentence] * (self.framework == "torch")
+    @property
+    def unrolls(self) -> bool:
+        """See Config."""
+        return self.unroll
 
 
 @dataclass(frozen=True)
 class AtariXLAScan(AtariXLA):
-    """ppo_atari_envpool_xla_jax_scan: the same, its loops scanned."""
+    """ppo_atari_envpool_xla_jax_scan: the same with loops as scans, which compile faster."""
 
     unroll: bool = False
 
 
 @dataclass(frozen=True)
 class AtariMultiGPU(Atari):
-    """ppo_atari_multigpu: ppo_atari in several processes started by torchrun."""
+    """ppo_atari_multigpu: ppo_atari in several processes, which torchrun starts."""
 
     local_num_envs: int | None = 8
 
 
 @dataclass(frozen=True)
 class Continuous(Config):
-    """ppo_continuous_action: MuJoCo and dm_control, the nine continuous details (23-31).
+    """ppo_continuous_action: MuJoCo and dm_control, the nine details of continuous actions (23-31).
 
-    rpo_continuous_action differs in one line and does better on many tasks: docs/results.md has both side by side."""
+    rpo_continuous_action differs in one line and does better on many tasks: docs/results.md compares both."""
 
     env_id: str = "HalfCheetah-v4"
     total_timesteps: int = 1_000_000
@@ -112,7 +111,7 @@ class Continuous(Config):
     norm_reward: bool = True
 
 
-# Where the published runs of RPO at 0.5 fell far behind PPO, or were made at 0.01 (docs/details.md)
+# Tasks on which the published runs of RPO with 0.5 fell far behind PPO, or were made with 0.01 (docs/details.md).
 SMALL_ALPHA = ("Ant", "InvertedDoublePendulum", "Reacher", "Pusher", "Hopper", "HalfCheetah", "Swimmer")
 
 
@@ -121,26 +120,26 @@ class RPO(Continuous):
     """rpo_continuous_action: robust policy optimization (Rahman & Xue 2022, arXiv 2212.07536)."""
 
     total_timesteps: int = 8_000_000
-    rpo_alpha: float | None = None
-    """the mean is shifted by up to this when learning; None: 0.5, or 0.01 where 0.5 is known to hurt (said aloud)"""
+    rpo_alpha: float | None = setting(None, group="training", minimum=0, resume="free", chosen=True)
+    """largest random shift of the mean during updates; unset: 0.5, or 0.01 for tasks on which 0.5 is known to hurt
+    (reported)"""
 
-    def resolved(self) -> "RPO":
-        if self.rpo_alpha is not None:
-            return self
-        task = self.env_id.rpartition("-v")[0]
-        alpha = 0.01 if task in SMALL_ALPHA else 0.5
+    def resolved(self) -> Self:
+        """See Config."""
+        cfg = super().resolved()
+        if cfg.rpo_alpha is not None:
+            return cfg
+        alpha = 0.01 if cfg.env_id.rpartition("-v")[0] in SMALL_ALPHA else 0.5
         if alpha == 0.01:
-            notify(f"rpo_alpha = 0.01 for {self.env_id}, where 0.5 is known to hurt (set --rpo-alpha to choose)")
-        return replace(self, rpo_alpha=alpha)
-
-    def problems(self) -> list[str]:
-        negative = self.rpo_alpha is not None and self.rpo_alpha < 0
-        return super().problems() + [f"rpo_alpha={self.rpo_alpha} must not be negative"] * negative
+            notify(f"rpo_alpha = 0.01 for {cfg.env_id}, where 0.5 is known to hurt (use --rpo-alpha to choose a value)")
+        return replace(cfg, rpo_alpha=alpha)
 
 
 @dataclass(frozen=True)
 class Procgen(Config):
-    """ppo_procgen: Procgen's generated levels, the IMPALA network."""
+    """ppo_procgen: the generated levels of Procgen, the IMPALA network."""
+
+    limits: ClassVar[Limits] = Limits(engines=("envpool",))
 
     env_id: str = "starpilot"
     total_timesteps: int = 25_000_000
@@ -151,25 +150,23 @@ class Procgen(Config):
     gamma: float = 0.999
     num_minibatches: int = 8
     update_epochs: int = 3
-    model: Literal["mlp", "cnn", "impala"] = "impala"
+    model: Model = "impala"
     shared_network: bool = True
     norm_reward: bool = True
-    engine: Literal["auto", "gym", "envpool", "ale", "brax", "jax"] = "envpool"
-    distribution_mode: Literal["easy", "hard"] = "easy"
-    """how hard the levels are"""
-    num_levels: int = 0
-    """how many levels there are; 0: no end of them"""
-    start_level: int = 0
+    engine: Engine = "envpool"
+    distribution_mode: Literal["easy", "hard"] = setting("easy", group="environment", task=True)
+    """difficulty of the levels"""
+    num_levels: int = setting(0, group="environment", minimum=0, task=True)
+    """number of levels; 0: unlimited"""
+    start_level: int = setting(0, group="environment", minimum=0, task=True)
     """seed of the first level"""
-
-    def problems(self) -> list[str]:
-        return super().problems() + [f"{name}={getattr(self, name)} must not be negative"
-                                     for name in ("num_levels", "start_level") if getattr(self, name) < 0]
 
 
 @dataclass(frozen=True)
 class SelfPlay(Atari):
-    """ppo_pettingzoo_ma_atari: two or four players of one game, one network for all."""
+    """ppo_pettingzoo_ma_atari: one network plays all two or four players of a game."""
+
+    limits: ClassVar[Limits] = Limits(engines=("ale",), worker_default="cores", next_step=False, smallest=4)
 
     env_id: str = "pong_v3"
     total_timesteps: int = 20_000_000
@@ -177,20 +174,19 @@ class SelfPlay(Atari):
     end_on_life_loss: bool = False
     fire_reset: bool = False
     keep_checkpoints: int = 0
-    max_cycles: int = 100_000
+    max_cycles: int = setting(100_000, group="environment", minimum=1, task=True)
     """emulated frames after which a game is cut (a time limit)"""
-
-    def problems(self) -> list[str]:
-        return super().problems() + [f"max_cycles={self.max_cycles} must be at least 1"] * (self.max_cycles < 1)
 
 
 @dataclass(frozen=True)
 class BatchedSim(Config):
-    """ppo_continuous_action_isaacgym: thousands of environments simulated as one batch (Brax)."""
+    """ppo_continuous_action_isaacgym: thousands of environments that Brax simulates as one batch."""
+
+    limits: ClassVar[Limits] = Limits(engines=("brax",), next_step=False)
 
     env_id: str = "Ant"
     total_timesteps: int = 30_000_000
-    engine: Literal["auto", "gym", "envpool", "ale", "brax", "jax"] = "brax"
+    engine: Engine = "brax"
     learning_rate: float = 0.0026
     anneal_lr: bool = False
     num_envs: int = 4096
@@ -202,23 +198,20 @@ class BatchedSim(Config):
     vf_coef: float = 2.0
     max_grad_norm: float = 1.0
     hidden_size: int = 256
-    reward_scaler: float = 1.0
-    """every reward is multiplied by this before learning"""
-    record_video_step_frequency: int = 1464
-    """steps of an environment between two videos (with --capture-video)"""
+    reward_scaler: float = setting(1.0, group="environment", above=0)
+    """factor of every reward before learning"""
+    record_video_step_frequency: int = setting(1464, group="logging", minimum=1, resume="free")
+    """steps of each environment between two videos (with --capture-video)"""
 
-    def problems(self) -> list[str]:
-        wrong, between = super().problems(), self.record_video_step_frequency
-        if self.reward_scaler <= 0:
-            wrong.append(f"reward_scaler={self.reward_scaler} must be above 0")
-        if between < 1:
-            wrong.append(f"record_video_step_frequency={between} must be at least 1")
-        return wrong
+    @property
+    def video_steps(self) -> int | None:
+        """See Config."""
+        return self.record_video_step_frequency
 
 
 @dataclass(frozen=True)
 class BatchedHands(BatchedSim):
-    """ppo_continuous_action_isaacgym_hands: the second column of hyper-parameters, for ShadowHand and AllegroHand."""
+    """ppo_continuous_action_isaacgym_hands: the hyper-parameters published for the tasks ShadowHand and AllegroHand."""
 
     total_timesteps: int = 600_000_000
     num_envs: int = 8192
@@ -230,24 +223,30 @@ class BatchedHands(BatchedSim):
 
 @dataclass(frozen=True)
 class Compact(Atari):
-    """compact: the third document's compact PPO; --model mlp for flat observations, cnn for images."""
+    """compact: a compact PPO that normalises advantages once per batch, for flat observations (mlp) or images (cnn).
+
+    With the mlp it normalises observations and rewards; with the cnn it replaces rewards by their sign."""
+
+    limits: ClassVar[Limits] = Limits(engines=("gym", "ale", "envpool"), worker_default="cores")
 
     env_id: str = "LunarLander-v3"
-    model: Literal["mlp", "cnn", "impala"] = "mlp"
+    model: Model = "mlp"
     shared_network: bool = False
     num_envs: int = 8
     clip_coef: float = 0.1
     norm_adv: Literal["minibatch", "batch", "none"] = "batch"
     end_on_life_loss: bool = False
-    clip_rewards: bool | None = None
-    """rewards become their sign; None: with cnn only"""
-    norm_obs: bool | None = None
-    """normalise observations; None: with mlp only"""
-    norm_reward: bool | None = None
-    """normalise rewards; None: with mlp only"""
+    clip_rewards: bool | None = setting(None, chosen=True)
+    """replace each reward by its sign; unset: with the cnn only"""
+    norm_obs: bool | None = setting(None, chosen=True)
+    """normalise observations; unset: with the mlp only"""
+    norm_reward: bool | None = setting(None, chosen=True)
+    """normalise rewards; unset: with the mlp only"""
 
-    def resolved(self) -> "Compact":
-        flat = self.model == "mlp"
-        return replace(self, clip_rewards=not flat if self.clip_rewards is None else self.clip_rewards,
-                       norm_obs=flat if self.norm_obs is None else self.norm_obs,
-                       norm_reward=flat if self.norm_reward is None else self.norm_reward)
+    def resolved(self) -> Self:
+        """See Config."""
+        cfg = super().resolved()
+        flat = cfg.model == "mlp"
+        return replace(cfg, clip_rewards=not flat if cfg.clip_rewards is None else cfg.clip_rewards,
+                       norm_obs=flat if cfg.norm_obs is None else cfg.norm_obs,
+                       norm_reward=flat if cfg.norm_reward is None else cfg.norm_reward)

@@ -1,5 +1,6 @@
 """The commands: train, resume, eval, watch, plot, bench, report, compare, tune, rate, list, doctor, check-env."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,8 +14,8 @@ from proximo.catalog import VARIANTS, Parts, choose_variant, config_class, parts
 from proximo.cli.flags import field_name, parse_flags, read_flags
 from proximo.cli.model_commands import model_command, recorder
 from proximo.config import Config
-from proximo.errors import PeerError, ProximoError, UsageError, nearest, notify
-from proximo.runs.resolve import problems_around, problems_of, resolve
+from proximo.errors import LOGGER, PeerError, ProximoError, UsageError, nearest, notify
+from proximo.runs.resolve import problems_of, problems_of_parts, resolve
 from proximo.runs.run import Watcher, continued, follow, forget_run, read_config, run_folder, singly, write_config
 from proximo.runs.seed_runs import resume_seeds, say_if_one_of_several, seed_folders, start_seeds
 
@@ -50,10 +51,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_code(partial(command, words[0], words[1:]))
 
 
+class PrintedMessages(logging.Handler):
+    """Prints each message of the logger "proximo" as `proximo: SENTENCE` on standard error while it is entered."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"proximo: {record.getMessage()}", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> None:
+        self._level_before = LOGGER.level
+        LOGGER.setLevel(logging.INFO)
+        LOGGER.addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        LOGGER.removeHandler(self)
+        LOGGER.setLevel(self._level_before)
+
+
 def exit_code(act: Callable[[], int]) -> int:
     """What `act` returns, or the code of the fault that ended it, said in sentences."""
     try:
-        code = act()
+        with PrintedMessages():
+            code = act()
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read our output has seen enough (`proximo list | head`)
@@ -153,8 +171,8 @@ def train_variant(variant: str, flags: Sequence[str], recipe: Parts | None = Non
     cfg = resolve(kind(**values), variant, processes, local_processes)
     share_cores(cfg)
     recipe = recipe or parts_of(variant, cfg.framework)
-    if wrong := wrong + problems_of(cfg, variant, processes):
-        raise UsageError("\n".join(wrong + problems_around(cfg, recipe)))
+    if wrong := wrong + problems_of(cfg, processes):
+        raise UsageError("\n".join(wrong + problems_of_parts(cfg, recipe)))
     if processes == 1 and cfg.local_num_envs is not None:
         notify("one process only: start several with `torchrun --standalone --nproc_per_node=2 -m proximo train ...`")
     if cfg.num_seeds > 1:
@@ -179,7 +197,7 @@ def start_run(cfg: Config, variant: str, recipe: Parts, processes: int, resume_w
         return follow_recipe(folder, cfg, variant, recipe, None)
     except UsageError as error:
         forget_run(folder)
-        every = [*str(error).splitlines(), *problems_around(cfg, recipe)]
+        every = [*str(error).splitlines(), *problems_of_parts(cfg, recipe)]
         raise UsageError("\n".join(dict.fromkeys(every))) from error
 
 
@@ -222,7 +240,7 @@ def resume_command(words: list[str], recipe: Parts | None = None, kind: type[Con
         raise UsageError(f"{folder} has an environment, network or loss of its own; continue it with: "
                          f"{resume_with.replace('RUN', str(folder))}")
     cfg = replace(before, **parse_flags(type(before), words[1:]))
-    if problems := problems_of(cfg, variant):
+    if problems := problems_of(cfg):
         raise UsageError("\n".join(problems))
     kept = continued(folder, cfg, processes)
     if kept is None:

@@ -121,4 +121,4 @@ def make_iterate(play: Callable[[TrainState], Play], learn: Callable) -> Callabl
 
 def written_out(cfg: Config) -> bool:
     """Whether loops over epochs and minibatches are written out when compiling: a field of the EnvPool XLA variants."""
-    return vars(cfg).get("unroll", False)
+    return cfg.unrolls

@@ -1,4 +1,4 @@
-"""What the flags leave open, filled in, and every reason why they cannot work, before anything is made."""
+"""Values that the flags leave open are filled in, and every reason why a run cannot work is found, before it starts."""
 
 import os
 from collections.abc import Callable
@@ -7,13 +7,24 @@ from typing import Any
 
 from proximo.catalog import Parts
 from proximo.config import Config
-from proximo.envs.normalize import apply_normalization
 from proximo.errors import UsageError, notify
-from proximo.variants import Atari, AtariEnvpool, BatchedSim, Procgen, SelfPlay
+from proximo.facts import type_problems
 
 
 def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> Config:
-    """What the defaults leave open, filled in: the same values then stand in config.json and decide a resume."""
+    """Fill in what the defaults leave open, so that config.json has the values that were used.
+
+    Args:
+        cfg: The configuration as given.
+        variant: Its name in the table of variants.
+        processes: Processes of the run, on all machines.
+        local_processes: Processes on this machine.
+
+    Raises:
+        UsageError: A value has a type that its field does not allow.
+    """
+    if wrong := type_problems(cfg):
+        raise UsageError("\n".join(wrong))
     cfg = cfg.resolved()
     changes: dict[str, Any] = {}
     if not cfg.exp_name:
@@ -25,61 +36,51 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
     if cfg.local_num_envs is not None:
         changes["num_envs"] = cfg.local_num_envs * processes
     if cfg.framework == "jax" and cfg.compile:
-        notify("--compile has nothing to do: under JAX everything is compiled")
+        notify("--compile has no effect: JAX compiles everything.")
         changes["compile"] = False
     if cfg.framework == "jax" and cfg.backend != "gloo":
-        notify(f"--backend {cfg.backend} is torch's: JAX chooses by the device, gloo for CPUs and NCCL for GPUs")
+        notify(f"--backend {cfg.backend} has no effect: JAX uses gloo on CPUs and NCCL on GPUs.")
     if cfg.env_workers is None:
         changes["env_workers"] = default_workers(cfg, changes.get("num_envs", cfg.num_envs) // processes,
                                                  local_processes)
     return replace(cfg, **changes)
 
 
-def problems_of(cfg: Config, variant: str, processes: int = 1) -> list[str]:
-    """Everything wrong with a configuration, and what its variant's environments cannot do, one sentence each."""
+def problems_of(cfg: Config, processes: int = 1) -> list[str]:
+    """Return everything that is wrong with a configuration for this number of processes, one sentence each."""
     wrong = cfg.problems()
-    pool = cfg.engine == "envpool" or isinstance(cfg, (AtariEnvpool, Procgen))
-    if cfg.framework == "torch" and cfg.num_seeds > 1:
-        wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one compiled function, which needs "
-                     "--framework jax; on torch start one run for each seed")
     if cfg.num_seeds > 1 and processes > 1:
-        wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one process; leave torchrun out")
-    if isinstance(cfg, AtariEnvpool) and cfg.engine not in ("auto", "envpool"):
-        wrong.append(f"engine={cfg.engine} is not what {variant} is for; use ppo_atari, or leave --engine out")
-    if isinstance(cfg, SelfPlay) and cfg.engine not in ("auto", "ale"):
-        wrong.append(f"engine={cfg.engine} does not play games of several players; use ale")
-    if cfg.env_workers and (pool or isinstance(cfg, BatchedSim)):
-        whose = "EnvPool steps on threads of its own" if pool else "Brax simulates all environments as one batch"
-        wrong.append(f"env_workers={cfg.env_workers} has nothing to do: {whose}; leave --env-workers out")
-    if cfg.autoreset == "next-step" and isinstance(cfg, (SelfPlay, BatchedSim)):
-        wrong.append(f"autoreset=next-step: the environments of {variant} reset in the same step; leave it out")
+        wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one process. Start it without torchrun.")
     return wrong
 
 
-def problems_around(cfg: Config, recipe: Parts) -> list[str]:
-    """What is wrong with the device, environment and network that `cfg` names, one sentence each. Asked only where
-    something is wrong already, so that all problems come at once: an environment is made for it."""
+def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
+    """Return what is wrong with the device, the environment and the network that `cfg` names, one sentence each.
+
+    Called only after another problem was found, so that all problems are reported together. It creates the smallest
+    number of environments.
+    """
     wrong = []
     if cfg.framework == "torch":
         from proximo.on_torch.device import pick_device
         from proximo.on_torch.distributed import world_from_environment
 
-        wrong += sentences(lambda: pick_device(cfg, world_from_environment()))
-    plain = type(cfg)(env_id=cfg.env_id, engine=cfg.engine, model=cfg.model).resolved()
-    one_game = replace(plain, num_envs=4 if isinstance(cfg, SelfPlay) else 1)
+        wrong += usage_errors(lambda: pick_device(cfg, world_from_environment()))
+    engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
+    small = type(cfg)(env_id=cfg.env_id, engine=engine, model=cfg.model, num_envs=cfg.limits.smallest).resolved()
 
-    def play() -> None:
-        envs = apply_normalization(recipe.make_envs(one_game, list(range(one_game.num_envs))), one_game)
+    def make_parts() -> None:
+        envs = parts.make_envs(small, list(range(small.num_envs)))
         try:
-            recipe.make_agent(envs, one_game)
+            parts.make_agent(envs, small)
         finally:
             envs.close()
 
-    return wrong + sentences(play)
+    return wrong + usage_errors(make_parts)
 
 
-def sentences(attempt: Callable[[], Any]) -> list[str]:
-    """The UsageError of an attempt, line by line; nothing where it worked or failed in another way."""
+def usage_errors(attempt: Callable[[], Any]) -> list[str]:
+    """Return the lines of the UsageError that an attempt raises; nothing if it works or fails in another way."""
     try:
         attempt()
     except UsageError as error:
@@ -90,14 +91,17 @@ def sentences(attempt: Callable[[], Any]) -> list[str]:
 
 
 def default_threads(cfg: Config, local_processes: int) -> int:
-    """One for small networks, which more threads only slow down; for convolutions every core, shared by processes."""
+    """Return 1 for small networks, which more threads slow down; for convolutions this process's share of the cores."""
     return 1 if cfg.model == "mlp" else max(1, (os.cpu_count() or 1) // local_processes)
 
 
 def default_workers(cfg: Config, num_envs: int, local_processes: int) -> int:
-    """Emulators of Atari games run on every core, shared by processes, where there are at least four: two cores are
-    kept busy by the convolutions alone. Other environments run in this process."""
-    if not isinstance(cfg, Atari) or isinstance(cfg, AtariEnvpool) or cfg.model == "mlp" or cfg.engine == "envpool":
+    """Return the number of worker processes for `num_envs` environments of one process.
+
+    Emulators of Atari games get one per core, if this process has at least four: two cores are busy with the
+    convolutions alone. Other environments run in the process itself.
+    """
+    if cfg.limits.worker_default == "none" or cfg.model == "mlp" or cfg.engine == "envpool":
         return 0
     cores = (os.cpu_count() or 1) // local_processes
     most = max((k for k in range(1, cores + 1) if num_envs % k == 0), default=1)

@@ -16,18 +16,14 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from proximo.config import Config
-from proximo.errors import FilesError, PeerError, UsageError, notify
+from proximo.errors import FilesError, PeerError, ProximoError, UsageError, notify
+from proximo.facts import fixed_on_resume, refused_changes
 from proximo.models.model import save_model
 from proximo.runs.checkpoint import newest_checkpoint, save_checkpoint
 from proximo.runs.log import Log, files_of
 from proximo.types import Iteration
 
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
-# What a checkpoint's weights and arithmetic depend on: a run goes on only where these are the same.
-IDENTITY = ("env_id", "framework", "engine", "num_envs", "local_num_envs", "num_steps", "model", "recurrent",
-            "hidden_size", "memory_size", "shared_network", "norm_obs", "norm_reward", "compile", "threads",
-            "autoreset", "env_workers", "frame_stack", "frame_skip", "screen_size", "grayscale", "max_pool", "sticky",
-            "distribution_mode")
 
 
 class RunRecord(NamedTuple):
@@ -149,10 +145,8 @@ def continued(folder: Path, cfg: Config, processes: int = 1) -> dict | None:
     if processes != int(os.environ.get("WORLD_SIZE", "1")) and kept["state"]["iteration"] < cfg.num_iterations:
         notify(f"{folder} was trained by {processes} process{'es' * (processes > 1)}, which is not how many go on now: it "
             "learns on, but draws other episodes than without the interruption")
-    differing = [f"{name}: the checkpoint has {kept['identity'].get(name)}, the run {getattr(cfg, name)}"
-                 for name in identity(cfg) if kept["identity"].get(name) != getattr(cfg, name)]
-    if differing:
-        raise UsageError(f"the checkpoint in {folder} does not fit this configuration:\n" + "\n".join(differing))
+    if refused := refused_changes(cfg, kept["fixed"]):
+        raise UsageError("\n".join(refused))
     for name, now in versions().items():
         if name in kept["versions"] and kept["versions"][name] != now:
             notify(f"the checkpoint was made with {name} {kept['versions'][name]}, now it is {now}: "
@@ -196,7 +190,7 @@ class Watcher:
 
     def _video_due(self, iteration: int, checkpoint: bool) -> bool:
         """At every checkpoint, or where the variant names a number of steps of each environment, after so many."""
-        every = vars(self.cfg).get("record_video_step_frequency")
+        every = self.cfg.video_steps
         if not every:
             return checkpoint
         return iteration * self.cfg.num_steps // every > (iteration - 1) * self.cfg.num_steps // every
@@ -224,7 +218,7 @@ def follow(watchers: Sequence[Watcher], iterations: Iterator[Sequence[Iteration 
                         f"continue with: {resume_line(folder)}")
                     return 128 + signals.received
         except (RuntimeError, ValueError) as error:
-            if not of_another_process(error):
+            if isinstance(error, ProximoError) or not of_another_process(error):
                 raise
             raise PeerError("another process of this run has ended or cannot be reached "
                             f"({str(error).splitlines()[0]}); continue with: "
@@ -262,14 +256,8 @@ def save(folder: Path, cfg: Config, variant: str, it: Iteration, log: Log) -> No
     """The model as it is now, at the end the summary, then the checkpoint: whenever it is killed, a run whose last
     checkpoint is there lacks nothing."""
     tree = {"state": it.snapshot(), "log": log.state(), "versions": versions(),
-            "identity": identity(cfg)}
+            "fixed": fixed_on_resume(cfg)}
     save_model(folder / "model", variant, cfg, it.envs, it.weights())
     if it.iteration == cfg.num_iterations:
         write_json(folder / "summary.json", log.summary())
     save_checkpoint(folder, it.iteration, tree, cfg.keep_checkpoints)
-
-
-def identity(cfg: Config) -> dict[str, Any]:
-    """The fields of IDENTITY that this variant has."""
-    values = asdict(cfg)
-    return {name: values[name] for name in IDENTITY if name in values}

@@ -56,7 +56,7 @@ def resume_seeds(folders: list[Path], changes: dict[str, Any]) -> int:
     cfgs = [replace(record.cfg, **changes) for record in records]
     whole = replace(cfgs[0], num_seeds=len(cfgs))
     check_group(base, cfgs)
-    if problems := problems_of(whole, variant):
+    if problems := problems_of(whole):
         raise UsageError("\n".join(problems))
     kept = common_checkpoints(folders, cfgs)
     if kept is None:

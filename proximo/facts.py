@@ -1,0 +1,143 @@
+"""Facts of a hyper-parameter, declared once at its field, and the checks that follow from them."""
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import field, fields, replace
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Group = Literal["environment", "policy", "training", "logging", "machine"]
+KEY = "proximo"  # of the metadata of a field
+NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text", NoneType: "None",
+         tuple: "whole numbers"}
+Cfg = TypeVar("Cfg")
+
+
+class Facts(NamedTuple):
+    """What a field declares besides its type, its default and its docstring."""
+
+    group: Group  # "logging": only watches the run, and changes nothing in what is learned
+    resume: Literal["fixed", "free"] = "fixed"  # fixed: a resume refuses another value
+    minimum: float | None = None
+    above: float | None = None
+    maximum: float | None = None
+    detail: str = ""  # numbers of implementation details (docs/details.md), separated by ", "
+    off: Any = ...  # the value that an ablation sets; for a switch the opposite of what it has; ...: no ablation
+    task: bool = False  # another value is another task: published scores of the environment do not compare
+    chosen: bool = False  # the default leaves the choice to the run or the machine
+
+    def range_problem(self, value: float) -> str:
+        """Return what is wrong with a number, or an empty string."""
+        if self.minimum is not None and self.maximum is not None and not self.minimum <= value <= self.maximum:
+            return f"must be between {self.minimum} and {self.maximum}"
+        if self.minimum is not None and value < self.minimum:
+            return f"must be at least {self.minimum}"
+        return f"must be above {self.above}" if self.above is not None and value <= self.above else ""
+
+
+def setting(default: Any, **facts: Any) -> Any:
+    """Make a dataclass field that declares facts; in a subclass, only those that differ from the base class's.
+
+    Args:
+        default: The default of the field.
+        facts: Fields of `Facts`.
+    """
+    return field(default=default, metadata={KEY: facts})
+
+
+def facts(kind: Any) -> dict[str, Facts]:
+    """Return the facts of every field of a configuration or its class, in order of the fields."""
+    return _facts_of_class(kind if isinstance(kind, type) else type(kind))
+
+
+@cache
+def _facts_of_class(kind: Any) -> dict[str, Facts]:
+    found: dict[str, dict[str, Any]] = {}
+    for base in reversed(kind.__mro__):
+        for name, one in getattr(base, "__dataclass_fields__", {}).items():
+            found.setdefault(name, {}).update(one.metadata.get(KEY, {}))
+    return {name: Facts(**found[name]) for name in (one.name for one in fields(kind))}
+
+
+def fixed_on_resume(cfg: Any) -> dict[str, Any]:
+    """Return the values that a resume cannot change: state, shapes, random streams or arithmetic depend on them."""
+    return {name: getattr(cfg, name) for name, fact in facts(cfg).items() if fact.resume == "fixed"}
+
+
+def refused_changes(cfg: Any, recorded: dict[str, Any]) -> list[str]:
+    """Return one line for each field in which `cfg` differs from `recorded`, the fixed_on_resume() of a run."""
+    return [f"{name}={value} was given, but the run has {name}={recorded[name]} and a resume cannot change it. "
+            "Start a new run." for name, value in fixed_on_resume(cfg).items()
+            if name in recorded and recorded[name] != value]
+
+
+def options_of(hint: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the type itself."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def wanted(hint: Any) -> str:
+    """Return in words what values a type hint of a field allows."""
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    return " or ".join(NAMES[get_origin(one) or one] for one in options_of(hint))
+
+
+def converted(value: Any, hint: Any) -> Any:
+    """Return a value as the type of a field, where nothing is lost: 1e3 as 1000, numpy's numbers, a Path as text.
+
+    Raises:
+        TypeError: The value does not fit.
+    """
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if get_origin(hint) is Literal and isinstance(value, str) and value in get_args(hint):
+        return str(value)
+    for one in options_of(hint):
+        if value is None and one is NoneType or isinstance(value, bool) and one is bool:
+            return value
+        if one is str and isinstance(value, (str, os.PathLike)):
+            return os.fspath(value)
+        if get_origin(one) is tuple and isinstance(value, (list, tuple)):
+            return tuple(converted(part, get_args(one)[0]) for part in value)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        if one is float or one is int and (isinstance(value, int) or value.is_integer()):
+            return one(value)
+    raise TypeError
+
+
+def converted_fields(cfg: Cfg) -> Cfg:
+    """Return the configuration with every value as its field's type; what does not fit stays (see problems())."""
+    return replace(cfg, **{name: value for name, value, problem in _checked(cfg) if not problem})  # type: ignore
+
+
+def type_problems(cfg: Any) -> list[str]:
+    """Return one sentence for each value that does not fit its field's type."""
+    return [problem for _, _, problem in _checked(cfg) if problem]
+
+
+def range_problems(cfg: Any) -> list[str]:
+    """Return one sentence for each number that is not finite or out of its range; the types are right."""
+    found = []
+    for name, fact in facts(cfg).items():
+        value = getattr(cfg, name)
+        numbers = [x for x in (value if isinstance(value, tuple) else (value,)) if isinstance(x, (int, float))]
+        endless = any(not math.isfinite(x) for x in numbers)
+        problem = "is not a finite number" if endless else next(filter(None, map(fact.range_problem, numbers)), "")
+        if problem:
+            found.append(f"{name}={' '.join(map(str, numbers))} {problem}")
+    return found
+
+
+def _checked(cfg: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yield (field, its value as the field's type, what is wrong with it or "")."""
+    hints = get_type_hints(type(cfg))
+    for name in facts(cfg):
+        value = getattr(cfg, name)
+        try:
+            yield name, converted(value, hints[name]), ""
+        except TypeError:
+            yield name, value, f"{name}={repr(value):.60} is not allowed. Use {wanted(hints[name])}."
