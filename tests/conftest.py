@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from proximo.cli.main import printed_messages
+
 torch.set_num_threads(1)
 settings.register_profile("proximo", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("proximo")
@@ -18,3 +20,10 @@ settings.load_profile("proximo")
 def _one_thread():
     """A run sets the threads of its process; the next test begins with one again."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _messages_on_stderr():
+    """Messages of the library are printed as the command line prints them, so that tests read them from capsys."""
+    with printed_messages():
+        yield

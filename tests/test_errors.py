@@ -13,11 +13,25 @@ import torch
 import proximo
 from proximo.cli.main import main
 from proximo.config import Config
-from proximo.errors import EnvError, FilesError, NumbersError, ProximoError, UsageError, nearest, notify
+from proximo.errors import (
+    EnvError,
+    FilesError,
+    NumbersError,
+    PeerError,
+    ProximoError,
+    UsageError,
+    nearest,
+    notify,
+    warn,
+)
 from proximo.on_torch.loss import ppo_loss
-from proximo.runs.checkpoint import checkpoints, load_tree
+from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
+from proximo.runs.run import follow
 from tests.support.probes import Truncated
 from tests.support.runs import SMALL, at_iteration, same_weights, train
+
+
+FAULTS = (UsageError, EnvError, NumbersError, FilesError, PeerError)
 
 
 def refused(capsys, *words):
@@ -30,35 +44,78 @@ def refused(capsys, *words):
 
 
 def test_each_fault_has_its_exit_code():
-    assert [kind.exit_code for kind in (UsageError, EnvError, NumbersError, FilesError)] == [2, 3, 4, 5]
-    assert all(issubclass(kind, ProximoError) for kind in (UsageError, EnvError, NumbersError, FilesError))
+    assert [kind.exit_code for kind in FAULTS] == [2, 3, 4, 5, 6]
+    assert all(issubclass(kind, ProximoError) for kind in FAULTS)
 
 
-def test_only_the_first_process_speaks(capsys, monkeypatch):
+def test_errors_are_also_those_of_the_standard_library():
+    """A program that knows nothing of Proximo catches them as what they are."""
+    standard = {UsageError: ValueError, EnvError: RuntimeError, NumbersError: ArithmeticError, FilesError: OSError,
+                PeerError: ConnectionError}
+    for kind, base in standard.items():
+        with pytest.raises(base, match="^what was given$"):
+            raise kind("what was given")
+
+
+def test_our_faults_are_not_taken_for_those_of_others(tmp_path, monkeypatch):
+    """FilesError is an OSError and EnvError a RuntimeError: handlers of those must not wrap ours a second time."""
+    save_tree(tmp_path / "kept", {"weights": 1})
+    (tmp_path / "kept" / "tree.json").write_text("{}")
+    with pytest.raises(FilesError) as error:
+        load_tree(tmp_path / "kept")
+    assert str(error.value).count(str(tmp_path)) == 1 and "is damaged" in str(error.value)
+
+    def iterations():
+        raise EnvError("environment 0: the connection to the robot is lost")
+        yield
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(EnvError, match="robot"):
+        follow([], iterations())
+
+
+def test_only_the_first_process_speaks(caplog, monkeypatch):
     notify("one")
+    warn("two")
     monkeypatch.setenv("RANK", "1")
-    notify("two")
-    assert capsys.readouterr().err == "proximo: one\n"
+    warn("three")
+    assert [(record.name, record.levelname, record.message) for record in caplog.records] == [
+        ("proximo", "INFO", "one"), ("proximo", "WARNING", "two")]
+
+
+@pytest.mark.parametrize("script,printed", [
+    ("notify('one'); warn('two')", "two\n"),
+    ("with printed_messages():\n    notify('one'); warn('two')\nnotify('three')", "proximo: one\nproximo: two\n"),
+    ("logging.basicConfig(level='INFO', format='%(name)s %(message)s'); notify('one')", "proximo one\n"),
+    ("logging.getLogger('proximo').setLevel('ERROR'); warn('two')", "")])
+def test_messages_are_silent_at_info_until_a_program_asks_for_them(script, printed):
+    """In processes of their own: the logger as it is after the import."""
+    imports = "import logging\nfrom proximo.errors import notify, warn\nfrom proximo.cli.main import printed_messages\n"
+    found = subprocess.run([sys.executable, "-c", imports + script], capture_output=True, text=True, timeout=100)
+    assert (found.stdout, found.stderr) == ("", printed)
+
+
+def test_the_nearest_name_is_suggested():
     assert nearest("trian", ["train", "plot"]) == " did you mean train?" and nearest("xyz", ["train"]) == ""
 
 
 @pytest.mark.parametrize("words,sentence", [
     ("trian", "trian is no command; did you mean train? `proximo --help` lists all"),
-    ("train ppo_atary", "ppo_atary is no variant; did you mean ppo_atari"),
-    ("train CartPole-v1", "CartPole-v1 is no variant; for an environment: proximo train --env-id CartPole-v1"),
+    ("train ppo_atary", "ppo_atary is not a variant. did you mean ppo_atari"),
+    ("train CartPole-v1", "CartPole-v1 is not a variant. To name an environment, write proximo train --env-id CartPole-v1."),
     ("train ppo --env-id CartPoll-v1", "env_id=CartPoll-v1 is unknown; near it: CartPole-v1"),
     ("train --env-id CartPoll-v1", "env_id=CartPoll-v1 is unknown; near it: CartPole-v1"),
     ("train ppo --env-id no_such_module:Env-v0", "env_id=no_such_module:Env-v0: module no_such_module cannot be"),
-    ("train ppo --num-minibatches 3", "batch_size=512 does not divide into num_minibatches=3; use 1, 2, 4, 8"),
-    ("train ppo --gamma 1.5", "gamma=1.5 must lie between 0 and 1"),
-    ("train ppo --total-timesteps 100", "total_timesteps=100 is less than one batch of num_envs * num_steps = 512"),
+    ("train ppo --num-minibatches 3", "batch_size=512 is not divisible by num_minibatches=3. Use 1, 2, 4, 8"),
+    ("train ppo --gamma 1.5", "gamma=1.5 must be between 0 and 1"),
+    ("train ppo --total-timesteps 100", "total_timesteps=100 is less than one batch, num_envs * num_steps = 512"),
     ("train ppo --learning-rate nan", "learning_rate=nan is not a finite number"),
     ("train ppo --num-env 4", "--num-env is no flag of this variant; did you mean --num-envs"),
     ("train ppo --model cnn", "--model cnn needs images"),
     ("train ppo --env-id tests.support.probes:Spoken-v0", "tests.support.probes:Spoken-v0 has the action space Text"),
     ("train ppo --device cuda", "--device cuda asks for a GPU, but torch sees none on this machine; use --device cpu"),
     ("train ppo --device tpu", "device=tpu is unknown; use cpu, cuda, cuda:N or auto"),
-    ("train ppo_atari_envpool_xla_jax --framework torch", "ppo_atari_envpool_xla_jax exists under --framework jax"),
+    ("train ppo_atari_envpool_xla_jax --framework torch", "framework=torch: this variant exists for JAX only"),
     ("eval /no/such/run --episodes 0", "--episodes 0 must be at least 1"),
     ("resume /no/such/run", "/no/such/run is no run: it holds no config.json"),
     ("plot /no/such/run", "/no/such/run"),
@@ -201,7 +258,7 @@ def test_processes_end_with_the_same_codes():
     """A process of its own: the code reaches the shell, and standard error holds one sentence and no traceback."""
     command = [sys.executable, "-m", "proximo", "train", "ppo", "--gamma", "2"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert (found.returncode, found.stderr, found.stdout) == (2, "proximo: gamma=2.0 must lie between 0 and 1\n", "")
+    assert (found.returncode, found.stderr, found.stdout) == (2, "proximo: gamma=2.0 must be between 0 and 1\n", "")
 
 
 def test_ctrl_c_twice_ends_at_once(capsys, monkeypatch):

@@ -3,7 +3,8 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -52,25 +53,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class PrintedMessages(logging.Handler):
-    """Prints each message of the logger "proximo" as `proximo: SENTENCE` on standard error while it is entered."""
+    """Print each message as `proximo: SENTENCE` on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Raise what printing raises: a reader that has left ends the command."""
         print(f"proximo: {record.getMessage()}", file=sys.stderr, flush=True)
 
-    def __enter__(self) -> None:
-        self._level_before = LOGGER.level
-        LOGGER.setLevel(logging.INFO)
-        LOGGER.addHandler(self)
 
-    def __exit__(self, *_: object) -> None:
-        LOGGER.removeHandler(self)
-        LOGGER.setLevel(self._level_before)
+@contextmanager
+def printed_messages() -> Iterator[None]:
+    """Print the messages of the library, also those at INFO; leave the logger as it was."""
+    if any(isinstance(handler, PrintedMessages) for handler in LOGGER.handlers):
+        yield
+        return
+    handler, level = PrintedMessages(), LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(level)
+        LOGGER.removeHandler(handler)
 
 
 def exit_code(act: Callable[[], int]) -> int:
     """What `act` returns, or the code of the fault that ended it, said in sentences."""
     try:
-        with PrintedMessages():
+        with printed_messages():
             code = act()
         sys.stdout.flush()
         return code

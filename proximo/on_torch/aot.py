@@ -229,11 +229,15 @@ def _one_sentence(name: str, folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without the compiler's warnings and log lines, which concern torch's own code."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    loggers = [logger for name, logger in logging.root.manager.loggerDict.items() if name.startswith("torch")]
+    handlers = [handler for logger in loggers for handler in getattr(logger, "handlers", ())]
+    levels = [handler.level for handler in handlers]
     try:
+        for handler in handlers:
+            handler.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(disabled)
+        for handler, level in zip(handlers, levels, strict=True):
+            handler.setLevel(level)

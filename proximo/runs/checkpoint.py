@@ -11,7 +11,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from proximo.errors import FilesError, notify
+from proximo.errors import FilesError, warn
 
 ARRAY = "__array__"
 
@@ -55,6 +55,8 @@ def load_tree(folder: Path) -> dict:
                 raise FilesError(f"{folder / name} is damaged: its SHA-256 differs from the manifest's")
         arrays = load_file(folder / "tensors.safetensors")
         return _with_arrays(json.loads((folder / "tree.json").read_text()), arrays)
+    except FilesError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise FilesError(f"{folder} cannot be read ({error})") from error
 
@@ -85,7 +87,7 @@ def newest_checkpoint(run: Path) -> dict | None:
         try:
             return load_tree(path)
         except FilesError as error:
-            notify(f"WARNING: {error}; falling back to the checkpoint before it")
+            warn(f"WARNING: {error}; falling back to the checkpoint before it")
     if found:
         raise FilesError(f"none of the {len(found)} checkpoints in {run} is whole; nothing was changed")
     return None
