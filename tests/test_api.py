@@ -68,7 +68,7 @@ def test_environments_network_and_loss_of_ones_own(tmp_path):
     proximo.train(cfg(tmp_path / "mine", env_id="mine"), envs, tiny_agent, loss)
     proximo.train(cfg(tmp_path / "recipe"), make_agent=tiny_agent)
     assert same_weights(tmp_path / "mine", tmp_path / "recipe") and len(seen[0]) == 2 and set(seen[1:]) == {11}
-    with pytest.raises(FilesError, match="the weights are of another network"):
+    with pytest.raises(FilesError, match="the weights belong to another network"):
         proximo.load(tmp_path / "mine")
     model = proximo.load(tmp_path / "mine", make_agent=tiny_agent)
     assert model.act(np.zeros(4, np.float32)) in (0, 1)

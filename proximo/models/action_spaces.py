@@ -1,4 +1,6 @@
-"""Action spaces as JSON, so that a model file knows what its actions mean."""
+"""Action spaces as JSON, so that a model file says what its actions mean."""
+
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -7,9 +9,9 @@ from proximo.envs.spaces import action_writer
 from proximo.errors import FilesError
 
 
-def space_to_json(space: gym.Space) -> dict:
-    """Discrete, MultiDiscrete, MultiBinary or Box as plain data."""
-    if isinstance(space, gym.spaces.Discrete):  # or a subclass of it
+def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
+    """Describe a Discrete, MultiDiscrete, MultiBinary or Box space, or a subclass of one, in plain data."""
+    if isinstance(space, gym.spaces.Discrete):
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, gym.spaces.MultiDiscrete):
         return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
@@ -19,8 +21,12 @@ def space_to_json(space: gym.Space) -> dict:
     return {"type": "Box", "low": space.low.tolist(), "high": space.high.tolist(), "dtype": str(space.dtype)}
 
 
-def space_from_json(data: dict) -> gym.Space:
-    """The space that space_to_json described."""
+def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:
+    """Rebuild the space that `space_to_json` described.
+
+    Raises:
+        FilesError: if the type of the space is not one of the four.
+    """
     if data["type"] == "Discrete":
         return gym.spaces.Discrete(data["n"], start=data["start"])
     if data["type"] == "MultiDiscrete":
@@ -28,13 +34,24 @@ def space_from_json(data: dict) -> gym.Space:
     if data["type"] == "MultiBinary":
         return gym.spaces.MultiBinary(data["n"][0] if len(data["n"]) == 1 else data["n"])
     if data["type"] == "Box":
-        dtype = np.dtype(data["dtype"])
+        dtype: Any = np.dtype(data["dtype"])
         return gym.spaces.Box(np.array(data["low"], dtype), np.array(data["high"], dtype), dtype=dtype)
-    raise FilesError(f"the model file names an action space {data['type']} that this version does not know")
+    raise FilesError(f"the model file has an action space of type {data['type']}, which this version does not support. "
+                     "Supported are Discrete, MultiDiscrete, MultiBinary and Box; update Proximo.")
 
 
-def action_for_env(action: np.ndarray, space: gym.Space) -> np.ndarray:
-    """(N, ...) as the policy sampled it -> (N, *space.shape) as the environment takes it: clipped (detail 27), moved by
-    `start`, in the space's dtype."""
-    taken = action_writer(space, "the model's environment")(action)
-    return np.array(taken, space.dtype).reshape(len(action), *space.shape)
+def action_for_env(action: np.ndarray, space: gym.Space[Any]) -> np.ndarray:
+    """Convert sampled actions to what the environment's step function accepts.
+
+    Box actions are clipped to the bounds (detail 27); Discrete actions are moved by `start`.
+
+    Args:
+        action: (N, ...) as the policy sampled it.
+        space: the action space of one environment.
+
+    Returns:
+        (N, *space.shape) in the dtype of the space.
+    """
+    assert space.shape is not None
+    converted = action_writer(space, "the model's environment")(action)
+    return np.array(converted, space.dtype).reshape(len(action), *space.shape)

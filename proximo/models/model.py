@@ -1,4 +1,4 @@
-"""A trained agent as a user meets it: load(path).act(raw_obs), normaliser and memory included."""
+"""A trained agent with its observation normaliser and its memory: `load(path).act(raw_obs)`."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -10,8 +10,9 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.normalize import Moments, normalize_obs
-from proximo.errors import FilesError, UsageError, notify
+from proximo.errors import FilesError, UsageError, warn
 from proximo.models.action_spaces import action_for_env, space_from_json, space_to_json
+from proximo.models.weights import check_finite, checkpoint_weights
 from proximo.protocols import VecEnv
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
 from proximo.streams import stream_seed
@@ -21,31 +22,58 @@ class Spec(NamedTuple):
     """What a network needs to know of its environment."""
 
     obs_shape: tuple[int, ...]
-    obs_dtype: np.dtype
-    action_space: gym.Space
+    obs_dtype: np.dtype[Any]
+    action_space: gym.Space[Any]
 
 
 class Model:
-    """An agent with its observation normaliser. Memory, where there is one, is kept between calls of act()."""
+    """A trained agent. It normalises observations itself and keeps its memory between calls of `act`.
 
-    def __init__(self, actor: Any, spec: Spec, cfg: Config, variant: str, moments: Moments | None):
+    Args:
+        actor: the network; it has `initial_state` and `act` (on_torch/actor.py, on_jax/actor.py).
+        spec: shapes of its environment.
+        cfg: the configuration that it was trained with.
+        variant: the name of the variant.
+        moments: statistics that normalise observations, or None.
+    """
+
+    def __init__(self, actor: Any, spec: Spec, cfg: Config, variant: str, moments: Moments | None) -> None:
         self.actor, self.spec, self.cfg, self.variant, self.moments = actor, spec, cfg, variant, moments
         self.reset()
 
+    def __repr__(self) -> str:
+        return (f"Model(variant={self.variant!r}, env_id={self.cfg.env_id!r}, obs_shape={self.spec.obs_shape}, "
+                f"obs_dtype={self.spec.obs_dtype}, action_space={self.spec.action_space})")
+
     def reset(self, seed: int = 0) -> None:
-        """Forget what was seen; `seed` keys the noise of sampled actions."""
-        self._state: tuple | None = None
+        """Clear the memory and restart the noise of sampled actions.
+
+        Args:
+            seed: the seed of that noise; the same seed and observations give the same actions.
+        """
+        self._state: tuple[Any, ...] | None = None
         self._seed, self._calls, self._rows = seed, 0, 0
 
-    def act(self, raw_obs: np.ndarray, first: Any = None, mask: Any = None, deterministic: bool = False) -> Any:
-        """An action for an observation (*obs_shape,), or N for (N, *obs_shape), as env.step takes them.
+    def act(self, raw_obs: Any, first: Any = None, mask: Any = None, deterministic: bool = False) -> Any:
+        """Choose an action for one observation, or one action for each of N observations.
 
-        `first` (N,) bool says where an episode begins (default: at the first call only; memory forgets there); `mask`
-        (N, A) bool says which actions are allowed. UsageError for an observation of another shape."""
+        Args:
+            raw_obs: (*obs_shape,) or (N, *obs_shape), not normalised.
+            first: (N,) bool, True where an episode begins: the memory is cleared there. By default only the first call
+                begins an episode.
+            mask: (N, A) bool, the allowed actions (A choices in all), or None to allow all.
+            deterministic: take the most likely action instead of sampling one.
+
+        Returns:
+            An action as `env.step` of the environment takes it, or N of them.
+
+        Raises:
+            UsageError: if the observation has another shape.
+        """
         obs = np.asarray(raw_obs)
         shape = tuple(self.spec.obs_shape)
         if obs.shape[-len(shape):] != shape or obs.ndim - len(shape) not in (0, 1):
-            raise UsageError(f"the observation has shape {obs.shape}; this model takes {shape} or (N, {str(shape)[1:]}")
+            raise UsageError(f"the observation has shape {obs.shape}. This model takes {shape} or (N, {str(shape)[1:]}.")
         single = obs.ndim == len(shape)
         rows = obs[None] if single else obs
         flags = None if first is None else np.broadcast_to(np.asarray(first, bool), len(rows)).copy()
@@ -55,13 +83,25 @@ class Model:
 
     def choose(self, obs: np.ndarray, first: np.ndarray | None, mask: np.ndarray | None,
                deterministic: bool = False) -> np.ndarray:
-        """(N, *obs_shape) raw -> actions (N, ...) as a Proximo suite's step() takes them."""
+        """Choose actions as `VecEnv.step` takes them: not clipped to bounds, and without `start`.
+
+        Args:
+            obs: (N, *obs_shape), not normalised.
+            first: (N,) bool or None, as in `act`.
+            mask: (N, A) bool or None, as in `act`.
+            deterministic: take the most likely actions instead of sampling them.
+
+        Returns:
+            (N, *action_shape).
+        """
         if self._state is None or self._rows != len(obs):
             self._state, self._rows = self.actor.initial_state(len(obs)), len(obs)
             first = np.ones(len(obs), bool) if first is None else first
         first = np.zeros(len(obs), bool) if first is None else first
-        seen = obs.astype(self.spec.obs_dtype, copy=False) if self.moments is None else normalize_obs(
-            self.moments, obs, self.cfg.clip_obs)
+        if self.moments is None:
+            seen = obs.astype(self.spec.obs_dtype, copy=False)
+        else:
+            seen = normalize_obs(self.moments, obs, self.cfg.clip_obs)
         self._calls += 1
         seed = None if deterministic else stream_seed(self._seed, "eval", self._calls)
         action, self._state = self.actor.act(seen, mask, first, self._state, seed)
@@ -69,7 +109,18 @@ class Model:
 
 
 def save_model(folder: Path, variant: str, cfg: Config, envs: VecEnv, weights: dict[str, np.ndarray]) -> None:
-    """One model, one folder: weights and normaliser in safetensors, the rest in JSON. Raises FilesError."""
+    """Write a model as one folder: weights and normaliser in safetensors, everything else in JSON.
+
+    Args:
+        folder: the folder to write or to replace.
+        variant: the name of the variant.
+        cfg: the configuration of the run.
+        envs: the environments of the run, which give shapes, action space and statistics.
+        weights: the parameters of the network by name.
+
+    Raises:
+        FilesError: if the folder cannot be written.
+    """
     tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(envs.obs_shape),
             "obs_dtype": str(np.dtype(envs.obs_dtype)), "action_space": space_to_json(envs.action_space),
             "weights": weights}
@@ -78,46 +129,60 @@ def save_model(folder: Path, variant: str, cfg: Config, envs: VecEnv, weights: d
     save_tree(folder, tree)
 
 
-def read_model(path: Path) -> dict:
-    """The content of a model folder, or of the model of a run; FilesError where there is none."""
+def read_model(path: Path) -> dict[str, Any]:
+    """Read the folder of a model, or of a run that has saved one.
+
+    Raises:
+        FilesError: if there is no model, or if it is damaged.
+    """
     for folder in (path, path / "model"):
         if (folder / "manifest.json").is_file():
             tree = load_tree(folder)
             if "action_space" not in tree:
                 break
             return tree
-    raise FilesError(f"{path} holds no model; give a run that has saved one, or the folder of a model")
+    raise FilesError(f"{path} contains no model. Give the folder of a run that has reached its first checkpoint, or the "
+                     "folder of a model.")
 
 
-def models_over_time(run: Path) -> list[tuple[int, dict]]:
-    """(steps, model) for each whole checkpoint of a run, oldest first; FilesError where there is no model."""
+def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]) -> Model:
+    """Build a model from what `read_model` returned.
+
+    Args:
+        tree: the content of a model folder.
+        cfg: its configuration.
+        make_actor: `make_actor(spec, cfg, weights)` rebuilds the network.
+
+    Raises:
+        FilesError: if the weights belong to another network, or if a number is not finite.
+    """
+    moments = Moments(**tree["obs_moments"]) if "obs_moments" in tree else None
+    check_finite(tree["weights"], "weights")
+    check_finite(tree.get("obs_moments", {}), "statistics of observations")
+    spec = Spec(obs_shape=tuple(tree["obs_shape"]), obs_dtype=np.dtype(tree["obs_dtype"]),
+                action_space=space_from_json(tree["action_space"]))
+    return Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments)
+
+
+def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Return (environment steps, model as `read_model` returns it) for each checkpoint of a run, oldest first.
+
+    Damaged checkpoints are left out with a warning.
+
+    Raises:
+        FilesError: if the run has no model.
+    """
     newest, found = read_model(run), []
     for folder in checkpoints(run):
         try:
             state = load_tree(folder)["state"]
         except FilesError as error:
-            notify(f"{error}; left out")
+            warn(f"{error}. This checkpoint is left out.")
             continue
         weights = checkpoint_weights(state["adam"], newest["weights"])
-        statistics = state.get("statistics", {})  # outside a compiled function obs_mean, inside .obs.mean
+        statistics = state.get("statistics", {})  # stepped from outside: obs_mean; inside a compiled function: .obs.mean
         moments = {field: statistics[name] for field in Moments._fields
                    for name in (f"obs_{field}", f".obs.{field}") if name in statistics}
         found.append((state["steps"], newest | {"weights": weights} | (
             {"obs_moments": moments} if "obs_moments" in newest else {})))
     return found
-
-
-def checkpoint_weights(adam: dict, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights by name, shaped as those of `like`: torch keeps one vector of all, JAX an array for each name."""
-    if "weights" not in adam:
-        return {name: adam[f".weights['{name}']"] for name in like}
-    parts = np.split(adam["weights"], np.cumsum([x.size for x in like.values()])[:-1])
-    return {name: part.reshape(x.shape) for (name, x), part in zip(like.items(), parts, strict=True)}
-
-
-def model_from(tree: dict, cfg: Config, make_actor: Callable) -> Model:
-    """`make_actor(spec, cfg, weights)` rebuilds the network; what read_model returned says the rest."""
-    spec = Spec(tuple(tree["obs_shape"]), np.dtype(tree["obs_dtype"]), space_from_json(tree["action_space"]))
-    moments = Moments(**tree["obs_moments"]) if "obs_moments" in tree else None
-    return Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments)
-

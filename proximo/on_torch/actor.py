@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from proximo.config import Config
-from proximo.errors import FilesError
+from proximo.models.weights import check_weights
 
 
 class Actor:
@@ -17,11 +17,7 @@ class Actor:
         with torch.random.fork_rng(devices=[]):
             self.agent = make_agent(spec, cfg).eval()
         expected = {name: tuple(p.shape) for name, p in self.agent.named_parameters()}
-        found = {name: x.shape for name, x in weights.items()}
-        if expected != found:
-            differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-            raise FilesError("the weights are of another network: " + ", ".join(
-                f"{name} is {found.get(name, 'missing')}, wanted {expected.get(name, 'none')}" for name in differing))
+        check_weights(expected, {name: x.shape for name, x in weights.items()})
         with torch.no_grad():
             for name, p in self.agent.named_parameters():
                 p.copy_(torch.from_numpy(weights[name]))

@@ -103,15 +103,15 @@ def test_actions_are_as_the_environment_takes_them(runs, name, space):
 
 @pytest.mark.parametrize("obs", [np.zeros(3), np.zeros((2, 5)), np.zeros((1, 1, 4)), np.float32(1)])
 def test_an_observation_of_another_shape_is_refused(runs, obs):
-    with pytest.raises(UsageError, match=r"the observation has shape .* this model takes \(4,\) or \(N, 4,\)"):
+    with pytest.raises(UsageError, match=r"the observation has shape .* This model takes \(4,\) or \(N, 4,\)"):
         proximo.load(runs / "plain").act(obs)
 
 
 def test_what_holds_no_model_is_said(tmp_path):
-    with pytest.raises(FilesError, match="holds no model"):
+    with pytest.raises(FilesError, match="contains no model"):
         proximo.load(tmp_path)
     save_tree(tmp_path / "model", {"iteration": 3})
-    with pytest.raises(FilesError, match="holds no model"):
+    with pytest.raises(FilesError, match="contains no model"):
         proximo.load(tmp_path)
 
 
@@ -119,12 +119,29 @@ def test_a_damaged_model_or_one_of_another_network_is_said(runs, tmp_path):
     tree = load_tree(runs / "plain" / "model")
     name = next(iter(tree["weights"]))
     save_tree(tmp_path / "model", tree | {"weights": {**tree["weights"], name: tree["weights"][name][:2]}})
-    with pytest.raises(FilesError, match=f"the weights are of another network: {name} is"):
+    with pytest.raises(FilesError, match=f"the weights belong to another network: {name} is"):
         proximo.load(tmp_path)
     path = tmp_path / "model" / "tensors.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(FilesError, match="is damaged"):
         proximo.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["weights", "obs_moments"])
+def test_a_model_with_nan_is_refused(runs, tmp_path, name):
+    """It would act, and an evaluation would report its returns."""
+    tree = load_tree(runs / "normalised" / "model")
+    array = {"weights": "critic.0.weight", "obs_moments": "mean"}[name]
+    bad = tree[name][array].copy()
+    bad.flat[0] = np.nan
+    save_tree(tmp_path / "model", tree | {name: tree[name] | {array: bad}})
+    with pytest.raises(FilesError, match=f"{array} of the model contain NaN or infinity"):
+        proximo.load(tmp_path)
+
+
+def test_repr_shows_variant_environment_and_shapes(runs):
+    assert repr(proximo.load(runs / "plain")) == (
+        "Model(variant='ppo', env_id='CartPole-v1', obs_shape=(4,), obs_dtype=float32, action_space=Discrete(2))")
 
 
 class Subclass(spaces.Discrete):

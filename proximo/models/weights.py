@@ -1,0 +1,60 @@
+"""Checks of a network's weights, and the weights that a checkpoint holds. Arrays are numpy arrays, by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from proximo.errors import FilesError
+
+Shape = tuple[int, ...]
+
+
+def check_weights(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
+    """Check that saved weights have the names and shapes of a network's parameters.
+
+    Args:
+        expected: the shape of each parameter of the network.
+        found: the shape of each saved weight.
+
+    Raises:
+        FilesError: if a name is missing or unknown, or if a shape differs; the message lists every difference.
+    """
+    names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    if not names:
+        return
+    differences = ", ".join(f"{name} is {found.get(name, 'missing')}, expected {expected.get(name, 'none')}"
+                            for name in names)
+    raise FilesError(f"the weights belong to another network: {differences}. If the network is your own, pass the same "
+                     "make_agent as in training.")
+
+
+def check_finite(arrays: Mapping[str, np.ndarray], what: str) -> None:
+    """Check that saved arrays contain no NaN and no infinity.
+
+    Args:
+        arrays: the arrays by name.
+        what: what they are ("weights"), for the message.
+
+    Raises:
+        FilesError: if a value is not finite; the message names every such array.
+    """
+    bad = [name for name, x in arrays.items() if not np.isfinite(x).all()]
+    if bad:
+        raise FilesError(f"the {what} {', '.join(bad)} of the model contain NaN or infinity: it cannot act. Train again "
+                         "with a lower learning rate.")
+
+
+def checkpoint_weights(adam: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weights that a checkpoint's optimizer state holds.
+
+    Torch keeps all weights in one vector; JAX keeps one array for each name.
+
+    Args:
+        adam: the optimizer state of a checkpoint.
+        like: weights of the same network, which give names, order and shapes.
+    """
+    if "weights" not in adam:
+        return {name: adam[f".weights['{name}']"] for name in like}
+    parts = np.split(adam["weights"], np.cumsum([x.size for x in like.values()])[:-1])
+    return {name: part.reshape(x.shape) for (name, x), part in zip(like.items(), parts, strict=True)}
