@@ -12,8 +12,7 @@ from proximo.envs.ale import MAX_FRAMES, AleGame, clips_rewards
 from proximo.envs.atari_ids import find_rom, read_atari_name, sticky_chance
 from proximo.envs.envpool import make_envpool
 from proximo.envs.episodes import EpisodeCounter
-from proximo.envs.normalize import Normalized
-from proximo.envs.workers import WorkerEnvs
+from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import Play, Step, VecEnv
 from proximo.variants import Atari
@@ -33,9 +32,7 @@ def make_atari(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
         raise UsageError("autoreset=next-step needs --engine envpool; the ale engine resets in the same step")
     find_rom(cfg.env_id)
     make_rows = partial(AleEnvs, replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky)))
-    envs: VecEnv = make_rows(seeds) if not cfg.env_workers else \
-        WorkerEnvs(make_rows, seeds, cfg.env_workers, cfg.env_timeout, cfg.env_id)
-    return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
+    return make_rows_or_workers(make_rows, cfg, seeds, cfg.env_id)
 
 
 class AleEnvs:

@@ -78,7 +78,7 @@ class BraxEnvs:
         self.arrays: str = cfg.framework
         self.num_envs, self.obs_shape, self.obs_dtype = pure.num_envs, pure.obs_shape, pure.obs_dtype
         self.action_space, self.players, self.metric_names = pure.action_space, pure.players, pure.metric_names
-        self.key, self.frozen = self._on_device(jax.random.PRNGKey(seed)), False
+        self.key = self._on_device(jax.random.PRNGKey(seed))
         self._first_states, self._advance = jax.jit(pure.first_states), jax.jit(self._checked_advance)
         self._count, self._apply = jax.jit(self._count_step), jax.jit(self._apply_statistics)
         self._state: Any = None
@@ -95,8 +95,7 @@ class BraxEnvs:
         state, step = self.pure.begin(self.key, jax.tree.map(lambda *part: jnp.concatenate(part), *parts))
         self._state = self._on_device(state)
         if self._statistics is not None:
-            if not self.frozen:
-                self._statistics = count_reset(self._statistics, step, self.cfg, jnp)
+            self._statistics = count_reset(self._statistics, step, self.cfg, jnp)
             step = self._apply(self._statistics, step)
         return self._given(step)
 
@@ -118,8 +117,7 @@ class BraxEnvs:
             raise EnvError(f"environment {int(finite.argmin())} ({self.cfg.env_id}) at step {time}: an observation or "
                            "reward is not finite; the actions were not, or the simulation exploded")
         if self._statistics is not None:
-            if not self.frozen:
-                self._statistics = self._count(self._statistics, step)
+            self._statistics = self._count(self._statistics, step)
             step = self._apply(self._statistics, step)
         return self._given(step)
 

@@ -11,7 +11,6 @@ from proximo.envs.atari_ids import sticky_chance
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
 from proximo.envs.envpool_ids import envpool_id, import_envpool, libraries_loaded, notify_once, pool_threads
 from proximo.envs.episodes import EpisodeCounter
-from proximo.envs.normalize import Normalized
 from proximo.errors import EnvError, UsageError, notify
 from proximo.protocols import Play, Step, VecEnv
 from proximo.variants import Atari
@@ -40,8 +39,7 @@ def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | No
                  f"{settings.frame_stack} grey frames are seen at once, as by default in ppo_atari_envpool; use that "
                  "variant to choose")
     chosen = (_atari_options(cfg.env_id, settings) if atari else {}) | (options or {})
-    envs = PoolEnvs(name, seeds, chosen, atari, atari and clips_rewards(settings))
-    return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
+    return PoolEnvs(name, seeds, chosen, atari, atari and clips_rewards(settings))
 
 
 def _atari_options(env_id: str, cfg: Atari) -> dict[str, Any]:

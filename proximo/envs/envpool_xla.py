@@ -7,7 +7,6 @@ be compiled anew for every pool.
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +19,6 @@ from proximo.config import Config
 from proximo.envs.envpool import make_envpool
 from proximo.envs.envpool_ids import notify_once
 from proximo.envs.episodes import Running, count_episodes, start_episodes
-from proximo.envs.normalize import Normalized
 from proximo.envs.pure import PureVec
 from proximo.errors import UsageError
 from proximo.protocols import Step, VecEnv
@@ -32,7 +30,7 @@ NO_HANDLE = {"darwin": "macOS", "win32": "Windows"}  # EnvPool's own words for w
 def make_envpool_xla(cfg: Config, seeds: Sequence[int]) -> VecEnv:
     """One of EnvPool's environments a seed, inside the compiled function; where that cannot be, stepped outside it as
     make_envpool does, which is said. Raises UsageError there in the variants that are for the inside only."""
-    envs: Any = make_envpool(replace(cfg, norm_obs=False, norm_reward=False), seeds)
+    envs: Any = make_envpool(cfg, seeds)
     read = observation_reader(envs.pool.observation_space, envs.obs_shape)
     if read is not None and sys.platform not in NO_HANDLE:
         pure = PoolPure(envs, read, vars(cfg).get("clip_rewards", True) is not False)
@@ -44,7 +42,7 @@ def make_envpool_xla(cfg: Config, seeds: Sequence[int]) -> VecEnv:
         raise UsageError(f"{cfg.env_id} cannot be stepped inside the compiled function, since {cause}; use "
                          "ppo_atari_envpool for Atari, or ppo --engine envpool, which step it outside")
     notify_once(f"{cfg.env_id} is stepped outside the compiled function, since {cause}")
-    return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
+    return envs
 
 
 class PoolState(NamedTuple):

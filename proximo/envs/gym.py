@@ -7,8 +7,7 @@ from proximo.config import Config
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym_ids import gym_id
 from proximo.envs.gym_loop import make_gym_rows
-from proximo.envs.normalize import Normalized
-from proximo.envs.workers import WorkerEnvs
+from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError
 from proximo.protocols import VecEnv
 
@@ -23,6 +22,4 @@ def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:
     if cfg.engine not in ("auto", "gym"):
         raise UsageError(f"engine={cfg.engine} does not step {cfg.env_id} here; use auto, gym or envpool")
     name = gym_id(cfg.env_id)
-    make_rows = partial(make_gym_rows, name, cfg.autoreset)
-    envs = WorkerEnvs(make_rows, seeds, cfg.env_workers, cfg.env_timeout, name) if cfg.env_workers else make_rows(seeds)
-    return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
+    return make_rows_or_workers(partial(make_gym_rows, name, cfg.autoreset), cfg, seeds, name)

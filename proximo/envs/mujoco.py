@@ -15,8 +15,7 @@ from proximo.envs.envpool import make_envpool
 from proximo.envs.gym_ids import gym_id, make_one
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.headless import use_egl_when_headless
-from proximo.envs.normalize import Normalized
-from proximo.envs.workers import WorkerEnvs
+from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError, notify
 from proximo.protocols import VecEnv
 
@@ -39,9 +38,7 @@ def make_mujoco(cfg: Config, seeds: Sequence[int]) -> VecEnv:
     if cfg.env_id == "Pusher-v4":
         return make_pusher(cfg, seeds)
     name = mujoco_id(cfg.env_id)
-    make_rows = partial(make_mujoco_rows, name, cfg.autoreset)
-    envs = WorkerEnvs(make_rows, seeds, cfg.env_workers, cfg.env_timeout, name) if cfg.env_workers else make_rows(seeds)
-    return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
+    return make_rows_or_workers(partial(make_mujoco_rows, name, cfg.autoreset), cfg, seeds, name)
 
 
 def make_pusher(cfg: Config, seeds: Sequence[int]) -> VecEnv:

@@ -174,7 +174,7 @@ def apply_normalization(envs: VecEnv, cfg: Config) -> VecEnv:
 class Normalized:
     """A numpy suite with normalised observations and rewards, as cfg.norm_obs and cfg.norm_reward say.
 
-    `statistics` may be read and set; while `frozen` (evaluation) it does not change.
+    `statistics` may be read and set.
     """
 
     def __init__(self, envs: VecEnv, cfg: Config) -> None:
@@ -184,19 +184,16 @@ class Normalized:
         self.arrays, self.players, self.metric_names = envs.arrays, envs.players, envs.metric_names
         self.play = envs.play
         self.statistics = start_statistics(envs.num_envs, envs.obs_shape)
-        self.frozen = False
 
     def reset(self) -> Step:
         step = self._envs.reset()
-        if not self.frozen:
-            self.statistics = count_reset(self.statistics, step, self._cfg)
+        self.statistics = count_reset(self.statistics, step, self._cfg)
         return apply_statistics(self.statistics, step._replace(reward=np.zeros_like(step.reward)), self._cfg)
 
     def step(self, action: np.ndarray) -> Step:
         """See VecEnv.step."""
         step = self._envs.step(action)
-        if not self.frozen:
-            self.statistics = count_step(self.statistics, step, self._cfg, waits=bool(self.players))
+        self.statistics = count_step(self.statistics, step, self._cfg, waits=bool(self.players))
         return apply_statistics(self.statistics, step, self._cfg)
 
     @property

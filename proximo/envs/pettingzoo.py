@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from proximo.envs.normalize import Normalized
 from proximo.errors import EnvError, UsageError, nearest
 from proximo.protocols import Episode, Play, Step, VecEnv
 from proximo.variants import SelfPlay
@@ -18,8 +17,7 @@ BLUE = 2  # the one colour that tells players, ball and field apart in these gam
 
 
 def make_pettingzoo(cfg: SelfPlay, seeds: list[int]) -> VecEnv:
-    """len(seeds) player rows of `cfg.env_id` (pong_v3, surround_v2, tennis_v3, ...), game by game, players in order,
-    normalised by one statistic of all players as `cfg` says.
+    """len(seeds) player rows of `cfg.env_id` (pong_v3, surround_v2, tennis_v3, ...), game by game, players in order.
 
     Raises UsageError for unknown ids, missing packages, and a number of rows that the players do not divide.
     """
@@ -29,8 +27,7 @@ def make_pettingzoo(cfg: SelfPlay, seeds: list[int]) -> VecEnv:
         raise UsageError(f"num_envs={len(seeds)} does not divide into the {first.num_players} players of {cfg.env_id}; "
                          f"use {' or '.join(str(n) for n in valid if n)}")
     games = [first, *(new_game(cfg, seed) for seed in seeds[first.num_players::first.num_players])]
-    envs = SelfPlayEnvs(games, cfg.clip_rewards, cfg.env_workers)
-    return Normalized(envs, cfg) if cfg.norm_obs or cfg.norm_reward else envs
+    return SelfPlayEnvs(games, cfg.clip_rewards, cfg.env_workers)
 
 
 def new_game(cfg: SelfPlay, seed: int) -> "SelfPlayGame":

@@ -78,8 +78,8 @@ def _plain(leaf: Array) -> Array:
 class PureVec:
     """A PureEnv as a VecEnv, compiled step by step: the same numbers as inside a compiled iteration.
 
-    `pure` is what a compiled iteration takes; `frozen` (evaluation) keeps the statistics as they are. `kept` is False
-    where an engine outside JAX holds the environments: then reset() is no pure function, and ties step() to the engine.
+    `pure` is what a compiled iteration takes. `kept` is False where an engine outside JAX holds the environments: then
+    reset() is no pure function, and ties step() to the engine.
     """
 
     arrays = "jax"
@@ -89,11 +89,10 @@ class PureVec:
         self.pure, self._cfg, self._seed, self.keeps_state, self.close = pure, cfg, seed, kept, close
         self.play: Play = "inside" if kept else "pool"
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
-        self.normalizes = cfg.norm_obs or cfg.norm_reward
         self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else pure.obs_dtype
         self.players, self.metric_names = pure.players, pure.metric_names
-        self.statistics = start_statistics(self.num_envs, self.obs_shape) if self.normalizes else None
-        self.frozen = False
+        normalizes = cfg.norm_obs or cfg.norm_reward
+        self.statistics = start_statistics(self.num_envs, self.obs_shape) if normalizes else None
         self._reset = jax.jit(pure.reset) if kept else pure.reset
         self._step = jax.jit(pure.step)
         self._state: Any = None
@@ -103,14 +102,14 @@ class PureVec:
         self._state, step = self._reset(jax.random.key(self._seed))
         if not self.keeps_state:
             self._step = jax.jit(lambda state, action: self.pure.step(state, action))
-        if self.statistics is not None and not self.frozen:
+        if self.statistics is not None:
             self.statistics = count_reset(self.statistics, jax.device_get(step), self._cfg)
         return self._seen(step)
 
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
         self._state, step = self._step(self._state, jnp.asarray(action))
-        if self.statistics is not None and not self.frozen:
+        if self.statistics is not None:
             self.statistics = count_step(self.statistics, jax.device_get(step), self._cfg)
         return self._seen(step)
 

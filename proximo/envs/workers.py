@@ -17,11 +17,28 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
+from proximo.config import Config
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle
 from proximo.errors import EnvError
-from proximo.protocols import Episode, Play, Step
+from proximo.protocols import Episode, Play, Step, VecEnv
+
+MakeRows = Callable[..., VecEnv]  # (seeds, first_index=0) -> environments
 
 GLANCE = 1.0  # seconds between two looks at the processes while waiting
+
+
+def make_rows_or_workers(make_rows: MakeRows, cfg: Config, seeds: Sequence[int], name: str) -> VecEnv:
+    """Make environments in this process, or in `cfg.env_workers` processes if that is not 0.
+
+    Args:
+        make_rows: Makes environments in one process from their seeds. It is pickled for worker processes.
+        cfg: Its `env_workers` and `env_timeout` (seconds) are read.
+        seeds: One seed per environment.
+        name: The id of the environment, for error messages.
+    """
+    if not cfg.env_workers:
+        return make_rows(seeds)
+    return WorkerEnvs(make_rows, seeds, cfg.env_workers, cfg.env_timeout, name)
 
 
 class WorkerEnvs:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from proximo.config import Config
-from proximo.envs.normalize import Statistics
+from proximo.envs.normalize import Statistics, apply_normalization
 from proximo.errors import UsageError, notify
 from proximo.on_torch.compiled import can_freeze, frozen_learner, frozen_policy
 from proximo.on_torch.device import pick_device, set_up_torch
@@ -44,7 +44,7 @@ def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Call
     world = join(cfg)
     device = pick_device(cfg, world)
     set_up_torch(cfg, world, device)
-    envs = make_envs(cfg, local_seeds(cfg, 0, world))
+    envs = apply_normalization(make_envs(cfg, local_seeds(cfg, 0, world)), cfg)
     try:
         agent = seeded_agent(make_agent, envs, cfg).to(device)
         adam = flat_adam(agent)
@@ -102,7 +102,7 @@ def rebuilt(envs: VecEnv, agent: Any, cfg: Config, make_envs: Callable, iteratio
             world: World, device: torch.device) -> tuple[VecEnv, Carry]:
     """Fresh environments in place of `envs`, seeded by the iteration, with the same statistics."""
     envs.close()
-    fresh = make_envs(cfg, local_seeds(cfg, iteration, world))
+    fresh = apply_normalization(make_envs(cfg, local_seeds(cfg, iteration, world)), cfg)
     if envs.statistics is not None:
         fresh.statistics = envs.statistics._replace(running=fresh.statistics.running)
     return fresh, first_carry(agent, fresh, device)

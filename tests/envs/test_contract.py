@@ -1,6 +1,7 @@
-"""One contract for every environment suite: what envs/base.py promises, tried with 200 random steps of each.
+"""One contract for every environment suite: what protocols.VecEnv promises, checked over 200 random steps of each.
 
-A suite joins with a line in SUITES: its name, the packages it needs, and a function (seeds) -> VecEnv.
+A suite joins with a line in SUITES: its name, the packages it needs, its maker and a configuration. The environments
+are normalized as a training run would normalize them.
 """
 
 import numpy as np
@@ -13,6 +14,7 @@ from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym import make_gym
 from proximo.envs.mujoco import make_mujoco
+from proximo.envs.normalize import apply_normalization
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen
 from proximo.envs.spaces import scripted_action
@@ -22,59 +24,51 @@ from proximo.variants import Atari, AtariEnvpool, AtariLSTM, BatchedSim, Continu
 SEEDS = [21, 22]
 
 
-def gym_suite(env_id, **fields):
-    return lambda seeds: make_gym(Config(env_id=env_id, **fields), seeds)
-
-
-def pool_suite(env_id, **fields):
-    return lambda seeds: make_envpool(Config(env_id=env_id, engine="envpool", **fields), seeds)
-
-
 SUITES = [
-    ("gym CartPole", (), gym_suite("CartPole-v1")),
-    ("gym CartPole next-step", (), gym_suite("CartPole-v1", autoreset="next-step")),
-    ("gym Pendulum normalised", (), gym_suite("Pendulum-v1", norm_obs=True, norm_reward=True)),
-    ("gym Masked", (), gym_suite("tests.support.probes:Masked-v0")),
-    ("gym DictMasked next-step", (), gym_suite("tests.support.probes:DictMasked-v0", autoreset="next-step")),
-    ("gym DictObs", (), gym_suite("tests.support.probes:DictObs-v0")),
-    ("gym Image", (), gym_suite("tests.support.probes:Image-v0")),
-    ("gym Truncated", (), gym_suite("tests.support.probes:Truncated-v0")),
-    ("gym MultiDiscrete", (), gym_suite("tests.support.probes:Several-v0")),
-    ("gym MultiBinary", (), gym_suite("tests.support.probes:Switches-v0")),
-    ("gym LunarLander", ("Box2D",), gym_suite("LunarLander-v3")),
-    ("gym workers", (), gym_suite("CartPole-v1", env_workers=2)),
-    ("atari Breakout", ("ale_py",), lambda seeds: make_atari(Atari(), seeds)),
-    ("atari one frame, sticky", ("ale_py",), lambda seeds: make_atari(AtariLSTM(sticky=0.25), seeds)),
-    ("envpool Breakout", ("envpool_assets",), lambda seeds: make_envpool(AtariEnvpool(), seeds)),
-    ("envpool CartPole", ("envpool_assets",), pool_suite("CartPole-v1")),
-    ("envpool LunarLander", ("envpool_assets",), pool_suite("LunarLanderContinuous-v3")),
-    ("envpool Hopper normalised", ("envpool_assets",), pool_suite("Hopper-v4", norm_obs=True, norm_reward=True)),
-    ("envpool dm_control", ("envpool_assets",), pool_suite("dm_control/cartpole-balance-v0")),
-    ("envpool MiniGrid", ("envpool_assets",), pool_suite("MiniGrid-Empty-5x5-v0")),
-    ("envpool masked", ("envpool_assets",), pool_suite("Game2048-v1")),
-    ("mujoco Hopper normalised", ("mujoco",), lambda seeds: make_mujoco(Continuous(env_id="Hopper-v4"), seeds)),
-    ("mujoco Ant", ("mujoco",), lambda seeds: make_mujoco(Continuous(env_id="Ant-v5", norm_obs=False), seeds)),
-    ("dm_control", ("shimmy", "dm_control"),
-     lambda seeds: make_mujoco(Continuous(env_id="dm_control/cartpole-balance-v0"), seeds)),
-    ("self-play", ("multi_agent_ale_py", "tinyscaler"), lambda seeds: make_pettingzoo(SelfPlay(max_cycles=300), seeds)),
-    ("brax", ("brax",), lambda seeds: make_brax(BatchedSim(env_id="fast"), seeds)),
-    ("brax normalised", ("brax",), lambda seeds: make_brax(BatchedSim(env_id="fast", norm_obs=True), seeds)),
-    ("procgen", ("envpool_assets", "PyQt5"), lambda seeds: make_procgen(Procgen(), seeds)),
+    ("gym CartPole", (), make_gym, Config(env_id="CartPole-v1")),
+    ("gym CartPole next-step", (), make_gym, Config(env_id="CartPole-v1", autoreset="next-step")),
+    ("gym Pendulum normalized", (), make_gym, Config(env_id="Pendulum-v1", norm_obs=True, norm_reward=True)),
+    ("gym Masked", (), make_gym, Config(env_id="tests.support.probes:Masked-v0")),
+    ("gym DictMasked next-step", (), make_gym,
+     Config(env_id="tests.support.probes:DictMasked-v0", autoreset="next-step")),
+    ("gym DictObs", (), make_gym, Config(env_id="tests.support.probes:DictObs-v0")),
+    ("gym Image", (), make_gym, Config(env_id="tests.support.probes:Image-v0")),
+    ("gym Truncated", (), make_gym, Config(env_id="tests.support.probes:Truncated-v0")),
+    ("gym MultiDiscrete", (), make_gym, Config(env_id="tests.support.probes:Several-v0")),
+    ("gym MultiBinary", (), make_gym, Config(env_id="tests.support.probes:Switches-v0")),
+    ("gym LunarLander", ("Box2D",), make_gym, Config(env_id="LunarLander-v3")),
+    ("gym workers", (), make_gym, Config(env_id="CartPole-v1", env_workers=2)),
+    ("gym workers normalized", (), make_gym, Config(env_id="Pendulum-v1", env_workers=2, norm_obs=True)),
+    ("atari Breakout", ("ale_py",), make_atari, Atari()),
+    ("atari one frame, sticky", ("ale_py",), make_atari, AtariLSTM(sticky=0.25)),
+    ("envpool Breakout", ("envpool_assets",), make_envpool, AtariEnvpool()),
+    ("envpool CartPole", ("envpool_assets",), make_envpool, Config(env_id="CartPole-v1")),
+    ("envpool LunarLander", ("envpool_assets",), make_envpool, Config(env_id="LunarLanderContinuous-v3")),
+    ("envpool Hopper normalized", ("envpool_assets",), make_envpool,
+     Config(env_id="Hopper-v4", norm_obs=True, norm_reward=True)),
+    ("envpool dm_control", ("envpool_assets",), make_envpool, Config(env_id="dm_control/cartpole-balance-v0")),
+    ("envpool MiniGrid", ("envpool_assets",), make_envpool, Config(env_id="MiniGrid-Empty-5x5-v0")),
+    ("envpool masked", ("envpool_assets",), make_envpool, Config(env_id="Game2048-v1")),
+    ("mujoco Hopper normalized", ("mujoco",), make_mujoco, Continuous(env_id="Hopper-v4")),
+    ("mujoco Ant", ("mujoco",), make_mujoco, Continuous(env_id="Ant-v5", norm_obs=False, norm_reward=False)),
+    ("dm_control", ("shimmy", "dm_control"), make_mujoco, Continuous(env_id="dm_control/cartpole-balance-v0")),
+    ("self-play", ("multi_agent_ale_py", "tinyscaler"), make_pettingzoo, SelfPlay(max_cycles=300)),
+    ("brax", ("brax",), make_brax, BatchedSim(env_id="fast")),
+    ("brax normalized", ("brax",), make_brax, BatchedSim(env_id="fast", norm_obs=True)),
+    ("procgen", ("envpool_assets", "PyQt5"), make_procgen, Procgen()),
 ]
-
-
-PLAYED_OTHERWISE = {"BraxEnvs": "inside"}
+KEEPS_NO_STATE = ("envpool", "procgen", "dm_control", "gym LunarLander")  # how the names begin; all others keep theirs
 
 
 @pytest.fixture(params=SUITES, ids=[suite[0] for suite in SUITES])
 def make_envs(request):
-    _, packages, make = request.param
+    _, packages, make, cfg = request.param
     for package in packages:
         pytest.importorskip(package)
     opened = []
 
     def make_one(seeds=SEEDS):
-        opened.append(make(list(seeds)))
+        opened.append(apply_normalization(make(cfg, list(seeds)), cfg))
         return opened[-1]
 
     yield make_one
@@ -121,13 +115,15 @@ def same(one, other):
     assert np.array_equal(one.episode.finished, other.episode.finished)
 
 
-def test_attributes(make_envs):
-    envs = make_envs()
+def test_attributes(make_envs, request):
+    envs, name = make_envs(), request.node.callspec.id
     assert envs.num_envs == len(SEEDS) and envs.arrays in ("numpy", "torch", "jax")
     assert isinstance(envs.obs_shape, tuple) and np.dtype(envs.obs_dtype) != np.float64
     assert isinstance(envs.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box)
     assert isinstance(envs.players, tuple) and isinstance(envs.metric_names, tuple)
-    assert envs.play == PLAYED_OTHERWISE.get(type(envs).__name__, "host") and type(envs.keeps_state) is bool
+    assert envs.play == ("inside" if name.startswith("brax") else "host")
+    assert envs.keeps_state is not name.startswith(KEEPS_NO_STATE)
+    assert (envs.statistics is not None) == (name.endswith("normalized") or name in ("dm_control", "procgen"))
     assert envs.statistics is None or envs.statistics.running.shape == (envs.num_envs,)
 
 

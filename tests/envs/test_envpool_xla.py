@@ -69,9 +69,9 @@ def same_play(one, other, steps=40):
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Taxi-v3", "MiniGrid-Empty-5x5-v0"])
 def test_what_cannot_be_read_inside_is_stepped_outside(env_id, capsys):
-    """As make_envpool steps it, normalisation included; said."""
+    """It is stepped as make_envpool steps it, and a message says so."""
     notify_once.cache_clear()
-    cfg = Config(env_id=env_id, engine="envpool", norm_reward=True)
+    cfg = Config(env_id=env_id, engine="envpool")
     envs, plain = make_envpool_xla(cfg, [5, 6]), make_envpool(cfg, [5, 6])
     assert f"{env_id} is stepped outside the compiled function, since its observations" in capsys.readouterr().err
     assert envs.arrays == "numpy" and envs.play == "host"

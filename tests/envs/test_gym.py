@@ -1,6 +1,5 @@
 """The Gymnasium suite against Gymnasium's own SyncVectorEnv, and its border against environments that misbehave."""
 
-from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -274,12 +273,6 @@ def test_raw_returns_are_of_whole_episodes():
         for i in np.flatnonzero(step.episode.finished):
             assert step.episode.ret[i] == step.episode.length[i] == seen[i]
             seen[i] = 0
-
-
-def test_normalised_where_the_config_asks():
-    cfg = Config()
-    assert make_gym(cfg, [1]).statistics is None
-    assert make_gym(replace(cfg, norm_obs=True), [1]).statistics is not None
 
 
 def test_rendering_changes_nothing():

@@ -10,6 +10,7 @@ import pytest
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.mujoco import make_mujoco, make_mujoco_rows
+from proximo.envs.normalize import apply_normalization
 from proximo.errors import UsageError
 from proximo.variants import Continuous
 
@@ -60,7 +61,8 @@ def test_state_continues_exactly(env_id):
 
 def test_normalised_with_one_statistic():
     """The variant's own defaults: clipped observations, and a state that keeps the statistics."""
-    envs = make_mujoco(replace(Continuous(), env_id="InvertedPendulum-v4"), [1, 2])
+    cfg = Continuous(env_id="InvertedPendulum-v4")
+    envs = apply_normalization(make_mujoco(cfg, [1, 2]), cfg)
     envs.reset()
     for action in actions(envs, 30):
         step = envs.step(action)

@@ -14,17 +14,18 @@ from proximo.envs.normalize import (
     PRIOR_COUNT,
     Normalized,
     Statistics,
+    apply_normalization,
     apply_statistics,
     count_reset,
     count_step,
     merge_statistics,
-    normalize_obs,
     normalize_step,
     pack_statistics,
     start_statistics,
     unpack_statistics,
     update_moments,
 )
+from proximo.errors import UsageError
 from proximo.protocols import Step
 
 CFG = Config(norm_obs=True, norm_reward=True, gamma=0.9)
@@ -94,7 +95,7 @@ def test_both_reset_modes_count_the_same():
     totals = []
     for mode in ("same-step", "next-step"):
         cfg = replace(CFG, env_id="tests.support.probes:Echo-v0", autoreset=mode)
-        envs = make_gym(cfg, [7])
+        envs = Normalized(make_gym(cfg, [7]), cfg)
         step, valid = envs.reset(), 0
         while valid < 24:  # 6 episodes of 4 steps, which same-step has reset by now
             step = envs.step(np.array([valid % 2]))
@@ -191,17 +192,21 @@ def test_the_reset_counts_and_begins_returns_anew():
     assert after.obs.count == statistics.obs.count + 3 and after.ret == statistics.ret and not after.running.any()
 
 
-def test_frozen_statistics_do_not_change():
-    """Evaluation: the same raw observation gives the same normalised one, whatever was played between."""
-    envs = make_gym(replace(CFG, env_id="CartPole-v1"), [1, 2])
-    envs.reset()
-    for _ in range(20):
-        envs.step(np.array([0, 1]))
-    envs.frozen, before = True, envs.statistics
-    raw = make_gym(Config(), [1, 2]).reset().obs
-    np.testing.assert_array_equal(envs.reset().obs, normalize_obs(before.obs, raw, CFG.clip_obs))
-    envs.step(np.array([0, 1]))
-    assert envs.statistics is before
+@pytest.mark.parametrize(("fields", "normalizes"), [({}, False), ({"norm_obs": True}, True),
+                                                    ({"norm_reward": True}, True)])
+def test_the_configuration_decides_what_is_normalized(fields, normalizes):
+    """make_gym never normalizes; apply_normalization does once, also when it is called twice."""
+    cfg = Config(**fields)
+    plain = make_gym(cfg, [1])
+    envs = apply_normalization(plain, cfg)
+    assert plain.statistics is None and (envs.statistics is not None) == normalizes == (envs is not plain)
+    assert apply_normalization(envs, cfg) is envs and envs.keeps_state
+
+
+def test_other_arrays_cannot_be_normalized():
+    envs = SimpleNamespace(arrays="torch", statistics=None)
+    with pytest.raises(UsageError, match="these return torch arrays"):
+        apply_normalization(envs, CFG)
 
 
 def test_only_what_is_asked_for():
@@ -216,7 +221,7 @@ def test_only_what_is_asked_for():
 def test_state_continues_exactly():
     """Against environments never interrupted, statistics included; packing is exact."""
     cfg = replace(CFG, env_id="Pendulum-v1")
-    envs, other = make_gym(cfg, [1, 2]), make_gym(cfg, [3, 4])
+    envs, other = (Normalized(make_gym(cfg, seeds), cfg) for seeds in ([1, 2], [3, 4]))
     envs.reset(), other.reset()
     action = np.array([[0.5], [-2.0]], np.float32)
     for _ in range(10):
@@ -225,7 +230,6 @@ def test_state_continues_exactly():
     for _ in range(250):
         one, two = envs.step(action), other.step(action)
         assert np.array_equal(one.obs, two.obs) and np.array_equal(one.reward, two.reward)
-    assert isinstance(envs, Normalized)
     again = unpack_statistics(pack_statistics(envs.statistics))
     assert all(np.array_equal(a, b) for a, b in zip((*again.obs, *again.ret), (*envs.statistics.obs,
                                                                               *envs.statistics.ret), strict=True))

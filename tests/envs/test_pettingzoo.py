@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from proximo.envs.normalize import apply_normalization
 from proximo.envs.pettingzoo import SelfPlayEnvs, make_pettingzoo
 from proximo.errors import EnvError, UsageError
 from proximo.variants import SelfPlay
@@ -166,7 +167,7 @@ def test_faults_are_one_sentence():
 def test_players_are_normalised_by_one_statistic():
     """--norm-obs and --norm-reward do what they say, keep raw returns, and are part of the state."""
     cfg = SelfPlay(norm_obs=True, norm_reward=True, clip_rewards=False, max_cycles=200)
-    envs = make_pettingzoo(cfg, [1, 1])
+    envs = apply_normalization(make_pettingzoo(cfg, [1, 1]), cfg)
     assert envs.players == ("player0", "player1") and envs.obs_dtype == np.float32
     envs.reset()
     steps = list(play(envs, 50))

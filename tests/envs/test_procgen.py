@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from proximo.envs.envpool_ids import import_envpool
+from proximo.envs.normalize import apply_normalization
 from proximo.envs.procgen import GAMES, make_procgen, procgen_id
 from proximo.errors import UsageError
 from proximo.variants import Procgen
@@ -54,8 +55,9 @@ def test_number_and_start_of_levels():
 
 def test_rewards_are_scaled_and_returns_raw():
     """Against openai/baselines' recipe in plain numpy, with gamma 0.999, filler rows left out."""
-    envs = make_procgen(Procgen(env_id="bigfish"), list(range(8)))
-    plain = make_procgen(Procgen(env_id="bigfish", norm_reward=False), list(range(8)))
+    cfg = Procgen(env_id="bigfish")
+    plain = make_procgen(cfg, list(range(8)))
+    envs = apply_normalization(make_procgen(cfg, list(range(8))), cfg)
     envs.reset(), plain.reset()
     rng, ret, returns, finished = np.random.default_rng(0), np.zeros(8), [], 0
     for _ in range(250):
