@@ -41,8 +41,7 @@ class Config:
     num_steps: int = setting(128, group="environment", minimum=1, detail="1")
     """T: steps in each environment between two updates"""
     env_workers: int | None = setting(None, group="environment", minimum=0, chosen=True)
-    """worker processes that step the environments and write observations into shared memory; 0: this process steps
-    them; unset: one per core for Atari's emulators from the command line if there are four cores or more, otherwise 0"""
+    """worker processes that step environments; 0: none; unset: one per core for Atari (command line, 4 cores or more)"""
     env_timeout: float = setting(60.0, group="environment", above=0, resume="free")
     """seconds after which a worker process without an answer counts as stalled"""
     autoreset: Literal["same-step", "next-step"] = setting("same-step", group="environment")
@@ -88,8 +87,7 @@ class Config:
     gae_lambda: float = setting(0.95, group="training", minimum=0, maximum=1, resume="free", detail="5", off=1.0)
     """lambda of generalized advantage estimation; 1: returns minus values"""
     bootstrap_truncated: bool = setting(True, group="training", resume="free", off=False)
-    """at a time limit, continue the return with the value of the last observation; off: a time limit counts as a
-    terminal state, as in the papers"""
+    """a time limit is worth the value of the last observation; off: it counts as a terminal state, as in the papers"""
     num_minibatches: int = setting(4, group="training", minimum=1, resume="free", detail="6, 35", off=1)
     """minibatches per epoch"""
     update_epochs: int = setting(4, group="training", minimum=1, resume="free", detail="6", off=1)
@@ -112,8 +110,7 @@ class Config:
     target_kl: float | None = setting(None, group="training", above=0, resume="free", detail="A3", off=0.01)
     """stop after an epoch whose mean approx_kl exceeds this value; unset: run all epochs"""
     checkpoint_every: int = setting(50, group="training", minimum=1, resume="free")
-    """iterations between two checkpoints; environments whose state cannot be saved are made again there, so for those
-    another value also changes the episodes of the run"""
+    """iterations between checkpoints; environments without a saved state restart there, which affects the results"""
 
     # Logging
     exp_name: str = setting("", group="logging", resume="free", chosen=True)

@@ -96,7 +96,7 @@ def converted(value: Any, hint: Any) -> Any:
     if get_origin(hint) is Literal and isinstance(value, str) and value in get_args(hint):
         return str(value)
     for one in options_of(hint):
-        if value is None and one is NoneType or isinstance(value, bool) and one is bool:
+        if (value is None and one is NoneType) or (isinstance(value, bool) and one is bool):
             return value
         if one is str and isinstance(value, (str, os.PathLike)):
             return os.fspath(value)
@@ -104,7 +104,7 @@ def converted(value: Any, hint: Any) -> Any:
             return tuple(converted(part, get_args(one)[0]) for part in value)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
-        if one is float or one is int and (isinstance(value, int) or value.is_integer()):
+        if one is float or (one is int and (isinstance(value, int) or value.is_integer())):
             return one(value)
     raise TypeError
 
@@ -140,4 +140,4 @@ def _checked(cfg: Any) -> Iterator[tuple[str, Any, str]]:
         try:
             yield name, converted(value, hints[name]), ""
         except TypeError:
-            yield name, value, f"{name}={repr(value):.60} is not allowed. Use {wanted(hints[name])}."
+            yield name, value, f"{name}={value!r:.60} is not allowed. Use {wanted(hints[name])}."

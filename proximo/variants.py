@@ -97,7 +97,8 @@ class AtariMultiGPU(Atari):
 class Continuous(Config):
     """ppo_continuous_action: MuJoCo and dm_control, the nine details of continuous actions (23-31).
 
-    rpo_continuous_action differs in one line and does better on many tasks: docs/results.md compares both."""
+    rpo_continuous_action differs in one line and does better on many tasks: docs/results.md compares both.
+    """
 
     env_id: str = "HalfCheetah-v4"
     total_timesteps: int = 1_000_000
@@ -121,8 +122,7 @@ class RPO(Continuous):
 
     total_timesteps: int = 8_000_000
     rpo_alpha: float | None = setting(None, group="training", minimum=0, resume="free", chosen=True)
-    """largest random shift of the mean during updates; unset: 0.5, or 0.01 for tasks on which 0.5 is known to hurt
-    (reported)"""
+    """largest random shift of the mean during updates; unset: 0.5, or 0.01 for tasks on which 0.5 is known to hurt"""
 
     def resolved(self) -> Self:
         """See Config."""
@@ -225,7 +225,8 @@ class BatchedHands(BatchedSim):
 class Compact(Atari):
     """compact: a compact PPO that normalises advantages once per batch, for flat observations (mlp) or images (cnn).
 
-    With the mlp it normalises observations and rewards; with the cnn it replaces rewards by their sign."""
+    With the mlp it normalises observations and rewards; with the cnn it replaces rewards by their sign.
+    """
 
     limits: ClassVar[Limits] = Limits(engines=("gym", "ale", "envpool"), worker_default="cores")
 
@@ -236,11 +237,11 @@ class Compact(Atari):
     clip_coef: float = 0.1
     norm_adv: Literal["minibatch", "batch", "none"] = "batch"
     end_on_life_loss: bool = False
-    clip_rewards: bool | None = setting(None, chosen=True)
+    clip_rewards: bool | None = setting(None, chosen=True)  # type: ignore[assignment]  # a bool after resolved()
     """replace each reward by its sign; unset: with the cnn only"""
-    norm_obs: bool | None = setting(None, chosen=True)
+    norm_obs: bool | None = setting(None, chosen=True)  # type: ignore[assignment]
     """normalise observations; unset: with the mlp only"""
-    norm_reward: bool | None = setting(None, chosen=True)
+    norm_reward: bool | None = setting(None, chosen=True)  # type: ignore[assignment]
     """normalise rewards; unset: with the mlp only"""
 
     def resolved(self) -> Self:

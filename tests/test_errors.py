@@ -114,8 +114,8 @@ def test_the_nearest_name_is_suggested():
     ("train ppo --model cnn", "--model cnn needs images"),
     ("train ppo --env-id tests.support.probes:Spoken-v0", "tests.support.probes:Spoken-v0 has the action space Text"),
     ("train ppo --device cuda", "--device cuda asks for a GPU, but torch sees none on this machine; use --device cpu"),
-    ("train ppo --device tpu", "device=tpu is unknown; use cpu, cuda, cuda:N or auto"),
-    ("train ppo_atari_envpool_xla_jax --framework torch", "framework=torch: this variant exists for JAX only"),
+    ("train ppo --device tpu", "device=tpu is unknown. Use cpu, cuda, cuda:N or auto."),
+    ("train ppo_atari_envpool_xla_jax --framework torch", "framework=torch is not available in this variant. Use jax."),
     ("eval /no/such/run --episodes 0", "--episodes 0 must be at least 1"),
     ("resume /no/such/run", "/no/such/run is no run: it holds no config.json"),
     ("plot /no/such/run", "/no/such/run"),
@@ -134,7 +134,7 @@ def test_all_problems_come_at_once(capsys):
     """Of flags, values, sizes, device, environment: eight mistakes, eight sentences."""
     lines = refused(capsys, "train", "ppo", "--foo", "1", "--seed", "x", "--gamma", "2", "--ent-coef", "nan",
                     "--num-minibatches", "3", "--total-timesteps", "5", "--device", "cuda", "--env-id", "CartPoll-v1")
-    starts = ("--foo is no flag", "--seed x: wanted", "ent_coef=nan", "gamma=2.0", "total_timesteps=5",
+    starts = ("--foo is no flag", "--seed x: wanted", "gamma=2.0", "ent_coef=nan", "total_timesteps=5",
               "batch_size=512", "--device cuda", "env_id=CartPoll-v1")
     assert len(lines) == len(starts) and all(line.startswith(start) for line, start in zip(lines, starts))
 

@@ -138,7 +138,7 @@ def test_an_impossible_configuration_is_refused_before_anything_runs(tmp_path):
     """num_envs * num_steps that does not divide: the sentence is the configuration's own."""
     path = tmp_path / "bad.toml"
     path.write_text(SET + "overrides = {num_envs = 3, num_steps = 7}\n")
-    with pytest.raises(UsageError, match="does not divide into num_minibatches"):
+    with pytest.raises(UsageError, match="is not divisible by num_minibatches"):
         load_set(path)
 
 
@@ -246,6 +246,6 @@ def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(file, tmp_path):
 def test_every_flag_of_train_reaches_every_run(file, capsys):
     """Refused values and misspelt flags, since nothing runs then: both must be named as `proximo train` names them."""
     assert main(["bench", str(file), "--gamma", "2", "--workers", "2"]) == 2
-    assert "ppo-gamma=2.0: gamma=2.0 must lie between 0 and 1" in capsys.readouterr().err
+    assert "ppo-gamma=2.0: gamma=2.0 must be between 0 and 1" in capsys.readouterr().err
     assert main(["bench", str(file), "--wrokers", "2"]) == 2
     assert "--wrokers is no flag" in capsys.readouterr().err

@@ -191,7 +191,7 @@ def test_a_recipe_by_path_is_the_same_as_by_name(plain, tmp_path, monkeypatch, c
     recipe = Path("proximo/on_torch/recipes/ppo.py")
     assert by_path(recipe, [*SMALL, "--run-dir", str(tmp_path / "run")], monkeypatch) == 0
     assert same_weights(plain(""), tmp_path / "run")
-    assert by_path(recipe, ["--gamma", "2"], monkeypatch) == 2 and "gamma=2.0 must lie" in capsys.readouterr().err
+    assert by_path(recipe, ["--gamma", "2"], monkeypatch) == 2 and "gamma=2.0 must be" in capsys.readouterr().err
     assert by_path(recipe, ["--help"], monkeypatch) == 0
 
 

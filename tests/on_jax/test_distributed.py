@@ -94,7 +94,7 @@ def test_a_dead_process_ends_the_others(tmp_path):
     ("--device-ids 0 0 1 1", "--device-ids names 4 GPUs for 2 processes; give one id for each process"),
     ("--num-envs 5 --num-minibatches 1", "num_envs=5 does not divide into 2 processes; use a multiple"),
     ("--recurrent lstm", "each of 2 processes holds 2 rows, which do not divide into num_minibatches=4"),
-    ("--num-seeds 2 --engine jax", "num_seeds=2 trains several agents in one process; leave torchrun out")])
+    ("--num-seeds 2 --engine jax", "num_seeds=2 trains several agents in one process. Start it without torchrun")])
 def test_sizes_that_do_not_fit_are_one_sentence(words, sentence, tmp_path, monkeypatch, capsys):
     """Said before the processes meet, so that none waits for another."""
     for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")):
@@ -107,7 +107,7 @@ def test_sizes_that_do_not_fit_are_one_sentence(words, sentence, tmp_path, monke
 
 @pytest.mark.parametrize("ids,sentence", [
     ("0 0", "--device-ids names a device twice: 0 0"), ("0 7", "--device-ids names device 7; JAX sees"),
-    ("5", "--device-ids names device 5; JAX sees"), ("-1", "device_ids=-1 must not be negative"),
+    ("5", "--device-ids names device 5; JAX sees"), ("-1", "device_ids=-1 must be at least 0"),
     ("0 1 2", "num_envs=4 does not divide into 3 devices")])
 def test_devices_that_do_not_fit_are_one_sentence(ids, sentence, tmp_path, capsys):
     words = ["train", "ppo", "--framework", "jax", "--logger", "none", "--run-dir", str(tmp_path / "run")]

@@ -179,13 +179,13 @@ def test_a_kill_between_the_last_checkpoint_and_the_end_loses_nothing(tmp_path, 
 
 
 @pytest.mark.parametrize("words,names", [
-    (["--hidden-size", "16"], ["hidden_size: the checkpoint has 8, the run 16"]),
-    (["--env-id", "Acrobot-v1", "--num-envs", "4"], ["env_id: the checkpoint has CartPole-v1, the run Acrobot-v1",
-                                                    "num_envs: the checkpoint has 2, the run 4"]),
-    (["--recurrent", "lstm"], ["recurrent: the checkpoint has none, the run lstm"]),
-    (["--env-workers", "2"], ["env_workers: the checkpoint has 0, the run 2"]),
-    (["--norm-obs", "--autoreset", "next-step"], ["norm_obs: the checkpoint has False", "autoreset: the"]),
-    (["--num-minibatches", "5"], ["batch_size=32 does not divide into num_minibatches=5"]),
+    (["--hidden-size", "16"], ["hidden_size=16 was given, but the run has hidden_size=8 and a resume cannot change it. Start a new run."]),
+    (["--env-id", "Acrobot-v1", "--num-envs", "4"], ["env_id=Acrobot-v1 was given, but the run has env_id=CartPole-v1",
+                                                    "num_envs=4 was given, but the run has num_envs=2"]),
+    (["--recurrent", "lstm"], ["recurrent=lstm was given, but the run has recurrent=none"]),
+    (["--env-workers", "2"], ["env_workers=2 was given, but the run has env_workers=0"]),
+    (["--norm-obs", "--autoreset", "next-step"], ["norm_obs=True was given, but", "autoreset=next-step was given"]),
+    (["--num-minibatches", "5"], ["batch_size=32 is not divisible by num_minibatches=5"]),
     (["--gama", "0.9"], ["--gama is no flag of this variant; did you mean --gamma"])])
 def test_another_environment_or_network_is_refused(words, names, tmp_path, monkeypatch, capsys):
     at_iteration(monkeypatch, 4, crash)
@@ -207,9 +207,10 @@ def test_what_is_no_run_is_said(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words,sentence", [
-    (["--device", "cuda"], "--device cuda asks for a GPU"), (["--num-seeds", "3"], "num_seeds=3 trains several"),
+    (["--device", "cuda"], "device=cuda was given, but the run has device=auto"),
+    (["--num-seeds", "3"], "num_seeds=3 trains several"),
     (["--device-ids", "0", "1"], "--device-ids names 2 GPUs for 1 process"),
-    (["--local-num-envs", "4"], "local_num_envs: the checkpoint has None, the run 4")])
+    (["--local-num-envs", "4"], "local_num_envs=4 was given, but the run has local_num_envs=None")])
 @pytest.mark.skipif(torch.cuda.is_available(), reason="cuda works here")
 def test_a_refused_resume_leaves_a_finished_run_as_it_was(words, sentence, tmp_path, capsys):
     """Also where it is refused late, when devices and processes are looked for."""
