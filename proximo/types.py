@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.protocols import Array, VecEnv
+from proximo.protocols import Array, Step, VecEnv
 
 
 class Carry(NamedTuple):
@@ -37,6 +37,49 @@ class Rollout(NamedTuple):
     valid: Array  # (T, N) bool  False for filler rows, which take no part in loss, statistics or step counts
 
 
+class RolloutBuffer:
+    """Preallocated arrays that a rollout is written into, one row per step.
+
+    Args:
+        envs: The environments, which fix shapes and dtypes.
+        num_steps: T.
+        head: The agent's head, which has `action_shape` and `action_dtype`.
+        mask_size: A, the number of actions that a mask covers; None where the environments have no masks.
+        empty: Makes an array of zeros from a shape and a numpy dtype.
+    """
+
+    def __init__(self, envs: VecEnv, num_steps: int, head: Any, mask_size: int | None,
+                 empty: Callable[..., Array] = np.zeros) -> None:
+        steps, one_more = (num_steps, envs.num_envs), (num_steps + 1, envs.num_envs)  # one_more: the closing row
+        self.arrays: dict[str, Array] = {
+            "obs": empty((*one_more, *envs.obs_shape), envs.obs_dtype), "first": empty(one_more, np.bool_),
+            "action": empty((*steps, *head.action_shape), head.action_dtype), "length": empty(steps, np.int32)}
+        self.arrays |= {name: empty(steps, np.float32) for name in ("logprob", "value", "final_value", "reward", "ret")}
+        self.arrays |= {name: empty(steps, np.bool_) for name in ("terminated", "truncated", "valid", "finished")}
+        if mask_size is not None:
+            self.arrays["mask"] = empty((*one_more, mask_size), np.bool_)
+        self.metrics = {name: empty(steps, np.float32) for name in envs.metric_names}
+        self.rows = {name: list(x) for name, x in (self.arrays | self.metrics).items()}
+        self.env_actions = [row.reshape(envs.num_envs, *envs.action_space.shape) for row in self.rows["action"]]
+
+    def put(self, t: int, step: Step) -> None:
+        """Write what followed the action at t. obs, first and mask belong to t + 1."""
+        rows = self.rows
+        rows["obs"][t + 1][...] = step.obs
+        rows["first"][t + 1][...] = step.first
+        if step.mask is not None:
+            rows["mask"][t + 1][...] = step.mask
+        rows["reward"][t][...] = step.reward
+        rows["terminated"][t][...] = step.terminated
+        rows["truncated"][t][...] = step.truncated
+        rows["valid"][t][...] = step.valid
+        rows["finished"][t][...] = step.episode.finished
+        rows["ret"][t][...] = step.episode.ret
+        rows["length"][t][...] = step.episode.length
+        for name, value in step.metrics.items():
+            rows[name][t][...] = value
+
+
 class Batch(NamedTuple):
     """The rollout as the learner reads it: rows (T * N, ...), or (T, N, ...) for a recurrent agent."""
 
@@ -51,10 +94,12 @@ class Batch(NamedTuple):
     valid: Array
 
 
-class Draws(NamedTuple):
-    """All randomness of one update, drawn before it."""
+class Minibatches(NamedTuple):
+    """What distinguishes the minibatches of one update, with leading axes (E, M); of one of them, without those."""
 
-    minibatch: Array  # (E, M, B) integers: indices of rows, or of environments for a recurrent agent
+    index: Array  # (E, M, B) integers: indices of rows, or of environments for a recurrent agent
+    advantage: Array  # (E, M, B), or (E, M, T, B) for a recurrent agent: normalised as the configuration says
+    count: Array  # (E, M) float: number of valid rows over all ranks, at least 1
     noise: Array | None  # (E, M, B, k), or (E, M, T, B, k) for a recurrent agent; None for every head but RPO's
 
 

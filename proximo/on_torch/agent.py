@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -12,17 +12,9 @@ from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.on_torch.distributions import CategoricalHead, GaussianHead, MultiCategoricalHead
 from proximo.on_torch.networks import MLP, ImpalaCNN, Memory, NatureCNN, layer_init, mlp
+from proximo.protocols import Acted
 
 State = tuple[Tensor, ...]
-
-
-class Acted(NamedTuple):
-    """One step of acting on (N,) rows; logprob and value are None where the agent evaluates a rollout at its end."""
-
-    action: Tensor
-    state: State
-    logprob: Tensor | None
-    value: Tensor | None
 
 
 class SeparateAgent(nn.Module):

@@ -1,4 +1,8 @@
-"""--compile: the closed functions of acting and learning, as freeze.py compiles them."""
+"""--compile: acting, evaluation and the minibatch step, compiled ahead of time by aot.py.
+
+A compiled function takes and returns tensors only. The functions here pack the arguments of the plain ones into tuples
+of tensors and back, leaving out what is None.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,125 +12,153 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.errors import notify
-from proximo.on_torch.agent import Acted
 from proximo.on_torch.aot import freezable, freeze, functional
-from proximo.on_torch.learner import Batch, Learner
-from proximo.on_torch.optimizer import Adam, apply_gradient
-from proximo.on_torch.rollout import Carry, Policy, Storage
+from proximo.on_torch.learner import Adam, apply_gradient
+from proximo.on_torch.rollout import Policy, Storage, evaluate_closing, evaluate_rollout
+from proximo.protocols import Acted
+from proximo.types import Batch, Carry, Minibatches
+
+Gradient = Callable[..., tuple[Tensor, Tensor]]
 
 
-def can_freeze(device: torch.device) -> bool:
-    """Whether --compile works here; says why where it does not."""
-    reason = freezable() if device.type == "cpu" else "--compile freezes for CPUs only so far; running eager"
+def can_compile(device: torch.device) -> bool:
+    """Return whether --compile works here; otherwise say why not."""
+    reason = freezable() if device.type == "cpu" else "--compile supports CPUs only so far. Running without it."
     if reason:
         notify(reason)
     return reason is None
 
 
-def frozen_policy(policy: Policy, agent: Any, adam: Adam, storage: Storage, carry: Carry) -> Policy:
-    """The same policy from binaries for exactly these shapes; the weights stay where the optimizer moves them."""
-    weights, parts = adam.weights, len(carry.state)
-    masked, with_memory = carry.mask is not None, agent.recurrent
+def compile_policy(policy: Policy, agent: Any, adam: Adam, storage: Storage, carry: Carry) -> Policy:
+    """Compile the policy for exactly these shapes. The weights stay where the optimizer changes them."""
+    act = compile_act(policy, agent, adam.weights, carry)
+    value = compile_value(policy, agent, adam.weights, carry)
+    if not agent.evaluates_later:
+        return Policy(act=act, value=value, evaluate=evaluate_closing(value))
+    evaluate = compile_evaluate(agent, adam.weights, storage, carry.mask is not None)
+    return Policy(act=act, value=value, evaluate=evaluate_rollout(evaluate))
 
-    def packed(mask: Tensor | None, first: Tensor, state: tuple) -> tuple[Tensor, ...]:
-        return (mask,) * masked + ((first, *state) if with_memory else ())
+
+def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry) -> Callable[..., Acted]:
+    """Compile Policy.act."""
+    parts, masked, recurrent = len(carry.state), carry.mask is not None, agent.recurrent
+
+    def pack(mask: Tensor | None, first: Tensor, state: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        return (mask,) * masked + ((first, *state) if recurrent else ())
 
     def act_on(obs: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         mask = rest[0] if masked else None
-        first, state = (rest[masked], rest[masked + 1:-1]) if with_memory else (None, ())
+        first, state = (rest[masked], rest[masked + 1:-1]) if recurrent else (None, ())
         acted = policy.act(obs, mask, first, state, rest[-1])
-        return (acted.action, *acted.state) + (() if acted.value is None else (acted.logprob, acted.value))
+        evaluated = () if acted.logprob is None or acted.value is None else (acted.logprob, acted.value)
+        return (acted.action, *acted.state, *evaluated)
 
     noise = agent.head.noise(torch.Generator(), len(carry.obs))
-    example = (weights, carry.obs, *packed(carry.mask, carry.first, carry.state), noise)
-    run_act = freeze(functional(agent, act_on), example, "acting")
+    example = (weights, carry.obs, *pack(carry.mask, carry.first, carry.state), noise)
+    run = freeze(functional(agent, act_on), example, "acting")
 
-    def act(obs: Tensor, mask: Tensor | None, first: Tensor, state: tuple, noise: Tensor) -> Acted:
-        action, *rest = run_act(weights, obs, *packed(mask, first, state), noise)
-        return Acted(action, tuple(rest[:parts]), *(rest[parts:] or (None, None)))
+    def act(obs: Tensor, mask: Tensor | None, first: Tensor, state: tuple[Tensor, ...], noise: Tensor) -> Acted:
+        action, *rest = run(weights, obs, *pack(mask, first, state), noise)
+        logprob, value = rest[parts:] or (None, None)
+        return Acted(action=action, state=tuple(rest[:parts]), logprob=logprob, value=value)
 
-    def act_plainly(obs: Tensor, mask: Tensor | None, first: Tensor, state: tuple, noise: Tensor) -> Acted:
-        return Acted(run_act(weights, obs, noise)[0], (), None, None)
+    def act_only(obs: Tensor, mask: Tensor | None, first: Tensor, state: tuple[Tensor, ...], noise: Tensor) -> Acted:
+        return Acted(run(weights, obs, noise)[0], (), None, None)
+
+    return act_only if not masked and not recurrent and agent.evaluates_later else act
+
+
+def compile_value(policy: Policy, agent: Any, weights: Tensor, carry: Carry) -> Callable[..., Tensor]:
+    """Compile Policy.value."""
+    def pack(first: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (first, *state) if agent.recurrent else ()
 
     def value_of(obs: Tensor, *memory: Tensor) -> tuple[Tensor]:
-        return (policy.value(obs, memory[0] if with_memory else None, memory[1:]),)
+        return (policy.value(obs, memory[0] if memory else None, memory[1:]),)
 
-    example = (weights, carry.obs, *packed(None, carry.first, carry.state)[masked:])
-    run_value = freeze(functional(agent, value_of), example, "the value function")
-
-    def value(obs: Tensor, first: Tensor, state: tuple) -> Tensor:
-        return run_value(weights, obs, *packed(None, first, state)[masked:])[0]
-
-    evaluate = None if policy.evaluate is None else frozen_evaluate(policy, agent, weights, storage, masked)
-    plain = not masked and not with_memory and agent.evaluates_later
-    return Policy(act_plainly if plain else act, value, evaluate)
+    run = freeze(functional(agent, value_of), (weights, carry.obs, *pack(carry.first, carry.state)),
+                 "the value function")
+    return lambda obs, first, state: run(weights, obs, *pack(first, state))[0]
 
 
-def frozen_evaluate(policy: Policy, agent: Any, weights: Tensor, storage: Storage, masked: bool) -> Callable:
-    """Policy.evaluate for a whole rollout."""
+def compile_evaluate(agent: Any, weights: Tensor, storage: Storage, masked: bool) -> Callable[..., Any]:
+    """Compile Agent.evaluate for a whole rollout."""
     def evaluate_on(obs: Tensor, action: Tensor, *mask: Tensor) -> tuple[Tensor, Tensor]:
-        return policy.evaluate(obs, mask[0] if masked else None, action)
+        return agent.evaluate(obs, mask[0] if masked else None, action)
 
-    buffers = storage.tensors
-    example = (weights, buffers["obs"], buffers["action"]) + ((buffers["mask"][:-1],) if masked else ())
+    tensors = storage.tensors
+    example = (weights, tensors["obs"], tensors["action"], *((tensors["mask"][:-1],) if masked else ()))
     run = freeze(functional(agent, evaluate_on), example, "evaluation")
     return lambda obs, mask, action: run(weights, obs, action, *((mask,) if masked else ()))
 
 
-def frozen_learner(learner: Learner, agent: Any, adam: Adam, storage: Storage, carry: Carry, loss_fn: Callable,
-                   cfg: Config) -> Learner:
-    """The same minibatch step from binaries: whole, or in two halves where several processes average between them."""
-    if agent.recurrent:
-        notify("--compile freezes acting only: a memory learns over stretches whose lengths change")
-        return learner
-    batch, index, advantage, noise, count = example_minibatch(agent, storage, carry, cfg)
-    masked, noisy = batch.mask is not None, noise is not None
-    clip = rate = torch.tensor(0.1)
+def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, carry: Carry,
+                 cfg: Config) -> Callable[..., Tensor]:
+    """Compile Learner.step as a whole, for one process."""
+    batch, minibatch = example_minibatch(agent, storage, carry, cfg)
+    rate = torch.tensor(0.1)
+    gradient_on = functional(agent, unpack_gradient(gradient, batch, minibatch))
 
-    def pack(batch: Batch, index: Tensor, advantage: Tensor, noise: Tensor | None, *rest: Tensor) -> tuple[Tensor, ...]:
-        return (batch.obs, *((batch.mask,) if masked else ()), batch.action, batch.logprob, batch.value, batch.ret,
-                batch.valid, index, advantage, *((noise,) if noisy else ()), *rest)
+    def step_on(weights: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, step: Tensor, ok: Tensor, rate: Tensor,
+                *tensors: Tensor) -> tuple[Tensor]:
+        flat, stats = gradient_on(weights, *tensors)
+        norm = apply_gradient(Adam(weights, exp_avg, exp_avg_sq, step, ok), flat, rate, cfg.adam_eps, cfg.max_grad_norm)
+        return (torch.cat([stats, norm[None]]),)
+
+    run = freeze(step_on, (*adam, rate, *pack_minibatch(batch, minibatch, rate)), "the minibatch step")
+    return lambda batch, minibatch, clip, rate: run(*adam, rate, *pack_minibatch(batch, minibatch, clip))[0]
+
+
+def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, carry: Carry,
+                     cfg: Config) -> tuple[Callable[..., Any], Callable[..., Tensor]]:
+    """Compile the two halves of Learner.step, between which several processes add their gradients."""
+    batch, minibatch = example_minibatch(agent, storage, carry, cfg)
+    rate = torch.tensor(0.1)
+
+    def apply_on(weights: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, step: Tensor, ok: Tensor, flat: Tensor,
+                 rate: Tensor) -> tuple[Tensor]:
+        return (apply_gradient(Adam(weights, exp_avg, exp_avg_sq, step, ok), flat, rate, cfg.adam_eps,
+                               cfg.max_grad_norm),)
+
+    run_gradient = freeze(functional(agent, unpack_gradient(gradient, batch, minibatch)),
+                          (adam.weights, *pack_minibatch(batch, minibatch, rate)), "the gradient")
+    run_apply = freeze(apply_on, (*adam, torch.zeros_like(adam.weights), rate), "the optimizer's step")
+    return (lambda batch, minibatch, clip: run_gradient(adam.weights, *pack_minibatch(batch, minibatch, clip)),
+            lambda flat, rate: run_apply(*adam, flat, rate)[0])
+
+
+def pack_minibatch(batch: Batch, minibatch: Minibatches, clip_coef: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors that a gradient reads, in a fixed order, without those that are None."""
+    parts = (batch.obs, batch.mask, batch.action, batch.logprob, batch.value, batch.ret, batch.valid, minibatch.index,
+             minibatch.advantage, minibatch.noise, minibatch.count, clip_coef)
+    return tuple(x for x in parts if x is not None)
+
+
+def unpack_gradient(gradient: Gradient, batch: Batch, minibatch: Minibatches) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Make the gradient as a function of the tensors of pack_minibatch; the arguments show which of them are None."""
+    masked, noisy = batch.mask is not None, minibatch.noise is not None
 
     def gradient_on(*tensors: Tensor) -> tuple[Tensor, Tensor]:
         obs, *rest = tensors
         mask = rest.pop(0) if masked else None
         action, logprob, value, ret, valid, index, advantage, *rest = rest
         noise = rest.pop(0) if noisy else None
-        batch = Batch(obs, mask, None, (), action, logprob, value, ret, valid)
-        return learner.gradient(batch, index, advantage, noise, *rest)
+        count, clip_coef = rest
+        rows = Batch(obs=obs, mask=mask, first=None, state=(), action=action, logprob=logprob, value=value, ret=ret,
+                     valid=valid)
+        return gradient(rows, Minibatches(index=index, advantage=advantage, count=count, noise=noise), clip_coef)
 
-    def step_on(weights: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, step: Tensor, ok: Tensor, rate: Tensor,
-                *tensors: Tensor) -> tuple[Tensor]:
-        gradient, stats = functional(agent, gradient_on)(weights, *tensors)
-        norm = apply_gradient(Adam(weights, exp_avg, exp_avg_sq, step, ok), gradient, rate, cfg.adam_eps,
-                              cfg.max_grad_norm)
-        return (torch.cat([stats, norm[None]]),)
-
-    tensors = pack(batch, index, advantage, noise, count, clip)
-    if learner.step is not None:
-        run = freeze(step_on, (*adam, rate, *tensors), "the minibatch step")
-        return learner._replace(step=lambda *arguments: run(*adam, arguments[-1], *pack(*arguments[:-1]))[0])
-
-    def apply_on(weights: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, step: Tensor, ok: Tensor, gradient: Tensor,
-                 rate: Tensor) -> tuple[Tensor]:
-        return (apply_gradient(Adam(weights, exp_avg, exp_avg_sq, step, ok), gradient, rate, cfg.adam_eps,
-                               cfg.max_grad_norm),)
-
-    run_gradient = freeze(functional(agent, gradient_on), (adam.weights, *tensors), "the gradient")
-    run_apply = freeze(apply_on, (*adam, torch.zeros_like(adam.weights), rate), "the optimizer's step")
-    return learner._replace(gradient=lambda *arguments: run_gradient(adam.weights, *pack(*arguments)),
-                            apply=lambda flat, rate: run_apply(*adam, flat, rate)[0])
+    return gradient_on
 
 
-def example_minibatch(agent: Any, storage: Storage, carry: Carry,
-                      cfg: Config) -> tuple[Batch, Tensor, Tensor, Tensor | None, Tensor]:
-    """Tensors laid out as those of a real minibatch: batch, index, advantage, noise, count."""
+def example_minibatch(agent: Any, storage: Storage, carry: Carry, cfg: Config) -> tuple[Batch, Minibatches]:
+    """Make tensors with the layout of a real minibatch."""
     def rows(name: str) -> Tensor:
         return storage.tensors[name][:cfg.num_steps].flatten(0, 1)
 
-    mask = None if carry.mask is None else rows("mask")
-    batch = Batch(rows("obs"), mask, None, (), rows("action"), rows("logprob"), rows("value"), rows("reward"),
-                  rows("valid"))
+    batch = Batch(obs=rows("obs"), mask=None if carry.mask is None else rows("mask"), first=None, state=(),
+                  action=rows("action"), logprob=rows("logprob"), value=rows("value"), ret=rows("reward"),
+                  valid=rows("valid"))
     size = len(batch.valid) // cfg.num_minibatches
-    noise = agent.head.learning_noise(torch.Generator(), size)
-    return batch, torch.arange(size), torch.zeros(size), noise, torch.tensor(float(size))
+    return batch, Minibatches(index=torch.arange(size), advantage=torch.zeros(size), count=torch.tensor(float(size)),
+                              noise=agent.head.learning_noise(torch.Generator(), size))

@@ -13,6 +13,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from proximo.config import Config
 from proximo.errors import UsageError
+from proximo.protocols import Episode
 
 
 class World(NamedTuple):
@@ -62,28 +63,37 @@ def _meet(backend: str, timeout: timedelta) -> None:
                             timeout=timeout)
 
 
-def average(world: World) -> Callable[[Tensor], Tensor]:
-    """A function that adds a tensor over all ranks, in place where there are several. Parts are divided by the rows of
-    all ranks beforehand, so that the sum is the average."""
-    def summed(x: Tensor) -> Tensor:
+def all_reduce_sum(world: World) -> Callable[[Tensor], Tensor]:
+    """Return a function that adds a tensor over all ranks, in place. With one rank it returns the tensor as it is."""
+    def reduce_sum(x: Tensor) -> Tensor:
         dist.all_reduce(x)
         return x
-    return (lambda x: x) if world.size == 1 else summed
+
+    return (lambda x: x) if world.size == 1 else reduce_sum
 
 
 def sum_arrays(world: World) -> Callable[[np.ndarray], np.ndarray]:
     """The same for float64 numpy arrays (statistics of normalisation)."""
-    total = average(world)
-    return lambda x: total(torch.from_numpy(np.array(x, np.float64))).numpy()
+    reduce_sum = all_reduce_sum(world)
+    return lambda x: reduce_sum(torch.from_numpy(np.array(x, np.float64))).numpy()
 
 
-def gather_objects(world: World, value: object) -> list:
-    """Every rank's plain value, on every rank, in order of rank (finished episodes)."""
+def gather_episodes(world: World, episode: Episode, valid: Tensor) -> tuple[Episode, np.ndarray]:
+    """Return the episodes of all ranks, (T, all environments) in order of rank, and the valid rows of each step, (T,).
+
+    Args:
+        world: The processes.
+        episode: This rank's, (T, N) numpy arrays.
+        valid: This rank's valid rows, (T, N) bool, on the device that learns.
+    """
     if world.size == 1:
-        return [value]
-    values = [None] * world.size
-    dist.all_gather_object(values, value)
-    return values
+        return episode, valid.sum(1).cpu().numpy()
+    own = np.stack([*(np.asarray(x, np.float64) for x in episode), valid.cpu().numpy()])  # exact in float64
+    tensor = torch.from_numpy(own).to(valid.device)
+    every = [torch.empty_like(tensor) for _ in range(world.size)]
+    dist.all_gather(every, tensor)
+    finished, ret, length, rows = torch.cat(every, 2).cpu().numpy()
+    return Episode(finished=finished > 0, ret=ret.astype(np.float32), length=length.astype(np.int32)), rows.sum(1, dtype=int)
 
 
 def leave(world: World) -> None:

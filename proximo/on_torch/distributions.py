@@ -36,7 +36,7 @@ class Categorical:
     def mode(self) -> Tensor:
         return self.logits.argmax(-1)
 
-    def shifted(self, noise: Tensor | None) -> "Categorical":
+    def perturbed(self, noise: Tensor | None) -> "Categorical":
         return self
 
 
@@ -59,7 +59,7 @@ class MultiCategorical(NamedTuple):
     def mode(self) -> Tensor:
         return torch.stack([part.mode() for part in self.parts], -1)
 
-    def shifted(self, noise: Tensor | None) -> "MultiCategorical":
+    def perturbed(self, noise: Tensor | None) -> "MultiCategorical":
         return self
 
 
@@ -83,7 +83,7 @@ class Gaussian(NamedTuple):
     def mode(self) -> Tensor:
         return self.mean
 
-    def shifted(self, noise: Tensor | None) -> "Gaussian":
+    def perturbed(self, noise: Tensor | None) -> "Gaussian":
         """The mean moved by `noise` (..., k); None: no shift. Only RPO has noise for learning."""
         return self if noise is None else Gaussian(self.mean + noise, self.logstd)
 
@@ -99,7 +99,7 @@ class CategoricalHead(nn.Module):
     def __init__(self, network: nn.Module, num_actions: int):
         super().__init__()
         self.network, self.num_actions = network, num_actions
-        self.action_shape, self.action_dtype = (), torch.int64
+        self.action_shape, self.action_dtype = (), np.dtype(np.int64)
 
     def forward(self, features: Tensor, mask: Tensor | None) -> Categorical:
         logits = self.network(features)
@@ -120,7 +120,7 @@ class MultiCategoricalHead(nn.Module):
     def __init__(self, network: nn.Module, nvec: Sequence[int]):
         super().__init__()
         self.network, self.nvec = network, [int(n) for n in nvec]
-        self.action_shape, self.action_dtype = (len(self.nvec),), torch.int64
+        self.action_shape, self.action_dtype = (len(self.nvec),), np.dtype(np.int64)
 
     def forward(self, features: Tensor, mask: Tensor | None) -> MultiCategorical:
         logits = self.network(features)
@@ -141,7 +141,7 @@ class GaussianHead(nn.Module):
     def __init__(self, network: nn.Module, size: int):
         super().__init__()
         self.network, self.logstd = network, nn.Parameter(torch.zeros(size))
-        self.action_shape, self.action_dtype = (size,), torch.float32
+        self.action_shape, self.action_dtype = (size,), np.dtype(np.float32)
 
     def forward(self, features: Tensor, mask: Tensor | None) -> Gaussian:
         return Gaussian(self.network(features), self.logstd)

@@ -1,115 +1,141 @@
-"""Learning from one batch: minibatches, the gradient step, and when to stop."""
+"""Learning from one batch: minibatches, the gradient, the clipped Adam step, and when to stop."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from proximo.config import Config
-from proximo.on_torch.optimizer import Adam, apply_gradient, flat_gradient
-from proximo.on_torch.rollout import Rollout
+from proximo.types import Batch, LossInputs, Minibatches, Rollout
+
+BETA1, BETA2 = 0.9, 0.999
 
 
-class Batch(NamedTuple):
-    """What one minibatch step reads: rows (T * N, ...) without memory, (T, N, ...) with."""
+class Adam(NamedTuple):
+    """All weights and the state of Adam (Kingma & Ba 2015, arXiv 1412.6980), changed in place."""
 
-    obs: Tensor
-    mask: Tensor | None
-    first: Tensor | None  # read with memory only
-    state: tuple[Tensor, ...]  # the memory's at t = 0, (N, memory_size) each
-    action: Tensor
-    logprob: Tensor
-    value: Tensor
-    ret: Tensor
-    valid: Tensor
-
-
-class Draws(NamedTuple):
-    """All randomness of one update, drawn before it: E epochs of M minibatches of B rows (or environments)."""
-
-    minibatch: Tensor  # (E, M, B) int64: rows, or environments
-    noise: Tensor | None  # (E, M, B, k), or (E, M, T, B, k) with memory; None but for RPO
+    weights: Tensor  # (P,) float32; the agent's parameters are views of it
+    exp_avg: Tensor  # (P,)
+    exp_avg_sq: Tensor  # (P,)
+    step: Tensor  # () float32, number of updates
+    ok: Tensor  # () bool, False from the first gradient that is not finite; nothing changes from then on
 
 
 class Learner(NamedTuple):
-    """The minibatch step in two halves, between which several processes average, and the two as one."""
+    """What the update calls for every minibatch."""
 
-    gradient: Callable  # (batch, index, advantage, noise, count, clip_coef) -> (gradient (P,), stats (k,))
-    apply: Callable  # (gradient, learning_rate) -> norm
-    step: Callable | None  # (batch, index, advantage, noise, count, clip_coef, learning_rate) -> (k + 1,)
-    names: list[str]  # of stats, known after the first call
+    step: Callable[..., Tensor]  # (batch, minibatch, clip_coef, learning_rate) -> (k + 1,) statistics, gradient norm
+    names: list[str]  # of the k statistics that the loss function returns
+    all_reduce_sum: Callable[[Tensor], Tensor]
 
 
-def make_learner(agent: Any, adam: Adam, loss_fn: Callable, cfg: Config) -> Learner:
-    """The eager functions; `loss_fn` has the signature of ppo_loss."""
-    names: list[str] = []
+def flat_adam(agent: nn.Module) -> Adam:
+    """Move the agent's parameters, in the order of parameters(), into one vector, of which they become views."""
+    parameters = list(agent.parameters())
+    weights = torch.cat([p.detach().reshape(-1) for p in parameters])
+    for p, part in zip(parameters, weights.split([p.numel() for p in parameters])):
+        p.data = part.view(p.shape)
+    return Adam(weights=weights, exp_avg=torch.zeros_like(weights), exp_avg_sq=torch.zeros_like(weights),
+                step=torch.zeros((), device=weights.device),
+                ok=torch.ones((), dtype=torch.bool, device=weights.device))
 
-    def gradient(batch: Batch, index: Tensor, advantage: Tensor, noise: Tensor | None, count: Tensor,
-                 clip_coef: Tensor) -> tuple[Tensor, Tensor]:
-        part = take(batch, index, agent.recurrent)
-        dist, value, _ = agent(part.obs, part.mask, part.first, part.state)
-        dist = dist.shifted(noise)
-        loss, stats = loss_fn(dist.logprob(part.action), part.logprob, value, part.value, advantage, part.ret,
-                              dist.entropy(), part.valid, count, clip_coef, cfg)
-        names[:] = list(stats)
-        return flat_gradient(loss, list(agent.parameters())), torch.stack(list(stats.values()))
 
-    def apply(flat: Tensor, learning_rate: Tensor) -> Tensor:
-        return apply_gradient(adam, flat, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
+def apply_gradient(adam: Adam, gradient: Tensor, learning_rate: Tensor, eps: float, max_grad_norm: float) -> Tensor:
+    """Clip the gradient (P,) and apply one step of Adam in place (details 3 and 11). Returns its norm, a scalar."""
+    norm = torch.linalg.vector_norm(gradient)
+    adam.ok.logical_and_(norm.isfinite())
+    moved = adam.ok.to(gradient.dtype)
+    adam.step.add_(moved)
+    gradient = torch.where(adam.ok, gradient * (max_grad_norm / (norm + 1e-6)).clamp(max=1.0), 0.0)
+    adam.exp_avg.lerp_(gradient, (1 - BETA1) * moved)
+    adam.exp_avg_sq.lerp_(gradient.square(), (1 - BETA2) * moved)
+    step = adam.step.clamp(min=1.0)
+    denominator = (adam.exp_avg_sq / (1 - BETA2**step)).sqrt_().add_(eps)
+    adam.weights.sub_(adam.exp_avg / denominator * (moved * learning_rate / (1 - BETA1**step)))
+    return norm
 
-    def step(batch: Batch, index: Tensor, advantage: Tensor, noise: Tensor | None, count: Tensor, clip_coef: Tensor,
-             learning_rate: Tensor) -> Tensor:
-        flat, stats = gradient(batch, index, advantage, noise, count, clip_coef)
+
+def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Make the function (batch, minibatch, clip_coef) -> (gradient (P,), statistics of the loss (k,))."""
+    parameters = list(agent.parameters())
+
+    def gradient(batch: Batch, minibatch: Minibatches, clip_coef: Tensor) -> tuple[Tensor, Tensor]:
+        rows = select_minibatch(batch, minibatch.index, agent.recurrent)
+        dist, value, _ = agent(rows.obs, rows.mask, rows.first, rows.state)
+        dist = dist.perturbed(minibatch.noise)
+        loss, stats = loss_fn(LossInputs(
+            logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
+            advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
+            count=minibatch.count, clip_coef=clip_coef), cfg)
+        parts = torch.autograd.grad(loss, parameters, allow_unused=True)
+        flat = torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in zip(parameters, parts)])
+        return flat, torch.stack(list(stats.values()))
+
+    return gradient
+
+
+def make_step(gradient: Callable[..., tuple[Tensor, Tensor]], apply: Callable[[Tensor, Tensor], Tensor],
+              all_reduce_sum: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Make Learner.step from a gradient and `apply(gradient, learning_rate) -> norm`, which changes the weights."""
+    def step(batch: Batch, minibatch: Minibatches, clip_coef: Tensor, learning_rate: Tensor) -> Tensor:
+        flat, stats = gradient(batch, minibatch, clip_coef)
         with torch.no_grad():
-            return torch.cat([stats, apply(flat, learning_rate)[None]])
+            return torch.cat([stats, apply(all_reduce_sum(flat), learning_rate)[None]])
 
-    return Learner(gradient, apply, step, names)
+    return step
 
 
-def flat_batch(rollout: Rollout, ret: Tensor, state: tuple[Tensor, ...], recurrent: bool) -> Batch:
-    """The rollout as rows to pick from; whole environments stay together for a memory (detail 35)."""
-    def rows(x: Tensor | None) -> Tensor | None:
+def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
+    """Return the names of the statistics that a loss function gives, by calling it for one row of ones."""
+    one = torch.ones(1)
+    rows = dict.fromkeys(LossInputs._fields, one) | {"valid": one.bool(), "count": one[0], "clip_coef": one[0]}
+    return list(loss_fn(LossInputs(**rows), cfg)[1])
+
+
+def make_batch(rollout: Rollout, ret: Tensor, state: tuple[Tensor, ...], recurrent: bool) -> Batch:
+    """Flatten the rollout into rows; a recurrent agent keeps whole environments (detail 35)."""
+    def rows(x: Tensor | None) -> Any:
         return x if recurrent or x is None else x.flatten(0, 1)
 
-    return Batch(rows(rollout.obs), rows(rollout.mask), rollout.first if recurrent else None, state,
-                 rows(rollout.action), rows(rollout.logprob), rows(rollout.value), rows(ret), rows(rollout.valid))
+    return Batch(obs=rows(rollout.obs), mask=rows(rollout.mask), first=rollout.first if recurrent else None,
+                 state=state, action=rows(rollout.action), logprob=rows(rollout.logprob), value=rows(rollout.value),
+                 ret=rows(ret), valid=rows(rollout.valid))
 
 
-def take(batch: Batch, index: Tensor, recurrent: bool) -> Batch:
-    """The rows (environments, with memory) of one minibatch."""
+def select_minibatch(batch: Batch, index: Tensor, recurrent: bool) -> Batch:
+    """Select the rows of one minibatch, or the environments for a recurrent agent."""
     axis = 1 if recurrent else 0
-    def part(x: Tensor | None) -> Tensor | None:
-        return None if x is None else x.index_select(axis, index)
-
-    return Batch(part(batch.obs), part(batch.mask), part(batch.first),
-                 tuple(x.index_select(0, index) for x in batch.state), part(batch.action), part(batch.logprob),
-                 part(batch.value), part(batch.ret), part(batch.valid))
+    parts = {name: None if x is None else x.index_select(axis, index)
+             for name, x in batch._asdict().items() if name != "state"}
+    return Batch(state=tuple(x.index_select(0, index) for x in batch.state), **parts)  # type: ignore[arg-type]
 
 
-def draw(cfg: Config, agent: Any, shape: Sequence[int], shuffle: np.random.Generator, rpo: torch.Generator,
-         device: torch.device) -> Draws:
-    """Shuffled minibatches that cover the batch of `shape` (T, N) once an epoch (detail 6), of whole environments for a
-    memory (detail 35), and the noise of learning, if any."""
-    rows, sequence = (shape[1], shape[:1]) if agent.recurrent else (shape[0] * shape[1], shape[:0])
-    epochs, minibatches = cfg.update_epochs, cfg.num_minibatches
-    index = np.stack([shuffle.permutation(rows) for _ in range(epochs)]).reshape(epochs, minibatches, -1)
-    noise = agent.head.learning_noise(rpo, epochs, minibatches, *sequence, index.shape[-1])
-    return Draws(torch.from_numpy(index).to(device), None if noise is None else noise.to(device))
+def minibatch_indices(cfg: Config, shape: Sequence[int], recurrent: bool, shuffle: np.random.Generator) -> Tensor:
+    """Shuffle a batch of `shape` (T, N) once per epoch into minibatches (detail 6), of whole environments for a
+    recurrent agent (detail 35). Returns (E, M, B) int64 on the CPU."""
+    rows = shape[1] if recurrent else shape[0] * shape[1]
+    index = np.stack([shuffle.permutation(rows) for _ in range(cfg.update_epochs)])
+    return torch.from_numpy(index.reshape(cfg.update_epochs, cfg.num_minibatches, -1))
 
 
-def normalized_advantage(advantage: Tensor, valid: Tensor, index: Tensor, recurrent: bool, cfg: Config,
-                         average: Callable) -> tuple[Tensor, Tensor]:
-    """The advantages of every minibatch, (E, M, B) or (E, M, T, B), normalised (detail 7), and how many of their rows
-    are valid over all ranks, (E, M), at least 1. Deviations are of the population (ddof 0), as in openai/baselines."""
-    def picked(x: Tensor) -> Tensor:
+def normalize_advantage(advantage: Tensor, valid: Tensor, index: Tensor, recurrent: bool, cfg: Config,
+                        all_reduce_sum: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """Normalise the advantages (T, N) of every minibatch over its valid rows on all ranks (detail 7).
+
+    Deviations are of the population (ddof 0), as in openai/baselines.
+
+    Returns:
+        The advantages of all minibatches, (E, M, B) or (E, M, T, B), and their numbers of valid rows, (E, M).
+    """
+    def select(x: Tensor) -> Tensor:
         return x[:, index].movedim(0, 2) if recurrent else x.flatten(0, 1)[index]
 
-    rows, ok = picked(advantage).double(), picked(valid)
+    rows, ok = select(advantage).double(), select(valid)
     axes = tuple(range(2, rows.ndim))
     kept = torch.where(ok, rows, 0.0)
-    sums = average(torch.stack([ok.sum(axes).double(), kept.sum(axes), kept.square().sum(axes)]))  # (3, E, M)
+    sums = all_reduce_sum(torch.stack([ok.sum(axes).double(), kept.sum(axes), kept.square().sum(axes)]))  # (3, E, M)
     count = sums[0].clamp(min=1.0)
     if cfg.norm_adv != "none":
         if cfg.norm_adv == "batch":  # every epoch covers the whole batch
@@ -121,39 +147,32 @@ def normalized_advantage(advantage: Tensor, valid: Tensor, index: Tensor, recurr
     return rows.float(), count.float()
 
 
-def update(learner: Learner, batch: Batch, advantage: Tensor, count: Tensor, draws: Draws, learning_rate: float,
-           clip_coef: float, cfg: Config, average: Callable) -> dict[str, float]:
-    """K epochs of minibatch steps; means over all minibatches that ran. Stops before the next epoch when an epoch's
-    mean approx_kl exceeds target_kl, on all ranks alike (detail A3)."""
-    device, epochs = count.device, []
-    rate, clip = (torch.tensor(x, dtype=torch.float32, device=device) for x in (learning_rate, clip_coef))
+def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_rate: float, clip_coef: float,
+           cfg: Config) -> dict[str, float]:
+    """Train for K epochs of minibatches, and stop before the next epoch when the mean approx_kl of the last one
+    exceeds target_kl, on all ranks alike (detail A3). Returns means over all minibatches that ran."""
+    epochs: list[Tensor] = []
+    rate, clip = (torch.tensor(x, dtype=torch.float32, device=batch.value.device) for x in (learning_rate, clip_coef))
     for e in range(cfg.update_epochs):
-        steps = []
-        for m in range(cfg.num_minibatches):
-            noise = None if draws.noise is None else draws.noise[e, m]
-            arguments = (batch, draws.minibatch[e, m], advantage[e, m], noise, count[e, m], clip)
-            if learner.step is not None:
-                steps.append(learner.step(*arguments, rate))
-            else:
-                flat, stats = learner.gradient(*arguments)
-                steps.append(torch.cat([stats, learner.apply(average(flat), rate)[None]]))
+        steps = [learner.step(batch, Minibatches(*(None if x is None else x[e, m] for x in minibatches)), clip, rate)
+                 for m in range(cfg.num_minibatches)]
         epochs.append(torch.stack(steps).mean(0))
         if cfg.target_kl is not None:
-            epochs[-1][:-1] = average(epochs[-1][:-1].clone())
+            epochs[-1][:-1] = learner.all_reduce_sum(epochs[-1][:-1].clone())
             if float(epochs[-1][learner.names.index("approx_kl")]) > cfg.target_kl:
                 break
     means = torch.stack(epochs).mean(0)
     if cfg.target_kl is None:
-        means[:-1] = average(means[:-1].clone())
+        means[:-1] = learner.all_reduce_sum(means[:-1].clone())
     return dict(zip([*learner.names, "grad_norm"], means.tolist()))
 
 
-def explained_variance(value: Tensor, ret: Tensor, valid: Tensor, average: Callable) -> float:
-    """1 - Var[ret - value] / Var[ret] over valid rows of all ranks; NaN where returns do not vary (detail 12)."""
+def explained_variance(value: Tensor, ret: Tensor, valid: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> float:
+    """Return 1 - Var[ret - value] / Var[ret] over the valid rows of all ranks; NaN if all returns are equal."""
     error = torch.where(valid, ret - value, 0.0).double()
     kept = torch.where(valid, ret, 0.0).double()
-    sums = average(torch.stack([valid.sum().double(), error.sum(), error.square().sum(), kept.sum(),
-                                kept.square().sum()]))
+    sums = all_reduce_sum(torch.stack([valid.sum().double(), error.sum(), error.square().sum(), kept.sum(),
+                                       kept.square().sum()]))
     count, error_sum, error_square, ret_sum, ret_square = sums.tolist()
     count = max(count, 1.0)
     variance = ret_square / count - (ret_sum / count) ** 2

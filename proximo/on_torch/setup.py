@@ -1,28 +1,28 @@
-"""What stands ready before the first step: processes, device, environments, agent, optimizer, closed functions."""
+"""What is made before the first step: processes, device, environments, agent, optimizer, compiled functions."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from proximo.config import Config
 from proximo.envs.normalize import Statistics, apply_normalization
 from proximo.errors import UsageError, notify
-from proximo.on_torch.compiled import can_freeze, frozen_learner, frozen_policy
+from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step
 from proximo.on_torch.device import pick_device, set_up_torch
-from proximo.on_torch.distributed import World, gather_objects, join
-from proximo.on_torch.learner import Learner, make_learner
-from proximo.on_torch.optimizer import Adam, flat_adam
-from proximo.on_torch.rollout import Carry, Ended, Policy, Storage
+from proximo.on_torch.distributed import World, all_reduce_sum, join
+from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step, statistic_names
+from proximo.on_torch.rollout import Policy, Storage, make_policy
 from proximo.on_torch.snapshot import restore
-from proximo.protocols import VecEnv
+from proximo.protocols import Agent, VecEnv
 from proximo.streams import env_seeds, stream_seed
-from proximo.types import FinishedEpisodes
+from proximo.types import Carry
+
+MakeEnvs = Callable[[Any, list[int]], VecEnv]
 
 
-class Parts(NamedTuple):
-    """Everything train() works with."""
+class Setup(NamedTuple):
+    """Everything that train() works with."""
 
     world: World
     device: torch.device
@@ -33,86 +33,94 @@ class Parts(NamedTuple):
     storage: Storage
     policy: Policy
     learner: Learner
-    statistics: Statistics | None  # of normalisation, equal on all ranks: what each rank counts from here on adds up
-    keeps_state: bool  # environments are part of the snapshot; otherwise they are rebuilt at every checkpoint
+    statistics: Statistics | None  # of normalisation, equal on all ranks: what each rank adds from here on is merged
+    keeps_state: bool  # the environments are part of a snapshot; otherwise they are rebuilt at every checkpoint
 
 
-def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Callable, state: dict | None) -> Parts:
-    """Join the other processes, make everything, and put a snapshot back where one is given."""
+def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any],
+           state: dict[str, Any] | None) -> Setup:
+    """Join the other processes, make everything, and restore a snapshot if one is given."""
     if problems := cfg.problems():
         raise UsageError("\n".join(problems))
     world = join(cfg)
     device = pick_device(cfg, world)
     set_up_torch(cfg, world, device)
-    envs = apply_normalization(make_envs(cfg, local_seeds(cfg, 0, world)), cfg)
+    envs = seeded_envs(make_envs, cfg, 0, world)
     try:
         agent = seeded_agent(make_agent, envs, cfg).to(device)
         adam = flat_adam(agent)
-        statistics = envs.statistics
         carry = first_carry(agent, envs, device)
-        frozen = cfg.compile and can_freeze(device)
         whole = state is None or "envs" in state  # False: several processes made this checkpoint
-        keeps_state = world.size == 1 and whole and envs.state() is not None
+        keeps_state = world.size == 1 and whole and envs.keeps_state
         if not keeps_state and not state:
-            notify(f"the state of {cfg.env_id} is not kept: its environments are rebuilt every {cfg.checkpoint_every} "
-                "iterations, so that a resumed run equals an uninterrupted one")
+            notify(f"the state of {cfg.env_id} cannot be saved. Its environments are made again every "
+                   f"{cfg.checkpoint_every} iterations, so that a resumed run equals an uninterrupted one.")
+        statistics = envs.statistics
         if state:
             carry = restore(state, adam, envs, carry, keeps_state)
             statistics = envs.statistics
-        storage = Storage(envs, cfg.num_steps, agent.head, None if carry.mask is None else carry.mask.shape[-1], device)
-        policy = Policy(agent.act, agent.value, agent.evaluate if agent.evaluates_later else None)
-        learner = make_learner(agent, adam, loss_fn, cfg)
-        if world.size > 1:
-            learner = learner._replace(step=None)
-        if frozen:
-            policy = frozen_policy(policy, agent, adam, storage, carry)
-            learner = frozen_learner(learner, agent, adam, storage, carry, loss_fn, cfg)
-        return Parts(world, device, envs, agent, adam, carry, storage, policy, learner, statistics, keeps_state)
+        mask_size = None if carry.mask is None else carry.mask.shape[-1]
+        storage = Storage(envs, cfg.num_steps, agent.head, mask_size, device)
+        policy, learner = make_functions(cfg, world, agent, adam, storage, carry, loss_fn)
+        return Setup(world=world, device=device, envs=envs, agent=agent, adam=adam, carry=carry, storage=storage,
+                     policy=policy, learner=learner, statistics=statistics, keeps_state=keeps_state)
     except BaseException:
         envs.close()
         raise
 
 
-def local_seeds(cfg: Config, iteration: int, world: World) -> list[int]:
-    """Seeds of this rank's environments, made in this iteration."""
-    return env_seeds(cfg.seed, cfg.num_envs // world.size, iteration, world.rank)
+def make_functions(cfg: Config, world: World, agent: Agent, adam: Adam, storage: Storage, carry: Carry,
+                   loss_fn: Callable[..., Any]) -> tuple[Policy, Learner]:
+    """Make the functions that act and learn, compiled where --compile asks for it."""
+    reduce_sum = all_reduce_sum(world)
+    gradient = make_gradient(agent, loss_fn, cfg)
+
+    def apply(flat: torch.Tensor, learning_rate: torch.Tensor) -> torch.Tensor:
+        return apply_gradient(adam, flat, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
+
+    policy, step = make_policy(agent), make_step(gradient, apply, reduce_sum)
+    if cfg.compile and can_compile(storage.device):
+        policy = compile_policy(policy, agent, adam, storage, carry)
+        if agent.recurrent:
+            notify("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
+        elif world.size == 1:
+            step = compile_step(gradient, agent, adam, storage, carry, cfg)
+        else:
+            step = make_step(*compile_gradient(gradient, agent, adam, storage, carry, cfg), reduce_sum)
+    return policy, Learner(step=step, names=statistic_names(loss_fn, cfg), all_reduce_sum=reduce_sum)
 
 
-def seeded_agent(make_agent: Callable[[VecEnv, Config], Any], envs: VecEnv, cfg: Config) -> Any:
-    """The agent with weights drawn from stream "init"; torch's own generator is left as it was."""
+def seeded_envs(make_envs: MakeEnvs, cfg: Config, iteration: int, world: World) -> VecEnv:
+    """Make this rank's environments with the seeds of an iteration, normalised as the configuration says."""
+    seeds = env_seeds(cfg.seed, cfg.num_envs // world.size, iteration, world.rank)
+    return apply_normalization(make_envs(cfg, seeds), cfg)
+
+
+def seeded_agent(make_agent: Callable[..., Any], envs: VecEnv, cfg: Config) -> Any:
+    """Make the agent with weights drawn from stream "init". torch's own generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(cfg.seed, "init"))
         return make_agent(envs, cfg)
 
 
 def torch_generator(cfg: Config, stream: str, iteration: int, world: World) -> torch.Generator:
-    """A CPU generator for one stream, so that every device sees the same draws."""
+    """Make a CPU generator for one stream, so that every device gets the same numbers."""
     return torch.Generator().manual_seed(stream_seed(cfg.seed, stream, iteration, world.rank))
 
 
-def first_carry(agent: Any, envs: VecEnv, device: torch.device) -> Carry:
-    """The carry after a reset: every row begins an episode, the memory is zero (detail 33)."""
+def first_carry(agent: Agent, envs: VecEnv, device: torch.device) -> Carry:
+    """Reset the environments. Every row begins an episode, and the recurrent state is zero (detail 33)."""
     step = envs.reset()
     obs, mask, first = (None if x is None else torch.as_tensor(x, device=device).clone()
                         for x in (step.obs, step.mask, step.first))
-    return Carry(obs, mask, first, agent.initial_state(envs.num_envs, device))
+    return Carry(obs=obs, mask=mask, first=first, state=agent.initial_state(envs.num_envs, device))
 
 
-def rebuilt(envs: VecEnv, agent: Any, cfg: Config, make_envs: Callable, iteration: int,
-            world: World, device: torch.device) -> tuple[VecEnv, Carry]:
-    """Fresh environments in place of `envs`, seeded by the iteration, with the same statistics."""
-    envs.close()
-    fresh = apply_normalization(make_envs(cfg, local_seeds(cfg, iteration, world)), cfg)
-    if envs.statistics is not None:
-        fresh.statistics = envs.statistics._replace(running=fresh.statistics.running)
-    return fresh, first_carry(agent, fresh, device)
-
-
-def over_ranks(ended: Ended, valid: torch.Tensor, steps: int, world: World) -> tuple[FinishedEpisodes, int]:
-    """The episodes of all ranks, and the valid decisions of all ranks after this iteration."""
-    parts = gather_objects(world, (ended, valid.sum(1).cpu().numpy()))
-    played = np.cumsum(sum(counts for _, counts in parts))
-    time, row, ret, length = (np.concatenate([part[i] for part, _ in parts]) for i in range(4))
-    row = row + np.repeat(np.arange(len(parts)) * valid.shape[1], [len(part.row) for part, _ in parts])
-    order = np.argsort(time, kind="stable")
-    return FinishedEpisodes(steps + played[time[order]], row[order], ret[order], length[order]), steps + int(played[-1])
+def rebuild(setup: Setup, cfg: Config, make_envs: MakeEnvs, iteration: int) -> tuple[VecEnv, Carry]:
+    """Replace the environments by new ones, seeded by the iteration, with the same statistics."""
+    statistics = setup.envs.statistics
+    setup.envs.close()
+    fresh = seeded_envs(make_envs, cfg, iteration, setup.world)
+    if statistics is not None:
+        fresh.statistics = statistics._replace(running=fresh.statistics.running)
+    return fresh, first_carry(setup.agent, fresh, setup.device)

@@ -8,9 +8,9 @@ from torch import nn
 
 from proximo.envs.normalize import pack_statistics, unpack_statistics
 from proximo.errors import UsageError
-from proximo.on_torch.optimizer import Adam
-from proximo.on_torch.rollout import Carry
+from proximo.on_torch.learner import Adam
 from proximo.protocols import VecEnv
+from proximo.types import Carry
 
 
 def snapshot(iteration: int, steps: int, adam: Adam, carry: Carry, envs: VecEnv, keeps_state: bool) -> dict:
