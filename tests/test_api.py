@@ -11,6 +11,7 @@ from proximo.on_torch.recipes.ppo import make_agent, make_envs
 import proximo
 from proximo.cli.main import main
 from proximo.config import Config
+from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch.agent import SeparateAgent
@@ -72,6 +73,17 @@ def test_environments_network_and_loss_of_ones_own(tmp_path):
         proximo.load(tmp_path / "mine")
     model = proximo.load(tmp_path / "mine", make_agent=tiny_agent)
     assert model.act(np.zeros(4, np.float32)) in (0, 1)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_environments_of_ones_own_are_normalized(tmp_path, framework):
+    """The model holds the moments of what was played, as without make_envs."""
+    if framework == "jax":
+        pytest.importorskip("flax")
+    asked = {"framework": framework, "engine": "gym", "norm_obs": True, "norm_reward": True}
+    own = proximo.train(cfg(tmp_path / "own", **asked), make_envs=lambda cfg, seeds: make_gym(cfg, seeds))
+    plain = proximo.train(cfg(tmp_path / "plain", **asked))
+    assert proximo.load(own).moments.count > 300 and same_weights(own, plain)
 
 
 def test_a_run_with_a_network_of_its_own_resumes_with_it(tmp_path, monkeypatch, capsys):
