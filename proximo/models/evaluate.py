@@ -1,61 +1,92 @@
-"""Playing with a trained model: returns of whole episodes, and frames for a video."""
+"""Play with a trained model: returns of whole episodes, and frames for a video."""
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from proximo.errors import EnvError, ProximoError, notify
 from proximo.models.model import Model
-from proximo.protocols import VecEnv
+from proximo.protocols import Step, VecEnv
 
-PATIENCE = 5_000  # decisions without the end of an episode after which a user is told why nothing is printed
-MAX_STEPS = 50_000  # an Atari game is cut after 27,000
+PATIENCE = 5_000  # steps of every environment without a finished episode after which the user is told
+MAX_STEPS = 50_000  # an Atari game is truncated after 27,000
 
 
 class Evaluation(NamedTuple):
-    """Raw returns and lengths of whole episodes, and the rows that played them, in order of rows and then of time."""
+    """Episodes of an evaluation, in order of rows, then of time."""
 
     returns: list[float]
+    """undiscounted return of raw rewards of each episode"""
     lengths: list[int]
+    """environment steps of each episode"""
     rows: list[int]
+    """the environment that each episode was played in"""
 
 
 def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, seed: int = 0,
              max_steps: int = MAX_STEPS) -> Evaluation:
-    """Play `episodes` episodes, the same number in every row (so that short ones are not favoured); in self-play some
-    more where they do not divide, so that every player has as many. A row whose episode has not ended after max_steps
-    decisions is waited for no longer: fewer are returned then, or none. `envs` is not normalised: the model does that
-    itself, with statistics that stay as they are."""
+    """Play whole episodes.
+
+    Every environment plays the same number of episodes, so that short episodes are not favoured.
+
+    Args:
+        model: the model that acts.
+        envs: N environments whose observations are not normalised; the model normalises them with its own statistics,
+            which do not change.
+        episodes: how many episodes to play. In self-play this is rounded up, so that every player has equally many.
+        deterministic: take the most likely actions instead of sampling them.
+        seed: the seed of the noise of sampled actions.
+        max_steps: environment steps after which an unfinished episode is given up.
+
+    Returns:
+        The episodes. They are fewer than asked for where an environment gave up an episode.
+    """
     quota = -(-episodes // envs.num_envs)
-    found: list[list[tuple[float, int]]] = [[] for _ in range(envs.num_envs)]
-    began = np.zeros(envs.num_envs, int)  # decisions made before the row's present episode
-    for count, step in enumerate(played(model, envs, deterministic, seed)):
-        for row in np.flatnonzero(_host(step.episode.finished)):
-            found[row].append((float(step.episode.ret[row]), int(step.episode.length[row])))
+    finished: list[list[tuple[float, int]]] = [[] for _ in range(envs.num_envs)]
+    began = np.zeros(envs.num_envs, int)  # steps played before the current episode of each environment
+    for count, step in enumerate(play(model, envs, deterministic, seed)):
+        for row in np.flatnonzero(_to_numpy(step.episode.finished)):
+            finished[row].append((float(step.episode.ret[row]), int(step.episode.length[row])))
             began[row] = count
-        if all(len(one) >= quota or count - start >= max_steps for one, start in zip(found, began)):
+        if all(len(one) >= quota or count - start >= max_steps for one, start in zip(finished, began)):
             break
-        if count == PATIENCE and not any(found):
-            notify(f"{model.cfg.env_id}: no episode has ended in {count:,} decisions; waiting for {max_steps:,} "
-                "(--max-steps)")
-    kept = [(row, *pair) for row, one in enumerate(found) for pair in one[:quota]]
+        if count == PATIENCE and not any(finished):
+            notify(f"{model.cfg.env_id}: no episode has ended within {count:,} steps. Evaluation waits for up to "
+                   f"{max_steps:,} steps (--max-steps).")
+    kept = [(row, *episode) for row, one in enumerate(finished) for episode in one[:quota]]
     if not envs.players:
         kept = kept[:episodes]
-    return Evaluation([ret for _, ret, _ in kept], [length for _, _, length in kept], [row for row, _, _ in kept])
+    return Evaluation(returns=[ret for _, ret, _ in kept], lengths=[length for _, _, length in kept],
+                      rows=[row for row, _, _ in kept])
 
 
 def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0,
            max_frames: int = 2000) -> Iterator[np.ndarray]:
-    """Frames of the first environment, (H, W, 3) uint8, from its first observation until its first whole episode ends;
-    none if it cannot draw. A same-step suite has begun the next episode by then: its last frame is that before the
-    last action. Raises EnvError where drawing fails."""
-    for step in islice(played(model, envs, deterministic, seed), max_frames):
-        over = _host(step.episode.finished)[0]
-        if over and _host(step.first)[0]:
+    """Play the first episode of the first environment and yield its frames.
+
+    A same-step suite has begun the next episode when an episode ends, so the last frame is the one before the last
+    action.
+
+    Args:
+        model: the model that acts.
+        envs: the environments, as in `evaluate`.
+        deterministic: take the most likely actions instead of sampling them.
+        seed: the seed of the noise of sampled actions.
+        max_frames: stop after so many frames.
+
+    Yields:
+        (H, W, 3) uint8; nothing if the environment cannot draw.
+
+    Raises:
+        EnvError: if drawing fails.
+    """
+    for step in islice(play(model, envs, deterministic, seed), max_frames):
+        over = _to_numpy(step.episode.finished)[0]
+        if over and _to_numpy(step.first)[0]:
             return
-        frame = _picture(envs, model.cfg.env_id)
+        frame = _render(envs, model.cfg.env_id)
         if frame is None:
             return
         yield frame
@@ -63,7 +94,19 @@ def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0,
             return
 
 
-def _picture(envs: VecEnv, env_id: str) -> np.ndarray | None:
+def play(model: Model, envs: VecEnv, deterministic: bool, seed: int) -> Iterator[Step]:
+    """Reset the model and the environments, then yield the result of the reset and of every step, without end."""
+    model.reset(seed)
+    step = envs.reset()
+    yield step
+    while True:
+        mask = None if step.mask is None else _to_numpy(step.mask)
+        action = model.choose(_to_numpy(step.obs), _to_numpy(step.first), mask, deterministic)
+        step = envs.step(_like(action, step.reward))
+        yield step
+
+
+def _render(envs: VecEnv, env_id: str) -> np.ndarray | None:
     try:
         return envs.render()
     except ProximoError:
@@ -72,22 +115,10 @@ def _picture(envs: VecEnv, env_id: str) -> np.ndarray | None:
         raise EnvError(f"{env_id}: render raised {type(error).__name__}: {error}") from error
 
 
-def played(model: Model, envs: VecEnv, deterministic: bool, seed: int) -> Iterator:
-    """What reset() returns, then the steps of acting in `envs`, without end."""
-    model.reset(seed)
-    step = envs.reset()
-    yield step
-    while True:
-        action = model.choose(_host(step.obs), _host(step.first), None if step.mask is None else _host(step.mask),
-                              deterministic)
-        step = envs.step(_like(action, step.reward))
-        yield step
-
-
-def _host(array) -> np.ndarray:
+def _to_numpy(array: Any) -> np.ndarray:
     return array if isinstance(array, np.ndarray) else np.asarray(array.cpu() if hasattr(array, "cpu") else array)
 
 
-def _like(action: np.ndarray, example):
-    """The action in the array library of `example`."""
+def _like(action: np.ndarray, example: Any) -> Any:
+    """Convert the action to the array library of `example`."""
     return action if isinstance(example, np.ndarray) else example.new_tensor(action)

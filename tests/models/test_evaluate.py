@@ -81,7 +81,7 @@ def test_rows_whose_episode_lasts_too_long_are_given_up(monkeypatch, capsys):
     found = evaluate(player, make_gym(Config(env_id="Uneven-v0"), [0, 1, 2]), 12, True, max_steps=6)
     assert found.lengths == [3] * 8 and found.rows == [0] * 4 + [2] * 4 and capsys.readouterr().err == ""
     found = evaluate(player, make_gym(Config(env_id="Uneven-v0"), [1, 3]), 2, True, max_steps=9)
-    assert found.returns == [] and "no episode has ended in 5 decisions; waiting for 9" in capsys.readouterr().err
+    assert found.returns == [] and "no episode has ended within 5 steps. Evaluation waits for up to 9 steps" in capsys.readouterr().err
 
 
 def test_every_player_has_as_many_episodes():

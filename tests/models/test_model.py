@@ -131,7 +131,7 @@ def test_a_damaged_model_or_one_of_another_network_is_said(runs, tmp_path):
 def test_a_model_with_nan_is_refused(runs, tmp_path, name):
     """It would act, and an evaluation would report its returns."""
     tree = load_tree(runs / "normalised" / "model")
-    array = {"weights": "critic.0.weight", "obs_moments": "mean"}[name]
+    array = next(iter(tree[name]))
     bad = tree[name][array].copy()
     bad.flat[0] = np.nan
     save_tree(tmp_path / "model", tree | {name: tree[name] | {array: bad}})
