@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field, fields, replace
 from functools import cache
 from types import NoneType, UnionType
@@ -50,6 +50,11 @@ def setting(default: Any, **facts: Any) -> Any:
 def facts(kind: Any) -> dict[str, Facts]:
     """Return the facts of every field of a configuration or its class, in order of the fields."""
     return _facts_of_class(kind if isinstance(kind, type) else type(kind))
+
+
+def facts_of_all(kinds: Iterable[Any]) -> dict[str, Facts]:
+    """Return the facts of every field that one of several classes has; where they differ, those of the first class."""
+    return {name: fact for kind in reversed(list(kinds)) for name, fact in facts(kind).items()}
 
 
 @cache
@@ -107,6 +112,15 @@ def converted(value: Any, hint: Any) -> Any:
         if one is float or (one is int and (isinstance(value, int) or value.is_integer())):
             return one(value)
     raise TypeError
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Return whether a value can be converted to the type of a field."""
+    try:
+        converted(value, hint)
+    except TypeError:
+        return False
+    return True
 
 
 def converted_fields(cfg: Cfg) -> Cfg:

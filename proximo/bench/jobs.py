@@ -6,25 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proximo.bench.sets import FOLLOWING_FIELDS, BenchSet, Row, config_of, file_name, label_of, override_problems
+from proximo.bench.sets import (
+    BenchSet,
+    Row,
+    config_of,
+    every_field,
+    file_name,
+    label_of,
+    logging_fields,
+    override_problems,
+)
 from proximo.errors import UsageError
-
-FLIP = "flip"
-"""in DETAILS: the other value of a switch, on or off"""
-
-DETAILS: dict[str, dict[str, object]] = {
-    "norm_adv": {"norm_adv": "none"}, "clip_vloss": {"clip_vloss": FLIP}, "clip_coef": {"clip_coef": 1e9},
-    "anneal_lr": {"anneal_lr": FLIP}, "anneal_clip": {"anneal_clip": FLIP},
-    "orthogonal_init": {"orthogonal_init": FLIP}, "adam_eps": {"adam_eps": 1e-8}, "gae": {"gae_lambda": 1.0},
-    "ent_coef": {"ent_coef": 0.0}, "max_grad_norm": {"max_grad_norm": 1e9}, "target_kl": {"target_kl": 0.01},
-    "num_minibatches": {"num_minibatches": 1}, "update_epochs": {"update_epochs": 1},
-    "shared_network": {"shared_network": FLIP}, "bootstrap_truncated": {"bootstrap_truncated": FLIP},
-    "norm_obs": {"norm_obs": FLIP}, "norm_reward": {"norm_reward": FLIP}, "clip_obs": {"clip_obs": 1e9},
-    "clip_norm_reward": {"clip_norm_reward": 1e9}, "noop_max": {"noop_max": 0}, "max_pool": {"max_pool": FLIP},
-    "end_on_life_loss": {"end_on_life_loss": FLIP}, "fire_reset": {"fire_reset": FLIP},
-    "clip_rewards": {"clip_rewards": FLIP}, "frame_stack": {"frame_stack": 1},
-}
-"""detail -> what its run changes: off where a variant has the detail on, on where it is off"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +42,8 @@ class Job:
     @property
     def key(self) -> str:
         """The same for runs that learn the same; what merely follows a run does not count."""
-        kept = {name: value for name, value in self.overrides.items() if name not in FOLLOWING_FIELDS}
+        skipped = logging_fields()
+        kept = {name: value for name, value in self.overrides.items() if name not in skipped}
         text = json.dumps([self.variant, self.env_id, self.seed, self.steps, kept, self.processes], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -79,9 +72,9 @@ def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (
 
     overrides come last and hold for every run. Raises UsageError for unknown details and impossible configurations.
     """
-    unknown = [detail for detail in ablate if detail not in DETAILS]
-    if unknown:
-        raise UsageError(f"unknown details {', '.join(unknown)}; there are {', '.join(DETAILS)}")
+    details = [name for name, fact in every_field().items() if fact.off is not ...]
+    if unknown := [detail for detail in ablate if detail not in details]:
+        raise UsageError(f"unknown details {', '.join(unknown)}; there are {', '.join(details)}")
     jobs, notes, wrong = [], [], []
     for row in bench_set.rows:
         base = row.overrides | dict(overrides or {})
@@ -107,11 +100,11 @@ def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (
 
 
 def _changed(row: Row, base: Mapping[str, object], detail: str) -> dict[str, object] | None:
-    """The overrides of a run with this detail changed; None where the variant lacks the field or nothing changes."""
+    """Return the overrides of a run with a detail off, or on where the variant has that switch off; None if nothing
+    changes."""
     present = vars(config_of(row, base))
-    changed = {}
-    for name, value in DETAILS[detail].items():
-        if name not in present:
-            return None
-        changed[name] = (not present[name]) if value == FLIP else value
-    return None if all(present[name] == value for name, value in changed.items()) else dict(base) | changed
+    if detail not in present:
+        return None
+    off = every_field()[detail].off
+    changed = not present[detail] if off is False else off
+    return None if present[detail] == changed else dict(base) | {detail: changed}

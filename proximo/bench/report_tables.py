@@ -8,6 +8,7 @@ import numpy as np
 from proximo.bench.progress import duration_text
 from proximo.bench.published import Published, atari_game, atari_scores, published_for
 from proximo.bench.runs import Groups, Run, metric_of, scores_of
+from proximo.bench.sets import every_field
 from proximo.bench.statistics import (
     Estimate,
     Verdict,
@@ -19,10 +20,6 @@ from proximo.bench.statistics import (
     verdict,
 )
 from proximo.catalog import VARIANTS
-
-ENVIRONMENT_FIELDS = ("noop_max", "frame_skip", "max_pool", "screen_size", "grayscale", "sticky", "distribution_mode",
-                      "num_levels", "start_level")
-"""fields that make it another environment: with one changed, published numbers are of something else"""
 
 
 class Table(NamedTuple):
@@ -197,7 +194,7 @@ def _unfair(run: Run, row: Published) -> str:
     if _steps(run) != row.steps:
         return f"published at {short(row.steps)} steps"
     defaults = vars(VARIANTS[run.variant].config()) if run.variant in VARIANTS else {}
-    changed = [name for name in ENVIRONMENT_FIELDS if name in run.config and name in defaults
+    changed = [name for name, fact in every_field().items() if fact.task and name in run.config and name in defaults
                and (run.config[name] or 0) != (defaults[name] or 0)]
     if changed:
         return "another environment: " + ", ".join(f"{name}={run.config[name]}" for name in changed)

@@ -9,15 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from proximo.bench.process import read_json
-from proximo.bench.sets import FOLLOWING_FIELDS, label_of
+from proximo.bench.sets import label_of, logging_fields
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, notify
+from proximo.facts import facts
 
 ROLLING_WINDOW = 100
 """episodes of a rolling mean, and of the last mean of a run, as in the published tables"""
-
-CHOSEN_FIELDS = ("threads", "device", "engine", "sticky", "rpo_alpha")
-"""fields that a run fills in where they are left open, so that they are no difference of settings"""
 
 
 class Run(NamedTuple):
@@ -110,7 +108,7 @@ def common_curves(runs: Sequence[Run], axis: str, points: int = 100) -> tuple[np
 
 def differing_settings(groups: Groups) -> dict[str, dict[str, str]]:
     """field -> label -> value, for fields that differ between labels; what names or follows a run is left out."""
-    skipped = {*FOLLOWING_FIELDS, "seed", "env_id", "run_dir", "exp_name"}
+    skipped = {*logging_fields(), "seed", "env_id"}
     values: dict[str, dict[str, set[str]]] = {}
     labels = {label for _, label in groups}
     for (_, label), runs in groups.items():
@@ -153,11 +151,12 @@ def _label(variant: str, config: dict) -> str:
     """Of a run that no benchmark named: its variant and what differs from the variant's defaults."""
     if variant not in VARIANTS:
         return variant
-    named = {"seed", "env_id", "total_timesteps", "run_dir", "exp_name", *CHOSEN_FIELDS}
-    defaults = {f.name: list(f.default) if isinstance(f.default, tuple) else f.default
-                for f in fields(VARIANTS[variant].config)}
+    kind = VARIANTS[variant].config
+    chosen = {name for name, fact in facts(kind).items() if fact.chosen}
+    defaults = {f.name: list(f.default) if isinstance(f.default, tuple) else f.default for f in fields(kind)}
     return label_of(variant, {name: value for name, value in config.items()
-                              if name in defaults and name not in named and value != defaults[name]})
+                              if name in defaults and name not in {"seed", "env_id", "total_timesteps"} | chosen
+                              and value != defaults[name]})
 
 
 def _read_run(path: Path) -> Run:

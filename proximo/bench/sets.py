@@ -4,16 +4,14 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_type_hints
 
 from proximo.catalog import VARIANTS
 from proximo.config import Config
 from proximo.errors import UsageError
-
-FOLLOWING_FIELDS = ("track", "logger", "wandb_project_name", "wandb_entity", "capture_video", "keep_checkpoints")
-"""fields that follow a run and change nothing in it: no part of its name, nor of what makes it the same run"""
+from proximo.facts import Facts, facts, facts_of_all, fits, wanted
 
 _OWN = ("env_id", "seed", "total_timesteps", "run_dir")
 
@@ -43,6 +41,16 @@ class BenchSet:
     rows: tuple[Row, ...]
 
 
+def every_field() -> dict[str, Facts]:
+    """Return the facts of the fields of all variants."""
+    return facts_of_all(variant.config for variant in VARIANTS.values())
+
+
+def logging_fields() -> set[str]:
+    """Return the fields that only watch a run: they do not count in its name, nor in what makes two runs the same."""
+    return {name for name, fact in every_field().items() if fact.group == "logging"}
+
+
 def file_name(text: str) -> str:
     """text as the name of one folder, on every system."""
     return re.sub(r"[^A-Za-z0-9_.,=+-]+", "_", text)
@@ -50,8 +58,8 @@ def file_name(text: str) -> str:
 
 def label_of(variant: str, overrides: Mapping[str, object]) -> str:
     """ppo-gamma=0.9,norm_adv=none; shortened by a hash where it grows too long for a folder."""
-    parts = ",".join(f"{name}={value}".lower() for name, value in sorted(overrides.items())
-                     if name not in FOLLOWING_FIELDS)
+    skipped = logging_fields()
+    parts = ",".join(f"{name}={value}".lower() for name, value in sorted(overrides.items()) if name not in skipped)
     if len(parts) > 120:
         parts = f"{parts[:100]}~{hashlib.sha256(parts.encode()).hexdigest()[:8]}"
     return f"{variant}-{parts}" if parts else variant
@@ -102,28 +110,16 @@ def seeds_of(given: object, wrong: list[str]) -> tuple[int, ...]:
 
 def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str]:
     """What is wrong with these flags of a variant: unknown names, values of another kind."""
-    known = {f.name: f for f in fields(VARIANTS[variant].config)}
+    hints = get_type_hints(VARIANTS[variant].config)
     wrong = []
     for name, value in overrides.items():
         if name in _OWN:
             wrong.append(f"{name} is set by the benchmark itself, not by overrides")
-        elif name not in known:
+        elif name not in facts(VARIANTS[variant].config):
             wrong.append(f"{variant} has no {name}")
-        elif not _fits(value, known[name].type, known[name].default):
-            wrong.append(f"{name}={value!r} does not fit; it is like {known[name].default!r}")
+        elif not fits(value, hints[name]):
+            wrong.append(f"{name}={value!r} is not allowed. Use {wanted(hints[name])}.")
     return wrong
-
-
-def _fits(value: object, kind: object, default: object) -> bool:
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if isinstance(default, (bool, str)):
-        return isinstance(value, type(default))
-    if isinstance(default, tuple):
-        return isinstance(value, (list, tuple))
-    if isinstance(default, int):
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, (int, float)) or default is None
 
 
 def _row(table: dict, shared: dict, where: str, wrong: list[str]) -> Row | None:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from proximo.catalog import VARIANTS
 from proximo.errors import FilesError, UsageError
+from proximo.facts import facts_of_all
 
 WINDOW = 100
 POINTS = 1000
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe & Ito 2008
-WATCHING = ("seed", "run_dir", "logger", "track", "wandb_project_name", "wandb_entity", "capture_video",
-            "keep_checkpoints", "num_seeds")
 
 
 class Curve(NamedTuple):
@@ -95,13 +95,16 @@ def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
 
 def grouped(curves: Sequence[Curve]) -> dict[str, dict[str, list[Curve]]]:
     """Environment -> label -> runs; a label is the variant and those settings that differ within the environment."""
+    logging = {name for name, fact in facts_of_all(kind for kind, *_ in VARIANTS.values()).items()
+               if fact.group == "logging"}
+    skipped = logging - {"exp_name"} | {"seed", "num_seeds"}
     panels: dict[str, dict[str, list[Curve]]] = {}
     for env_id in sorted({curve.config["env_id"] for curve in curves}):
         here = [curve for curve in curves if curve.config["env_id"] == env_id]
         groups = panels.setdefault(env_id, {})
         for curve in here:
             rivals = [other.config for other in here if other.variant == curve.variant]
-            differing = [f"{name}={value}" for name, value in curve.config.items() if name not in WATCHING
+            differing = [f"{name}={value}" for name, value in curve.config.items() if name not in skipped
                          and any(rival.get(name) != value for rival in rivals)]
             groups.setdefault(", ".join([curve.variant, *differing]), []).append(curve)
     return panels
