@@ -56,6 +56,11 @@ class VecEnv(Protocol):
         """Whether state() and load() continue the environments exactly. May try it on copies at the first call."""
         ...
 
+    @property
+    def render_fps(self) -> float | None:
+        """Frames per second at which render() shows the task at its own speed; None where it is not known."""
+        ...
+
     def reset(self) -> Step: ...
 
     def step(self, action: Array) -> Step:

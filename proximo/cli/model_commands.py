@@ -61,7 +61,7 @@ class WatchArguments:
     run: Annotated[Path, tyro.conf.Positional]
     """folder of a run or of a model"""
     out: Path | None = None
-    """where the mp4 goes; default: RUN/videos/watch.mp4"""
+    """the video, NAME.mp4 or NAME.gif; default: RUN/videos/watch.mp4"""
     deterministic: bool = False
     """take the likeliest action instead of sampling"""
     seed: int = 0
@@ -181,10 +181,16 @@ def watch_command(args: WatchArguments) -> int:
 
 def record_video(model: Model, recipe: Parts, out: Path, deterministic: bool = False, seed: int = 0,
                  max_frames: int = 2000) -> None:
-    """One whole episode as an mp4; UsageError where the environment draws no pictures, EnvError where drawing fails,
-    FilesError where `out` cannot be written."""
-    from proximo.models.video import write_video
+    """Record one whole episode at the environment's own speed.
 
+    Raises:
+        UsageError: if the environment draws no pictures, or if `out` is neither an .mp4 nor a .gif.
+        EnvError: if drawing fails.
+        FilesError: if `out` cannot be written.
+    """
+    from proximo.models.video import check_format, write_video
+
+    check_format(out)
     rows = max(1, len(model_players(model)))
     envs = play_envs(model.cfg, recipe, rows, seed)
     try:
@@ -192,7 +198,7 @@ def record_video(model: Model, recipe: Parts, out: Path, deterministic: bool = F
         first = next(pictures, None)
         if first is None:
             raise UsageError(f"{model.cfg.env_id} draws no pictures (no render_mode rgb_array)")
-        write_video(chain([first], pictures), out)
+        write_video(chain([first], pictures), out, envs.render_fps or 30)
     finally:
         envs.close()
 

@@ -50,6 +50,7 @@ class AleEnvs:
         rom, self.first_index = find_rom(cfg.env_id), first_index
         self.num_envs, self._env_id = len(seeds), cfg.env_id
         self._clips = clips_rewards(cfg)
+        self.render_fps = 60 / cfg.frame_skip
         channels = cfg.frame_stack * (1 if cfg.grayscale else 3)
         self.obs_shape: tuple[int, ...] = (channels, cfg.screen_size, cfg.screen_size)
         self._obs = np.zeros((self.num_envs, *self.obs_shape), np.uint8)  # (N, K, H, W)

@@ -78,6 +78,7 @@ class BraxEnvs:
         self.arrays: str = cfg.framework
         self.num_envs, self.obs_shape, self.obs_dtype = pure.num_envs, pure.obs_shape, pure.obs_dtype
         self.action_space, self.players, self.metric_names = pure.action_space, pure.players, pure.metric_names
+        self.render_fps: float | None = 1 / pure.env.dt if hasattr(pure.env, "dt") else None
         self.key = self._on_device(jax.random.PRNGKey(seed))
         self._first_states, self._advance = jax.jit(pure.first_states), jax.jit(self._checked_advance)
         self._count, self._apply = jax.jit(self._count_step), jax.jit(self._apply_statistics)

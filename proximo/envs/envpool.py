@@ -63,6 +63,7 @@ class PoolEnvs:
     arrays = "numpy"
     play: Play = "host"
     keeps_state = False
+    render_fps: float | None = None
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
     statistics = None

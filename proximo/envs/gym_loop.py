@@ -249,6 +249,12 @@ class GymEnvs:
             model.close()
             copy.close()
 
+    @property
+    def render_fps(self) -> float | None:
+        """See VecEnv.render_fps: what the environment's metadata says."""
+        fps = self._envs[0].metadata.get("render_fps")
+        return float(fps) if fps else None
+
     def render(self) -> np.ndarray | None:
         """The first environment, where it can render. Its render_mode is set only now, since LunarLander, made with
         one, steps at half the speed whether somebody looks or not."""

@@ -211,6 +211,11 @@ class Normalized:
         self._envs.load(state["envs"])
         self.statistics = unpack_statistics(state["statistics"])
 
+    @property
+    def render_fps(self) -> float | None:
+        """See VecEnv.render_fps."""
+        return self._envs.render_fps
+
     def render(self) -> np.ndarray | None:
         return self._envs.render()
 

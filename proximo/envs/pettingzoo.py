@@ -180,6 +180,7 @@ class SelfPlayEnvs:
         players, stack = games[0].num_players, games[0].stack
         self.games, self.clip_rewards, self.num_envs = games, clip_rewards, len(games) * players
         self.players = tuple(f"player{p}" for p in range(players))
+        self.render_fps = 60 / games[0].skip
         self.obs_shape: tuple[int, ...] = (len(stack) + players, *stack.shape[1:])
         self.obs_dtype = np.dtype(np.uint8)
         self.action_space = Discrete(len(games[0].action_mapping))

@@ -83,6 +83,7 @@ class PureVec:
     """
 
     arrays = "jax"
+    render_fps: float | None = None
 
     def __init__(self, pure: PureEnv, cfg: Config, seed: int, kept: bool = True,
                  close: Callable = lambda: None) -> None:

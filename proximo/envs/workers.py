@@ -52,6 +52,7 @@ class WorkerEnvs:
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
     statistics = None
+    render_fps: float | None = None
 
     def __init__(self, make_rows: Callable[..., Any], seeds: Sequence[int], workers: int, timeout: float,
                  name: str) -> None:

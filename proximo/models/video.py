@@ -1,4 +1,4 @@
-"""Frames to an mp4 that browsers play (H.264, yuv420p), by the ffmpeg inside imageio-ffmpeg, not the system's."""
+"""Write frames as a video: MP4 (H.264, yuv420p, as browsers play it) or GIF, by the ffmpeg of imageio-ffmpeg."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -9,74 +9,117 @@ from tempfile import TemporaryFile
 
 import numpy as np
 
-from proximo.errors import FilesError, UsageError, notify
+from proximo.errors import FilesError, UsageError, warn
+from proximo.runs.interrupt import interrupt_on_sigterm
 
 SMALLEST_SIDE = 240
+FASTEST_GIF = 50  # frames per second; browsers slow a GIF with shorter frames down to 10
+CODECS = {
+    ".mp4": ["-c:v", "libx264", "-crf", "20", "-pix_fmt", "yuv420p", "-movflags", "+faststart"],
+    # One palette for each frame: a common palette would need all frames in memory.
+    ".gif": ["-vf", "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1"],
+}
 
 
-def enlarged(frame: np.ndarray) -> np.ndarray:
-    """(H, W, 3) uint8: tiny frames grown by a whole factor to about SMALLEST_SIDE pixels, sides made even (H.264 halves
-    the colours) by repeating the last row or column."""
+def enlarge(frame: np.ndarray) -> np.ndarray:
+    """Enlarge tiny frames by a whole factor, and make both sides even, as H.264 requires.
+
+    Args:
+        frame: (H, W, 3) uint8.
+
+    Returns:
+        (H', W', 3) uint8, the smaller side about SMALLEST_SIDE pixels or more; the last row or column may be repeated.
+    """
     factor = max(1, round(SMALLEST_SIDE / min(frame.shape[:2])))
     frame = frame.repeat(factor, axis=0).repeat(factor, axis=1)
     height, width = frame.shape[:2]
     return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
 
 
-def write_video(frames: Iterable[np.ndarray], path: Path, fps: float = 30.0) -> Path:
-    """Writes (H, W, 3) uint8 frames of equal size as they come, so a long game needs no memory; returns `path`.
+def check_format(path: Path) -> None:
+    """Raise UsageError unless the name ends in .mp4 or .gif."""
+    if path.suffix.lower() not in CODECS:
+        raise UsageError(f"{path} is neither an .mp4 nor a .gif. Name the video {path.with_suffix('.mp4').name} or "
+                         f"{path.with_suffix('.gif').name}.")
 
-    Raises UsageError without imageio-ffmpeg, without a frame or with a frame of another shape, FilesError where `path`
-    cannot be written; then an older file under that name stays as it was. A video that is black throughout is said.
+
+def write_video(frames: Iterable[np.ndarray], path: Path, fps: float = 30.0) -> Path:
+    """Write frames as they come, so that a long game needs no memory.
+
+    The video appears under its name only when it is complete. An exception, Ctrl-C or SIGTERM leaves an older video
+    unchanged and no partial file.
+
+    Args:
+        frames: (H, W, 3) uint8 each, all of the same shape.
+        path: a name that ends in .mp4 or .gif.
+        fps: frames per second.
+
+    Returns:
+        `path`.
+
+    Raises:
+        UsageError: if the name has another ending, if imageio-ffmpeg is missing, if there is no frame, or if a frame
+            has another shape or dtype.
+        FilesError: if `path` cannot be written.
     """
-    frames = iter(frames)
-    first = next(frames, None)
-    if first is None:
-        raise UsageError(f"no frame to write to {path}: the environment renders nothing")
-    _check(first, np.shape(first), path)
-    part = path.with_suffix(".part.mp4")
+    check_format(path)
+    part = path.with_suffix(f".part{path.suffix}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        brightest = _encode(chain([first], frames), first.shape, path, part, fps)
-        part.replace(path)
+        with interrupt_on_sigterm():
+            frames = iter(frames)
+            first = next(frames, None)
+            if first is None:
+                raise UsageError(f"there is no frame to write to {path}: the environment renders nothing")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            brightest = _encode(chain([first], frames), path, part, fps)
+            part.replace(path)
+    except FilesError:
+        raise
     except OSError as error:
         raise FilesError(f"the video {path} cannot be written: {error}") from error
     finally:
         with suppress(OSError):
             part.unlink()
     if brightest == 0:
-        notify(f"every picture in {path} is black; `proximo doctor` checks how this machine renders")
+        warn(f"every frame in {path} is black; `proximo doctor` checks how this machine renders")
     return path
 
 
-def _encode(frames: Iterable[np.ndarray], shape: tuple[int, ...], path: Path, part: Path, fps: float) -> int:
-    """Feeds one ffmpeg process; returns the brightest value seen. Raises OSError with ffmpeg's own words.
+def _encode(frames: Iterable[np.ndarray], path: Path, part: Path, fps: float) -> int:
+    """Pass frames to one ffmpeg process and return the brightest value.
 
-    It runs in a session of its own: Ctrl-C is for Proximo, which ends it or lets the video become whole.
+    ffmpeg runs in its own session: Ctrl-C in a terminal must reach Proximo only, which then decides.
+
+    Raises:
+        OSError: with the first line of ffmpeg's message.
     """
-    height, width = enlarged(np.zeros(shape, np.uint8)).shape[:2]
+    frames = iter(frames)
+    first = next(frames)
+    _check(first, np.shape(first), path)
+    height, width = enlarge(first).shape[:2]
+    fps = min(fps, FASTEST_GIF) if path.suffix.lower() == ".gif" else fps
     command = [_ffmpeg(), "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}",
-               "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-crf", "20", "-pix_fmt", "yuv420p",
-               "-movflags", "+faststart", str(part)]
+               "-r", str(fps), "-i", "-", "-an", *CODECS[path.suffix.lower()], str(part)]
     brightest = 0
-    with TemporaryFile() as words, Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=words,
-                                         start_new_session=True) as process:
+    with TemporaryFile() as messages, Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=messages,
+                                            start_new_session=True) as process:
+        assert process.stdin is not None
         try:
-            for frame in frames:
-                _check(frame, shape, path)
+            for frame in chain([first], frames):
+                _check(frame, first.shape, path)
                 brightest = max(brightest, int(frame.max()))
-                process.stdin.write(enlarged(frame).tobytes())
+                process.stdin.write(enlarge(frame).tobytes())
             process.stdin.close()
-        except BrokenPipeError:  # ffmpeg gave up; its exit status and words say why
-            with suppress(BrokenPipeError):  # what is left in the buffer would break the pipe again
+        except BrokenPipeError:  # ffmpeg has ended; its exit status and message say why
+            with suppress(BrokenPipeError):  # closing writes what the buffer still holds
                 process.stdin.close()
         except BaseException:
             process.kill()
             raise
         if status := process.wait():
-            words.seek(0)
-            said = words.read().decode(errors="replace").strip() or f"ffmpeg ended with status {status} and no word"
-            raise OSError(said.splitlines()[0])
+            messages.seek(0)
+            text = messages.read().decode(errors="replace").strip()
+            raise OSError(text.splitlines()[0] if text else f"ffmpeg ended with status {status} without a message")
     return brightest
 
 
@@ -84,12 +127,12 @@ def _ffmpeg() -> str:
     try:
         from imageio_ffmpeg import get_ffmpeg_exe
     except ImportError:
-        raise UsageError("videos need ffmpeg; pip install imageio-ffmpeg") from None
+        raise UsageError("videos need ffmpeg: pip install imageio-ffmpeg") from None
     return get_ffmpeg_exe()
 
 
 def _check(frame: np.ndarray, shape: tuple[int, ...], path: Path) -> None:
     frame = np.asarray(frame)
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != shape:
-        raise UsageError(f"a frame for {path} is {frame.dtype} of shape {frame.shape}; wanted is uint8 (H, W, 3), the "
-                         f"same for every frame")
+        raise UsageError(f"a frame for {path} is {frame.dtype} of shape {frame.shape}. Frames must be uint8 (H, W, 3), "
+                         "all of the same shape.")

@@ -12,7 +12,7 @@ import pytest
 from imageio_ffmpeg import read_frames
 
 from proximo.errors import FilesError, UsageError
-from proximo.models.video import enlarged, write_video
+from proximo.models.video import enlarge, write_video
 
 
 def ramp(count: int, height: int = 64, width: int = 64) -> Iterator[np.ndarray]:
@@ -42,11 +42,11 @@ def test_browsers_play_it_and_the_pictures_are_there(tmp_path, capsys):
 def test_tiny_and_odd_frames(tmp_path):
     """Whole factors keep pixels sharp; odd sides become even by repeating the last line."""
     frame = np.random.default_rng(0).integers(0, 256, (84, 84, 3), dtype=np.uint8)
-    assert enlarged(frame).shape == (252, 252, 3)
-    np.testing.assert_array_equal(enlarged(frame)[::3, ::3], frame)
-    np.testing.assert_array_equal(enlarged(frame)[2::3, 2::3], frame)
+    assert enlarge(frame).shape == (252, 252, 3)
+    np.testing.assert_array_equal(enlarge(frame)[::3, ::3], frame)
+    np.testing.assert_array_equal(enlarge(frame)[2::3, 2::3], frame)
     large = np.zeros((401, 603, 3), np.uint8)
-    assert enlarged(large).shape == (402, 604, 3)
+    assert enlarge(large).shape == (402, 604, 3)
     _, frames = read_back(write_video(ramp(2, 401, 603), tmp_path / "odd.mp4"))
     assert frames.shape == (2, 402, 604, 3)
 
@@ -106,7 +106,7 @@ def test_an_ffmpeg_that_is_killed_without_a_word_is_said(tmp_path, monkeypatch):
         ffmpeg.send_signal(signal.SIGKILL)
         ffmpeg.wait()
 
-    with pytest.raises(FilesError, match="ffmpeg ended with status -9 and no word"):
+    with pytest.raises(FilesError, match="ffmpeg ended with status -9 without a message"):
         write_video(with_ffmpeg(monkeypatch, kill), tmp_path / "a.mp4")
     assert list(tmp_path.iterdir()) == []
 
