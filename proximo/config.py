@@ -21,7 +21,8 @@ class Limits(NamedTuple):
     frameworks: tuple[Framework, ...] = ("torch", "jax")
     worker_default: Literal["none", "cores"] = "none"  # cores: emulators, for which a worker process per core pays off
     next_step: bool = True  # can be reset one step late
-    smallest: int = 1  # environments that always make whole games, whatever the number of players
+    max_players: int = 1  # of one game; more than one: each environment is a player of a game
+    inside_only: bool = False  # exists for environments inside JAX's compiled functions
     advice: str = ""  # which variant has the engines or frameworks that this one lacks
 
 

@@ -65,7 +65,7 @@ class AtariEnvpool(Atari):
 class AtariXLA(AtariEnvpool):
     """ppo_atari_envpool_xla_jax: EnvPool's XLA handle inside JAX's compiled functions."""
 
-    limits: ClassVar[Limits] = Limits(engines=("envpool",), frameworks=("jax",),
+    limits: ClassVar[Limits] = Limits(engines=("envpool",), frameworks=("jax",), inside_only=True,
                                       advice="ppo_atari_envpool trains with torch, ppo_atari plays with other engines.")
 
     framework: Framework = "jax"
@@ -166,7 +166,7 @@ class Procgen(Config):
 class SelfPlay(Atari):
     """ppo_pettingzoo_ma_atari: one network plays all two or four players of a game."""
 
-    limits: ClassVar[Limits] = Limits(engines=("ale",), worker_default="cores", next_step=False, smallest=4)
+    limits: ClassVar[Limits] = Limits(engines=("ale",), worker_default="cores", next_step=False, max_players=4)
 
     env_id: str = "pong_v3"
     total_timesteps: int = 20_000_000

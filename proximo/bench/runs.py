@@ -73,7 +73,8 @@ def scores_of(runs: Sequence[Run], metric: str = "episodic_return") -> np.ndarra
 
 def metric_of(variant: str) -> str:
     """Self-play is measured by how long games last: returns of a zero-sum game say nothing."""
-    return "episodic_length" if variant == "ppo_pettingzoo_ma_atari" else "episodic_return"
+    games = variant in VARIANTS and VARIANTS[variant].config.limits.max_players > 1
+    return "episodic_length" if games else "episodic_return"
 
 
 def rolling_curve(run: Run, axis: str) -> tuple[np.ndarray, np.ndarray]:

@@ -205,7 +205,7 @@ def record_video(model: Model, recipe: Parts, out: Path, deterministic: bool = F
 
 def model_players(model: Model) -> Sequence[int]:
     """As many rows as one game has players (a multiple of them plays more games)."""
-    return range(4) if model.variant == "ppo_pettingzoo_ma_atari" else range(1)
+    return range(model.cfg.limits.max_players)
 
 
 def recorder(cfg: Config, variant: str) -> Callable[[Path, int], None] | None:
@@ -245,7 +245,7 @@ def rate_command(args: RateArguments) -> int:
 
     refuse(below(args, rounds=1, most=1, seed=0))
     model, recipe = loaded(args.run)
-    if model.variant != "ppo_pettingzoo_ma_atari":
+    if model.cfg.limits.max_players == 1:
         raise UsageError(f"{args.run} is a run of {model.variant}; only games of several players are rated")
     raw = replace(model.cfg, norm_obs=False, norm_reward=False, env_workers=0)
     play = play_selfplay(partial(recipe.make_envs, raw))

@@ -22,7 +22,6 @@ from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.envs.pure import PureVec
 from proximo.errors import UsageError
 from proximo.protocols import Step, VecEnv
-from proximo.variants import AtariXLA
 
 NO_HANDLE = {"darwin": "macOS", "win32": "Windows"}  # EnvPool's own words for where its XLA is "unavailable"
 
@@ -37,7 +36,7 @@ def make_envpool_xla(cfg: Config, seeds: Sequence[int]) -> VecEnv:
         return PureVec(pure, cfg, seeds[0], kept=False, close=envs.close)
     cause = f"EnvPool has no XLA handle on {NO_HANDLE[sys.platform]}" if sys.platform in NO_HANDLE else \
         f"its observations {envs.pool.observation_space} cannot be read inside"
-    if isinstance(cfg, AtariXLA):
+    if cfg.limits.inside_only:
         envs.close()
         raise UsageError(f"{cfg.env_id} cannot be stepped inside the compiled function, since {cause}; use "
                          "ppo_atari_envpool for Atari, or ppo --engine envpool, which step it outside")

@@ -67,7 +67,7 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
 
         wrong += usage_errors(lambda: pick_device(cfg, world_from_environment()))
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
-    small = type(cfg)(env_id=cfg.env_id, engine=engine, model=cfg.model, num_envs=cfg.limits.smallest).resolved()
+    small = type(cfg)(env_id=cfg.env_id, engine=engine, model=cfg.model, num_envs=cfg.limits.max_players).resolved()
 
     def make_parts() -> None:
         envs = parts.make_envs(small, list(range(small.num_envs)))
