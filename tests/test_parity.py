@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from proximo.on_torch.optimizer import flat_adam
 
 import proximo.on_jax.agent as jax_agent
 import proximo.on_torch.agent as torch_agent
@@ -35,7 +36,6 @@ from proximo.on_torch.learner import make_learner
 from proximo.on_torch.learner import normalized_advantage as torch_normalized_advantage
 from proximo.on_torch.learner import update as torch_update
 from proximo.on_torch.loss import ppo_loss as torch_ppo_loss
-from proximo.on_torch.optimizer import flat_adam
 from proximo.on_torch.rollout import Rollout as TorchRollout
 
 ATOL = 1e-10  # of float64 numbers of order 1 that went through the same arithmetic

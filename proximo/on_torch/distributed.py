@@ -93,7 +93,8 @@ def gather_episodes(world: World, episode: Episode, valid: Tensor) -> tuple[Epis
     every = [torch.empty_like(tensor) for _ in range(world.size)]
     dist.all_gather(every, tensor)
     finished, ret, length, rows = torch.cat(every, 2).cpu().numpy()
-    return Episode(finished=finished > 0, ret=ret.astype(np.float32), length=length.astype(np.int32)), rows.sum(1, dtype=int)
+    everyone = Episode(finished=finished > 0, ret=ret.astype(np.float32), length=length.astype(np.int32))
+    return everyone, rows.sum(1, dtype=int)
 
 
 def leave(world: World) -> None:

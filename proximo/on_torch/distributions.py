@@ -1,8 +1,8 @@
-"""Heads: features to a distribution over actions. Noise comes in from outside, keyed by streams.py."""
+"""Heads and their distributions over actions. All noise is passed in, keyed by streams.py."""
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,16 +15,16 @@ LOG_2_PI = float(np.log(2 * np.pi))
 class Categorical:
     """One choice of A from `logits` (..., A), normalised only where a probability is asked for."""
 
-    def __init__(self, logits: Tensor):
+    def __init__(self, logits: Tensor) -> None:
         self.logits = logits
 
     @cached_property
     def logp(self) -> Tensor:
-        """(..., A) normalised log-probabilities."""
+        """Normalised log-probabilities (..., A)."""
         return self.logits.log_softmax(-1)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """The Gumbel-max trick: noise (..., A) of -log(Exp(1)); returns (...) int64."""
+        """Sample by the Gumbel-max trick: `noise` (..., A) is -log(Exp(1)). Returns (...) int64."""
         return (self.logits + noise).argmax(-1)
 
     def logprob(self, action: Tensor) -> Tensor:
@@ -41,12 +41,12 @@ class Categorical:
 
 
 class MultiCategorical(NamedTuple):
-    """Independent choices, one of nvec[i] each; log-probabilities and entropies add up (detail 37)."""
+    """Independent choices, one of nvec[i] each: log-probabilities and entropies are summed (detail 37)."""
 
     parts: tuple[Categorical, ...]
 
     def sample(self, noise: Tensor) -> Tensor:
-        """noise (..., sum of nvec); returns (..., len(nvec)) int64."""
+        """Sample from `noise` (..., sum of nvec). Returns (..., len(nvec)) int64."""
         sizes = [part.logits.shape[-1] for part in self.parts]
         return torch.stack([part.sample(n) for part, n in zip(self.parts, noise.split(sizes, -1))], -1)
 
@@ -70,7 +70,7 @@ class Gaussian(NamedTuple):
     logstd: Tensor  # (k,)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """noise (..., k) standard normal; returns (..., k), not clipped to any bounds (detail 27)."""
+        """Sample from `noise` (..., k), standard normal. The action is not clipped to any bounds (detail 27)."""
         return self.mean + self.logstd.exp() * noise
 
     def logprob(self, action: Tensor) -> Tensor:
@@ -84,83 +84,80 @@ class Gaussian(NamedTuple):
         return self.mean
 
     def perturbed(self, noise: Tensor | None) -> "Gaussian":
-        """The mean moved by `noise` (..., k); None: no shift. Only RPO has noise for learning."""
+        """Return the distribution with its mean moved by `noise` (..., k), which only RPO's head draws."""
         return self if noise is None else Gaussian(self.mean + noise, self.logstd)
 
 
 def gumbel_noise(generator: torch.Generator, *shape: int) -> Tensor:
-    """-log(Exp(1)), the noise whose argmax with logits samples from them."""
+    """Draw -log(Exp(1)); the argmax of its sum with logits is a sample."""
     return -torch.empty(shape).exponential_(generator=generator).log_()
 
 
-class CategoricalHead(nn.Module):
-    """Discrete actions: `network` maps features to (..., num_actions) logits."""
+class ActionHead(nn.Module):
+    """What all heads share; see proximo.protocols.Head."""
 
-    def __init__(self, network: nn.Module, num_actions: int):
+    def __init__(self, network: nn.Module, action_shape: tuple[int, ...], action_dtype: Any) -> None:
         super().__init__()
-        self.network, self.num_actions = network, num_actions
-        self.action_shape, self.action_dtype = (), np.dtype(np.int64)
+        self.network, self.action_shape, self.action_dtype = network, action_shape, np.dtype(action_dtype)
+
+    def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor | None:
+        return None
+
+    def logits(self, features: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the outputs of the network, with those of masked actions replaced."""
+        logits = self.network(features)
+        return logits if mask is None else torch.where(mask, logits, MASKED)
+
+
+class CategoricalHead(ActionHead):
+    """Discrete actions: `network` maps features to logits (..., num_actions)."""
+
+    def __init__(self, network: nn.Module, num_actions: int) -> None:
+        super().__init__(network, (), np.int64)
+        self.num_actions = num_actions
 
     def forward(self, features: Tensor, mask: Tensor | None) -> Categorical:
-        logits = self.network(features)
-        logits = logits if mask is None else torch.where(mask, logits, MASKED)
-        return Categorical(logits)
+        return Categorical(self.logits(features, mask))
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
-        """(*lead, num_actions), for sample."""
         return gumbel_noise(generator, *lead, self.num_actions)
 
-    def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor | None:
-        return None
 
+class MultiCategoricalHead(ActionHead):
+    """MultiDiscrete actions: `network` maps features to logits (..., sum of nvec) (detail 37)."""
 
-class MultiCategoricalHead(nn.Module):
-    """MultiDiscrete actions: `network` maps features to (..., sum of nvec) logits (detail 37)."""
-
-    def __init__(self, network: nn.Module, nvec: Sequence[int]):
-        super().__init__()
-        self.network, self.nvec = network, [int(n) for n in nvec]
-        self.action_shape, self.action_dtype = (len(self.nvec),), np.dtype(np.int64)
+    def __init__(self, network: nn.Module, nvec: Sequence[int]) -> None:
+        super().__init__(network, (len(nvec),), np.int64)
+        self.nvec = [int(n) for n in nvec]
 
     def forward(self, features: Tensor, mask: Tensor | None) -> MultiCategorical:
-        logits = self.network(features)
-        logits = logits if mask is None else torch.where(mask, logits, MASKED)
-        return MultiCategorical(tuple(Categorical(part) for part in logits.split(self.nvec, -1)))
+        return MultiCategorical(tuple(Categorical(part) for part in self.logits(features, mask).split(self.nvec, -1)))
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
-        """(*lead, sum of nvec), for sample."""
         return gumbel_noise(generator, *lead, sum(self.nvec))
 
-    def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor | None:
-        return None
 
+class GaussianHead(ActionHead):
+    """Box actions: `network` maps features to means (..., size); the log standard deviation is a vector of weights
+    that starts at 0 (detail 24)."""
 
-class GaussianHead(nn.Module):
-    """Box actions: `network` maps features to (..., size) means; the deviation is a free vector, log 0 (detail 24)."""
-
-    def __init__(self, network: nn.Module, size: int):
-        super().__init__()
-        self.network, self.logstd = network, nn.Parameter(torch.zeros(size))
-        self.action_shape, self.action_dtype = (size,), np.dtype(np.float32)
+    def __init__(self, network: nn.Module, size: int) -> None:
+        super().__init__(network, (size,), np.float32)
+        self.logstd = nn.Parameter(torch.zeros(size))
 
     def forward(self, features: Tensor, mask: Tensor | None) -> Gaussian:
         return Gaussian(self.network(features), self.logstd)
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
-        """(*lead, size), for sample."""
         return torch.empty(*lead, *self.action_shape).normal_(generator=generator)
-
-    def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor | None:
-        return None
 
 
 class RPOHead(GaussianHead):
-    """A Gaussian whose mean is shifted uniformly when learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""
+    """A Gaussian whose mean is moved uniformly when learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""
 
-    def __init__(self, network: nn.Module, size: int, rpo_alpha: float):
+    def __init__(self, network: nn.Module, size: int, rpo_alpha: float) -> None:
         super().__init__(network, size)
         self.rpo_alpha = rpo_alpha
 
     def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor:
-        """(*lead, size), uniform in [-rpo_alpha, rpo_alpha]."""
         return torch.empty(*lead, *self.action_shape).uniform_(-self.rpo_alpha, self.rpo_alpha, generator=generator)

@@ -44,9 +44,32 @@ class Storage:
         self.rows = {name: list(x.unbind(0)) for name, x in self.tensors.items()}
         self.masks: list[Any] = self.rows.get("mask", [None] * (num_steps + 1))
 
+    def start(self, carry: Carry) -> None:
+        """Write what the first action depends on."""
+        self.rows["obs"][0].copy_(carry.obs)
+        self.rows["first"][0].copy_(carry.first)
+        if carry.mask is not None:
+            self.masks[0].copy_(carry.mask)
+
     def whole(self, name: str) -> Tensor:
-        """One array of the rollout on the device that learns."""
+        """Return one array of the rollout on the device that learns."""
         return self.tensors[name].to(self.device)
+
+    def rollout(self, logprob: Tensor, value: Tensor, next_value: Tensor) -> Rollout:
+        """Return everything that learning reads."""
+        terminated, truncated = self.whole("terminated"), self.whole("truncated")
+        return Rollout(obs=self.whole("obs")[:-1], first=self.whole("first")[:-1],
+                       mask=self.whole("mask")[:-1] if "mask" in self.tensors else None, action=self.whole("action"),
+                       logprob=logprob, value=value, next_value=next_value, reward=self.whole("reward"),
+                       terminated=terminated, done=terminated | truncated, valid=self.whole("valid"))
+
+    def episode(self) -> Episode:
+        """Return which episodes ended where, as numpy arrays (T, N)."""
+        return Episode(*(self.tensors[name].cpu().numpy() for name in ("finished", "ret", "length")))
+
+    def metrics(self) -> dict[str, float]:
+        """Return the mean of every further metric of the environments."""
+        return {f"charts/{name}": float(torch.as_tensor(x).nanmean()) for name, x in self.buffer.metrics.items()}
 
 
 def make_policy(agent: Agent) -> Policy:
@@ -81,12 +104,10 @@ def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage, noise:
     advance it.
     """
     rows, masks, device, state = storage.rows, storage.masks, storage.device, carry.state
-    never, truncated_at = torch.zeros_like(carry.first), []
     local: Callable[[Tensor], Tensor] = (lambda x: x) if device.type == "cpu" else (lambda x: x.to(device))
-    rows["obs"][0].copy_(carry.obs)
-    rows["first"][0].copy_(carry.first)
-    if carry.mask is not None:
-        masks[0].copy_(carry.mask)
+    never = torch.zeros_like(carry.first)
+    bootstrapped = torch.zeros(len(noise), 1, dtype=torch.bool)  # steps whose final_value was computed
+    storage.start(carry)
     for t, step_noise in enumerate(noise.unbind(0)):
         mask = None if masks[t] is None else local(masks[t])
         acted = policy.act(local(rows["obs"][t]), mask, local(rows["first"][t]), state, step_noise)
@@ -100,21 +121,12 @@ def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage, noise:
         if step.final_obs is not None and step.truncated.any():
             final_obs = torch.as_tensor(step.final_obs, device=device)
             rows["final_value"][t].copy_(policy.value(final_obs, never, state))
-            truncated_at.append(t)
-    closing = Carry(obs=rows["obs"][-1].to(device, copy=True), mask=None if masks[-1] is None else masks[-1].to(
-        device, copy=True), first=rows["first"][-1].to(device, copy=True), state=state)
+            bootstrapped[t] = True
+    closing = Carry(*(None if x is None else x.to(device, copy=True) for x in (rows["obs"][-1], masks[-1],
+                                                                             rows["first"][-1])), state)
     logprob, value, last = policy.evaluate(storage, closing)
     next_value = torch.cat([value[1:], last[None]])
-    truncated, terminated = storage.whole("truncated"), storage.whole("terminated")
-    if truncated_at:
-        known = torch.zeros(len(noise), 1, dtype=torch.bool)
-        known[truncated_at] = True
-        next_value = torch.where(truncated & known.to(device), storage.whole("final_value"), next_value)
-    rollout = Rollout(
-        obs=storage.whole("obs")[:-1], first=storage.whole("first")[:-1],
-        mask=None if carry.mask is None else storage.whole("mask")[:-1], action=storage.whole("action"),
-        logprob=logprob, value=value, next_value=next_value, reward=storage.whole("reward"), terminated=terminated,
-        done=terminated | truncated, valid=storage.whole("valid"))
-    episode = Episode(*(storage.tensors[name].cpu().numpy() for name in ("finished", "ret", "length")))
-    means = {f"charts/{name}": float(torch.as_tensor(x).nanmean()) for name, x in storage.buffer.metrics.items()}
-    return Collected(rollout, closing, episode, means)
+    if bootstrapped.any():
+        final = storage.whole("truncated") & bootstrapped.to(device)
+        next_value = torch.where(final, storage.whole("final_value"), next_value)
+    return Collected(storage.rollout(logprob, value, next_value), closing, storage.episode(), storage.metrics())

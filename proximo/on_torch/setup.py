@@ -49,13 +49,13 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
     try:
         agent = seeded_agent(make_agent, envs, cfg).to(device)
         adam = flat_adam(agent)
+        statistics = envs.statistics
         carry = first_carry(agent, envs, device)
         whole = state is None or "envs" in state  # False: several processes made this checkpoint
         keeps_state = world.size == 1 and whole and envs.keeps_state
         if not keeps_state and not state:
             notify(f"the state of {cfg.env_id} cannot be saved. Its environments are made again every "
                    f"{cfg.checkpoint_every} iterations, so that a resumed run equals an uninterrupted one.")
-        statistics = envs.statistics
         if state:
             carry = restore(state, adam, envs, carry, keeps_state)
             statistics = envs.statistics

@@ -8,15 +8,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from proximo.on_torch.optimizer import flat_adam
 from proximo.on_torch.recipes.ppo import make_agent
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.on_torch.agent import assemble
+from proximo.on_torch.assemble import assemble
 from proximo.on_torch.learner import draw, flat_batch, make_learner, normalized_advantage
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.optimizer import flat_adam
 from proximo.on_torch.rollout import Rollout, collect
 from proximo.on_torch.setup import set_up
 from proximo.variants import Atari, Continuous, Procgen

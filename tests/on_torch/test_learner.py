@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from proximo.on_torch.optimizer import flat_adam
 from torch.nn.utils import clip_grad_norm_
 
 from proximo.config import Config
@@ -14,7 +15,6 @@ from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import draw, explained_variance, flat_batch, make_learner, normalized_advantage, update
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.networks import mlp
-from proximo.on_torch.optimizer import flat_adam
 from proximo.on_torch.rollout import Rollout
 
 T, N, OBS, ACTIONS = 16, 4, 3, 5

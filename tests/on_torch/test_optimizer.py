@@ -4,10 +4,9 @@ import copy
 
 import pytest
 import torch
+from proximo.on_torch.optimizer import apply_gradient, flat_adam, flat_gradient
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
-
-from proximo.on_torch.optimizer import apply_gradient, flat_adam, flat_gradient
 
 
 def made():
