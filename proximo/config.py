@@ -42,7 +42,7 @@ class Config:
     num_steps: int = setting(128, group="environment", minimum=1, detail="1")
     """T: steps in each environment between two updates"""
     env_workers: int | None = setting(None, group="environment", minimum=0, chosen=True)
-    """worker processes that step environments; 0: none; unset: one per core for Atari (command line, 4 cores or more)"""
+    """worker processes that step environments; 0: none; unset: one per core for Atari (command line, 4+ cores)"""
     env_timeout: float = setting(60.0, group="environment", above=0, resume="free")
     """seconds after which a worker process without an answer counts as stalled"""
     autoreset: Literal["same-step", "next-step"] = setting("same-step", group="environment")

@@ -30,7 +30,6 @@ from proximo.runs.run import follow
 from tests.support.probes import Truncated
 from tests.support.runs import SMALL, at_iteration, same_weights, train
 
-
 FAULTS = (UsageError, EnvError, NumbersError, FilesError, PeerError)
 
 
@@ -110,7 +109,7 @@ def test_the_nearest_name_is_suggested():
     ("train ppo --gamma 1.5", "gamma=1.5 must be between 0 and 1"),
     ("train ppo --total-timesteps 100", "total_timesteps=100 is less than one batch, num_envs * num_steps = 512"),
     ("train ppo --learning-rate nan", "learning_rate=nan is not a finite number"),
-    ("train ppo --num-env 4", "--num-env is no flag of this variant; did you mean --num-envs"),
+    ("train ppo --num-env 4", "--num-env is not a flag of this variant. Did you mean --num-envs"),
     ("train ppo --model cnn", "--model cnn needs images"),
     ("train ppo --env-id tests.support.probes:Spoken-v0", "tests.support.probes:Spoken-v0 has the action space Text"),
     ("train ppo --device cuda", "--device cuda asks for a GPU, but torch sees none on this machine; use --device cpu"),
@@ -134,7 +133,7 @@ def test_all_problems_come_at_once(capsys):
     """Of flags, values, sizes, device, environment: eight mistakes, eight sentences."""
     lines = refused(capsys, "train", "ppo", "--foo", "1", "--seed", "x", "--gamma", "2", "--ent-coef", "nan",
                     "--num-minibatches", "3", "--total-timesteps", "5", "--device", "cuda", "--env-id", "CartPoll-v1")
-    starts = ("--foo is no flag", "--seed x: wanted", "gamma=2.0", "ent_coef=nan", "total_timesteps=5",
+    starts = ("--foo is not a flag", "--seed x is not allowed", "gamma=2.0", "ent_coef=nan", "total_timesteps=5",
               "batch_size=512", "--device cuda", "env_id=CartPoll-v1")
     assert len(lines) == len(starts) and all(line.startswith(start) for line, start in zip(lines, starts))
 

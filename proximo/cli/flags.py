@@ -1,20 +1,34 @@
-"""From words on a command line to a Config: every spelling of the three documents, every mistake named at once."""
+"""Words of a command line become values of a Config; all mistakes are reported together."""
 
 import difflib
-import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, Literal, NamedTuple, get_origin, get_type_hints
 
 from proximo.config import Config
 from proximo.errors import UsageError
+from proximo.facts import converted, options_of, wanted
 
 ALIASES = {"env-name": "env-id", "env": "env-id", "total-steps": "total-timesteps", "lr": "learning-rate"}
+SWITCHES = {"norm_adv": {True: "minibatch", False: "none"}}  # choices that other implementations have as a switch
 YES, NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
+class Flag(NamedTuple):
+    """One flag as it was written, and the words up to the next flag."""
+
+    word: str  # "--num-envs"; empty: words before the first flag
+    inline: str | None  # the text after "="
+    words: list[str]
+
+
 def parse_flags(kind: type[Config], words: Sequence[str]) -> dict[str, Any]:
-    """What read_flags understands; raises UsageError with a sentence for every mistake."""
+    """Return what read_flags finds.
+
+    Raises:
+        UsageError: The words have mistakes; one sentence for each.
+    """
     values, wrong = read_flags(kind, words)
     if wrong:
         raise UsageError("\n".join(wrong))
@@ -22,118 +36,117 @@ def parse_flags(kind: type[Config], words: Sequence[str]) -> dict[str, Any]:
 
 
 def read_flags(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The fields that `words` set, by name: --num-envs 8, --num_envs=8, --anneal-lr False, --no-anneal-lr,
-    --device-ids 0 0 1 1; and a sentence for every mistake."""
-    hints = {f.name: get_type_hints(kind)[f.name] for f in fields(kind)}
+    """Read flags such as --num-envs 8, --num_envs=8, --anneal-lr False, --no-anneal-lr and --device-ids 0 0 1 1.
+
+    Args:
+        kind: The class of the configuration.
+        words: The words of the command line after the variant.
+
+    Returns:
+        The values that the words set, by field, and one sentence for each mistake.
+    """
+    hints = get_type_hints(kind)
+    hints = {f.name: hints[f.name] for f in fields(kind)}
     values: dict[str, Any] = {}
     wrong: list[str] = []
-    position = 0
-    while position < len(words):
-        word, inline = words[position], None
-        position += 1
-        if not word.startswith("--"):
-            wrong.append(f"{word!r} stands alone; every setting needs its flag, such as --env-id {word}")
-            continue
-        if "=" in word:
-            word, inline = word.split("=", 1)
-        name, negated = _field(word[2:], hints)
+    for flag in _flags(words):
+        name, negated = _field(flag.word[2:], hints)
         if name is None:
-            wrong.append(_unknown(word, hints))
-            while position < len(words) and not words[position].startswith("--"):
-                position += 1
+            wrong += [_unknown(flag.word, hints)] if flag.word else map(_unexpected, flag.words)
             continue
-        until = next((i for i in range(position, len(words)) if words[i].startswith("--")), len(words))
-        given = [inline] if inline is not None else list(words[position:until])
-        taken, value = _value(word, hints[name], given, negated)
-        position += 0 if inline is not None else taken
-        if isinstance(value, UsageError):
-            wrong.append(str(value))
-        else:
-            values[name] = value
+        given, rest = _own_words(flag, hints[name], negated)
+        try:
+            values[name] = _off(name) if negated else _value(flag.word, name, hints[name], given)
+        except UsageError as mistake:
+            wrong.append(str(mistake))
+        wrong += map(_unexpected, rest)
     return values, wrong
 
 
 def field_name(word: str) -> str:
-    """The field that a flag (--env, --env_name=X) means, if it is one."""
+    """Return the field that a flag such as --env or --env_name=X means; not every result is a field."""
     flag = word.partition("=")[0].removeprefix("--").replace("_", "-").lower()
     return ALIASES.get(flag, flag).replace("-", "_")
 
 
+def _flags(words: Sequence[str]) -> Iterator[Flag]:
+    starts = [i for i, word in enumerate(words) if word.startswith("--")]
+    first = starts[0] if starts else len(words)
+    if first > 0:
+        yield Flag("", None, list(words[:first]))
+    for start, end in zip(starts, [*starts[1:], len(words)]):
+        word, equals, text = words[start].partition("=")
+        yield Flag(word, text if equals else None, list(words[start + 1:end]))
+
+
+def _own_words(flag: Flag, hint: Any, negated: bool) -> tuple[list[str], list[str]]:
+    """Return the words that are the flag's value, and those that belong to no flag."""
+    if negated:
+        return [], flag.words
+    if flag.inline is not None:
+        return [flag.inline], flag.words
+    used = len(flag.words) if get_origin(hint) is tuple else 1
+    return flag.words[:used], flag.words[used:]
+
+
 def _field(flag: str, hints: dict[str, Any]) -> tuple[str | None, bool]:
-    """The field that a flag names, and whether it is negated."""
+    """Return the field that a flag names, and whether the flag is negated."""
     name = field_name(flag)
     if name in hints:
         return name, False
     bare = name.removeprefix("no_")
-    if name.startswith("no_") and bare in hints and (_is_flag(hints[bare]) or bare == "norm_adv"):
+    if name.startswith("no_") and bare in hints and (bool in options_of(hints[bare]) or bare in SWITCHES):
         return bare, True
     return None, False
+
+
+def _unexpected(word: str) -> str:
+    return f"unexpected argument {word!r}; did you mean --env-id {word}?"
 
 
 def _unknown(word: str, hints: dict[str, Any]) -> str:
     names = [name.replace("_", "-") for name in hints]
     near = difflib.get_close_matches(word[2:].replace("_", "-").lower(), names, 3, 0.6)
-    advice = "did you mean " + " or ".join(f"--{name}" for name in near) if near else "--help lists all"
-    return f"{word} is no flag of this variant; {advice}"
+    advice = f"Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else "--help lists all flags."
+    return f"{word} is not a flag of this variant. {advice}"
 
 
-def _is_flag(hint: Any) -> bool:
-    return hint is bool or bool in get_args(hint)
+def _off(name: str) -> Any:
+    return SWITCHES[name][False] if name in SWITCHES else False
 
 
-def _value(word: str, hint: Any, given: list[str], negated: bool) -> tuple[int, Any]:
-    """How many words belong to the flag, and their value, or a UsageError that says what is wrong."""
-    if negated:
-        return 0, "none" if get_origin(hint) is Literal else False
-    choices = get_args(hint) if get_origin(hint) is Literal else ()
-    if "minibatch" in choices and (not given or given[0].lower() in YES + NO):  # --norm-adv of the documents
-        return len(given[:1]), "none" if given and given[0].lower() in NO else "minibatch"
-    if _is_flag(hint) and (not given or given[0].lower() not in (*YES, *NO, "none")):
-        return (0, True) if not given else (1, UsageError(f"{word} {given[0]}: wanted True or False"))
+def _value(word: str, name: str, hint: Any, given: list[str]) -> Any:
+    """Return the value of a flag's words; UsageError where they do not fit."""
     if get_origin(hint) is tuple:
         parts = " ".join(given).replace(",", " ").strip("()[] ").split()
-        bad = [part for part in parts if not part.lstrip("-").isdigit()]
-        return len(given), UsageError(f"{word}: {bad[0]!r} is no whole number") if bad else tuple(map(int, parts))
+        if bad := [part for part in parts if not part.lstrip("-").isdigit()]:
+            raise UsageError(f"{word} {bad[0]} is not allowed. Use whole numbers.")
+        return tuple(map(int, parts))
     if not given:
-        return 0, UsageError(f"{word} needs a value")
+        if bool in options_of(hint):
+            return True
+        if name in SWITCHES:
+            return SWITCHES[name][True]
+        raise UsageError(f"{word} needs a value: {wanted(hint)}.")
+    text = given[0]
+    if name in SWITCHES and text.lower() in YES + NO:
+        return SWITCHES[name][text.lower() in YES]
     try:
-        return 1, _converted(hint, given[0])
-    except (ValueError, OverflowError):
-        return 1, UsageError(f"{word} {given[0]}: wanted {_wanted(hint)}")
+        return _from_text(hint, text)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{word} {text} is not allowed. Use {wanted(hint)}.") from None
 
 
-def _converted(hint: Any, text: str) -> Any:
-    """`text` as the type `hint`; ValueError where it is none."""
-    if get_origin(hint) in (Union, types.UnionType):
-        parts = [part for part in get_args(hint) if part is not type(None)]
-        return None if text.lower() == "none" else _converted(parts[0], text)
-    if get_origin(hint) is Literal:
-        if text not in get_args(hint):
-            raise ValueError
-        return text
-    if hint is bool:
-        if text.lower() not in YES + NO:
-            raise ValueError
-        return text.lower() in YES
-    if hint is int:
-        return _whole(text.replace("_", ""))
-    return float(text) if hint is float else text
-
-
-def _whole(text: str) -> int:
-    """5, 1e6 or 8.0; ValueError or OverflowError for anything else."""
+def _from_text(hint: Any, text: str) -> Any:
+    """Return `text` as the type of a field; TypeError or ValueError where it does not fit."""
+    options = options_of(hint)
+    if NoneType in options and text.lower() == "none":
+        return None
+    if bool in options:
+        return converted({**dict.fromkeys(YES, True), **dict.fromkeys(NO, False)}.get(text.lower()), bool)
+    if get_origin(hint) is Literal or str in options:
+        return converted(text, hint)
     try:
-        return int(text)
+        return converted(int(text), hint)  # not through a float, which keeps 53 bits only
     except ValueError:
-        number = float(text)
-    if number != int(number):
-        raise ValueError
-    return int(number)
-
-
-def _wanted(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(str, get_args(hint)))
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_wanted(part) for part in get_args(hint))
-    return {int: "a whole number", float: "a number", bool: "True or False", type(None): "None"}.get(hint, "text")
+        return converted(float(text), hint)

@@ -239,4 +239,4 @@ def test_every_flag_of_train_reaches_every_run(file, capsys):
     assert main(["bench", str(file), "--gamma", "2", "--workers", "2"]) == 2
     assert "ppo-gamma=2.0: gamma=2.0 must be between 0 and 1" in capsys.readouterr().err
     assert main(["bench", str(file), "--wrokers", "2"]) == 2
-    assert "--wrokers is no flag" in capsys.readouterr().err
+    assert "--wrokers is not a flag" in capsys.readouterr().err

@@ -42,14 +42,16 @@ def test_a_number_keeps_its_last_digit():
 
 
 @pytest.mark.parametrize("words,sentence", [
-    ("--num-env 8", "--num-env is no flag of this variant; did you mean --num-envs"),
-    ("--frame-stack 4", "--frame-stack is no flag of this variant"), ("8", "'8' stands alone"),
-    ("--seed 1.5", "--seed 1.5: wanted a whole number"), ("--seed nan", "--seed nan: wanted a whole number"),
-    ("--seed inf", "--seed inf: wanted a whole number"), ("--gamma high", "--gamma high: wanted a number"),
-    ("--track maybe", "--track maybe: wanted True or False"), ("--model=big", "wanted one of mlp, cnn, impala"),
-    ("--target-kl x", "--target-kl x: wanted a number or None"), ("--device-ids 0 one", "'one' is no whole number"),
-    ("--no-seed", "--no-seed is no flag"), ("--num-envs", "--num-envs needs a value"), ("--", "-- is no flag"),
-    ("--norm-adv sometimes", "wanted one of minibatch, batch, none")])
+    ("--num-env 8", "--num-env is not a flag of this variant. Did you mean --num-envs"),
+    ("--frame-stack 4", "--frame-stack is not a flag of this variant"),
+    ("8", "unexpected argument '8'"), ("--num-envs 8 9", "unexpected argument '9'"),
+    ("--seed 1.5", "--seed 1.5 is not allowed. Use a whole number."), ("--seed nan", "--seed nan is not allowed. Use a whole"),
+    ("--seed inf", "--seed inf is not allowed. Use a whole"), ("--gamma high", "--gamma high is not allowed. Use a number"),
+    ("--track maybe", "--track maybe is not allowed. Use True or False"), ("--model=big", "Use one of mlp, cnn, impala"),
+    ("--target-kl x", "--target-kl x is not allowed. Use a number or None"),
+    ("--device-ids 0 one", "--device-ids one is not allowed. Use whole numbers"),
+    ("--no-seed", "--no-seed is not a flag"), ("--num-envs", "--num-envs needs a value: a whole number"), ("--", "-- is not a flag"),
+    ("--norm-adv sometimes", "Use one of minibatch, batch, none")])
 def test_mistakes_are_named(words, sentence):
     with pytest.raises(UsageError) as error:
         parse_flags(Config, words.split())

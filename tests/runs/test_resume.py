@@ -186,7 +186,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_end_loses_nothing(tmp_path, 
     (["--env-workers", "2"], ["env_workers=2 was given, but the run has env_workers=0"]),
     (["--norm-obs", "--autoreset", "next-step"], ["norm_obs=True was given, but", "autoreset=next-step was given"]),
     (["--num-minibatches", "5"], ["batch_size=32 is not divisible by num_minibatches=5"]),
-    (["--gama", "0.9"], ["--gama is no flag of this variant; did you mean --gamma"])])
+    (["--gama", "0.9"], ["--gama is not a flag of this variant. Did you mean --gamma"])])
 def test_another_environment_or_network_is_refused(words, names, tmp_path, monkeypatch, capsys):
     at_iteration(monkeypatch, 4, crash)
     with pytest.raises(CrashError):
