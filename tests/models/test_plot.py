@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from proximo.errors import FilesError, UsageError
-from proximo.models.plot import Curve, find_runs, grouped, learning_curve, over_seeds, plot, smoothed
+from proximo.models.curves import last_of_equal, read_episodes, rolling_mean
+from proximo.models.plot import Curve, average_over_seeds, find_runs, group_curves, plot
 
 
 def fake_run(folder: Path, seed: int, episodes: int = 300, env_id: str = "CartPole-v1", **config) -> Path:
@@ -24,7 +25,7 @@ def test_smoothing_is_the_mean_of_the_last_window():
     """Against a loop."""
     values = np.random.default_rng(0).normal(size=250)
     slow = [values[max(0, k - 99) : k + 1].mean() for k in range(250)]
-    np.testing.assert_allclose(smoothed(values), slow)
+    np.testing.assert_allclose(rolling_mean(values), slow)
 
 
 def test_curve_is_sorted_and_leaves_out_a_line_being_written(tmp_path):
@@ -32,8 +33,11 @@ def test_curve_is_sorted_and_leaves_out_a_line_being_written(tmp_path):
     run = fake_run(tmp_path / "run", 1, 0)
     with open(run / "episodes.csv", "a") as file:
         file.write("30,player0,3.5,9,1\n10,player1,-1,9,1\n40,pla")
-    steps, returns = learning_curve(run)
-    assert steps.tolist() == [10, 30] and returns.tolist() == [-1.0, 3.5]
+    episodes = read_episodes(run)
+    assert episodes.step.tolist() == [10, 30]
+    assert episodes.ret.tolist() == [-1.0, 3.5]
+    (run / "episodes.csv").write_text("")
+    assert len(read_episodes(run).step) == 0
 
 
 def test_mean_and_deviation_over_seeds():
@@ -41,7 +45,7 @@ def test_mean_and_deviation_over_seeds():
     steps = np.arange(1, 101) * 10
     curves = [Curve("ppo", {}, steps, np.full(100, 2.0)), Curve("ppo", {}, steps, np.full(100, 6.0)),
               Curve("ppo", {}, steps[:20], np.full(20, 10.0)), Curve("ppo", {}, steps[:0], np.zeros(0))]
-    at, mean, deviation = over_seeds(curves)
+    at, mean, deviation = average_over_seeds(curves)
     early, late = np.searchsorted(at, 150), -1
     assert (mean[early], deviation[early]) == (6.0, pytest.approx(np.std([2, 6, 10])))
     assert (mean[late], deviation[late]) == (4.0, 2.0)
@@ -52,9 +56,9 @@ def test_seeds_share_a_line_and_settings_that_differ_split_it(tmp_path):
     """Against the names a reader expects; the folder and the seed never split."""
     runs = [fake_run(tmp_path / f"{seed}_{clip}", seed, clip_coef=clip) for seed in (1, 2) for clip in (0.1, 0.2)]
     runs.append(fake_run(tmp_path / "other", 1, env_id="Acrobot-v1"))
-    curves = [Curve("ppo", json.loads((run / "config.json").read_text())["config"], *learning_curve(run))
-              for run in runs]
-    panels = grouped(curves)
+    curves = [Curve("ppo", json.loads((run / "config.json").read_text())["config"], read_episodes(run).step,
+                    read_episodes(run).ret) for run in runs]
+    panels = group_curves(curves)
     assert {env: {label: len(group) for label, group in groups.items()} for env, groups in panels.items()} == {
         "Acrobot-v1": {"ppo": 1}, "CartPole-v1": {"ppo, clip_coef=0.1": 2, "ppo, clip_coef=0.2": 2}}
 
@@ -81,12 +85,36 @@ def test_runs_without_an_episode_are_said(tmp_path):
     assert "<!-- ppo, seed 5: no episode finished -->" in both and "<!-- ppo (1 seed) -->" in both
 
 
+def test_episodes_that_end_together_make_no_cliff():
+    """Four environments that end at one step: the line goes to their mean, not down a wall at that step."""
+    steps, values = last_of_equal(np.array([10, 20, 20, 20, 30]), np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert steps.tolist() == [10, 20, 30]
+    assert values.tolist() == [1.0, 4.0, 5.0]
+    curve = Curve("ppo", {}, np.array([100, 200, 200]), np.array([0.0, 0.0, 3.0]))
+    _, mean, _ = average_over_seeds([curve])
+    assert abs(np.diff(mean)).max() < 0.01  # the last mean, 1.0, is reached over 1000 points
+
+
+def test_the_title_has_no_module_and_the_footnote_explains_what_is_there(tmp_path):
+    """Against the words of the SVG."""
+    runs = [fake_run(tmp_path / str(seed), seed, env_id="my.module:Env-v0") for seed in (1, 2)]
+    one, two = plot(runs[:1], tmp_path / "one.svg").read_text(), plot(runs, tmp_path / "two.svg").read_text()
+    assert "<!-- Env-v0 -->" in one
+    assert "my.module" not in one
+    assert "dots: episodes" in one
+    assert "band:" not in one
+    assert "band: one standard deviation" in two
+    assert "dots:" not in two
+
+
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path):
     """Each message names the path and what to do."""
     run = fake_run(tmp_path / "run", 1)
-    with pytest.raises(UsageError, match="is no run and holds none"):
+    with pytest.raises(UsageError, match="no run was given"):
+        find_runs([])
+    with pytest.raises(UsageError, match="neither is nor contains a run"):
         find_runs([tmp_path / "nothing"])
-    with pytest.raises(UsageError, match="name it something.png"):
+    with pytest.raises(UsageError, match=r"Name it curve\.png"):
         plot([run], tmp_path / "curve.xyz")
     (tmp_path / "full.png").symlink_to("/dev/full")
     with pytest.raises(FilesError, match="No space left"):
@@ -95,5 +123,5 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(UsageError, match="is damaged"):
         plot([run], tmp_path / "curve.png")
     (run / "episodes.csv").unlink()
-    with pytest.raises(UsageError, match="no episodes.csv"):
-        learning_curve(run)
+    with pytest.raises(UsageError, match="has no episodes.csv"):
+        read_episodes(run)

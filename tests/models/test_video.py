@@ -5,11 +5,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import Popen
+from subprocess import DEVNULL, PIPE, Popen
 
 import numpy as np
 import pytest
 from imageio_ffmpeg import read_frames
+from PIL import Image
 
 from proximo.errors import FilesError, UsageError
 from proximo.models.video import enlarge, write_video
@@ -37,6 +38,23 @@ def test_browsers_play_it_and_the_pictures_are_there(tmp_path, capsys):
     data = path.read_bytes()
     assert data.index(b"moov") < data.index(b"mdat")
     assert capsys.readouterr().err == "" and list(path.parent.iterdir()) == [path]
+
+
+def test_a_gif_is_a_gif(tmp_path):
+    """Against Pillow's reading: every frame and its brightness, at the speed asked for, at most 50 frames a second."""
+    for fps, milliseconds in ((4, 250), (100, 20)):
+        with Image.open(write_video(ramp(5), tmp_path / f"{fps}.gif", fps)) as picture:
+            assert (picture.format, picture.n_frames, picture.size) == ("GIF", 5, (256, 256))
+            for k in range(5):
+                picture.seek(k)
+                assert abs(np.asarray(picture.convert("RGB")).mean() - 20 * k) < 4
+                assert picture.info["duration"] == milliseconds
+
+
+@pytest.mark.parametrize("name", ["a.avi", "a", "mp4"])
+def test_other_formats_are_refused(tmp_path, name):
+    with pytest.raises(UsageError, match=r"neither an \.mp4 nor a \.gif"):
+        write_video(ramp(1), tmp_path / name)
 
 
 def test_tiny_and_odd_frames(tmp_path):
@@ -69,6 +87,24 @@ def test_faults_leave_the_older_video_alone(tmp_path):
     with pytest.raises(FilesError, match="No space left"):
         write_video(ramp(3), tmp_path / "full.mp4")
     assert path.read_bytes() == b"older" and list(tmp_path.iterdir()) == [path]
+
+
+def test_sigterm_leaves_no_partial_file(tmp_path):
+    """A process that is terminated in the middle of a video."""
+    program = ("import sys, time, numpy; from pathlib import Path; from proximo.models.video import write_video\n"
+               "def frames():\n"
+               "    while True:\n"
+               "        yield numpy.zeros((64, 64, 3), numpy.uint8)\n"
+               "        print('frame', flush=True)\n"
+               "        time.sleep(0.05)\n"
+               "write_video(frames(), Path(sys.argv[1]))\n")
+    with Popen([sys.executable, "-c", program, str(tmp_path / "a.mp4")], stdout=PIPE, stderr=DEVNULL) as process:
+        for _ in range(3):
+            process.stdout.readline()
+        assert list(tmp_path.iterdir()) == [tmp_path / "a.part.mp4"]
+        process.terminate()
+    assert process.returncode != 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_the_package_the_command_is_named(tmp_path, monkeypatch):

@@ -1,0 +1,67 @@
+"""The episodes of a run, read from episodes.csv, and their rolling mean."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from proximo.errors import UsageError
+
+WINDOW = 100  # episodes of a rolling mean, as in published tables
+
+
+class EpisodeTable(NamedTuple):
+    """The finished episodes of a run, in order of steps. All arrays are (E,)."""
+
+    step: np.ndarray
+    """int64, environment steps of the whole run when the episode ended"""
+    seconds: np.ndarray
+    """float64, wall time when it was logged"""
+    ret: np.ndarray
+    """float64, undiscounted return of raw rewards"""
+    length: np.ndarray
+    """float64, environment steps of the episode"""
+
+
+def read_episodes(run: Path) -> EpisodeTable:
+    """Read the finished episodes of a run. Incomplete lines, as a live run or a kill leaves them, are skipped.
+
+    Raises:
+        UsageError: if there is no episodes.csv.
+    """
+    try:
+        lines = (run / "episodes.csv").read_text(encoding="utf-8").split("\n")
+    except OSError:
+        raise UsageError(f"{run} has no episodes.csv. Give the folder of a run.") from None
+    names = lines[0].split(",")
+    wanted = ("step", "seconds", "return", "length")
+    rows = list(_rows(lines[1:-1], names, wanted)) if set(wanted) <= set(names) else []
+    table = np.array(rows, np.float64).reshape(-1, len(wanted)).T
+    table = table[:, np.argsort(table[0], kind="stable")]
+    return EpisodeTable(step=table[0].astype(np.int64), seconds=table[1], ret=table[2], length=table[3])
+
+
+def _rows(lines: list[str], names: list[str], wanted: tuple[str, ...]) -> Iterator[list[float]]:
+    columns = [names.index(name) for name in wanted]
+    for line in lines:
+        cells = line.split(",")
+        if len(cells) == len(names):
+            try:
+                yield [float(cells[k]) for k in columns]
+            except ValueError:
+                continue
+
+
+def rolling_mean(values: np.ndarray, window: int = WINDOW) -> np.ndarray:
+    """Return (E,): the mean of each value and of the up to window-1 values before it."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    end = np.arange(1, len(values) + 1)
+    start = np.maximum(end - window, 0)
+    return (total[end] - total[start]) / (end - start)
+
+
+def last_of_equal(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Keep the last y of each x, where x rises: parallel environments often end an episode at the same step."""
+    last = np.append(x[1:] != x[:-1], True) if len(x) else np.zeros(0, bool)
+    return x[last], y[last]
