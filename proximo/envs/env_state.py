@@ -1,48 +1,66 @@
-"""The state of a Gymnasium environment without pickle: its wrapper chain as numbers, strings, arrays and generators.
+"""The state of a Gymnasium environment without pickle: numbers, strings, arrays and random generators.
 
-What is found but cannot be kept (a physics engine's world, an unknown object) makes the whole state None: a run then
-rebuilds its environments instead of continuing them with half of their state.
+If an attribute holds something else (the world of a physics engine, an unknown object), the whole state is None. A run
+then makes its environments again instead of continuing them with a part of their state.
 """
 
 import types
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-SEQUENCES = {"list": list, "tuple": tuple, "deque": deque}
+SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "deque": deque}
 STATELESS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, np.ufunc, EnvSpec)
+BIT_GENERATORS = {kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937,
+                                                   np.random.Philox, np.random.SFC64)}
 
 
 class OpaqueError(Exception):
-    """Something holds state that cannot be kept."""
+    """Something holds state that cannot be saved."""
 
 
-def keep_env(env: gymnasium.Env, apart: tuple[str, ...] = ()) -> dict | None:
-    """All that the environment and its wrappers hold, or None where something is opaque.
+class StateFunctions(NamedTuple):
+    """How the state of one environment is read and written."""
 
-    Attributes named in `apart` are left out: the caller keeps what they hold in another way.
+    get: Callable[[gymnasium.Env], dict[str, Any] | None]  # None: it cannot be saved
+    set: Callable[[gymnasium.Env, dict[str, Any]], None]
+
+
+def get_env_state(env: gymnasium.Env, excluded: tuple[str, ...] = ()) -> dict[str, Any] | None:
+    """Return all attributes of an environment and its wrappers that may hold state.
+
+    Args:
+        env: The environment.
+        excluded: Names of attributes that are left out because the caller saves them in another way.
+
+    Returns:
+        {depth of the wrapper: {attribute: code}}, or None if an attribute cannot be saved.
     """
     seen: dict[int, Any] = {}
     try:
         return {str(depth): {name: encode_value(value, seen) for name, value in vars(layer).items()
-                             if name not in apart and _holds(name, value)}
+                             if name not in excluded and _may_hold_state(name, value)}
                 for depth, layer in enumerate(_layers(env))}
     except OpaqueError:
         return None
 
 
-def restore_env(env: gymnasium.Env, state: dict, apart: tuple[str, ...] = ()) -> None:
-    """Makes `env` (from the same factory) continue as the one that was kept."""
+def set_env_state(env: gymnasium.Env, state: dict[str, Any], excluded: tuple[str, ...] = ()) -> None:
+    """Make an environment continue from what get_env_state returned for another one of the same kind."""
     for depth, layer in enumerate(_layers(env)):
-        attributes, kept = vars(layer), state[str(depth)]
-        for name in set(attributes).difference(kept, apart):
-            if _holds(name, attributes[name]):
+        attributes, codes = vars(layer), state[str(depth)]
+        for name in set(attributes).difference(codes, excluded):
+            if _may_hold_state(name, attributes[name]):
                 del attributes[name]
-        for name, code in kept.items():
+        for name, code in codes.items():
             attributes[name] = decode_value(code, attributes.get(name))
+
+
+PLAIN_STATE = StateFunctions(get=get_env_state, set=set_env_state)
 
 
 def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:
@@ -52,22 +70,28 @@ def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:
     return layers
 
 
-def _holds(name: str, value: Any) -> bool:
-    """Whether an attribute may hold state; what only draws (render_mode, pygame) or links the chain does not."""
+def _may_hold_state(name: str, value: Any) -> bool:
+    """Whether an attribute may hold state. What only draws (render_mode, pygame) or links the wrappers does not."""
     linked = isinstance(value, (*STATELESS, gymnasium.Env))
     return not (linked or name == "render_mode" or type(value).__module__.partition(".")[0] == "pygame")
 
 
 def encode_value(value: Any, seen: dict[int, Any]) -> Any:
-    """As nested dicts whose leaves are arrays, numbers, strings, booleans, None or lists of such.
+    """Encode a value as nested dicts whose leaves are arrays, numbers, strings, booleans, None or lists of such.
 
-    Raises OpaqueError for anything else, and for an object met twice (`seen`), whose two holders would part on loading.
+    Args:
+        value: What an attribute holds.
+        seen: The objects encoded so far, by id; changed in place.
+
+    Raises:
+        OpaqueError: The value is of another type, or it was encoded before: two attributes share the object, and would
+            hold two different objects after loading.
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.generic):
         return {"scalar": encode_array(np.asarray(value))}
-    _meet(value, seen)
+    _add_seen(value, seen)
     if isinstance(value, np.ndarray):
         return {"array": encode_array(value)}
     if isinstance(value, np.random.Generator):
@@ -86,25 +110,29 @@ def encode_value(value: Any, seen: dict[int, Any]) -> Any:
     raise OpaqueError(f"{type(value)}")
 
 
-def _meet(value: Any, seen: dict[int, Any]) -> None:
+def _add_seen(value: Any, seen: dict[int, Any]) -> None:
     if type(value) is tuple or isinstance(value, gymnasium.Space):
         return
     owner = value.base if isinstance(value, np.ndarray) and value.base is not None else value
     if id(owner) in seen:
-        raise OpaqueError("held twice")
-    seen[id(owner)] = owner  # the reference keeps the id from being given to another object
+        raise OpaqueError("two attributes share one object")
+    seen[id(owner)] = owner  # while it is referenced here, its id is not given to another object
 
 
-def _space_generator(space: gymnasium.Space, seen: dict[int, Any]) -> Any:
+def _space_generator(space: gymnasium.Space[Any], seen: dict[int, Any]) -> Any:
     inner = getattr(space, "spaces", {})
     parts = inner.values() if isinstance(inner, dict) else inner
     if any(part._np_random is not None for part in parts):
-        raise OpaqueError("a nested space that draws")
+        raise OpaqueError("a nested space has a random generator")
     return None if space._np_random is None else encode_value(space._np_random, seen)
 
 
 def encode_array(value: np.ndarray) -> Any:
-    """Numbers stay an array; text becomes its bytes. Raises OpaqueError for arrays of objects."""
+    """Return a copy of an array of numbers, or the bytes of an array of text.
+
+    Raises:
+        OpaqueError: It is an array of objects.
+    """
     if value.dtype.kind in "biuf":
         return np.array(value)
     if value.dtype.kind in "SU":
@@ -114,7 +142,12 @@ def encode_array(value: np.ndarray) -> Any:
 
 
 def decode_value(code: Any, present: Any = None) -> Any:
-    """The inverse of encode_value; `present` is what the attribute holds now: generators and spaces change in place."""
+    """Return the value that encode_value encoded.
+
+    Args:
+        code: What encode_value returned.
+        present: What the attribute holds now. Generators and spaces are changed in place.
+    """
     if not isinstance(code, dict):
         return code
     if "scalar" in code:
@@ -134,19 +167,17 @@ def decode_value(code: Any, present: Any = None) -> Any:
     return deque(items, code["longest"]) if kind == "deque" else SEQUENCES[kind](items)
 
 
-def _decode_generator(code: dict, present: Any) -> np.random.Generator:
-    known = {kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937,
-                                              np.random.Philox, np.random.SFC64)}
+def _decode_generator(code: dict[str, Any], present: Any) -> np.random.Generator:
     generator = present
     if not isinstance(generator, np.random.Generator) or type(generator.bit_generator).__name__ != code["generator"]:
-        generator = type(present)(known[code["generator"]]()) if isinstance(present, np.random.Generator) \
-            else np.random.Generator(known[code["generator"]]())
+        kind = type(present) if isinstance(present, np.random.Generator) else np.random.Generator
+        generator = kind(BIT_GENERATORS[code["generator"]]())
     generator.bit_generator.state = decode_value(code["state"])
     return generator
 
 
 def decode_array(code: Any) -> np.ndarray:
-    """The inverse of encode_array."""
+    """Return the array that encode_array encoded."""
     if isinstance(code, dict):
         return np.frombuffer(np.asarray(code["bytes"]).tobytes(), code["dtype"]).reshape(code["shape"]).copy()
     return np.array(code)

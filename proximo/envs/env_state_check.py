@@ -1,6 +1,7 @@
-"""Whether a kept state is the whole state: a copy that took it over must play on exactly as its model does."""
+"""Check that a saved state is the whole state: a copy that continues from it must make the same steps."""
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -8,45 +9,66 @@ from proximo.envs.spaces import scripted_action
 from proximo.errors import EnvError
 from proximo.protocols import Step, VecEnv
 
-BEFORE, AFTER = 20, 50  # steps until the copy takes over, and steps that must then be equal
+Suite = TypeVar("Suite", bound=VecEnv)
+
+BEFORE, AFTER = 20, 50  # steps before the copy takes over the state, and steps that must then be equal
 
 
-def replays_exactly(model: VecEnv, copy: VecEnv, snapshot: Callable[[], dict | None]) -> bool:
-    """Both hold one environment, of different seeds; `snapshot` is the model's state where it can be kept."""
-    rng = np.random.default_rng(0)
+def replays_exactly(make: Callable[[int], Suite], seed: int,
+                    snapshot: Callable[[Suite], dict[str, Any] | None]) -> bool:
+    """Play one environment, load its state into another, and compare the steps of both.
+
+    Args:
+        make: Makes one numpy environment from a seed.
+        seed: The seed of the first environment; the second one gets `seed + 1`.
+        snapshot: Returns the state of the first environment, or None if it cannot be saved.
+
+    Returns:
+        True if all compared steps are equal in every bit; False also if there is no state or a step fails.
+    """
+    model = make(seed)
     try:
-        copy.step(scripted_action(copy.action_space, _row(copy.reset().mask), rng)[None])
-        step = model.reset()
-        for played in range(BEFORE + AFTER):
-            if played == BEFORE:
-                state = snapshot()
-                if state is None:
-                    return False
-                copy.load(state)
-            action = scripted_action(model.action_space, _row(step.mask), rng)[None]
-            step = model.step(action)
-            if played >= BEFORE and not same_steps(step, copy.step(action)):
+        copy = make(seed + 1)
+        try:
+            return _continues(model, copy, snapshot)
+        except EnvError:
+            return False
+        finally:
+            copy.close()
+    finally:
+        model.close()
+
+
+def _continues(model: Suite, copy: Suite, snapshot: Callable[[Suite], dict[str, Any] | None]) -> bool:
+    rng = np.random.default_rng(0)
+    copy.step(_random_action(copy, copy.reset(), rng))
+    step = model.reset()
+    for t in range(BEFORE + AFTER):
+        if t == BEFORE:
+            state = snapshot(model)
+            if state is None:
                 return False
-        return True
-    except EnvError:
-        return False
+            copy.load(state)
+        action = _random_action(model, step, rng)
+        step = model.step(action)
+        if t >= BEFORE and not same_steps(step, copy.step(action)):
+            return False
+    return True
 
 
-def _row(mask: np.ndarray | None) -> np.ndarray | None:
-    return None if mask is None else mask[0]
+def _random_action(envs: VecEnv, step: Step, rng: np.random.Generator) -> np.ndarray:
+    return scripted_action(envs.action_space, None if step.mask is None else step.mask[0], rng)[None]
 
 
 def same_steps(one: Step, other: Step) -> bool:
     """Whether two steps of numpy suites are equal in every bit that may be read."""
-    ended = one.terminated | one.truncated
+    ended, finished = one.terminated | one.truncated, one.episode.finished
     pairs = [(one.obs, other.obs), (one.first, other.first), (one.reward, other.reward), (one.valid, other.valid),
-             (one.terminated, other.terminated), (one.truncated, other.truncated),
-             (one.episode.finished, other.episode.finished)]
+             (one.terminated, other.terminated), (one.truncated, other.truncated), (finished, other.episode.finished),
+             (one.episode.ret[finished], other.episode.ret[finished]),
+             (one.episode.length[finished], other.episode.length[finished])]
     if one.mask is not None:
         pairs.append((one.mask, other.mask))
-    if one.final_obs is not None:
+    if one.final_obs is not None and other.final_obs is not None:
         pairs.append((one.final_obs[ended], other.final_obs[ended]))
-    finished = one.episode.finished
-    pairs += [(one.episode.ret[finished], other.episode.ret[finished]),
-              (one.episode.length[finished], other.episode.length[finished])]
     return all(np.array_equal(left, right) for left, right in pairs)

@@ -1,6 +1,6 @@
-"""Raw returns and lengths of finished episodes: whole games, before any clipping or scaling of rewards."""
+"""Returns and lengths of finished episodes: whole games, from raw rewards (before clipping and scaling)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,59 +9,83 @@ from proximo.types import FinishedEpisodes
 
 
 class Running(NamedTuple):
-    """What each row has gathered since its game began; for suites inside a compiled function."""
+    """What each row has gathered in its current game; for suites inside a compiled function."""
 
-    ret: Array  # (N,) raw rewards so far
-    length: Array  # (N,) int32, decisions so far
+    ret: Array  # (N,) float32, sum of raw rewards
+    length: Array  # (N,) int32, number of steps
 
 
-def start_episodes(num_envs: int, xp=np) -> Running:
-    """Nothing gathered yet; `xp` is numpy or jax.numpy."""
+def start_episodes(num_envs: int, xp: Any = np) -> Running:
+    """Return zeros for N rows. `xp` is numpy or jax.numpy."""
     return Running(xp.zeros(num_envs, xp.float32), xp.zeros(num_envs, xp.int32))
 
 
-def count_episodes(running: Running, reward: Array, over: Array, valid: Array, xp=np) -> tuple[Running, Episode]:
-    """One step, as a pure function. `reward` raw, `over` and `valid` (N,) bool; filler rows (not valid) touch nothing.
+def count_episodes(running: Running, reward: Array, over: Array, valid: Array, xp: Any = np) -> tuple[Running, Episode]:
+    """Count one step, as a pure function.
 
-    Returns what is gathered from here on, and the games that this step ended.
+    Args:
+        running: What was gathered before the step.
+        reward: (N,) raw rewards.
+        over: (N,) bool, games that end with this step.
+        valid: (N,) bool; a row that is not valid is a filler and counts nothing.
+        xp: numpy or jax.numpy.
+
+    Returns:
+        What is gathered after the step, and the games that the step ended.
     """
     ret = running.ret + xp.where(valid, reward, 0)
     length = running.length + valid.astype(xp.int32)
     finished = over & valid
-    episode = Episode(finished, ret, length)
-    return Running(xp.where(finished, 0, ret), xp.where(finished, 0, length)), episode
+    after = Running(xp.where(finished, 0, ret), xp.where(finished, 0, length))
+    return after, Episode(finished=finished, ret=ret, length=length)
 
 
 class EpisodeCounter:
-    """The same for numpy suites, in place and in float64: about a microsecond a step where no game ends."""
+    """Counts in place and in float64, for numpy suites: about 1 us per step in which no game ends.
+
+    Attributes:
+        nothing: The Episode of a step in which no game ends. It is the same object each time.
+    """
 
     def __init__(self, num_envs: int) -> None:
         self._ret = np.zeros(num_envs)  # (N,)
         self._length = np.zeros(num_envs, np.int32)  # (N,)
-        self._nothing = Episode(np.zeros(num_envs, bool), np.zeros(num_envs, np.float32), np.zeros(num_envs, np.int32))
+        self.nothing = Episode(finished=np.zeros(num_envs, bool), ret=np.zeros(num_envs, np.float32),
+                               length=np.zeros(num_envs, np.int32))
 
     def clear(self) -> Episode:
-        """All games begin anew, as after reset(); returns that none finished."""
+        """Begin all games again; return `nothing`."""
         self._ret.fill(0)
         self._length.fill(0)
-        return self._nothing
+        return self.nothing
 
     def count(self, reward: np.ndarray, over: np.ndarray | None, valid: np.ndarray) -> Episode:
-        """`reward` raw (N,), 0 in filler rows; `over` (N,) bool: games that end here; None: none; `valid` (N,) bool."""
+        """Count one step.
+
+        Args:
+            reward: (N,) raw rewards, 0 in filler rows.
+            over: (N,) bool, games that end with this step; None: none.
+            valid: (N,) bool, False in filler rows.
+
+        Returns:
+            The games that the step ended.
+        """
         self._ret += reward
         self._length += valid
         if over is None:
-            return self._nothing
+            return self.nothing
         finished = over & valid
-        episode = Episode(finished, self._ret.astype(np.float32), self._length.copy())
+        episode = Episode(finished=finished, ret=self._ret.astype(np.float32), length=self._length.copy())
         self._ret[finished] = 0
         self._length[finished] = 0
         return episode
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
+        """Return what was gathered, for VecEnv.state."""
         return {"ret": self._ret.copy(), "length": self._length.copy()}
 
-    def load(self, state: dict) -> None:
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from what state() returned."""
         self._ret[:] = state["ret"]
         self._length[:] = state["length"]
 

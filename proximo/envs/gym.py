@@ -1,4 +1,4 @@
-"""The suite of Gymnasium: classic control, Box2D, and anyone's own `module:Env-v0`."""
+"""Gymnasium's environments: classic control, Box2D, and a user's own `module:Env-v0`."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,13 +13,23 @@ from proximo.protocols import VecEnv
 
 
 def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:
-    """One environment of `cfg.env_id` a seed, in this process or in `cfg.env_workers` others.
+    """Make Gymnasium environments in this process or in `cfg.env_workers` processes; with engine=envpool, EnvPool's.
 
-    Raises UsageError for an unknown id, a missing package, or a space that has no policy.
+    Args:
+        cfg: Its `env_id`, `engine`, `autoreset`, `env_workers` and `env_timeout` are read.
+        seeds: One seed per environment.
+
+    Returns:
+        The environments, without normalization.
+
+    Raises:
+        UsageError: The id is unknown, a package is missing, the engine is not for Gymnasium, or there is no policy for
+            a space.
+        EnvError: Making an environment fails.
     """
     if cfg.engine == "envpool":
         return make_envpool(cfg, seeds)
     if cfg.engine not in ("auto", "gym"):
-        raise UsageError(f"engine={cfg.engine} does not step {cfg.env_id} here; use auto, gym or envpool")
+        raise UsageError(f"engine={cfg.engine} cannot step {cfg.env_id}. Use --engine auto, gym or envpool.")
     name = gym_id(cfg.env_id)
     return make_rows_or_workers(partial(make_gym_rows, name, cfg.autoreset), cfg, seeds, name)

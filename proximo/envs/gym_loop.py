@@ -8,25 +8,37 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from proximo.envs.env_state import keep_env, restore_env
+from proximo.envs.env_state import PLAIN_STATE, StateFunctions
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_ids import make_one
-from proximo.envs.spaces import action_writer, array_fault, mask_parts, mask_row, read_space
+from proximo.envs.headless import render_env
+from proximo.envs.masks import MaskReader
+from proximo.envs.spaces import action_writer, answer_fault, array_fault, read_space
 from proximo.errors import EnvError, UsageError
-from proximo.protocols import Play, Step
+from proximo.protocols import Episode, Play, Step
 
 
 def make_gym_rows(name: str, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> "GymEnvs":
-    """`name` is an id that runs (gym_id); `first_index`: what errors call the first environment."""
+    """Make environments in this process; see GymEnvs. `name` is an id that gym_id returned."""
     return GymEnvs(partial(make_one, name), seeds, name, autoreset, first_index)
 
 
 class GymEnvs:
-    """N single environments as one VecEnv; equals Gymnasium's SyncVectorEnv in both reset modes, bit for bit.
+    """N single environments as one VecEnv.
 
-    `make_env()` gives one environment.
-    `keep(env) -> dict | None` and `restore(env, dict)` are how the state of one environment is kept.
+    Steps are equal to those of Gymnasium's SyncVectorEnv in both reset modes, bit for bit.
+
+    Args:
+        make_env: Makes one environment.
+        seeds: One seed per environment.
+        env_id: The id of the environment, for error messages.
+        autoreset: "same-step" or "next-step".
+        first_index: The number of the first environment, for error messages.
+        state_functions: How the state of one environment is read and written.
+
+    Raises:
+        UsageError: There is no policy for the observation or action space.
     """
 
     arrays = "numpy"
@@ -37,42 +49,47 @@ class GymEnvs:
 
     def __init__(self, make_env: Callable[[], gymnasium.Env], seeds: Sequence[int], env_id: str,
                  autoreset: str = "same-step", first_index: int = 0,
-                 keep: Callable[[gymnasium.Env], dict | None] = keep_env,
-                 restore: Callable[[gymnasium.Env, dict], None] = restore_env) -> None:
-        self.num_envs = len(seeds)
-        self._make_env, self._autoreset, self._keep, self._restore = make_env, autoreset, keep, restore
-        self._exact: bool | None = None  # whether a replay from a kept state was exact; None: not tried yet
+                 state_functions: StateFunctions = PLAIN_STATE) -> None:
+        self._make_env, self._autoreset, self._state_functions = make_env, autoreset, state_functions
         self._seeds, self._env_id, self.first_index = [int(seed) for seed in seeds], env_id, first_index
-        self._same_step = autoreset == "same-step"
+        self.num_envs, self._same_step = len(seeds), autoreset == "same-step"
+        self._exact: bool | None = None  # whether a replay from a saved state was exact; None: not tried yet
         self._envs = [make_env() for _ in self._seeds]
         self.action_space = self._envs[0].action_space
         self._to_env = action_writer(self.action_space, env_id)
-        self._reader = reader = read_space(self._envs[0].observation_space, env_id)
-        self.obs_shape, self.obs_dtype = reader.shape, reader.dtype
-        self._parts = mask_parts(self.action_space)
-        self._mask: np.ndarray | None = None
-        self._plays = [env.step for env in self._envs]
+        self._reader = read_space(self._envs[0].observation_space, env_id)
+        self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
+        self._plays: list[Callable[[Any], tuple[Any, ...]]] = [env.step for env in self._envs]
         self._episodes = EpisodeCounter(self.num_envs)
         self._time, self._any_over = 0, False
         self._allocate()
+        self._set_masks(None)
 
     def _allocate(self) -> None:
         count = self.num_envs
         self._obs = np.zeros((count, *self.obs_shape), self.obs_dtype)
-        self._final = np.zeros_like(self._obs) if self._same_step else None
+        self._final = np.zeros_like(self._obs)
         last = self._reader.channels_last
-        self._rows = np.moveaxis(self._obs, 1, -1) if last else self._obs  # rows as the environment gives them
-        self._final_rows = np.moveaxis(self._final, 1, -1) if last and self._same_step else self._final
+        self._rows = np.moveaxis(self._obs, 1, -1) if last else self._obs  # rows as the environment returns them
+        self._final_rows = np.moveaxis(self._final, 1, -1) if last else self._final
         self._raw, self._reward = np.zeros(count), np.zeros(count, np.float32)
         self._terminated, self._truncated, self._over, self._first = np.zeros((4, count), bool)
         self._valid = np.ones(count, bool)
-        floating = np.issubdtype(self.obs_dtype, np.floating)
-        self._obs_flat = self._obs.reshape(-1) if floating else np.zeros(0, np.float32)
-        self._zeros = np.zeros_like(self._obs_flat)
+        self._floating = bool(np.issubdtype(self.obs_dtype, np.floating))
+        self._obs_flat = self._obs.reshape(-1) if self._floating else np.zeros(0, np.float32)
+
+    def _set_masks(self, masks: MaskReader | None) -> None:
+        """Use these masks, and prepare the Step that is returned whenever no episode ends: all its arrays stay."""
+        self._masks = masks
+        self._quiet = Step(obs=self._obs, first=self._first, mask=None if masks is None else masks.rows,
+                           reward=self._reward, terminated=self._terminated, truncated=self._truncated,
+                           final_obs=self._final if self._same_step else None, valid=self._valid,
+                           episode=self._episodes.nothing, metrics={})
 
     def reset(self) -> Step:
-        """All environments begin anew from their seeds."""
-        self._time, self._mask = 0, None
+        """Begin every environment again from its seed."""
+        self._time = 0
+        self._set_masks(None)
         self._plays = [env.step for env in self._envs]
         for flags in (self._terminated, self._truncated, self._over):
             flags.fill(False)
@@ -103,8 +120,11 @@ class GymEnvs:
         self._reward[:] = self._raw
         return self._answer(self._episodes.count(self._raw, self._over if self._any_over else None, self._valid))
 
-    def _play(self, actions: list) -> None:
-        reader, rows, raw, mask = self._reader, self._rows, self._raw, self._mask
+    def _answer(self, episode: Episode) -> Step:
+        return self._quiet if episode is self._quiet.episode else self._quiet._replace(episode=episode)
+
+    def _play(self, actions: list[Any]) -> None:
+        reader, rows, raw, masks = self._reader, self._rows, self._raw, self._masks
         flatten, shape, dtype = reader.flatten, reader.native_shape, reader.native_dtype
         for i, (play, action) in enumerate(zip(self._plays, actions, strict=True)):
             self._playing = i
@@ -112,32 +132,32 @@ class GymEnvs:
             try:
                 observation, raw[i], terminated, truncated, info = answer
             except (TypeError, ValueError) as error:
-                raise self._fault(i, _answer_fault(answer)) from error
-            if mask is not None:
-                observation = self._read_mask(i, observation, info, terminated or truncated)
+                raise self._fault(i, answer_fault(answer)) from error
+            if masks is not None and not masks.read(i, observation, info, terminated or truncated):
+                raise self._fault(i, "action_mask allows no action")
             if flatten is not None:
                 observation = flatten(observation)
             if type(observation) is not np.ndarray or observation.shape != shape or observation.dtype is not dtype:
-                observation = self._odd(i, observation)
+                self._check_array(i, observation)
             if terminated or truncated:
                 observation = self._end(i, observation, bool(terminated))
             rows[i] = observation
 
     def _end(self, i: int, observation: np.ndarray, terminated: bool) -> np.ndarray:
-        """The episode of row i is over; returns what stands in its row of obs."""
+        """End the episode of row i; return what becomes its row of obs."""
         self._any_over = self._over[i] = True
         self._terminated[i], self._truncated[i] = terminated, not terminated
         if not self._same_step:
             self._plays[i] = partial(self._begin_late, i)
             return observation
         self._final_rows[i] = observation
-        if self._zeros.size and not np.isfinite(self._final[i]).all():
-            raise self._fault(i, "its last observation is not finite (NaN or infinity)")
+        if self._floating and not np.isfinite(self._final[i]).all():
+            raise self._fault(i, "the last observation of its episode is not finite (NaN or infinity)")
         self._first[i] = True
         return self._begin(i, None)
 
-    def _begin_late(self, i: int, action: Any) -> tuple:
-        """Stands in for a step that only resets (next-step mode): a filler row."""
+    def _begin_late(self, i: int, action: Any) -> tuple[Any, ...]:
+        """Take the place of a step that only resets (next-step mode): a filler row."""
         observation, info = self._envs[i].reset()
         self._plays[i] = self._envs[i].step
         self._any_over = self._first[i] = True
@@ -145,133 +165,84 @@ class GymEnvs:
         return observation, 0.0, False, False, info
 
     def _begin(self, i: int, seed: int | None) -> np.ndarray:
-        """Resets row i; returns its first observation, flattened and checked."""
+        """Reset row i; return its first observation, flattened and checked."""
+        reader = self._reader
         try:
             observation, info = self._envs[i].reset(seed=seed)
-            if self._mask is None and (self._reader.masked or "action_mask" in info):
-                self._open_mask()
-            if self._mask is not None:
-                observation = self._read_mask(i, observation, info, False)
-            if self._reader.flatten is not None:
-                observation = self._reader.flatten(observation)
+            if self._masks is None and (reader.masked or "action_mask" in info):
+                self._open_masks()
+            if self._masks is not None and not self._masks.read(i, observation, info, False):
+                raise self._fault(i, "action_mask allows no action (at reset)")
+            if reader.flatten is not None:
+                observation = reader.flatten(observation)
         except (EnvError, UsageError):
             raise
         except Exception as error:
             raise self._fault(i, f"reset raised {type(error).__name__}: {error}") from error
+        self._check_array(i, observation, " (at reset)")
+        return observation
+
+    def _open_masks(self) -> None:
+        self._set_masks(MaskReader(self.action_space, self.num_envs, self._reader.masked, self._env_id))
+
+    def _check_array(self, i: int, observation: Any, where: str = "") -> None:
         fault = array_fault(self._reader.native_shape, self._reader.native_dtype, observation, "observation")
         if fault:
-            raise self._fault(i, f"{fault} (at reset)")
-        return observation
-
-    def _open_mask(self) -> None:
-        if self._parts is None:
-            raise UsageError(f"{self._env_id} gives an action_mask for the action space {self.action_space}; "
-                             "only Discrete and MultiDiscrete actions can be masked")
-        self._mask = np.ones((self.num_envs, int(self._parts.sum())), bool)
-        self._part_starts = np.concatenate([[0], np.cumsum(self._parts)[:-1]])
-
-    def _read_mask(self, i: int, observation: Any, info: dict, over: bool) -> Any:
-        """Writes row i of the mask; returns the observation without its mask."""
-        row = self._mask[i]
-        if self._reader.masked:
-            row[:] = mask_row(observation["action_mask"], len(row))
-        elif "action_mask" in info:
-            row[:] = mask_row(info["action_mask"], len(row))
-        else:
-            row[:] = True
-        if not np.logical_or.reduceat(row, self._part_starts).all():
-            if not over:
-                raise self._fault(i, "action_mask forbids every action")
-            row[:] = True  # nothing is decided at an end
-        return observation
-
-    def _odd(self, i: int, observation: Any) -> np.ndarray:
-        fault = array_fault(self._reader.native_shape, self._reader.native_dtype, observation, "observation")
-        if fault:
-            raise self._fault(i, fault)
-        return observation
+            raise self._fault(i, fault + where)
 
     def _check_finite(self) -> None:
-        """A sum of squares is finite only where all is, and costs half a microsecond for small observations."""
+        """Check all numbers. A sum of squares is finite only if all are, and takes 0.5 us for small observations."""
         if isfinite(self._obs_flat.dot(self._obs_flat)) and isfinite(self._raw.dot(self._raw)):
             return
         for i in range(self.num_envs):
             if not np.isfinite(self._raw[i]):
-                raise self._fault(i, f"reward is {self._raw[i]}, wanted a finite number")
-            if self._zeros.size and not np.isfinite(self._obs[i]).all():
+                raise self._fault(i, f"reward is {self._raw[i]}; it must be a finite number")
+            if self._floating and not np.isfinite(self._obs[i]).all():
                 raise self._fault(i, "observation is not finite (NaN or infinity)")
-
-    def _answer(self, episode: Any) -> Step:
-        return Step(self._obs, self._first, self._mask, self._reward, self._terminated, self._truncated, self._final,
-                    self._valid, episode, {})
 
     def _fault(self, i: int, cause: str) -> EnvError:
         return EnvError(f"environment {self.first_index + i} ({self._env_id}), step {self._time}: {cause}")
 
     @property
     def keeps_state(self) -> bool:
-        """See VecEnv.keeps_state. The first call replays 50 steps on copies; its answer is kept."""
+        """See VecEnv.keeps_state. The first call compares 50 steps with those of a copy and stores the answer."""
         if self._exact is None:
-            self._exact = self._snapshot() is not None and self._replays()
+            self._exact = self._snapshot() is not None and replays_exactly(
+                self._copy, self._seeds[0], GymEnvs._snapshot)
         return self._exact
 
-    def state(self) -> dict | None:
-        """See VecEnv.state; None unless the replay of keeps_state was exact."""
+    def _copy(self, seed: int) -> "GymEnvs":
+        return GymEnvs(self._make_env, [seed], self._env_id, self._autoreset, state_functions=self._state_functions)
+
+    def state(self) -> dict[str, Any] | None:
+        """See VecEnv.state."""
         return self._snapshot() if self.keeps_state else None
 
-    def _snapshot(self) -> dict | None:
-        kept = [self._keep(env) for env in self._envs]
-        if any(part is None for part in kept):
+    def _snapshot(self) -> dict[str, Any] | None:
+        parts = [self._state_functions.get(env) for env in self._envs]
+        if any(part is None for part in parts):
             return None
-        return {"envs": {str(i): part for i, part in enumerate(kept)}, "episodes": self._episodes.state(),
-                "time": self._time, "over": self._over.copy(), "masked": self._mask is not None}
+        return {"envs": {str(i): part for i, part in enumerate(parts)}, "episodes": self._episodes.state(),
+                "time": self._time, "over": self._over.copy(), "masked": self._masks is not None}
 
-    def load(self, state: dict) -> None:
+    def load(self, state: dict[str, Any]) -> None:
         """See VecEnv.load."""
         for i, env in enumerate(self._envs):
-            self._restore(env, state["envs"][str(i)])
+            self._state_functions.set(env, state["envs"][str(i)])
         self._episodes.load(state["episodes"])
         self._time = int(state["time"])
-        if state["masked"] and self._mask is None:
-            self._open_mask()
+        if state["masked"] and self._masks is None:
+            self._open_masks()
         self._over[:] = state["over"]
         self._any_over = True
         self._plays = [partial(self._begin_late, i) if self._over[i] and not self._same_step else env.step
                        for i, env in enumerate(self._envs)]
 
-    def _replays(self) -> bool:
-        """Whether a copy that took over another's state goes on exactly as it; the real environments stay untouched."""
-        model, copy = (GymEnvs(self._make_env, [seed], self._env_id, self._autoreset,
-                               keep=self._keep, restore=self._restore) for seed in (self._seeds[0], self._seeds[0] + 1))
-        try:
-            return replays_exactly(model, copy, model._snapshot)
-        finally:
-            model.close()
-            copy.close()
-
-    @property
-    def render_fps(self) -> float | None:
-        """See VecEnv.render_fps: what the environment's metadata says."""
-        fps = self._envs[0].metadata.get("render_fps")
-        return float(fps) if fps else None
-
     def render(self) -> np.ndarray | None:
-        """The first environment, where it can render. Its render_mode is set only now, since LunarLander, made with
-        one, steps at half the speed whether somebody looks or not."""
-        bare: Any = self._envs[0].unwrapped
-        if bare.render_mode is None and "rgb_array" in bare.metadata.get("render_modes", ()):
-            bare.render_mode = "rgb_array"
-        picture: Any = self._envs[0].render() if bare.render_mode == "rgb_array" else None
-        return picture
+        """See VecEnv.render."""
+        return render_env(self._envs[0])
 
     def close(self) -> None:
+        """Close every environment."""
         for env in self._envs:
             env.close()
-
-
-def _answer_fault(answer: Any) -> str:
-    if not isinstance(answer, tuple) or len(answer) != 5:
-        size = f" of {len(answer)}" if isinstance(answer, tuple) else ""
-        return (f"step returned a {type(answer).__name__}{size}, wanted "
-                "(observation, reward, terminated, truncated, info)")
-    return f"reward is {answer[1]!r}, wanted a number"

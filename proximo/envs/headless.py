@@ -1,10 +1,26 @@
-"""Pictures of MuJoCo without a screen."""
+"""Pictures of environments on machines without a screen."""
 
 import os
 import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
 
 
 def use_egl_when_headless() -> None:
-    """Sets MUJOCO_GL=egl where nobody chose a renderer and no screen is there; call it before mujoco is imported."""
+    """Set MUJOCO_GL=egl if no renderer was chosen and there is no screen. Call it before mujoco is imported."""
     if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def render_env(env: gymnasium.Env) -> np.ndarray | None:
+    """Return a picture (H, W, 3) uint8 of an environment, or None if it cannot draw one.
+
+    `render_mode` is set here and not when the environment is made: with it, LunarLander steps at half the speed.
+    """
+    bare: Any = env.unwrapped
+    if bare.render_mode is None and "rgb_array" in bare.metadata.get("render_modes", ()):
+        bare.render_mode = "rgb_array"
+    picture: Any = env.render() if bare.render_mode == "rgb_array" else None
+    return picture

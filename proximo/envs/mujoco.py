@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.env_state import keep_env, restore_env
+from proximo.envs.env_state import StateFunctions, get_env_state, set_env_state
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym_ids import gym_id, make_one
 from proximo.envs.gym_loop import GymEnvs
@@ -62,34 +62,35 @@ def mujoco_id(env_id: str) -> str:
 
 def make_mujoco_rows(name: str, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
     """Without normalisation; MuJoCo's state is kept exactly, dm_control's is not."""
-    return GymEnvs(partial(make_one, name), seeds, name, autoreset, first_index, keep_mujoco, restore_mujoco)
+    return GymEnvs(partial(make_one, name), seeds, name, autoreset, first_index,
+                   StateFunctions(get=get_mujoco_state, set=set_mujoco_state))
 
 
-def keep_mujoco(env: gymnasium.Env) -> dict | None:
+def get_mujoco_state(env: gymnasium.Env) -> dict | None:
     """The simulation, and all that the environment and its wrappers hold beside it; None where it cannot be kept."""
     from gymnasium.envs.mujoco import MujocoEnv
 
     bare = env.unwrapped
     if not isinstance(bare, MujocoEnv):
-        return keep_env(env)
+        return get_env_state(env)
     import mujoco
 
-    kept = keep_env(env, APART)
+    kept = get_env_state(env, APART)
     physics = np.empty(mujoco.mj_stateSize(bare.model, mujoco.mjtState.mjSTATE_INTEGRATION))
     mujoco.mj_getState(bare.model, bare.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
     derived = {name: np.array(getattr(bare.data, name)) for name in DERIVED}
     return None if kept is None else {"env": kept, "physics": physics, "derived": derived}
 
 
-def restore_mujoco(env: gymnasium.Env, state: dict) -> None:
+def set_mujoco_state(env: gymnasium.Env, state: dict) -> None:
     """The inverse. Derived arrays lag half a step behind the state, and rewards read them so: they are kept too."""
     bare: Any = env.unwrapped
     if "physics" not in state:
-        restore_env(env, state)
+        set_env_state(env, state)
         return
     import mujoco
 
-    restore_env(env, state["env"], APART)
+    set_env_state(env, state["env"], APART)
     physics = np.array(state["physics"], np.float64)
     mujoco.mj_setState(bare.model, bare.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
     mujoco.mj_forward(bare.model, bare.data)  # moves the warm start of the solver: the state is set once more
