@@ -1,0 +1,82 @@
+"""Action masks: of one environment, and of N environments as one array."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from proximo.errors import UsageError
+
+
+def mask_parts(space: spaces.Space[Any]) -> np.ndarray | None:
+    """Return the number of choices of each component of an action, (components,).
+
+    Returns:
+        None for a space whose actions cannot be masked, which is every space but Discrete and MultiDiscrete.
+    """
+    if isinstance(space, spaces.Discrete):
+        return np.array([space.n])
+    return space.nvec if isinstance(space, spaces.MultiDiscrete) else None
+
+
+def mask_row(mask: Any, width: int) -> np.ndarray:
+    """Convert the mask of one environment to one row.
+
+    Args:
+        mask: An array, or a tuple or list of arrays, one per component of the action.
+        width: Number of choices of all components together.
+
+    Returns:
+        (width,) bool.
+
+    Raises:
+        ValueError: The mask has another number of entries.
+    """
+    several = isinstance(mask, tuple | list) and np.ndim(mask[0])
+    row = np.concatenate([np.ravel(part) for part in mask]) if several else np.ravel(np.asarray(mask))
+    if row.size != width:
+        raise ValueError(f"action_mask has {row.size} entries, the action space has {width} choices")
+    return row.astype(bool)
+
+
+class MaskReader:
+    """Reads the masks of N environments into one array.
+
+    Attributes:
+        rows: (N, A) bool, the actions that are allowed; A counts the choices of all components of an action.
+
+    Args:
+        space: The action space of one environment.
+        num_envs: N.
+        in_obs: Whether the mask is the key `action_mask` of the observation. Otherwise it is a key of `info`; if it is
+            missing there, every action is allowed.
+        env_id: The id of the environment, for the error message.
+
+    Raises:
+        UsageError: Actions of this space cannot be masked.
+    """
+
+    def __init__(self, space: spaces.Space[Any], num_envs: int, in_obs: bool, env_id: str) -> None:
+        parts = mask_parts(space)
+        if parts is None:
+            raise UsageError(f"{env_id} returns an action_mask, but its action space is {space}. Only Discrete and "
+                             "MultiDiscrete actions can be masked: remove the mask or change the action space.")
+        self.rows = np.ones((num_envs, int(parts.sum())), bool)
+        self._in_obs, self._starts = in_obs, np.concatenate([[0], np.cumsum(parts)[:-1]])
+
+    def read(self, i: int, observation: Any, info: dict[str, Any], over: bool) -> bool:
+        """Write row i. Return False if an action must be chosen and none is allowed.
+
+        At the end of an episode (`over`) nothing is chosen: a mask that allows no action then allows all of them.
+        """
+        row = self.rows[i]
+        if self._in_obs:
+            row[:] = mask_row(observation["action_mask"], len(row))
+        elif "action_mask" in info:
+            row[:] = mask_row(info["action_mask"], len(row))
+        else:
+            row[:] = True
+        if np.logical_or.reduceat(row, self._starts).all():
+            return True
+        row[:] = True
+        return over
