@@ -3,9 +3,7 @@
 import json
 import os
 import platform
-import shlex
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -20,6 +18,7 @@ from proximo.errors import FilesError, PeerError, ProximoError, UsageError, noti
 from proximo.facts import fixed_on_resume, refused_changes
 from proximo.models.model import save_model
 from proximo.runs.checkpoint import newest_checkpoint, save_checkpoint
+from proximo.runs.command_line import command_line
 from proximo.runs.log import Log, files_of
 from proximo.types import Iteration
 
@@ -75,7 +74,7 @@ def write_config(folder: Path, cfg: Config, variant: str, resume_with: str = "")
     if os.environ.get("RANK", "0") != "0":
         return
     content = {"variant": variant, "config": asdict(cfg), "versions": versions(), "resume_with": resume_with,
-               "processes": int(os.environ.get("WORLD_SIZE", "1")), "command": shlex.join(sys.argv),
+               "processes": int(os.environ.get("WORLD_SIZE", "1")), "command": command_line(),
                "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
     write_json(folder / "config.json", content)
 

@@ -1,0 +1,18 @@
+"""The command of this process, as a user can paste it into a shell."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+
+def command_line() -> str:
+    """Return `proximo train ...`, `python script.py ...`, or either behind torchrun; "" in a notebook or `python -c`."""
+    program, *words = sys.argv or [""]
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    start = ["torchrun", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
+    if Path(program).name in ("proximo", "proximo.exe") or Path(program).parts[-2:] == ("proximo", "__main__.py"):
+        return shlex.join([*start, *(["-m"] if start else []), "proximo", *words])
+    if not program.endswith(".py") or Path(program).name == "ipykernel_launcher.py":
+        return ""
+    return shlex.join([*(start or ["python"]), program, *words])
