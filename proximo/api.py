@@ -53,7 +53,7 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
     again, `changes` are hyper-parameters that change from here on. Raises what train() raises."""
     from proximo.catalog import config_class
     from proximo.errors import UsageError
-    from proximo.runs.resolve import problems_of
+    from proximo.runs.resolve import problems_of, with_changes
     from proximo.runs.run import continued, read_config, write_config
     from proximo.runs.seed_runs import resume_seeds, seed_folders
 
@@ -65,7 +65,7 @@ def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Calla
             raise KeyboardInterrupt
         return folder
     before, variant, resume_with, processes = read_config(folder, config_class)
-    cfg = replace(before, **changes)
+    cfg = with_changes(before, changes)
     if problems := problems_of(cfg):
         raise UsageError("\n".join(problems))
     lacking = [name for name, part in (("make_envs", make_envs), ("make_agent", make_agent), ("loss_fn", loss_fn))

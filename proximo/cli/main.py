@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from proximo.cli.flags import field_name, parse_flags, read_flags
 from proximo.cli.model_commands import model_command, recorder
 from proximo.config import Config
 from proximo.errors import LOGGER, PeerError, ProximoError, UsageError, nearest, notify
-from proximo.runs.resolve import problems_of, problems_of_parts, resolve
+from proximo.runs.resolve import problems_of, problems_of_parts, resolve, with_changes
 from proximo.runs.run import Watcher, continued, follow, forget_run, read_config, run_folder, singly, write_config
 from proximo.runs.seed_runs import resume_seeds, say_if_one_of_several, seed_folders, start_seeds
 
@@ -248,7 +248,7 @@ def resume_command(words: list[str], recipe: Parts | None = None, kind: type[Con
     if resume_with and recipe is None:
         raise UsageError(f"{folder} has an environment, network or loss of its own; continue it with: "
                          f"{resume_with.replace('RUN', str(folder))}")
-    cfg = replace(before, **parse_flags(type(before), words[1:]))
+    cfg = with_changes(before, parse_flags(type(before), words[1:]))
     if problems := problems_of(cfg):
         raise UsageError("\n".join(problems))
     kept = continued(folder, cfg, processes)

@@ -7,8 +7,8 @@ from typing import Any
 
 from proximo.catalog import Parts
 from proximo.config import Config
-from proximo.errors import UsageError, notify
-from proximo.facts import type_problems
+from proximo.errors import UsageError, nearest, notify
+from proximo.facts import facts, type_problems
 
 
 def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> Config:
@@ -44,6 +44,23 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
         changes["env_workers"] = default_workers(cfg, changes.get("num_envs", cfg.num_envs) // processes,
                                                  local_processes)
     return replace(cfg, **changes)
+
+
+def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
+    """Return the configuration of a run with the fields that a resume changes.
+
+    Raises:
+        UsageError: The variant does not have a field, or a value has a type that its field does not allow.
+    """
+    known = facts(cfg)
+    wrong = [f"{name} is not a field of this variant.{nearest(name, known)}"
+             for name in changes if name not in known]
+    if not wrong:
+        cfg = replace(cfg, **changes)
+        wrong = type_problems(cfg)
+    if wrong:
+        raise UsageError("\n".join(wrong))
+    return cfg.resolved()
 
 
 def problems_of(cfg: Config, processes: int = 1) -> list[str]:

@@ -11,7 +11,7 @@ from proximo.cli.model_commands import recorder
 from proximo.config import Config
 from proximo.errors import UsageError, notify
 from proximo.runs.checkpoint import load_tree
-from proximo.runs.resolve import problems_of
+from proximo.runs.resolve import problems_of, with_changes
 from proximo.runs.run import Watcher, continued, follow, forget_run, read_config, run_folder, write_config
 
 
@@ -53,7 +53,7 @@ def resume_seeds(folders: list[Path], changes: dict[str, Any]) -> int:
 
     records = [read_config(folder, config_class) for folder in folders]
     variant, base = records[0].variant, folders[0].parent
-    cfgs = [replace(record.cfg, **changes) for record in records]
+    cfgs = [with_changes(record.cfg, changes) for record in records]
     whole = replace(cfgs[0], num_seeds=len(cfgs))
     check_group(base, cfgs)
     if problems := problems_of(whole):
