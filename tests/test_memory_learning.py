@@ -7,7 +7,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.on_torch.recipes.ppo import make_agent
+from proximo.on_torch.assemble import assemble
 from proximo.on_torch.train import train
 
 FIELDS = {"env_id": "tests.support.probes:Positions-v0", "num_envs": 16, "num_steps": 32, "num_minibatches": 2,
@@ -18,7 +18,7 @@ FIELDS = {"env_id": "tests.support.probes:Positions-v0", "num_envs": 16, "num_st
 def last_returns(steps, **fields):
     """Mean return of the last 100 episodes."""
     cfg = Config(**FIELDS, **fields, total_timesteps=steps)
-    return np.concatenate([it.finished.ret for it in train(cfg, make_gym, make_agent)])[-100:].mean()
+    return np.concatenate([it.finished.ret for it in train(cfg, make_gym, assemble)])[-100:].mean()
 
 
 def test_lstm_balances_a_pole_whose_velocities_are_hidden():

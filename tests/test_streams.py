@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.on_torch.recipes.ppo import make_agent
+from proximo.on_torch.assemble import assemble
 from proximo.on_torch.train import train
 from proximo.streams import STREAMS, env_seeds, stream_generator, stream_seed
 
@@ -38,6 +38,6 @@ def test_seeds_of_environments_never_coincide_between_ranks(seed, num_envs, rank
 def test_training_leaves_the_global_generators_alone():
     before = random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state()
     list(train(Config(num_envs=2, num_steps=8, num_minibatches=1, update_epochs=1, total_timesteps=32), make_gym,
-               make_agent))
+               assemble))
     assert random.getstate() == before[0] and np.random.get_state()[1].tobytes() == before[1]
     assert torch.equal(torch.get_rng_state(), before[2])

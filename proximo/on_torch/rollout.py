@@ -106,7 +106,7 @@ def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage, noise:
     rows, masks, device, state = storage.rows, storage.masks, storage.device, carry.state
     local: Callable[[Tensor], Tensor] = (lambda x: x) if device.type == "cpu" else (lambda x: x.to(device))
     never = torch.zeros_like(carry.first)
-    bootstrapped = torch.zeros(len(noise), 1, dtype=torch.bool)  # steps whose final_value was computed
+    bootstrapped = np.zeros((len(noise), 1), bool)  # steps whose final_value was computed
     storage.start(carry)
     for t, step_noise in enumerate(noise.unbind(0)):
         mask = None if masks[t] is None else local(masks[t])
@@ -127,6 +127,6 @@ def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage, noise:
     logprob, value, last = policy.evaluate(storage, closing)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():
-        final = storage.whole("truncated") & bootstrapped.to(device)
+        final = storage.whole("truncated") & torch.from_numpy(bootstrapped).to(device)
         next_value = torch.where(final, storage.whole("final_value"), next_value)
     return Collected(storage.rollout(logprob, value, next_value), closing, storage.episode(), storage.metrics())

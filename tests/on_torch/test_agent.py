@@ -10,18 +10,20 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.errors import UsageError
-from proximo.on_torch.agent import RecurrentAgent, SeparateAgent, SharedAgent, assemble
-from proximo.on_torch.learner import Batch, take
+from proximo.on_torch.agent import SeparateAgent, SharedAgent
+from proximo.on_torch.assemble import assemble
+from proximo.on_torch.learner import select_minibatch
 from proximo.on_torch.train import train
+from proximo.types import Batch
 
 T, N = 7, 3
 VECTOR, IMAGE = ((5,), np.dtype(np.float32)), ((2, 36, 36), np.dtype(np.uint8))
 ACTIONS = {"discrete": spaces.Discrete(4), "multi": spaces.MultiDiscrete([3, 2]), "binary": spaces.MultiBinary(3),
            "box": spaces.Box(-1, 1, (2,))}
 KINDS = {"separate": ({}, VECTOR, SeparateAgent), "shared": ({"shared_network": True}, VECTOR, SharedAgent),
-         "lstm": ({"recurrent": "lstm"}, VECTOR, RecurrentAgent), "gru": ({"recurrent": "gru"}, VECTOR, RecurrentAgent),
+         "lstm": ({"recurrent": "lstm"}, VECTOR, SharedAgent), "gru": ({"recurrent": "gru"}, VECTOR, SharedAgent),
          "cnn": ({"model": "cnn"}, IMAGE, SharedAgent), "impala": ({"model": "impala"}, IMAGE, SharedAgent),
-         "cnn-lstm": ({"model": "cnn", "recurrent": "lstm"}, IMAGE, RecurrentAgent)}
+         "cnn-lstm": ({"model": "cnn", "recurrent": "lstm"}, IMAGE, SharedAgent)}
 
 
 def made(fields, observed, actions):
@@ -109,12 +111,12 @@ def test_separate_networks_share_nothing_and_shared_ones_do():
                                             ("cnn", ((3, 12, 10), np.dtype(np.uint8))),
                                             ("cnn", ((3, 84, 84), np.dtype(np.float32)))])
 def test_a_network_that_does_not_fit_is_refused(model, observed):
-    with pytest.raises(UsageError, match=f"--model {model} needs images .* use --model mlp"):
+    with pytest.raises(UsageError, match=f"--model {model} needs images .* Use --model mlp"):
         made({"model": model}, observed, ACTIONS["discrete"])
 
 
 def test_an_action_space_without_a_head_is_named():
-    with pytest.raises(UsageError, match="no head fits actions of Text"):
+    with pytest.raises(UsageError, match="action space Text.* is not supported"):
         made({}, VECTOR, spaces.Text(5))
 
 
@@ -132,7 +134,7 @@ def test_minibatches_of_a_memory_are_whole_environments():
     """Detail 35: a minibatch holds all steps of some environments, with the state that each began with."""
     cell = torch.arange(T)[:, None] * 100 + torch.arange(N)  # (T, N)
     state = (torch.arange(N)[:, None].float(),)
-    part = take(Batch(cell, None, cell, state, *(cell,) * 5), torch.tensor([2, 0]), True)
+    part = select_minibatch(Batch(cell, None, cell, state, *(cell,) * 5), torch.tensor([2, 0]), True)
     assert torch.equal(part.obs, cell[:, [2, 0]]) and part.state[0].flatten().tolist() == [2, 0] and part.mask is None
-    rows = take(Batch(cell.flatten(), None, None, (), *(cell.flatten(),) * 5), torch.tensor([5, 1]), False)
+    rows = select_minibatch(Batch(cell.flatten(), None, None, (), *(cell.flatten(),) * 5), torch.tensor([5, 1]), False)
     assert rows.action.tolist() == [102, 1]

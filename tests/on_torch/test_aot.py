@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from proximo.errors import FilesError, UsageError
-from proximo.on_torch.aot import freezable, freeze, functional
+from proximo.on_torch.aot import unsupported_reason, compile_ahead, functional
 
-needs_compiler = pytest.mark.skipif(freezable() is not None, reason=str(freezable()))
+needs_compiler = pytest.mark.skipif(unsupported_reason() is not None, reason=str(unsupported_reason()))
 
 
 @pytest.fixture(autouse=True)
@@ -90,14 +90,14 @@ def test_frozen_step_equals_eager_and_a_second_build(cache, capfd):
     agent = make_net()
     step, example = make_step(agent), make_example(agent)
     untouched = [tensor.clone() for tensor in example]
-    frozen = freeze(step, example, "step")
+    frozen = compile_ahead(step, example, "step")
     assert all(torch.equal(a, b) for a, b in zip(example, untouched, strict=True))
     assert capfd.readouterr() == ("", "proximo: freezing step (about 20 s, cached afterwards)\n")
     (file,) = cache.iterdir()
     half = file.read_bytes()[:-1000]
     file.unlink()  # the whole one stays loaded, and must not change under its process
     file.write_bytes(half)
-    rebuilt = freeze(step, example, "step")
+    rebuilt = compile_ahead(step, example, "step")
     assert "freezing" in capfd.readouterr().err
     assert len(list(cache.iterdir())) == 1
 
@@ -117,16 +117,16 @@ def test_frozen_step_equals_eager_and_a_second_build(cache, capfd):
     assert not torch.equal(runs[1][0], example[0])
 
     with pytest.raises(UsageError, match="was frozen for"):
-        freeze(step, example, "step")(*example[:-1], example[-1].float())
+        compile_ahead(step, example, "step")(*example[:-1], example[-1].float())
 
 
 @needs_compiler
 def test_a_second_process_finds_the_binary(cache):
     """A process that says nothing has compiled nothing. One tensor given as two examples stays two arguments."""
     x = torch.arange(3.0)
-    freeze(double, (x, x), "double")
-    code = ("import torch; from tests.on_torch.test_aot import double; from proximo.on_torch.aot import freeze; "
-            "x = torch.arange(3.0); torch.set_num_threads(1); print(freeze(double, (x, x), 'double')(x, x + 1))")
+    compile_ahead(double, (x, x), "double")
+    code = ("import torch; from tests.on_torch.test_aot import double; from proximo.on_torch.aot import compile_ahead; "
+            "x = torch.arange(3.0); torch.set_num_threads(1); print(compile_ahead(double, (x, x), 'double')(x, x + 1))")
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[tensor([0., 2., 4.]), tensor([2., 4., 6.])]\n" and found.stderr == ""
     assert len(list(cache.iterdir())) == 1
@@ -135,7 +135,7 @@ def test_a_second_process_finds_the_binary(cache):
 def test_a_function_that_reads_a_value_is_one_sentence(cache):
     """A tensor's value that decides in Python cannot be frozen; nothing is left in the cache."""
     with pytest.raises(UsageError, match="cannot compile chooser .*run without --compile"):
-        freeze(lambda x: (x if x.sum() > 0 else -x,), (torch.ones(3),), "chooser")
+        compile_ahead(lambda x: (x if x.sum() > 0 else -x,), (torch.ones(3),), "chooser")
     assert not list(cache.iterdir())
 
 
@@ -144,12 +144,12 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(FilesError, match="XDG_CACHE_HOME"):
-        freeze(double, (torch.zeros(3),) * 2, "double")
+        compile_ahead(double, (torch.zeros(3),) * 2, "double")
 
 
 def test_no_compiler_is_one_sentence(monkeypatch):
-    """freezable is asked in a process whose compiler is taken away."""
-    code = "from proximo.on_torch.aot import freezable; print(freezable())"
+    """unsupported_reason is asked in a process whose compiler is taken away."""
+    code = "from proximo.on_torch.aot import unsupported_reason; print(unsupported_reason())"
     env = {**os.environ, "CXX": "no-such-compiler"}
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
     assert "C++ compiler" in said

@@ -8,18 +8,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from proximo.on_torch.optimizer import flat_adam
-from proximo.on_torch.recipes.ppo import make_agent
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.on_torch.assemble import assemble
-from proximo.on_torch.learner import draw, flat_batch, make_learner, normalized_advantage
+from proximo.on_torch.learner import make_batch, minibatch_indices
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.rollout import Rollout, collect
+from proximo.on_torch.rollout import collect
 from proximo.on_torch.setup import set_up
+from proximo.types import Minibatches, Rollout
 from proximo.variants import Atari, Continuous, Procgen
+from tests.support.torch_learning import make_learner, make_minibatches
 
 T, N = 16, 8
 FLAT, IMAGE, PROCGEN = ((4,), np.float32), ((4, 84, 84), np.uint8), ((3, 64, 64), np.uint8)
@@ -38,7 +38,7 @@ KINDS = {
 }
 
 
-class Counting(TorchDispatchMode):
+class OperatorCount(TorchDispatchMode):
     """Counts every operator below autograd, forwards and backwards."""
 
     def __init__(self):
@@ -54,42 +54,44 @@ class Counting(TorchDispatchMode):
         return {name for name in self.names if name in ("_local_scalar_dense", "item", "equal", "is_nonzero")}
 
 
-def made(name):
+def make_case(name):
     cfg, (shape, dtype), space, *_ = KINDS[name]
     agent = assemble(SimpleNamespace(obs_shape=shape, obs_dtype=np.dtype(dtype), action_space=space), cfg)
     return cfg, agent, torch.zeros(T, N, *shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype)
 
 
-def acting(agent, obs):
+def count_acting(agent, obs):
     noise, first = agent.head.noise(torch.Generator(), N), torch.zeros(N, dtype=torch.bool)
     state = agent.initial_state(N)
-    with torch.no_grad(), Counting() as counted:
+    with torch.no_grad(), OperatorCount() as counted:
         acted = agent.act(obs[0], None, first, state, noise)
     return acted, counted
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_acting_step(name):
-    _, agent, obs = made(name)
-    _, counted = acting(agent, obs)
+    _, agent, obs = make_case(name)
+    _, counted = count_acting(agent, obs)
     assert counted.reads() == set() and "nonzero" not in counted.names
     assert counted.names.total() <= KINDS[name][3] + 2, counted.names
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_minibatch_step(name):
-    """Gradient, clipping and Adam. A memory looks once where episodes begin (`nonzero`), nothing else does."""
-    cfg, agent, obs = made(name)
-    learner = make_learner(agent, flat_adam(agent), ppo_loss, cfg)
-    action = torch.stack([acting(agent, obs)[0].action] * T)
+    """Gradient, clipping and Adam. A recurrent layer looks once where episodes begin (`nonzero`), nothing else does."""
+    cfg, agent, obs = make_case(name)
+    _, learner = make_learner(agent, cfg)
+    action = torch.stack([count_acting(agent, obs)[0].action] * T)
     numbers, no = torch.randn(T, N), torch.zeros(T, N, dtype=torch.bool)
-    rollout = Rollout(obs, no, None, action, numbers - 1, numbers, numbers, numbers, no, no, ~no)
-    draws = draw(cfg, agent, (T, N), np.random.default_rng(0), torch.Generator(), torch.device("cpu"))
-    advantage, count = normalized_advantage(numbers, ~no, draws.minibatch, agent.recurrent, cfg, lambda x: x)
-    batch = flat_batch(rollout, numbers, agent.initial_state(N), agent.recurrent)
+    rollout = Rollout(obs=obs, first=no, mask=None, action=action, logprob=numbers - 1, value=numbers,
+                      next_value=numbers, reward=numbers, terminated=no, done=no, valid=~no)
+    index = minibatch_indices(cfg, (T, N), agent.recurrent, np.random.default_rng(0))
+    minibatches = make_minibatches(learner, rollout, numbers, index, agent.recurrent, cfg)
+    minibatch = Minibatches(*(None if x is None else x[0, 0] for x in minibatches))
+    batch = make_batch(rollout, numbers, agent.initial_state(N), agent.recurrent)
     rate, clip = torch.tensor(1e-3), torch.tensor(0.2)
-    with Counting() as counted:
-        learner.step(batch, draws.minibatch[0, 0], advantage[0, 0], None, count[0, 0], clip, rate)
+    with OperatorCount() as counted:
+        learner.step(batch, minibatch, clip, rate)
     assert counted.reads() == set() and counted.names["nonzero"] == agent.recurrent
     assert counted.names.total() <= 1.03 * KINDS[name][4], counted.names
 
@@ -101,11 +103,11 @@ def test_every_further_step_of_a_rollout(recurrent, most):
     totals = []
     for steps in (16, 32):
         cfg = Config(num_envs=4, num_steps=steps, recurrent=recurrent, threads=1)
-        parts = set_up(cfg, make_gym, make_agent, ppo_loss, None)
+        parts = set_up(cfg, make_gym, assemble, ppo_loss, None)
         noise = parts.agent.head.noise(torch.Generator(), steps, 4)
-        with torch.no_grad(), Counting() as counted:
+        with torch.no_grad(), OperatorCount() as counted:
             collect(parts.policy, parts.envs, parts.carry, parts.storage, noise)
         parts.envs.close()
-        assert counted.reads() == set() and counted.names["nonzero"] == 1  # which episodes ended, once a rollout
+        assert counted.reads() == set() and counted.names["nonzero"] == 0
         totals.append(counted.names.total())
     assert (totals[1] - totals[0]) / 16 <= most, totals

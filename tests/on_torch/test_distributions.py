@@ -26,7 +26,7 @@ def test_categorical_equals_torch(seed, choices, lead):
     action = theirs.sample()
     torch.testing.assert_close(ours.logprob(action), theirs.log_prob(action))
     torch.testing.assert_close(ours.entropy(), theirs.entropy())
-    assert torch.equal(ours.mode(), logits.argmax(-1)) and ours.shifted(None) is ours
+    assert torch.equal(ours.mode(), logits.argmax(-1)) and ours.perturbed(None) is ours
 
 
 @given(st.integers(0, 1000), st.lists(st.integers(1, 5), min_size=1, max_size=4), st.sampled_from([(), (3,), (2, 3)]))
@@ -116,6 +116,6 @@ def test_rpo_shifts_the_mean_when_learning_only():
     assert stats.kstest(noise.flatten().numpy(), stats.uniform(-0.5, 1.0).cdf).pvalue > 1e-3
     dist = head(mean, None)
     expected = torch.distributions.Normal(noise, 1.0).log_prob(action).sum(-1)
-    torch.testing.assert_close(dist.shifted(noise).logprob(action), expected)
+    torch.testing.assert_close(dist.perturbed(noise).logprob(action), expected)
     torch.testing.assert_close(dist.logprob(action), torch.distributions.Normal(mean, 1.0).log_prob(action).sum(-1))
-    assert dist.shifted(None) is dist and torch.equal(dist.shifted(noise).entropy(), dist.entropy())
+    assert dist.perturbed(None) is dist and torch.equal(dist.perturbed(noise).entropy(), dist.entropy())

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from proximo.on_torch.recipes.ppo import make_agent
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
+from proximo.on_torch.assemble import assemble
 from proximo.on_torch.train import train
 
 FIELDS = {"num_envs": 8, "num_steps": 32, "num_minibatches": 4, "learning_rate": 1e-2, "hidden_size": 16,
@@ -20,7 +20,7 @@ def learned(name, iterations, **fields):
     agents = []
 
     def noting(envs, cfg):
-        agents.append(make_agent(envs, cfg))
+        agents.append(assemble(envs, cfg))
         return agents[0]
 
     *_, last = train(cfg, make_gym, noting)

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from proximo.on_torch.recipes.ppo import make_agent
 
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym import make_gym
+from proximo.on_torch.assemble import assemble
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.train import train
 from proximo.variants import Continuous
@@ -41,7 +41,7 @@ def train_case(name: str, folder: Path) -> None:
         return ppo_loss(*arguments)
 
     told = []
-    for last in train(CASES[name], noting_envs, make_agent, counting_loss):
+    for last in train(CASES[name], noting_envs, assemble, counting_loss):
         told.append({"minibatches": steps[0], "steps": last.steps, "returns": last.finished.ret.tolist(),
                      "rows": last.finished.row.tolist()} | last.stats)
     np.savez(folder / f"{name}{rank}.npz", **last.weights())

@@ -1,0 +1,38 @@
+"""One update of a torch agent, with the parts that train() uses, for tests that call the learner directly."""
+
+from proximo.on_torch.learner import (
+    Learner,
+    apply_gradient,
+    flat_adam,
+    make_batch,
+    make_gradient,
+    make_step,
+    normalize_advantage,
+    statistic_names,
+    update,
+)
+from proximo.on_torch.loss import ppo_loss
+from proximo.types import Minibatches
+
+
+def make_learner(agent, cfg, loss_fn=ppo_loss, all_reduce_sum=lambda x: x):
+    """Return the flat weights of an agent with their Adam state, and the Learner that changes them."""
+    adam = flat_adam(agent)
+
+    def apply(gradient, learning_rate):
+        return apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
+
+    step = make_step(make_gradient(agent, loss_fn, cfg), apply, all_reduce_sum)
+    return adam, Learner(step=step, names=statistic_names(loss_fn, cfg), all_reduce_sum=all_reduce_sum)
+
+
+def make_minibatches(learner, rollout, advantage, index, recurrent, cfg, noise=None):
+    """Normalise the advantages of all minibatches and return what distinguishes them."""
+    rows, count = normalize_advantage(advantage, rollout.valid, index, recurrent, cfg, learner.all_reduce_sum)
+    return Minibatches(index=index, advantage=rows, count=count, noise=noise)
+
+
+def learn(learner, rollout, advantage, ret, index, learning_rate, cfg):
+    """Update an agent without a recurrent layer once. Returns the statistics."""
+    minibatches = make_minibatches(learner, rollout, advantage, index, False, cfg)
+    return update(learner, make_batch(rollout, ret, (), False), minibatches, learning_rate, cfg.clip_coef, cfg)
