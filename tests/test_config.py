@@ -62,16 +62,22 @@ def test_a_configuration_cannot_be_changed_and_every_field_is_explained():
 
 
 @pytest.mark.parametrize("change,sentence", [
-    ({"gamma": 1.5}, "gamma=1.5 must lie between 0 and 1"), ({"gae_lambda": -0.1}, "gae_lambda=-0.1 must lie"),
+    ({"gamma": 1.5}, "gamma=1.5 must be between 0 and 1"), ({"gae_lambda": -0.1}, "gae_lambda=-0.1 must be between"),
     ({"gamma": math.nan}, "gamma=nan is not a finite number"), ({"ent_coef": math.inf}, "ent_coef=inf is not a finite"),
-    ({"num_minibatches": 3}, "batch_size=512 does not divide into num_minibatches=3; use 1, 2, 4, 8, 16, 32, 64"),
-    ({"total_timesteps": 511}, "total_timesteps=511 is less than one batch of num_envs * num_steps = 512"),
-    ({"recurrent": "lstm", "num_envs": 6}, "num_envs=6 does not divide into num_minibatches=4; use 1, 2, 3, 6"),
-    ({"env_workers": 3}, "num_envs=4 does not divide into env_workers=3; use 1, 2, 4"),
+    ({"num_minibatches": 3}, "batch_size=512 is not divisible by num_minibatches=3. Use 1, 2, 4, 8, 16, 32, 64."),
+    ({"total_timesteps": 511}, "total_timesteps=511 is less than one batch, num_envs * num_steps = 512. Use"),
+    ({"recurrent": "lstm", "num_envs": 6}, "num_envs=6 is not divisible by num_minibatches=4. Use 1, 2, 3, 6."),
+    ({"env_workers": 3}, "num_envs=4 is not divisible by env_workers=3. Use 1, 2, 4."),
     ({"num_envs": 0}, "num_envs=0 must be at least 1"), ({"clip_coef": 0.0}, "clip_coef=0.0 must be above 0"),
-    ({"seed": -1}, "seed=-1 must not be negative"), ({"device": "gpu"}, "device=gpu is unknown; use cpu, cuda"),
+    ({"seed": -1}, "seed=-1 must be at least 0"), ({"device": "gpu"}, "device=gpu is unknown. Use cpu, cuda"),
     ({"keep_checkpoints": 1}, "keep_checkpoints=1 leaves nothing"), ({"target_kl": -1.0}, "target_kl=-1.0 must be"),
-    ({"env_workers": -1}, "env_workers=-1 must not be negative"), ({"target_kl": math.nan}, "target_kl=nan is not")])
+    ({"env_workers": -1}, "env_workers=-1 must be at least 0"), ({"target_kl": math.nan}, "target_kl=nan is not"),
+    ({"device_ids": (0, -1)}, "device_ids=0 -1 must be at least 0"),
+    ({"engine": "ale"}, "engine=ale is not available in this variant. Use gym, envpool, jax or auto."),
+    ({"engine": "jax"}, "engine=jax does not run with framework=torch. Use --framework jax or another engine."),
+    ({"num_seeds": 2}, "num_seeds=2 trains several agents in one compiled function, which needs --framework jax."),
+    ({"engine": "envpool", "env_workers": 2}, "env_workers=2 has no effect: EnvPool steps its environments on threads"),
+    ({"engine": "jax", "framework": "jax", "env_workers": 2}, "env_workers=2 has no effect: JAX simulates all")])
 def test_each_problem_is_one_sentence(change, sentence):
     problems = replace(Config(), **change).problems()
     assert len(problems) == 1 and problems[0].startswith(sentence)
@@ -101,7 +107,7 @@ def test_the_minibatches_that_are_offered_work(num_envs, num_steps, num_minibatc
     whole = num_envs % num_minibatches == 0 if recurrent == "lstm" else cfg.batch_size % num_minibatches == 0
     assert bool(problems) != whole
     for problem in problems:
-        offered = [int(word) for word in problem.partition("; use ")[2].split(", ")]
+        offered = [int(word) for word in problem.partition(". Use ")[2].rstrip(".").split(", ")]
         assert offered and all(not replace(cfg, num_minibatches=k).problems() for k in offered)
 
 

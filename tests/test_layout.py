@@ -43,8 +43,8 @@ def suites():
 
 
 def test_config_and_variants_stand_alone():
-    assert ours("proximo.config") == set()
-    assert ours("proximo.variants") <= {"proximo.config", "proximo.errors"}
+    assert ours("proximo.facts") == set() and ours("proximo.config") == {"proximo.facts"}
+    assert ours("proximo.variants") <= {"proximo.config", "proximo.errors", "proximo.facts"}
     assert ours("proximo.errors") == ours("proximo.streams") == set()
 
 
