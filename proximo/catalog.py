@@ -14,12 +14,14 @@ from proximo.envs.atari_ids import is_atari, read_atari_name
 from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym import make_gym
+from proximo.envs.gym_ids import current_gym_id, gym_id
 from proximo.envs.inside import make_control_inside, make_pool_inside
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
 from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
 from proximo.errors import UsageError, nearest, notify
 from proximo.protocols import VecEnv
+from proximo.types import Iteration
 from proximo.variants import (
     RPO,
     Atari,
@@ -74,10 +76,10 @@ VARIANTS: dict[str, Variant] = {
 class Parts(NamedTuple):
     """What trains a variant in one framework, and what lets the trained network act again."""
 
-    train: Callable[..., Generator]  # (cfg, make_envs, make_agent, loss_fn=ppo_loss, state=None)
+    train: Callable[..., Generator[Iteration, None, None]]  # (cfg, make_envs, make_agent, loss_fn=ppo_loss, state=None)
     make_envs: MakeEnvs
     make_agent: Callable[[Any, Any], Any]  # (envs, cfg): `envs` has obs_shape, obs_dtype and action_space
-    make_actor: Callable | None  # (spec, cfg, weights) -> Actor; None: the parts are the user's own
+    make_actor: Callable[..., Any] | None  # (spec, cfg, weights) -> Actor; None: the parts are the user's own
 
 
 def config_class(variant: str) -> type[Config]:
@@ -105,7 +107,7 @@ def parts_of(variant: str, framework: str) -> Parts:
 
 def _torch_parts(variant: Variant) -> Parts:
     from proximo.on_torch.actor import Actor
-    from proximo.on_torch.agent import assemble
+    from proximo.on_torch.assemble import assemble
     from proximo.on_torch.distributions import GaussianHead, RPOHead
     from proximo.on_torch.train import train
 
@@ -133,13 +135,19 @@ def _jax_parts(variant: Variant) -> Parts:
     return Parts(train, make_envs, make_agent, partial(Actor, make_agent))
 
 
+def played_env_id(cfg: Config) -> str:
+    """Return the id that is played: that of the successor, with a message, where Gymnasium has retired `cfg.env_id`."""
+    gym_plays = cfg.engine in ("auto", "gym") and "gym" in cfg.limits.engines and not is_atari(cfg.env_id)
+    return gym_id(cfg.env_id) if gym_plays and current_gym_id(cfg.env_id) != cfg.env_id else cfg.env_id
+
+
 def choose_variant(env_id: str) -> tuple[str, str]:
     """Return the variant for an environment, and why: by the id if that says enough, otherwise by the spaces."""
     if named := variant_by_name(env_id):
         return named
     if env_id.startswith("dm_control/"):
         return "ppo_continuous_action", "dm_control"
-    envs = make_gym(Config(env_id=env_id), [0])
+    envs = make_gym(Config(env_id=current_gym_id(env_id)), [0])
     shape, dtype, space = envs.obs_shape, envs.obs_dtype, envs.action_space
     envs.close()
     if isinstance(space, gym.spaces.Box):

@@ -24,13 +24,27 @@ def gym_id(env_id: str, typed: str = "") -> str:
     name = _imported(env_id)
     if name in registry and not _retired(name):
         return env_id
-    successor = _successor(name)
-    if successor:
-        notify(f"{name} is retired; running its successor {successor}")
-        return successor
+    if successor := _successor(name):
+        found = env_id.removesuffix(name) + successor  # with the module, which worker processes import too
+        has_version = parse_env_id(name)[2] is not None
+        notify(f"{name} is retired. Its successor {found} is used instead." if has_version else
+               f"{name} has no version. The newest one is used: {found}.")
+        return found
     near = difflib.get_close_matches(name, [known for known in registry if not _retired(known)], 3, 0.5)
     advice = f"; near it: {', '.join(near)}" if near else "; write module:Env-v0 to import the module that registers it"
     raise UsageError(f"env_id={typed or env_id} is unknown{advice}")
+
+
+def current_gym_id(env_id: str) -> str:
+    """Return the id that `gym_id` replaces a retired one by, without a message; any other id as it is."""
+    try:
+        name = _imported(env_id)
+    except UsageError:
+        return env_id
+    if name == "Pusher-v4" or (name in registry and not _retired(name)):  # EnvPool can play Pusher-v4
+        return env_id
+    successor = _successor(name)
+    return env_id.removesuffix(name) + successor if successor else env_id
 
 
 def _imported(env_id: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from proximo.catalog import Parts
+from proximo.catalog import Parts, played_env_id
 from proximo.config import Config
 from proximo.errors import UsageError, nearest, notify
 from proximo.facts import facts, type_problems
@@ -26,7 +26,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
     if wrong := type_problems(cfg):
         raise UsageError("\n".join(wrong))
     cfg = cfg.resolved()
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"env_id": played_env_id(cfg)}
     if not cfg.exp_name:
         changes["exp_name"] = variant
     if not cfg.threads:
@@ -80,7 +80,7 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
     wrong = []
     if cfg.framework == "torch":
         from proximo.on_torch.device import pick_device
-        from proximo.on_torch.distributed import world_from_environment
+        from proximo.processes import world_from_environment
 
         wrong += usage_errors(lambda: pick_device(cfg, world_from_environment()))
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"

@@ -243,7 +243,7 @@ def test_ids_and_spaces_that_cannot_run(env_id, words):
 ])
 def test_retired_ids_run_as_their_successors(old, new, capsys):
     assert gym_id(old) == new
-    assert f"{old} is retired; running its successor {new}" in capsys.readouterr().err
+    assert f"{old} is retired. Its successor {new} is used instead." in capsys.readouterr().err
 
 
 def test_a_missing_package_is_said_with_its_command(monkeypatch):
