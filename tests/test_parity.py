@@ -26,7 +26,7 @@ from proximo.on_jax.loss import ppo_loss as jax_ppo_loss
 from proximo.on_jax.networks import binder, initial_weights, named_parameters
 from proximo.on_jax.optimizer import start_adam
 from proximo.on_jax.rollout import Rollout as JaxRollout
-from proximo.on_torch.distributed import ALONE, average
+from proximo.on_torch.distributed import average
 from proximo.on_torch.distributions import RPOHead as TorchRPOHead
 from proximo.on_torch.gae import gae as torch_gae
 from proximo.on_torch.learner import Draws as TorchDraws
@@ -37,6 +37,7 @@ from proximo.on_torch.learner import normalized_advantage as torch_normalized_ad
 from proximo.on_torch.learner import update as torch_update
 from proximo.on_torch.loss import ppo_loss as torch_ppo_loss
 from proximo.on_torch.rollout import Rollout as TorchRollout
+from proximo.processes import ALONE
 
 ATOL = 1e-10  # of float64 numbers of order 1 that went through the same arithmetic
 T, N = 8, 4

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ ISAAC_ALONE = ("AllegroHand", "BallBalance", "FrankaCabinet", "FrankaCubeStack",
                "ShadowHand", "Trifinger")
 
 
-def make_brax(cfg: BatchedSim, seeds: list[int]) -> "BraxEnvs":
+def make_brax(cfg: BatchedSim, seeds: Sequence[int]) -> "BraxEnvs":
     """len(seeds) environments of `cfg.env_id`: a Brax task, or one of Isaac Gym's names for its nearest relative.
 
     Steps hold torch tensors (`cfg.framework` torch) or jax arrays, on the device that JAX found; nothing is copied.

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from proximo.variants import SelfPlay
 BLUE = 2  # the one colour that tells players, ball and field apart in these games (SuperSuit's mode "B")
 
 
-def make_pettingzoo(cfg: SelfPlay, seeds: list[int]) -> VecEnv:
+def make_pettingzoo(cfg: SelfPlay, seeds: Sequence[int]) -> VecEnv:
     """len(seeds) player rows of `cfg.env_id` (pong_v3, surround_v2, tennis_v3, ...), game by game, players in order.
 
     Raises UsageError for unknown ids, missing packages, and a number of rows that the players do not divide.

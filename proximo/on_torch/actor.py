@@ -1,4 +1,4 @@
-"""A trained torch agent that acts on numpy arrays, for models, evaluation and videos."""
+"""A trained agent that acts on numpy arrays, for models, evaluation and videos."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +11,19 @@ from proximo.models.weights import check_weights
 
 
 class Actor:
-    """`spec` has obs_shape, obs_dtype and action_space; `weights` are by parameter name. FilesError if these misfit."""
+    """A trained agent.
 
-    def __init__(self, make_agent: Callable, spec: Any, cfg: Config, weights: dict[str, np.ndarray]):
+    Args:
+        make_agent: (spec, cfg) -> the agent's module.
+        spec: Anything with obs_shape, obs_dtype and action_space.
+        cfg: The configuration that it was trained with.
+        weights: Arrays by parameter name.
+
+    Raises:
+        FilesError: The weights do not fit the network.
+    """
+
+    def __init__(self, make_agent: Callable[..., Any], spec: Any, cfg: Config, weights: dict[str, Any]) -> None:
         with torch.random.fork_rng(devices=[]):
             self.agent = make_agent(spec, cfg).eval()
         expected = {name: tuple(p.shape) for name, p in self.agent.named_parameters()}
@@ -22,13 +32,17 @@ class Actor:
             for name, p in self.agent.named_parameters():
                 p.copy_(torch.from_numpy(weights[name]))
 
-    def initial_state(self, num_envs: int) -> tuple:
-        """The memory before anything was seen."""
-        return self.agent.initial_state(num_envs)
+    def initial_state(self, num_envs: int) -> tuple[Any, ...]:
+        """Return the state of the recurrent layer before the first step."""
+        state: tuple[Any, ...] = self.agent.initial_state(num_envs)
+        return state
 
-    def act(self, obs: np.ndarray, mask: np.ndarray | None, first: np.ndarray, state: tuple,
-            noise_seed: int | None) -> tuple[np.ndarray, tuple]:
-        """(N, *obs_shape) -> actions (N, ...) as the policy gives them; `noise_seed` None takes the likeliest."""
+    def act(self, obs: np.ndarray, mask: np.ndarray | None, first: np.ndarray, state: tuple[Any, ...],
+            noise_seed: int | None) -> tuple[np.ndarray, tuple[Any, ...]]:
+        """Choose actions (N, *action_shape) for observations (N, *obs_shape), before clipping to bounds.
+
+        `noise_seed` decides the random choice; with None the most likely action is taken.
+        """
         with torch.no_grad():
             tensor = torch.from_numpy(np.ascontiguousarray(obs))
             dist, _, state = self.agent(tensor, None if mask is None else torch.from_numpy(mask),

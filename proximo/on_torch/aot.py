@@ -1,7 +1,7 @@
-"""A function of tensors, compiled ahead of time: one call into a native library, without guards, dispatch or Python.
+"""Ahead-of-time compilation of a function of tensors: one call of a native library, without guards or Python.
 
-These are private entry points of torch, used nowhere else. Each is imported inside the function that needs it, so that
-one that moves gives the sentence of `freezable` and an eager run, never an ImportError.
+This file uses private entry points of torch, and is the only one that does. Each is imported inside the function that
+needs it: if one moves, `unsupported_reason` says so and the run is not compiled, instead of an ImportError.
 """
 
 import contextlib
@@ -22,22 +22,22 @@ from proximo.errors import FilesError, UsageError, notify
 
 TensorFunction = Callable[..., Sequence[Tensor]]
 
-# Up to so many rows a matrix product is compiled in place instead of calling a library.
+# Matrix products of at most this many rows are compiled in place instead of calling a library.
 FEW_ROWS = 8
 
-# Goes up whenever the way from a traced function to a binary changes, so that no older binary is found.
-FREEZE_VERSION = 1
+# Increase this whenever the way from a traced function to a library changes, so that no older library is used.
+FORMAT = 1
 
-# One process that compiles one file: a pool of compiling processes takes longer to start than it saves.
-# A low threshold computes Adam's 0-d bias corrections once, not again for every 8 weights. tanh through exp is off by
-# 1e-7 at most, and a minibatch of two 64-64 networks takes 225 instead of 281 us.
+# One compiling process per function: a pool takes longer to start than it saves.
+# The low threshold computes Adam's scalar bias corrections once instead of for every 8 weights. tanh computed by exp
+# has an error of at most 1e-7, and reduces a minibatch step of two 64-64 networks from 281 to 225 us.
 INDUCTOR_OPTIONS = {"compile_threads": 1, "realize_opcount_threshold": 4, "cpp.use_decompose_tanh": True}
 
 
-def freezable() -> str | None:
-    """None where `freeze` can work; otherwise one sentence that says what is missing."""
+def unsupported_reason() -> str | None:
+    """Return why functions cannot be compiled on this machine, as one sentence, or None if they can."""
     if platform.system() != "Linux":
-        return f"compiling ahead of time is tested on Linux only, not on {platform.system()}; running eager"
+        return f"--compile is tested on Linux only, not on {platform.system()}. Running without it."
     try:
         from torch._C._aoti import AOTIModelContainerRunnerCpu  # noqa: F401
         from torch._inductor import aot_compile  # noqa: F401
@@ -46,20 +46,20 @@ def freezable() -> str | None:
         from torch.fx.experimental.proxy_tensor import make_fx  # noqa: F401
         from torch.nn.utils.stateless import _reparametrize_module  # noqa: F401
     except ImportError as fault:
-        return f"torch {torch.__version__} has moved what compiling ahead of time needs ({fault}); running eager"
+        return f"--compile does not support torch {torch.__version__} ({fault}). Running without it."
     try:
         get_cpp_compiler()
     except (InvalidCxxCompiler, RuntimeError):
-        return "compiling ahead of time needs a C++ compiler (apt-get install g++, or set CXX); running eager"
+        return "--compile needs a C++ compiler (apt-get install g++, or set CXX). Running without it."
     return None
 
 
 def functional(agent: nn.Module, function: TensorFunction) -> TensorFunction:
-    """Make the agent's weights an argument: the result takes `weights` first, then what `function` takes.
+    """Return `function` with the agent's weights as an additional first argument.
 
-    weights is one flat (P,) tensor in the order of `agent.named_parameters()`. While `function` runs, the agent's
-    parameters are slices of it that require a gradient, so `torch.autograd.grad(loss, list(agent.parameters()))` works.
-    No gradient flows into `weights` itself.
+    The weights are one tensor (P,) in the order of `agent.named_parameters()`. While `function` runs, the agent's
+    parameters are slices of it that require a gradient, so `torch.autograd.grad(loss, list(agent.parameters()))`
+    works. No gradient flows into the weights themselves.
     """
     from torch.nn.utils.stateless import _reparametrize_module
 
@@ -76,14 +76,21 @@ def functional(agent: nn.Module, function: TensorFunction) -> TensorFunction:
     return with_weights
 
 
-def freeze(function: TensorFunction, example: tuple[Tensor, ...], name: str) -> TensorFunction:
-    """Compile `function(*tensors) -> tuple of tensors` for tensors laid out as `example` is, on the CPU.
+def compile_ahead(function: TensorFunction, example: tuple[Tensor, ...], name: str) -> TensorFunction:
+    """Compile `function(*tensors) -> tuple of tensors` on the CPU.
 
-    The result changes its arguments in place wherever `function` does. It demands the shapes, dtypes and strides of
-    `example`, and checks them at its first call only. What `function` closes over is fixed at its present value.
-    Binaries are kept in the user's cache, never in a run directory, since loading one runs its code.
-    Arguments that are changed must not share memory with others.
-    Raises UsageError where torch cannot compile the function, FilesError where the cache cannot be written.
+    The compiled function changes its arguments in place wherever `function` does. Arguments that are changed must not
+    share memory with others. Everything that `function` closes over keeps its present value. Libraries are stored in
+    the user's cache, never in a run folder, because loading one runs its code.
+
+    Args:
+        function: Takes and returns tensors only.
+        example: Tensors with the shapes, dtypes and strides of all later calls, which the first call checks.
+        name: What messages call the function.
+
+    Raises:
+        UsageError: torch cannot compile the function.
+        FilesError: The cache cannot be written.
     """
     layout = [_layout(tensor) for tensor in example]
     example = tuple(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype) for tensor in example)
@@ -93,33 +100,33 @@ def freeze(function: TensorFunction, example: tuple[Tensor, ...], name: str) -> 
         key = _key(graph, example)
         run = _load(folder, key)
         if run is None:
-            notify(f"freezing {name} (about 20 s, cached afterwards)")
+            notify(f"compiling {name} (about 20 s; cached for later runs)")
             _build(graph, example, folder, key)
             run = _load(folder, key)
     if run is None:
-        raise UsageError(f"{name} was compiled, but its library does not load from {folder}; run without --compile, "
-                         "or set XDG_CACHE_HOME to a folder from which programs may run")
+        raise UsageError(f"{name} was compiled, but its library cannot be loaded from {folder}. Run without --compile, "
+                         "or set XDG_CACHE_HOME to a folder from which programs may run.")
     return _caller(run, layout, name)
 
 
 def _caller(run: Callable[[list[Tensor]], list[Tensor]], layout: list[str], name: str) -> TensorFunction:
-    """`run` behind one check: the library trusts its pointers, so tensors of another layout would corrupt memory."""
+    """Check the layout at the first call: the library does not, and tensors of another layout would corrupt memory."""
     unchecked = True
 
-    def frozen(*tensors: Tensor) -> list[Tensor]:
+    def compiled(*tensors: Tensor) -> list[Tensor]:
         nonlocal unchecked
         if unchecked:
             given = [_layout(tensor) for tensor in tensors]
             if given != layout:
-                raise UsageError(f"{name} was frozen for {layout}, and was called with {given}")
+                raise UsageError(f"{name} was compiled for {layout} and was called with {given}.")
             unchecked = False
         return run(list(tensors))
 
-    return frozen
+    return compiled
 
 
 def _trace(function: TensorFunction, example: tuple[Tensor, ...]) -> torch.fx.GraphModule:
-    """The operations of `function`, gradients included, found without computing or changing any of `example`."""
+    """Record the operations of `function`, gradients included, without computing or changing any of `example`."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     table: dict[Any, Callable[..., Any]] = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}
@@ -127,7 +134,7 @@ def _trace(function: TensorFunction, example: tuple[Tensor, ...]) -> torch.fx.Gr
 
 
 def _mm(a: Tensor, b: Tensor) -> Tensor:
-    """A product of few rows as a sum that is compiled in place: calling a library costs more than the product."""
+    """Replace a product of few rows by a sum that is compiled in place: calling a library costs more than it."""
     if a.shape[0] > FEW_ROWS:
         return NotImplemented
     return (a.unsqueeze(1) * b.t().unsqueeze(0)).sum(-1)
@@ -144,10 +151,10 @@ def _layout(tensor: Tensor) -> str:
 
 
 def _key(graph: torch.fx.GraphModule, example: tuple[Tensor, ...]) -> str:
-    """Everything that decides what the binary computes: operations, constants, layouts, torch, settings, CPU."""
+    """Hash everything that decides what the library computes: operations, constants, layouts, torch, settings, CPU."""
     settings = (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(),
                 torch.get_float32_matmul_precision(), torch.backends.mkldnn.enabled)
-    parts = [str(FREEZE_VERSION), str(INDUCTOR_OPTIONS), graph.code, *map(_layout, example), str(settings),
+    parts = [str(FORMAT), str(INDUCTOR_OPTIONS), graph.code, *map(_layout, example), str(settings),
              torch.__version__, str(torch.version.git_version), torch.backends.cpu.get_cpu_capability(), _cpu()]
     digest = hashlib.sha256("\n".join(parts).encode())
     for constant_name, constant in sorted(_constants(graph).items()):
@@ -162,7 +169,7 @@ def _constants(graph: torch.fx.GraphModule) -> dict[str, Tensor]:
 
 
 def _cpu() -> str:
-    """The instructions this CPU has: the compiler uses all of them, and a home may be shared by unlike machines."""
+    """Return the instruction sets of this CPU: the compiler uses all, and machines may share a home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -172,13 +179,13 @@ def _cpu() -> str:
 
 
 def _folder() -> Path:
-    """The cache, made where it is missing and closed to other users."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proximo" / "frozen"
+    """Return the cache folder. It is created if it does not exist, and other users cannot read it."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proximo" / "aot"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as fault:
-        raise FilesError(f"cannot make the cache {folder} ({fault.strerror}); set XDG_CACHE_HOME to another folder, "
-                         "or run without --compile") from fault
+        raise FilesError(f"The cache {folder} cannot be created ({fault.strerror}). Set XDG_CACHE_HOME to another "
+                         "folder, or run without --compile.") from fault
     return folder
 
 
@@ -187,7 +194,7 @@ def _digest(file: Path) -> str:
 
 
 def _load(folder: Path, key: str) -> Callable[[list[Tensor]], list[Tensor]] | None:
-    """The runner of a whole binary of this key, or None. Damaged ones, known by their digest, are removed."""
+    """Load the library of a key, or return None. Damaged ones, recognised by their digest, are removed."""
     from torch._C._aoti import AOTIModelContainerRunnerCpu
 
     for file in sorted(folder.glob(f"{key}-*.so")):
@@ -201,34 +208,34 @@ def _load(folder: Path, key: str) -> Callable[[list[Tensor]], list[Tensor]] | No
 
 
 def _build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder: Path, key: str) -> None:
-    """Compile, then name the file KEY-DIGEST.so in one step: what bears its final name is whole.
+    """Compile into a temporary folder, then rename the file to KEY-DIGEST.so, so that a file of that name is complete.
 
-    Each process builds in a folder of its own, so two that freeze the same thing at once only do the work twice.
+    Two processes that compile the same function at once do the work twice and do not disturb each other.
     """
     from torch._inductor import aot_compile
 
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as workshop, torch.no_grad():
-        library = Path(workshop) / "frozen.so"
+        library = Path(workshop) / "function.so"
         aot_compile(graph, example, options={**INDUCTOR_OPTIONS, "aot_inductor.output_path": str(library)})
         library.replace(folder / f"{key}-{_digest(library)}.so")
 
 
 @contextlib.contextmanager
 def _one_sentence(name: str, folder: Path) -> Iterator[None]:
-    """torch's many ways to fail, and a full disk, as faults of Proximo."""
+    """Turn every failure of torch, and a full disk, into an error of Proximo."""
     try:
         yield
     except OSError as fault:
-        raise FilesError(f"cannot write the frozen {name} to {folder} ({fault.strerror}); set XDG_CACHE_HOME to "
-                         "another folder, or run without --compile") from fault
+        raise FilesError(f"The compiled {name} cannot be written to {folder} ({fault.strerror}). Set XDG_CACHE_HOME to "
+                         "another folder, or run without --compile.") from fault
     except Exception as fault:
         reason = str(fault).strip().splitlines() or [type(fault).__name__]
-        raise UsageError(f"torch cannot compile {name} ({reason[0]}); run without --compile") from fault
+        raise UsageError(f"torch cannot compile {name} ({reason[0]}). Run without --compile.") from fault
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the compiler's warnings and log lines, which concern torch's own code."""
+    """Silence the compiler's warnings and log lines, which concern torch's own code."""
     loggers = [logger for name, logger in logging.root.manager.loggerDict.items() if name.startswith("torch")]
     handlers = [handler for logger in loggers for handler in getattr(logger, "handlers", ())]
     levels = [handler.level for handler in handlers]

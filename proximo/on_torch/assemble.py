@@ -59,15 +59,15 @@ def assemble(envs: Any, cfg: Config, make_gaussian: MakeGaussian = GaussianHead)
     def linear(size: int, std: float) -> nn.Module:
         return layer_init(nn.Linear(features, size), std, orthogonal=cfg.orthogonal_init)
 
-    trunk, features = make_trunk(envs.obs_shape, envs.obs_dtype, cfg)
+    trunk, features = make_trunk(envs.obs_shape, envs.obs_dtype, cfg)  # draws weights, even where it is not used
     if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network:
         hidden, ndim = [math.prod(envs.obs_shape), features, features], len(envs.obs_shape)
         critic = mlp([*hidden, 1], 1.0, ndim, cfg.orthogonal_init)
         return SeparateAgent(critic, make_head(lambda n: mlp([*hidden, n], 0.01, ndim, cfg.orthogonal_init),
                                                envs.action_space, make_gaussian))
-    memory = None
+    memory: Memory | None = None
     if cfg.recurrent != "none":
         memory = Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
         features = cfg.memory_size
-    critic = linear(1, 1.0)
-    return SharedAgent(trunk, critic, make_head(lambda n: linear(n, 0.01), envs.action_space, make_gaussian), memory)
+    value = linear(1, 1.0)
+    return SharedAgent(trunk, value, make_head(lambda n: linear(n, 0.01), envs.action_space, make_gaussian), memory)

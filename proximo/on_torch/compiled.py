@@ -12,7 +12,7 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.errors import notify
-from proximo.on_torch.aot import freezable, freeze, functional
+from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
 from proximo.on_torch.learner import Adam, apply_gradient
 from proximo.on_torch.rollout import Policy, Storage, evaluate_closing, evaluate_rollout
 from proximo.protocols import Acted
@@ -23,7 +23,7 @@ Gradient = Callable[..., tuple[Tensor, Tensor]]
 
 def can_compile(device: torch.device) -> bool:
     """Return whether --compile works here; otherwise say why not."""
-    reason = freezable() if device.type == "cpu" else "--compile supports CPUs only so far. Running without it."
+    reason = unsupported_reason() if device.type == "cpu" else "--compile supports CPUs only. Running without it."
     if reason:
         notify(reason)
     return reason is None
@@ -55,7 +55,7 @@ def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry) -> Ca
 
     noise = agent.head.noise(torch.Generator(), len(carry.obs))
     example = (weights, carry.obs, *pack(carry.mask, carry.first, carry.state), noise)
-    run = freeze(functional(agent, act_on), example, "acting")
+    run = compile_ahead(functional(agent, act_on), example, "acting")
 
     def act(obs: Tensor, mask: Tensor | None, first: Tensor, state: tuple[Tensor, ...], noise: Tensor) -> Acted:
         action, *rest = run(weights, obs, *pack(mask, first, state), noise)
@@ -76,7 +76,7 @@ def compile_value(policy: Policy, agent: Any, weights: Tensor, carry: Carry) -> 
     def value_of(obs: Tensor, *memory: Tensor) -> tuple[Tensor]:
         return (policy.value(obs, memory[0] if memory else None, memory[1:]),)
 
-    run = freeze(functional(agent, value_of), (weights, carry.obs, *pack(carry.first, carry.state)),
+    run = compile_ahead(functional(agent, value_of), (weights, carry.obs, *pack(carry.first, carry.state)),
                  "the value function")
     return lambda obs, first, state: run(weights, obs, *pack(first, state))[0]
 
@@ -88,7 +88,7 @@ def compile_evaluate(agent: Any, weights: Tensor, storage: Storage, masked: bool
 
     tensors = storage.tensors
     example = (weights, tensors["obs"], tensors["action"], *((tensors["mask"][:-1],) if masked else ()))
-    run = freeze(functional(agent, evaluate_on), example, "evaluation")
+    run = compile_ahead(functional(agent, evaluate_on), example, "evaluation")
     return lambda obs, mask, action: run(weights, obs, action, *((mask,) if masked else ()))
 
 
@@ -105,7 +105,7 @@ def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, c
         norm = apply_gradient(Adam(weights, exp_avg, exp_avg_sq, step, ok), flat, rate, cfg.adam_eps, cfg.max_grad_norm)
         return (torch.cat([stats, norm[None]]),)
 
-    run = freeze(step_on, (*adam, rate, *pack_minibatch(batch, minibatch, rate)), "the minibatch step")
+    run = compile_ahead(step_on, (*adam, rate, *pack_minibatch(batch, minibatch, rate)), "the minibatch step")
     return lambda batch, minibatch, clip, rate: run(*adam, rate, *pack_minibatch(batch, minibatch, clip))[0]
 
 
@@ -120,9 +120,9 @@ def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storag
         return (apply_gradient(Adam(weights, exp_avg, exp_avg_sq, step, ok), flat, rate, cfg.adam_eps,
                                cfg.max_grad_norm),)
 
-    run_gradient = freeze(functional(agent, unpack_gradient(gradient, batch, minibatch)),
+    run_gradient = compile_ahead(functional(agent, unpack_gradient(gradient, batch, minibatch)),
                           (adam.weights, *pack_minibatch(batch, minibatch, rate)), "the gradient")
-    run_apply = freeze(apply_on, (*adam, torch.zeros_like(adam.weights), rate), "the optimizer's step")
+    run_apply = compile_ahead(apply_on, (*adam, torch.zeros_like(adam.weights), rate), "the optimizer's step")
     return (lambda batch, minibatch, clip: run_gradient(adam.weights, *pack_minibatch(batch, minibatch, clip)),
             lambda flat, rate: run_apply(*adam, flat, rate)[0])
 

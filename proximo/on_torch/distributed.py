@@ -1,9 +1,7 @@
-"""Several processes, started by torchrun, that learn as one (detail A2)."""
+"""Communication between the processes that learn together (detail A2)."""
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,51 +10,26 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.processes import World, check_shares, world_from_environment
 from proximo.protocols import Episode
 
 
-class World(NamedTuple):
-    """This process among all of them; ranks are global, so several nodes work."""
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-
-
-ALONE = World(0, 1, 0, 1)
-
-
-def world_from_environment() -> World:
-    """What torchrun says in the process's environment; ALONE without it."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    return World(*(int(os.environ[name]) for name in names)) if "WORLD_SIZE" in os.environ else ALONE
-
-
 def join(cfg: Config) -> World:
-    """Meet the other processes; returns ALONE where there are none. UsageError for sizes that do not fit."""
+    """Join the other processes that torchrun started; UsageError for sizes that cannot be divided among them."""
     world = world_from_environment()
-    if cfg.device_ids and len(cfg.device_ids) != world.size:
-        processes = f"{world.size} processes" if world.size > 1 else "1 process"
-        raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {processes}; give one id for "
-                         f"each process, such as {' '.join(str(i // 2) for i in range(world.size))}")
-    if world.size == 1:
-        return ALONE
-    if cfg.num_envs % world.size:
-        raise UsageError(f"num_envs={cfg.num_envs} does not divide into {world.size} processes; use a multiple")
-    local_rows = cfg.num_envs // world.size * (1 if cfg.recurrent != "none" else cfg.num_steps)
-    if local_rows % cfg.num_minibatches:
-        raise UsageError(f"each of {world.size} processes holds {local_rows} rows, which do not divide into "
-                         f"num_minibatches={cfg.num_minibatches}; change num_envs, num_steps or num_minibatches")
-    if not dist.is_initialized():
-        _meet(cfg.backend, timedelta(minutes=10))
+    if world.size > 1 or cfg.device_ids:
+        check_shares(cfg, world.size, "processes")
+    if world.size > 1 and not dist.is_initialized():
+        _join(cfg.backend, timedelta(minutes=10))
     return world
 
 
-def _meet(backend: str, timeout: timedelta) -> None:
-    """Under a name of its own in torchrun's store, which outlives the group: in a second run of the same processes a
-    rank would else find the addresses of the first, where nobody listens any more."""
+def _join(backend: str, timeout: timedelta) -> None:
+    """Create the process group under a name of its own in torchrun's store.
+
+    The store outlives the group. Without a new name, a second run in the same processes would find the addresses of
+    the first, where no process listens any more.
+    """
     store, rank, size = next(rendezvous("env://", timeout=timeout))
     number = (store.add("proximo", 1) - 1) // size
     dist.init_process_group(backend, store=dist.PrefixStore(f"proximo{number}", store), rank=rank, world_size=size,
@@ -73,7 +46,7 @@ def all_reduce_sum(world: World) -> Callable[[Tensor], Tensor]:
 
 
 def sum_arrays(world: World) -> Callable[[np.ndarray], np.ndarray]:
-    """The same for float64 numpy arrays (statistics of normalisation)."""
+    """Return a function that adds a float64 numpy array over all ranks (statistics of normalisation)."""
     reduce_sum = all_reduce_sum(world)
     return lambda x: reduce_sum(torch.from_numpy(np.array(x, np.float64))).numpy()
 
@@ -98,6 +71,6 @@ def gather_episodes(world: World, episode: Episode, valid: Tensor) -> tuple[Epis
 
 
 def leave(world: World) -> None:
-    """Part from the other processes."""
+    """Leave the other processes."""
     if world.size > 1 and dist.is_initialized():
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Trunks: observations to features. Images are uint8, channels first, and divided by 255 here and nowhere else."""
+"""Networks from observations to features. Images are uint8, channels first, and are divided by 255 only here."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Layer = TypeVar("Layer", bound=nn.Module)
-CHANNELS_LAST_ROWS = 32  # from this many images on, convolutions run faster channels last (docs/performance.md)
+CHANNELS_LAST_ROWS = 32  # from this number of images on, channels last is faster (docs/performance.md)
 
 
 def layer_init(layer: Layer, std: float = math.sqrt(2), bias: float = 0.0, orthogonal: bool = True) -> Layer:
-    """Orthogonal weights of gain `std` and constant biases (detail 2); unchanged where `orthogonal` is False."""
+    """Set orthogonal weights of gain `std` and constant biases (detail 2), or nothing if `orthogonal` is False."""
     if orthogonal:
         for name, parameter in layer.named_parameters(recurse=False):
             if name.startswith("weight"):
@@ -24,9 +24,13 @@ def layer_init(layer: Layer, std: float = math.sqrt(2), bias: float = 0.0, ortho
 
 
 class MLP(nn.Module):
-    """Linear layers with tanh between them; `sizes[0]` is the flat size of an observation of `obs_ndim` axes.
+    """Linear layers with tanh between them.
 
-    The last layer has gain `out_std` and no activation; without `out_std` it is hidden like the others.
+    Args:
+        sizes: Number of units of each layer, starting with the flat size of an observation.
+        out_std: Gain of the last layer, which then has no activation. None: it has one, as the others.
+        obs_ndim: Number of axes of an observation.
+        orthogonal: Initialise by layer_init.
     """
 
     def __init__(self, sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1, orthogonal: bool = True):
@@ -38,7 +42,7 @@ class MLP(nn.Module):
             for i, (a, b) in enumerate(zip(sizes, sizes[1:])))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., *obs_shape) -> (..., sizes[-1])."""
+        """Map (..., *obs_shape) to (..., sizes[-1])."""
         x = x.flatten(-self.obs_ndim) if self.obs_ndim > 1 else x
         x = x.to(cast(nn.Linear, self.layers[0]).weight.dtype)
         last = len(self.layers) - 1
@@ -50,19 +54,19 @@ class MLP(nn.Module):
 
 
 def mlp(sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1, orthogonal: bool = True) -> MLP:
-    """Two or more layers of tanh units (details 13 and 26); see MLP."""
+    """Make an MLP of tanh units (details 13 and 26)."""
     return MLP(sizes, out_std, obs_ndim, orthogonal)
 
 
 def scaled_images(obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """(..., C, H, W) uint8 -> (rows, C, H, W) in [0, 1] (detail 22), channels last in memory for large batches."""
+    """Map images (..., C, H, W) of uint8 to (rows, C, H, W) in [0, 1] (detail 22), channels last for large batches."""
     x = obs.flatten(0, -4) if obs.ndim > 4 else obs
     x = x.to(dtype) / 255.0
     return x.contiguous(memory_format=torch.channels_last) if x.shape[0] >= CHANNELS_LAST_ROWS else x
 
 
 class NatureCNN(nn.Module):
-    """Three convolutions and a dense layer of 512 (Mnih et al. 2015; detail 21)."""
+    """Three convolutions and a dense layer (Mnih et al. 2015; detail 21)."""
 
     def __init__(self, obs_shape: Sequence[int], features: int = 512, orthogonal: bool = True):
         super().__init__()
@@ -74,7 +78,7 @@ class NatureCNN(nn.Module):
         self.dense = layer_init(nn.Linear(64 * height * width, features), orthogonal=orthogonal)
 
     def forward(self, obs: Tensor) -> Tensor:
-        """(..., C, H, W) -> (..., features)."""
+        """Map (..., C, H, W) to (..., features)."""
         x = scaled_images(obs, self.dense.weight.dtype)
         for conv in self.convs:
             x = F.relu(conv(x))
@@ -94,8 +98,7 @@ class ResidualBlock(nn.Module):
 
 
 class ImpalaCNN(nn.Module):
-    """The residual network of IMPALA (Espeholt et al. 2018, figure 3) with a dense layer of 256, the library's own
-    initialisation in trunk and dense layer, as in openai/train-procgen's successors."""
+    """The residual network of IMPALA (Espeholt et al. 2018, figure 3) and a dense layer, with torch's initialisation."""
 
     def __init__(self, obs_shape: Sequence[int], features: int = 256, depths: Sequence[int] = (16, 32, 32)):
         super().__init__()
@@ -108,7 +111,7 @@ class ImpalaCNN(nn.Module):
         self.dense = nn.Linear(channels * height * width, features)
 
     def forward(self, obs: Tensor) -> Tensor:
-        """(..., C, H, W) -> (..., features)."""
+        """Map (..., C, H, W) to (..., features)."""
         x = scaled_images(obs, self.dense.weight.dtype)
         for conv, block in zip(self.convs, self.blocks):
             x = block(F.max_pool2d(conv(x), 3, stride=2, padding=1))
@@ -118,7 +121,8 @@ class ImpalaCNN(nn.Module):
 class Memory(nn.Module):
     """An LSTM or GRU with orthogonal weights and zero biases (detail 32).
 
-    The state is a tuple of (N, memory_size) tensors, zero at first (detail 33) and wherever an episode begins (34).
+    The state is a tuple of (N, memory_size) tensors. It is zero at the start (detail 33) and wherever an episode
+    begins (detail 34).
     """
 
     def __init__(self, kind: str, features: int, memory_size: int, orthogonal: bool = True):
@@ -128,11 +132,11 @@ class Memory(nn.Module):
         layer_init(self.cell, 1.0, 0.0, orthogonal)
 
     def initial_state(self, num_envs: int, device: torch.device | str = "cpu") -> tuple[Tensor, ...]:
-        """Zeros, (num_envs, memory_size) each."""
+        """Return zeros, (num_envs, memory_size) each."""
         return tuple(torch.zeros(num_envs, self.memory_size, device=device) for _ in range(self.parts))
 
     def forward(self, x: Tensor, first: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """x (N, F), first (N,): one step; x (T, n, F), first (T, n): a sequence from `state` (detail 36)."""
+        """Advance by one step, x (N, F) and first (N,), or by a sequence, x (T, n, F) and first (T, n) (detail 36)."""
         if first.ndim == 1:
             y, state = self._segment(x[None], first, state)
             return y[0], state
@@ -144,7 +148,7 @@ class Memory(nn.Module):
         return torch.cat(outputs), state
 
     def _segment(self, x: Tensor, first: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """A stretch of (t, n, F) in which episodes begin at its first step only."""
+        """Advance by (t, n, F), where episodes begin only at the first step."""
         state = tuple(torch.where(first[:, None], 0.0, part)[None] for part in state)
         y, state = self.cell(x, state if self.parts == 2 else state[0])
         return y, tuple(part[0] for part in (state if self.parts == 2 else (state,)))

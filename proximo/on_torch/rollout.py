@@ -122,8 +122,9 @@ def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage, noise:
             final_obs = torch.as_tensor(step.final_obs, device=device)
             rows["final_value"][t].copy_(policy.value(final_obs, never, state))
             bootstrapped[t] = True
-    closing = Carry(*(None if x is None else x.to(device, copy=True) for x in (rows["obs"][-1], masks[-1],
-                                                                             rows["first"][-1])), state)
+    obs, mask, first = (None if x is None else x.to(device, copy=True)
+                        for x in (rows["obs"][-1], masks[-1], rows["first"][-1]))
+    closing = Carry(obs=obs, mask=mask, first=first, state=state)
     logprob, value, last = policy.evaluate(storage, closing)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():

@@ -10,10 +10,11 @@ from proximo.envs.normalize import Statistics, apply_normalization
 from proximo.errors import UsageError, notify
 from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step
 from proximo.on_torch.device import pick_device, set_up_torch
-from proximo.on_torch.distributed import World, all_reduce_sum, join
+from proximo.on_torch.distributed import all_reduce_sum, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step, statistic_names
 from proximo.on_torch.rollout import Policy, Storage, make_policy
 from proximo.on_torch.snapshot import restore
+from proximo.processes import World
 from proximo.protocols import Agent, VecEnv
 from proximo.streams import env_seeds, stream_seed
 from proximo.types import Carry

@@ -1,4 +1,4 @@
-"""All that continues a run exactly, as plain dicts of numpy arrays, numbers and strings; and back."""
+"""Everything that continues a run exactly, as dicts of numpy arrays, numbers and strings; and back."""
 
 from typing import Any
 
@@ -13,9 +13,10 @@ from proximo.protocols import VecEnv
 from proximo.types import Carry
 
 
-def snapshot(iteration: int, steps: int, adam: Adam, carry: Carry, envs: VecEnv, keeps_state: bool) -> dict:
-    """A checkpoint's content, without the environments' part where that cannot be kept."""
-    kept = {"iteration": iteration, "steps": steps, "adam": to_arrays(adam._asdict())}
+def snapshot(iteration: int, steps: int, adam: Adam, carry: Carry, envs: VecEnv,
+             keeps_state: bool) -> dict[str, Any]:
+    """Return the content of a checkpoint, without the environments if their state cannot be saved."""
+    kept: dict[str, Any] = {"iteration": iteration, "steps": steps, "adam": to_arrays(adam._asdict())}
     if envs.statistics is not None:
         kept["statistics"] = pack_statistics(envs.statistics)
     if keeps_state:
@@ -25,11 +26,11 @@ def snapshot(iteration: int, steps: int, adam: Adam, carry: Carry, envs: VecEnv,
     return kept
 
 
-def restore(state: dict, adam: Adam, envs: VecEnv, carry: Carry, keeps_state: bool) -> Carry:
-    """Put a snapshot back in place; UsageError where it is of another network. Returns the carry to go on from."""
+def restore(state: dict[str, Any], adam: Adam, envs: VecEnv, carry: Carry, keeps_state: bool) -> Carry:
+    """Restore a snapshot and return the carry to continue from; UsageError if it belongs to another network."""
     found, wanted = state["adam"]["weights"].size, adam.weights.numel()
     if found != wanted:
-        raise UsageError(f"the checkpoint holds a network of {found} weights, this run's network has {wanted}")
+        raise UsageError(f"The checkpoint has a network of {found} weights, but this run's network has {wanted}.")
     for name, x in adam._asdict().items():
         x.copy_(torch.as_tensor(state["adam"][name]))
     if "statistics" in state:
@@ -39,16 +40,16 @@ def restore(state: dict, adam: Adam, envs: VecEnv, carry: Carry, keeps_state: bo
         return carry
     envs.load(state["envs"])
     kept = {name: torch.as_tensor(x, device=carry.obs.device) for name, x in state["carry"].items()}
-    return Carry(kept["obs"], kept.get("mask"), kept["first"],
-                 tuple(kept[f"state{i}"] for i in range(len(carry.state))))
+    return Carry(obs=kept["obs"], mask=kept.get("mask"), first=kept["first"],
+                 state=tuple(kept[f"state{i}"] for i in range(len(carry.state))))
 
 
 def named_weights(agent: nn.Module) -> dict[str, np.ndarray]:
-    """The agent's parameters as numpy arrays, in torch's layout, which both frameworks' model files use."""
+    """Return the agent's parameters as numpy arrays, in torch's layout, which models of both frameworks use."""
     return to_arrays(dict(agent.named_parameters()))
 
 
 def to_arrays(tensors: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Copies on the host."""
+    """Copy tensors to the host."""
     return {name: x.detach().cpu().numpy().copy() for name, x in tensors.items()}
 

@@ -74,7 +74,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
                 raise NumbersError(
                     f"The loss or its gradient is not finite in iteration {iteration}, after {steps} steps. The "
                     "weights are those before it. Lower --learning-rate, or check the rewards.")
-            if envs.statistics is not None and world.size > 1:
+            if merged is not None and world.size > 1:
                 envs.statistics = merged = merge_statistics(merged, envs.statistics, sum_arrays(world))
             finished, steps = finished_episodes(*gather_episodes(world, episode, rollout.valid), steps)
             stats = {f"losses/{name}": value for name, value in stats.items()} | metrics

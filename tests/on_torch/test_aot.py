@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from proximo.errors import FilesError, UsageError
-from proximo.on_torch.aot import unsupported_reason, compile_ahead, functional
+from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
 
 needs_compiler = pytest.mark.skipif(unsupported_reason() is not None, reason=str(unsupported_reason()))
 
@@ -26,7 +26,7 @@ def one_thread():
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "proximo" / "frozen"
+    return tmp_path / "proximo" / "aot"
 
 
 def make_step(agent):
@@ -83,22 +83,22 @@ def test_functional_gives_the_gradient_of_the_module():
 
 
 @needs_compiler
-def test_frozen_step_equals_eager_and_a_second_build(cache, capfd):
+def test_compiled_step_equals_eager_and_a_second_build(cache, capfd):
     """Three steps against eager, to rounding, and against a second build, bit for bit, made because the first file was
     cut short; the fourth step is not finite and must leave the weights. The caller's own tensors, 0-d, int64 and bool
     among them, must be the ones that change."""
     agent = make_net()
     step, example = make_step(agent), make_example(agent)
     untouched = [tensor.clone() for tensor in example]
-    frozen = compile_ahead(step, example, "step")
+    compiled = compile_ahead(step, example, "step")
     assert all(torch.equal(a, b) for a, b in zip(example, untouched, strict=True))
-    assert capfd.readouterr() == ("", "proximo: freezing step (about 20 s, cached afterwards)\n")
+    assert capfd.readouterr() == ("", "proximo: compiling step (about 20 s; cached for later runs)\n")
     (file,) = cache.iterdir()
     half = file.read_bytes()[:-1000]
     file.unlink()  # the whole one stays loaded, and must not change under its process
     file.write_bytes(half)
     rebuilt = compile_ahead(step, example, "step")
-    assert "freezing" in capfd.readouterr().err
+    assert "compiling" in capfd.readouterr().err
     assert len(list(cache.iterdir())) == 1
 
     runs = [copy.deepcopy(example) for _ in range(3)]
@@ -107,7 +107,7 @@ def test_frozen_step_equals_eager_and_a_second_build(cache, capfd):
         if turn == 3:
             for tensors in runs:
                 tensors[7].fill_(torch.nan)
-        eager, first, second = (call(*tensors) for call, tensors in zip((step, frozen, rebuilt), runs, strict=True))
+        eager, first, second = (call(*tensors) for call, tensors in zip((step, compiled, rebuilt), runs, strict=True))
         for a, b, c in zip((*eager, *runs[0]), (*first, *runs[1]), (*second, *runs[2]), strict=True):
             torch.testing.assert_close(a, b, equal_nan=True)
             assert a.dtype == b.dtype
@@ -116,7 +116,7 @@ def test_frozen_step_equals_eager_and_a_second_build(cache, capfd):
     assert runs[1][2] == 3 and not runs[1][3] and runs[1][0].isfinite().all()
     assert not torch.equal(runs[1][0], example[0])
 
-    with pytest.raises(UsageError, match="was frozen for"):
+    with pytest.raises(UsageError, match="was compiled for"):
         compile_ahead(step, example, "step")(*example[:-1], example[-1].float())
 
 
@@ -133,7 +133,7 @@ def test_a_second_process_finds_the_binary(cache):
 
 
 def test_a_function_that_reads_a_value_is_one_sentence(cache):
-    """A tensor's value that decides in Python cannot be frozen; nothing is left in the cache."""
+    """A tensor's value that decides in Python cannot be compiled; nothing is left in the cache."""
     with pytest.raises(UsageError, match="cannot compile chooser .*run without --compile"):
         compile_ahead(lambda x: (x if x.sum() > 0 else -x,), (torch.ones(3),), "chooser")
     assert not list(cache.iterdir())

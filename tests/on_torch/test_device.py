@@ -10,7 +10,7 @@ FAULTS = """
 import resource, sys, torch
 from proximo.config import Config
 from proximo.on_torch.device import set_up_torch
-from proximo.on_torch.distributed import ALONE
+from proximo.processes import ALONE
 if sys.argv[1] == "kept":
     set_up_torch(Config(), ALONE, torch.device("cpu"))
 for number in range(24):  # 40 MiB each, 10,240 pages

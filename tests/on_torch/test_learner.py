@@ -10,12 +10,13 @@ from torch.nn.utils import clip_grad_norm_
 
 from proximo.config import Config
 from proximo.on_torch.agent import SeparateAgent
-from proximo.on_torch.distributed import ALONE, average
+from proximo.on_torch.distributed import average
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import draw, explained_variance, flat_batch, make_learner, normalized_advantage, update
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.networks import mlp
 from proximo.on_torch.rollout import Rollout
+from proximo.processes import ALONE
 
 T, N, OBS, ACTIONS = 16, 4, 3, 5
 CFG = Config(num_envs=N, num_steps=T, total_timesteps=10_000)

@@ -1,0 +1,50 @@
+"""The processes that train one agent together, as torchrun starts them (detail A2)."""
+
+import os
+from typing import NamedTuple
+
+from proximo.config import Config
+from proximo.errors import UsageError
+
+
+class World(NamedTuple):
+    """This process among all of them. Ranks are global: the processes may run on several machines."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1)
+
+
+def world_from_environment() -> World:
+    """Return what torchrun has set in the environment variables; ALONE without it."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    return World(*(int(os.environ[name]) for name in names)) if "WORLD_SIZE" in os.environ else ALONE
+
+
+def check_shares(cfg: Config, ranks: int, unit: str) -> None:
+    """Check that environments and minibatches can be divided among ranks.
+
+    Args:
+        cfg: The configuration.
+        ranks: Number of processes or devices that learn together.
+        unit: What a rank is: "processes" or "devices".
+
+    Raises:
+        UsageError: They cannot, or --device-ids does not name one device for each rank.
+    """
+    if cfg.device_ids and len(cfg.device_ids) != ranks:
+        example = " ".join(str(i // 2) for i in range(ranks))
+        raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {ranks} {unit}. Give one id for each, such "
+                         f"as {example}.")
+    if unit == "devices" and len(set(cfg.device_ids)) < len(cfg.device_ids):
+        raise UsageError(f"--device-ids names a device twice: {' '.join(map(str, cfg.device_ids))}. Name each once.")
+    if cfg.num_envs % ranks:
+        raise UsageError(f"num_envs={cfg.num_envs} is not divisible by {ranks} {unit}. Use a multiple of {ranks}.")
+    rows = cfg.num_envs // ranks * (1 if cfg.recurrent != "none" else cfg.num_steps)
+    if rows % cfg.num_minibatches:
+        raise UsageError(f"Each of {ranks} {unit} has {rows} rows, which are not divisible by "
+                         f"num_minibatches={cfg.num_minibatches}. Change num_envs, num_steps or num_minibatches.")
