@@ -12,8 +12,10 @@ import pytest
 from imageio_ffmpeg import read_frames
 from PIL import Image
 
+from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
 from proximo.models.video import enlarge, write_video
+from tests.support.runs import train
 
 
 def ramp(count: int, height: int = 64, width: int = 64) -> Iterator[np.ndarray]:
@@ -49,6 +51,18 @@ def test_a_gif_is_a_gif(tmp_path):
                 picture.seek(k)
                 assert abs(np.asarray(picture.convert("RGB")).mean() - 20 * k) < 4
                 assert picture.info["duration"] == milliseconds
+
+
+def test_watch_plays_at_the_speed_of_the_environment(tmp_path, capsys):
+    """FrozenLake's metadata asks for 4 frames a second: at 30 a game would be over in a blink."""
+    assert train(tmp_path / "run", "--env-id", "FrozenLake-v1") == 0
+    assert main(["watch", str(tmp_path / "run"), "--out", str(tmp_path / "a.mp4")]) == 0
+    assert read_back(tmp_path / "a.mp4")[0]["fps"] == 4
+    assert main(["watch", str(tmp_path / "run"), "--out", str(tmp_path / "a.gif")]) == 0
+    with Image.open(tmp_path / "a.gif") as picture:
+        assert picture.info["duration"] == 250
+    assert main(["watch", str(tmp_path / "run"), "--out", str(tmp_path / "a.webm")]) == 2
+    assert "a.webm is neither an .mp4 nor a .gif. Name the video a.mp4 or a.gif." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["a.avi", "a", "mp4"])
