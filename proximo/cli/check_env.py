@@ -11,8 +11,9 @@ from gymnasium import spaces
 
 from proximo.catalog import variant_by_name
 from proximo.config import Config
+from proximo.envs.gym import make_gym_rows
 from proximo.envs.gym_ids import make_one
-from proximo.envs.gym_loop import GymEnvs, make_gym_rows
+from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.masks import mask_parts, mask_row
 from proximo.envs.mujoco import mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action

@@ -5,8 +5,8 @@ from functools import partial
 
 from proximo.config import Config
 from proximo.envs.envpool import make_envpool
-from proximo.envs.gym_ids import gym_id
-from proximo.envs.gym_loop import make_gym_rows
+from proximo.envs.gym_ids import gym_id, make_one
+from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError
 from proximo.protocols import VecEnv
@@ -33,3 +33,8 @@ def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:
         raise UsageError(f"engine={cfg.engine} cannot step {cfg.env_id}. Use --engine auto, gym or envpool.")
     name = gym_id(cfg.env_id)
     return make_rows_or_workers(partial(make_gym_rows, name, cfg.autoreset), cfg, seeds, name)
+
+
+def make_gym_rows(name: str, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
+    """Make environments in this process; see GymEnvs. `name` is an id that gym_id returned."""
+    return GymEnvs(partial(make_one, name), seeds, name, autoreset, first_index)

@@ -11,17 +11,11 @@ import numpy as np
 from proximo.envs.env_state import PLAIN_STATE, StateFunctions
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
-from proximo.envs.gym_ids import make_one
-from proximo.envs.headless import render_env
+from proximo.envs.headless import env_fps, render_env
 from proximo.envs.masks import MaskReader
 from proximo.envs.spaces import action_writer, answer_fault, array_fault, read_space
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import Episode, Play, Step
-
-
-def make_gym_rows(name: str, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> "GymEnvs":
-    """Make environments in this process; see GymEnvs. `name` is an id that gym_id returned."""
-    return GymEnvs(partial(make_one, name), seeds, name, autoreset, first_index)
 
 
 class GymEnvs:
@@ -237,6 +231,11 @@ class GymEnvs:
         self._any_over = True
         self._plays = [partial(self._begin_late, i) if self._over[i] and not self._same_step else env.step
                        for i, env in enumerate(self._envs)]
+
+    @property
+    def render_fps(self) -> float | None:
+        """See VecEnv.render_fps."""
+        return env_fps(self._envs[0])
 
     def render(self) -> np.ndarray | None:
         """See VecEnv.render."""

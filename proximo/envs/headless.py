@@ -14,6 +14,12 @@ def use_egl_when_headless() -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
+def env_fps(env: gymnasium.Env) -> float | None:
+    """Return the frames per second at which an environment runs at its own speed, as its metadata says."""
+    fps = env.metadata.get("render_fps")
+    return float(fps) if fps else None
+
+
 def render_env(env: gymnasium.Env) -> np.ndarray | None:
     """Return a picture (H, W, 3) uint8 of an environment, or None if it cannot draw one.
 

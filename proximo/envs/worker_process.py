@@ -3,85 +3,111 @@
 import signal
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.spaces import space_layout
 from proximo.errors import ProximoError
-from proximo.protocols import Step
+from proximo.protocols import Step, VecEnv
 
-FLAGS = ("first", "mask", "terminated", "truncated", "valid", "finished")  # travel as int8
+FLAGS = ("first", "mask", "terminated", "truncated", "valid", "finished")  # are transferred as int8
 FIELDS = ("obs", "first", "mask", "reward", "terminated", "truncated", "final_obs", "valid")
 
 
-class Bundle(gymnasium.Env):
-    """What one worker runs: some environments behind one Gymnasium environment that observes whole Steps.
+class RowEnvs(VecEnv, Protocol):
+    """Environments that know the number of their first row among those of all workers."""
 
-    Made in the parent too (Gymnasium reads its spaces there), so the environments begin with the first reset.
+    first_index: int
+
+
+class MakeRows(Protocol):
+    """Makes environments in one process."""
+
+    def __call__(self, seeds: Sequence[int], first_index: int = 0) -> RowEnvs: ...
+
+
+class Bundle(gymnasium.Env[Any, Any]):
+    """Some environments behind one Gymnasium environment, for Gymnasium's AsyncVectorEnv.
+
+    Gymnasium makes one in the parent too, to read its spaces. Therefore the environments are made when they are first
+    needed.
+
+    Args:
+        make_rows: Makes the environments.
+        seeds: One seed per environment of this worker.
+        first_index: The number of the first environment among those of all workers.
+        sample: A Step of one environment, which shows shapes and dtypes.
+        action_shape: Shape of one action.
+        action_dtype: Dtype in which actions are transferred.
     """
 
-    def __init__(self, make_rows: Callable[..., Any], seeds: Sequence[int], first_index: int, sample: Step,
+    def __init__(self, make_rows: MakeRows, seeds: Sequence[int], first_index: int, sample: Step,
                  action_shape: tuple[int, ...], action_dtype: np.dtype) -> None:
         self._make = partial(make_rows, seeds, first_index=first_index)
-        self._envs: GymEnvs | None = None
+        self._made: RowEnvs | None = None
         self.observation_space: spaces.Dict = _step_space(sample, len(seeds))
-        self.action_space = _any_box((len(seeds), *action_shape), action_dtype)
+        self.action_space = _unbounded_box((len(seeds), *action_shape), action_dtype)
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
-        """The seeds are the environments' own; `seed` is not used."""
-        if self._envs is None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-        return self._told(self._begin)
+    @property
+    def _envs(self) -> RowEnvs:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
 
-    def _begin(self) -> Step:
-        if self._envs is None:
-            self._envs = self._make()
-        return self._envs.reset()
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any],
+                                                                                                dict[str, Any]]:
+        """Begin all environments again from their own seeds; `seed` and `options` are not used."""
+        if self._made is None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+        return self._observe(lambda: self._envs.reset())
 
-    def step(self, action: np.ndarray) -> tuple[dict, float, bool, bool, dict]:
-        observation, info = self._told(partial(self._envs.step, action))
+    def step(self, action: np.ndarray) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Step all environments of this worker. Reward and ends are parts of the observation."""
+        observation, info = self._observe(partial(self._envs.step, action))
         return observation, 0.0, False, False, info
 
-    def _told(self, play: Callable[[], Step]) -> tuple[dict, dict]:
-        """A fault travels as a sentence in info; raised here, Gymnasium would print it as a traceback."""
+    def _observe(self, play: Callable[[], Step]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a Step as an observation. A fault is returned in info: if it were raised, Gymnasium would print it."""
         try:
             return _flat_step(play()), {}
         except ProximoError as error:
-            empty = {name: np.zeros(part.shape, part.dtype) for name, part in self.observation_space.items()}
+            layouts = {name: space_layout(part) for name, part in self.observation_space.items()}
+            empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in layouts.items()}
             return empty, {"fault": str(error)}
 
     @property
     def keeps_state(self) -> bool:
-        """Read by name through AsyncVectorEnv.call."""
-        if self._envs is None:
-            self._envs = self._make()
+        """See VecEnv.keeps_state. The parent reads this and calls the following methods by name."""
         return self._envs.keeps_state
 
-    def kept_state(self) -> dict | None:
-        """Called by name through AsyncVectorEnv.call."""
+    def get_state(self) -> dict[str, Any] | None:
+        """Return the state of this worker's environments."""
         return self._envs.state()
 
-    def load_state(self, states: dict) -> None:
-        """`states` of all workers by their first index."""
+    def set_state(self, states: dict[str, dict[str, Any]]) -> None:
+        """Continue from this worker's part of `states`, which has the number of its first environment as key."""
         self._envs.load(states[str(self._envs.first_index)])
 
-    def picture(self) -> np.ndarray | None:
+    def get_picture(self) -> np.ndarray | None:
+        """Return a picture of the first environment of all workers."""
         return self._envs.render() if self._envs.first_index == 0 else None
 
     def close(self) -> None:
-        if self._envs is not None:
-            self._envs.close()
+        """Close the environments."""
+        if self._made is not None:
+            self._made.close()
 
 
-def _any_box(shape: tuple[int, ...], dtype: np.dtype) -> spaces.Box:
+def _unbounded_box(shape: tuple[int, ...], dtype: np.dtype) -> spaces.Box:
     if dtype.kind == "b":
         return spaces.Box(0, 1, shape, np.int8)
     if np.issubdtype(dtype, np.integer):
-        return spaces.Box(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype)
-    return spaces.Box(-np.inf, np.inf, shape, dtype)
+        whole: Any = dtype
+        return spaces.Box(np.iinfo(whole).min, np.iinfo(whole).max, shape, whole)
+    return spaces.Box(-np.inf, np.inf, shape, dtype)  # type: ignore[arg-type]
 
 
 def _flat_step(step: Step) -> dict[str, np.ndarray]:
@@ -90,5 +116,5 @@ def _flat_step(step: Step) -> dict[str, np.ndarray]:
 
 
 def _step_space(sample: Step, rows: int) -> spaces.Dict:
-    return spaces.Dict({name: _any_box((rows, *part.shape[1:]), part.dtype)
+    return spaces.Dict({name: _unbounded_box((rows, *part.shape[1:]), part.dtype)
                         for name, part in _flat_step(sample).items()})
