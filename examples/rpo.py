@@ -1,0 +1,50 @@
+"""Robust policy optimization (Rahman & Xue 2022, arXiv 2212.07536): a head of one's own in twenty lines.
+
+When learning, the mean of the Gaussian is moved by uniform noise, which keeps the policy from becoming deterministic
+too early. Ends with the same weights, bit for bit, as `proximo train rpo_continuous_action` with the same settings.
+"""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from proximo.envs.mujoco import make_mujoco
+from proximo.on_torch.assemble import assemble
+from proximo.on_torch.distributions import GaussianHead
+from proximo.on_torch.train import train
+from proximo.variants import RPO
+
+
+class RPOHead(GaussianHead):
+    """A Gaussian head that draws noise for learning. Its distribution adds the noise to the mean (`perturbed`)."""
+
+    def __init__(self, network: nn.Module, size: int, alpha: float) -> None:
+        super().__init__(network, size)
+        self.alpha = alpha
+
+    def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor:
+        """Draw (*lead, size), uniform in [-alpha, alpha]."""
+        return torch.empty(*lead, *self.action_shape).uniform_(-self.alpha, self.alpha, generator=generator)
+
+
+def make_agent(envs: Any, cfg: RPO) -> nn.Module:
+    """The networks of ppo_continuous_action with another head."""
+    return assemble(envs, cfg, partial(RPOHead, alpha=cfg.rpo_alpha))
+
+
+def main(**settings: Any) -> dict[str, np.ndarray]:
+    """Train, print the progress, and return the weights by name."""
+    cfg = RPO(**({"env_id": "Pendulum-v1", "total_timesteps": 200_000, "rpo_alpha": 0.5, "threads": 1} | settings))
+    returns: list[float] = []
+    for it in train(cfg, make_mujoco, make_agent):
+        returns += it.finished.ret.tolist()
+        if returns:
+            print(f"{it.steps:>9} steps  return {np.mean(returns[-100:]):7.1f}")
+    return it.weights()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The programs of examples/ against the commands that they name: the same weights, bit for bit."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.runs import main, weights
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 2, "total_timesteps": 96, "seed": 3,
+         "threads": 1}
+COMMANDS = {
+    "ppo": ("ppo", {"env_id": "CartPole-v1"}),
+    "atari": ("ppo_atari", {"env_id": "PongNoFrameskip-v4"}),
+    "lstm": ("ppo", {"env_id": "tests.support.probes:Positions-v0", "recurrent": "lstm"}),
+    "continuous": ("ppo_continuous_action", {"env_id": "Pendulum-v1"}),
+    "rpo": ("rpo_continuous_action", {"env_id": "Pendulum-v1", "rpo_alpha": 0.3}),
+}
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_weights_equal_those_of_the_command(name, tmp_path):
+    """Three iterations. Names of layers may differ; shapes, order and every bit may not."""
+    variant, settings = COMMANDS[name]
+    values = SMALL | settings
+    words = [word for field, value in values.items() for word in (f"--{field.replace('_', '-')}", str(value))]
+    assert main(["train", variant, *words, "--logger", "none", "--run-dir", str(tmp_path / "run")]) == 0
+    ours = list(load(name).main(**values).values())
+    theirs = weights(tmp_path / "run")
+    assert len(ours) == len(theirs)
+    assert sorted(x.tobytes() for x in ours) == sorted(x.tobytes() for x in theirs.values())
+    assert any(np.abs(x).max() > 0 for x in ours)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_programs_are_short(path):
+    assert len(path.read_text().splitlines()) <= (320 if path.stem == "single_file_ppo" else 70)
