@@ -1,8 +1,10 @@
-"""Every pair of {variant, memory, mask, engine, framework, processes}: a run of two iterations has it, or it ends with
-exit code 2 and a sentence. `python -m tests.test_combinations` writes docs/combinations.md from the same table."""
+"""Every pair of {variant, memory, mask, engine, framework, processes} and every triple {variant, engine, framework}: a
+run of two iterations has it, or a command that asks for it ends with exit code 2 and the reason.
 
-import itertools
+`python -m tests.test_combinations` writes docs/combinations.md from the same rows."""
+
 import shlex
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,203 +13,200 @@ import pytest
 from proximo.catalog import VARIANTS
 from proximo.cli.main import main
 from proximo.cli.suites import missing
-from tests.support.torchrun import play_lines
+from tests.support import covering
+from tests.support.torchrun import run_lines_on_two_ranks
 
 DIMENSIONS = {"variant": tuple(VARIANTS), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
               "engine": ("gym", "ale", "envpool", "brax", "jax"), "framework": ("torch", "jax"),
               "processes": ("1", "2")}
+TRIPLE = ("variant", "engine", "framework")
+GROUPS = [*combinations(DIMENSIONS, 2), TRIPLE]
 PAGE = Path("docs/combinations.md")
-MASKED, PONG, POOL, PENDULUM = "tests.support.probes:Masked-v0", "PongNoFrameskip-v4", "Pong-v5", "Pendulum-v1"
-FLAT = "--model mlp --screen-size 36"  # under JAX a CNN takes long to compile; one row has it
+MASKED = "tests.support.probes:Masked-v0"
 XLA = ("ppo_atari_envpool_xla_jax", "ppo_atari_envpool_xla_jax_scan")
 BRAX = ("ppo_continuous_action_isaacgym", "ppo_continuous_action_isaacgym_hands")
+CONTINUOUS = ("ppo_continuous_action", "rpo_continuous_action")
+ALE = ("ppo_atari", "ppo_atari_lstm", "ppo_atari_multigpu")
+SELF_PLAY = "ppo_pettingzoo_ma_atari"
+ENGINES = {**dict.fromkeys(("ppo", *CONTINUOUS), ("gym", "envpool", "jax")), "compact": ("gym", "ale", "envpool"),
+           **dict.fromkeys(ALE, ("ale", "gym", "envpool")), SELF_PLAY: ("ale",), **dict.fromkeys(BRAX, ("brax",)),
+           **dict.fromkeys(("ppo_atari_envpool", *XLA, "ppo_procgen"), ("envpool",))}
+ANY_ENVIRONMENT = ("ppo", *CONTINUOUS, "compact")  # the variants that a masked environment of one's own suits
+SUITES = {"ale": "Atari", "envpool": "EnvPool", "brax": "Brax", "jax": "--engine jax", "ppo_procgen": "Procgen",
+          SELF_PLAY: "PettingZoo"}
 
 
-class Row(NamedTuple):
-    """One run: its values; `words`: the environment and what else the command line needs. Where it cannot work,
-    `because` names the two dimensions whose values do not go together, and `sentence` is part of what is said."""
+class Conflict(NamedTuple):
+    """Two values that do not go together, the reason, and words that must be in what is said."""
 
-    variant: str
-    memory: str = "none"
-    mask: str = "no"
-    engine: str = "gym"
-    framework: str = "torch"
-    processes: str = "1"
-    words: str = ""
-    because: tuple[str, str] = ("", "")
-    sentence: str = ""
+    pair: covering.Combination
+    reason: str
+    words: tuple[str, ...]
 
 
-TORCH = [
-    Row("ppo"), Row("ppo", "lstm", "yes"), Row("ppo", "gru", engine="envpool"), Row("ppo", "gru", "yes", processes="2"),
-    Row("ppo_continuous_action", mask="yes", processes="2"), Row("ppo_continuous_action", "lstm", words=PENDULUM),
-    Row("ppo_continuous_action", "gru", engine="envpool", words=PENDULUM),
-    Row("rpo_continuous_action", mask="yes"), Row("rpo_continuous_action", "lstm", processes="2", words=PENDULUM),
-    Row("rpo_continuous_action", "gru", engine="envpool", words=PENDULUM),
-    Row("ppo_atari", engine="ale", words=PONG), Row("ppo_atari", "lstm", words=PONG),
-    Row("ppo_atari", "gru", engine="envpool", processes="2", words=POOL),
-    Row("ppo_atari_lstm", "lstm", engine="ale", processes="2", words=PONG), Row("ppo_atari_lstm", words=PONG),
-    Row("ppo_atari_lstm", "gru", engine="envpool", words=POOL),
-    Row("ppo_atari_multigpu", engine="ale", processes="2", words=PONG), Row("ppo_atari_multigpu", "gru", words=PONG),
-    Row("ppo_atari_multigpu", "lstm", engine="envpool", words=POOL),
-    Row("ppo_atari_envpool", engine="envpool", processes="2", words=POOL),
-    Row("ppo_atari_envpool", "lstm", engine="envpool", words=POOL),
-    Row("ppo_atari_envpool", "gru", engine="envpool", words=POOL),
-    Row("ppo_procgen", engine="envpool", processes="2"), Row("ppo_procgen", "lstm", engine="envpool"),
-    Row("ppo_procgen", "gru", engine="envpool"), Row("ppo_pettingzoo_ma_atari", engine="ale", processes="2"),
-    Row("ppo_pettingzoo_ma_atari", "lstm", engine="ale"), Row("ppo_pettingzoo_ma_atari", "gru", engine="ale"),
-    *(Row(variant, engine="brax", processes="2", words="fast") for variant in BRAX),
-    *(Row(variant, memory, engine="brax", words="fast") for variant in BRAX for memory in ("lstm", "gru")),
-    Row("compact", words="CartPole-v1"), Row("compact", mask="yes", processes="2"),
-    Row("compact", "lstm", engine="ale", words=f"{PONG} --model cnn"),
-    Row("compact", "gru", engine="envpool", words=f"{POOL} --model cnn"),
-]
-JAX = [row._replace(framework="jax") for row in (
-    Row("ppo"), Row("ppo", "lstm", "yes"), Row("ppo", "gru", engine="jax"), Row("ppo", "lstm", engine="jax"),
-    Row("ppo", engine="jax", processes="2"), Row("ppo", mask="yes", processes="2"),
-    *(Row(variant, engine="envpool", processes="2", words=f"{POOL} {FLAT} --num-steps 4") for variant in XLA),
-    Row("ppo_continuous_action", engine="jax", words=PENDULUM),
-    Row("rpo_continuous_action", engine="jax", words=PENDULUM),
-    Row("ppo_atari", engine="ale", words=f"{PONG} --screen-size 36"),
-    Row("ppo_atari_lstm", "lstm", words=f"{PONG} {FLAT}"),
-    Row("ppo_atari_multigpu", engine="ale", words=f"{PONG} {FLAT}"),
-    Row("ppo_atari_envpool", engine="envpool", words=f"{POOL} {FLAT}"),
-    *(Row(variant, memory, engine="envpool", words=f"{POOL} {FLAT} --num-steps 4")
-      for variant in XLA for memory in DIMENSIONS["memory"]),
-    Row("ppo_procgen", engine="envpool", words="starpilot --model mlp"),
-    Row("ppo_pettingzoo_ma_atari", engine="ale", words=f"pong_v3 {FLAT}"),
-    *(Row(variant, engine="brax", words="fast") for variant in BRAX), Row("compact", words="CartPole-v1"))]
+def conflicts(row):
+    """Every conflict among the values of a row, or of a part of one."""
+    variant, engine, framework, masked = (row.get(name, "") for name in (*TRIPLE, "mask"))
+    found = []
+    if variant and engine and engine not in ENGINES[variant]:
+        found.append(("variant", "engine", f"engine={engine} is not available in this variant. Use "
+                                           f"{', '.join(ENGINES[variant])} or auto."))
+    elif engine == "jax" and framework == "torch":
+        found.append(("engine", "framework", "engine=jax does not run with framework=torch."))
+    if variant in XLA and framework == "torch":
+        found.append(("variant", "framework", "framework=torch is not available in this variant. Use jax."))
+    found = [Conflict(((one, row[one]), (other, row[other])), said, (said,)) for one, other, said in found]
+    if masked == "yes" and variant and variant not in ANY_ENVIRONMENT:
+        found.append(unmasked("variant", variant, SUITES.get(variant) or SUITES[ENGINES[variant][0]]))
+    if masked == "yes" and engine in SUITES:
+        found.append(unmasked("engine", engine, SUITES[engine]))
+    return found
 
 
-ENGINE = {"ppo": "does not step", "compact": "does not step",
-          "ppo_continuous_action": "has no MuJoCo; use gym or envpool",
-          "rpo_continuous_action": "has no MuJoCo; use gym or envpool", "ppo_procgen": "has no Procgen; use envpool",
-          **dict.fromkeys(("ppo_atari", "ppo_atari_lstm", "ppo_atari_multigpu"),
-                          "has no Atari games; use auto, ale or envpool"),
-          **{variant: f"is not what {variant} is for" for variant in ("ppo_atari_envpool", *XLA)},
-          "ppo_pettingzoo_ma_atari": "does not play games of several players; use ale",
-          **dict.fromkeys(BRAX, "has no batched simulation; use brax")}
-UNKNOWN = {"ale": "is not the name of an Atari game", "envpool": "is unknown to EnvPool", "brax": "is unknown to Brax"}
+def unmasked(name, value, suite):
+    pair = (("variant", value), ("mask", "yes")) if name == "variant" else (("mask", "yes"), (name, value))
+    return Conflict(pair, f"{MASKED} is not an environment of {suite}.", (MASKED, suite))
 
 
-def refused():
-    """What cannot work, and what is said."""
-    never = {"ppo": ("ale", "brax"), "compact": ("brax", "jax"), "ppo_continuous_action": ("ale", "brax"),
-             "rpo_continuous_action": ("ale", "brax"), "ppo_atari": ("brax", "jax"), "ppo_atari_lstm": ("brax", "jax"),
-             "ppo_atari_multigpu": ("brax", "jax")}
-    own = {"ppo_atari_envpool": "envpool", "ppo_procgen": "envpool", "ppo_pettingzoo_ma_atari": "ale",
-           **dict.fromkeys(XLA, "envpool"), **dict.fromkeys(BRAX, "brax")}
-    for variant, engine in own.items():
-        never[variant] = tuple(name for name in DIMENSIONS["engine"] if name != engine)
-    for variant, engines in never.items():
-        words = PENDULUM if "continuous_action" in variant else PONG if "atari" in variant else ""
-        framework = "jax" if variant in XLA else "torch"
-        for engine in engines:
-            yield Row(variant, engine=engine, framework=framework, words="" if variant in own else words,
-                      because=("variant", "engine"), sentence=f"engine={engine} {ENGINE[variant]}")
-    for variant in ("ppo_atari", "ppo_atari_lstm", "ppo_atari_multigpu", *own):
-        engine = own.get(variant, "ale")
-        said = {"ppo_procgen": "is no game of Procgen", "ppo_pettingzoo_ma_atari": "is no game of PettingZoo"}
-        yield Row(variant, mask="yes", engine=engine, framework="jax" if variant in XLA else "torch",
-                  because=("variant", "mask"), sentence=f"{MASKED} {said.get(variant, UNKNOWN[engine])}")
-    for variant, engine in (("ppo", "envpool"), ("ppo_atari", "ale"), (BRAX[0], "brax")):
-        yield Row(variant, mask="yes", engine=engine, because=("mask", "engine"),
-                  sentence=f"{MASKED} {UNKNOWN[engine]}")
-    yield Row("ppo", mask="yes", engine="jax", framework="jax", because=("mask", "engine"),
-              sentence=f"--engine jax has no {MASKED}")
-    yield Row("ppo", engine="jax", because=("engine", "framework"), sentence="engine=jax does not step")
-    for variant in XLA:
-        yield Row(variant, because=("variant", "framework"), sentence=f"{variant} exists under --framework jax only")
+def rows_that_run():
+    """Rows without a conflict that cover every group."""
+    return covering.covering_rows(DIMENSIONS, GROUPS, lambda row: not conflicts(row))
 
 
-REFUSED = list(refused())
+def rows_that_are_refused():
+    """One row for each combination with a conflict, and its conflicts."""
+    every = [dict(one) for names in GROUPS if names == TRIPLE or not set(names) <= set(TRIPLE)
+             for one in covering.combinations(DIMENSIONS, names)]
+    return [(completed(values), conflicts(values)) for values in every if conflicts(values)]
+
+
+def completed(values):
+    """A whole row in which no further engine or framework is refused."""
+    row = dict(values)
+    for name, choices in DIMENSIONS.items():
+        if name not in row:
+            row[name] = min(choices, key=lambda value: len(
+                [one for one in conflicts(row | {name: value}) if ("mask", "yes") not in one.pair]))
+    return {name: row[name] for name in DIMENSIONS}
+
+
+RUN, REFUSED = rows_that_run(), rows_that_are_refused()
+
+
+def environment(row):
+    """The environment, and what keeps a run small: under JAX a CNN takes long to compile, so one row has one."""
+    variant, engine, jax = row["variant"], row["engine"], row["framework"] == "jax"
+    if row["mask"] == "yes":
+        return f"--env-id {MASKED}"
+    if variant in (*ALE, "ppo_atari_envpool", *XLA):
+        game = "Pong-v5" if engine == "envpool" else "PongNoFrameskip-v4"
+        small = "--screen-size 36" if (variant, engine) == ("ppo_atari", "ale") else "--screen-size 36 --model mlp"
+        return f"--env-id {game} {small if jax else ''}"
+    if variant == SELF_PLAY:
+        return "--screen-size 36 --model mlp" if jax else ""
+    if variant == "ppo_procgen":
+        return "--model mlp" if jax else ""
+    if variant == "compact":
+        return "--env-id PongNoFrameskip-v4 --model cnn --screen-size 36" if engine == "ale" else "--env-id CartPole-v1"
+    return {BRAX: "--env-id fast", CONTINUOUS: "--env-id Pendulum-v1"}.get(
+        next((names for names in (BRAX, CONTINUOUS) if variant in names), None), "")
 
 
 def line(row, folder):
     """The command line of a row: two iterations of 8 steps."""
-    envs = 2 * int(row.processes)
-    env_id, _, more = (MASKED if row.mask == "yes" else row.words).partition(" ")
-    rows = f"--local-num-envs 2 --num-envs {envs}" if "multigpu" in row.variant else f"--num-envs {envs}"
-    return (f"train {row.variant} --num-steps 8 {rows} --num-minibatches 2 --update-epochs 1 --hidden-size 8 "
-            f"--memory-size 8 --total-timesteps {16 * envs} --threads 1 --logger none --run-dir {folder} "
-            f"--recurrent {row.memory} --engine {row.engine} --framework {row.framework} "
-            f"{f'--env-id {env_id}' if env_id else ''} {more}")
+    envs = 2 * int(row["processes"])
+    local = "--local-num-envs 2" if "multigpu" in row["variant"] else ""
+    steps = 4 if row["variant"] in XLA else 8  # their loops are compiled as repeated code
+    return (f"train {row['variant']} --num-steps {steps} {local} --num-envs {envs} --num-minibatches 2 "
+            f"--update-epochs 1 --hidden-size 8 --memory-size 8 --total-timesteps {2 * steps * envs} --threads 1 "
+            f"--logger none --run-dir {folder} --recurrent {row['memory']} --engine {row['engine']} "
+            f"--framework {row['framework']} {environment(row)}")
 
 
 def name_of(row):
-    return "-".join(value for value in row[:6])
-
-
-def pairs(row):
-    """Its values, two dimensions at a time."""
-    return set(itertools.combinations(zip(DIMENSIONS, row[:6]), 2))
+    return "-".join(row.values())
 
 
 def needs(row):
     """Nothing is imported here: EnvPool must find Qt loaded before it."""
-    wanted = [{"ale": "ale_py", "envpool": "envpool", "brax": "brax"}.get(row.engine, "numpy")]
-    wanted += ["multi_agent_ale_py"] * ("pettingzoo" in row.variant) + ["flax"] * (row.framework == "jax")
+    wanted = [{"ale": "ale_py", "envpool": "envpool", "brax": "brax"}.get(row["engine"], "numpy")]
+    wanted += ["multi_agent_ale_py"] * (row["variant"] == SELF_PLAY) + ["flax"] * (row["framework"] == "jax")
     if absent := missing(tuple(wanted)):
         pytest.skip(f"{absent} not installed")
 
 
-def test_every_pair_is_run_or_refused():
-    run = set().union(*map(pairs, TORCH + JAX))
-    refusals = {pair for row in REFUSED for pair in pairs(row) if tuple(name for name, _ in pair) == row.because}
-    every = {pair for one, other in itertools.combinations(DIMENSIONS, 2)
-             for pair in (((one, x), (other, y)) for x in DIMENSIONS[one] for y in DIMENSIONS[other])}
-    assert run | refusals == every and not run & refusals
+def test_every_pair_and_triple_is_run_or_refused():
+    """Against a plain enumeration; nothing is both."""
+    run = set().union(*(covering.covered(row, GROUPS) for row in RUN))
+    every = {one for names in GROUPS for one in covering.combinations(DIMENSIONS, names)}
+    refused = {one for one in every if conflicts(dict(one))}
+    assert run | refused == every and not run & refused
+    assert refused <= set().union(*(covering.covered(row, GROUPS) for row, _ in REFUSED))
 
 
-@pytest.mark.parametrize("row", [row for row in TORCH + JAX if row.processes == "1"], ids=name_of)
+def test_no_row_is_superfluous():
+    """A covering array as small as a greedy one is: each row has a combination that no earlier row has."""
+    seen = set()
+    for row in RUN:
+        own = covering.covered(row, GROUPS)
+        assert own - seen
+        seen |= own
+    assert len(RUN) < 70
+
+
+@pytest.mark.parametrize("row", [row for row in RUN if row["processes"] == "1"], ids=name_of)
 def test_what_exists_runs(row, tmp_path):
     needs(row)
     assert main(shlex.split(line(row, tmp_path / "run"))) == 0
     assert (tmp_path / "run" / "summary.json").exists()
 
 
-@pytest.mark.parametrize("row", REFUSED, ids=name_of)
-def test_what_cannot_work_says_so(row, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(("row", "reasons"), REFUSED, ids=[name_of(row) for row, _ in REFUSED])
+def test_what_cannot_work_says_so(row, reasons, tmp_path, capsys):
     needs(row)
-    if row.processes != "1":
-        monkeypatch.setenv("WORLD_SIZE", row.processes)
     assert main(shlex.split(line(row, tmp_path / "run"))) == 2
     said = capsys.readouterr().err
-    assert row.sentence in said and "Traceback" not in said and not (tmp_path / "run").exists()
+    assert all(word in said for conflict in reasons for word in conflict.words)
+    assert "Traceback" not in said and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("every", [TORCH, JAX], ids=["torch", "jax"])
-def test_two_processes(every, tmp_path):
+@pytest.mark.parametrize("framework", DIMENSIONS["framework"])
+def test_two_processes(framework, tmp_path):
     """All rows of two processes in one pair of processes, each on a port of its own; both must end well."""
-    rows = [row for row in every if row.processes == "2"]
+    rows = [row for row in RUN if row["processes"] == "2" and row["framework"] == framework]
     for row in rows:
         needs(row)
-    play_lines([line(row, tmp_path / name_of(row)) for row in rows], tmp_path)
+    run_lines_on_two_ranks([line(row, tmp_path / name_of(row)) for row in rows], tmp_path)
     assert all((tmp_path / name_of(row) / "summary.json").exists() for row in rows)
+
+
+def table(one, other, fixed, reasons):
+    """A table of two dimensions; `fixed` has the values of others, and new reasons are added to `reasons`."""
+    columns = DIMENSIONS[other]
+    lines = [f"| {one} \\ {other} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for x in DIMENSIONS[one]:
+        cells = []
+        for y in columns:
+            found = [conflict.reason for conflict in conflicts({one: x, other: y} | fixed)]
+            reasons += [reason for reason in found if reason not in reasons]
+            cells.append(f"no ({', '.join(str(reasons.index(reason) + 1) for reason in found)})" if found else "yes")
+        lines.append(f"| {x} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def page():
     """The text of docs/combinations.md."""
-    notes, parts = [], [
-        "# What goes together\n\nA test runs every pair of values marked `yes` for two iterations, and sees every "
-        "other\npair end with exit code 2 and the sentence whose number stands there.\n"
-        "Written by `python -m tests.test_combinations`."]
-    run = set().union(*map(pairs, TORCH + JAX))
-    why = {pair: row for row in REFUSED for pair in pairs(row) if tuple(name for name, _ in pair) == row.because}
-    for one, other in itertools.combinations(DIMENSIONS, 2):
-        columns = DIMENSIONS[other]
-        table = [f"| {one} \\ {other} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-        for x in DIMENSIONS[one]:
-            cells = []
-            for y in DIMENSIONS[other]:
-                pair = ((one, x), (other, y))
-                if pair not in run and why[pair].sentence.strip() not in notes:
-                    notes.append(why[pair].sentence.strip())
-                cells.append("yes" if pair in run else f"no ({notes.index(why[pair].sentence.strip()) + 1})")
-            table.append(f"| {x} | " + " | ".join(cells) + " |")
-        parts.append(f"## {one} and {other}\n\n" + "\n".join(table))
-    parts.append("## The sentences\n\nEach is part of what is said, for the values at hand:\n\n" + "\n".join(
-        f"{number}. `{note} ...`" for number, note in enumerate(notes, 1)))
+    reasons, parts = [], [
+        "# Which features work together\n\nA test runs every combination marked `yes` for two iterations, and checks "
+        "that every other\none ends with exit code 2 and the reason with the given number.\n"
+        "`python -m tests.test_combinations` writes this page."]
+    for framework in DIMENSIONS["framework"]:
+        parts.append(f"## variant and engine, with framework {framework}\n\n"
+                     + table("variant", "engine", {"framework": framework}, reasons))
+    for one, other in combinations(DIMENSIONS, 2):
+        if not {one, other} <= set(TRIPLE):
+            parts.append(f"## {one} and {other}\n\n" + table(one, other, {}, reasons))
+    parts.append("## The reasons\n\n" + "\n".join(f"{number}. {reason}" for number, reason in enumerate(reasons, 1)))
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,4 +1,5 @@
-"""Several processes as one (detail A2): torchrun with two, two nodes on loopback, and the averaging by itself."""
+"""Several processes train as one (detail A2): two under torchrun, two nodes on loopback, and the sums over ranks by
+themselves, in threads."""
 
 import json
 import shutil
@@ -15,66 +16,74 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
-from proximo.on_torch.learner import draw, explained_variance, flat_batch, make_learner, normalized_advantage, update
-from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.learner import explained_variance, minibatch_indices
 from proximo.on_torch.networks import mlp
-from proximo.on_torch.optimizer import flat_adam
-from proximo.on_torch.rollout import Rollout
 from proximo.runs.run import write_config
+from proximo.types import Rollout
 from tests.support.replicas import CASES
 from tests.support.runs import same_logs, same_weights
-from tests.support.torchrun import free_port, launch, play_lines, same_on_both, start, two_nodes, weights_of
+from tests.support.torch_learning import learn, make_learner
+from tests.support.torchrun import (
+    free_port,
+    launch,
+    load_weights,
+    run_lines_on_two_ranks,
+    run_two_nodes,
+    same_on_both,
+    start,
+)
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """What both ranks of one torchrun left of every case."""
+    """Run every case under one torchrun; return the folder that both ranks wrote to."""
     folder = tmp_path_factory.mktemp("pair")
     process = launch("tests.support.replicas", folder, *CASES, "command")
-    said = process.communicate(timeout=300)[1]
-    assert process.returncode == 0, said
+    stderr = process.communicate(timeout=300)[1]
+    assert process.returncode == 0, stderr
     return folder
 
 
-def notes_of(folder, case, rank):
+def read_results(folder, case, rank):
     return json.loads((folder / f"{case}{rank}.json").read_text())
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_replicas_are_bit_identical(case, pair):
-    """Weights, statistics of normalisation, and every number that is logged, after several rebuilds."""
-    one, other = weights_of(pair, case, 0), weights_of(pair, case, 1)
+    """Weights, statistics of normalisation and all logged numbers, after the environments were made again twice."""
+    one, other = load_weights(pair, case, 0), load_weights(pair, case, 1)
     assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
-    told = [notes_of(pair, case, rank) for rank in (0, 1)]
-    assert told[0]["told"] == told[1]["told"] and len(told[0]["told"]) == CASES[case].num_iterations
-    assert told[0]["obs_mean"] == told[1]["obs_mean"] and told[0]["ret_var"] == told[1]["ret_var"]
-    assert (told[0]["obs_mean"] is not None) == CASES[case].norm_obs
-    assert told[0]["told"][-1]["steps"] == CASES[case].total_timesteps
+    results = [read_results(pair, case, rank) for rank in (0, 1)]
+    iterations = results[0]["iterations"]
+    assert iterations == results[1]["iterations"] and len(iterations) == CASES[case].num_iterations
+    assert all(results[0][name] == results[1][name] for name in ("obs_mean", "ret_var"))
+    assert (results[0]["obs_mean"] is not None) == CASES[case].norm_obs
+    assert iterations[-1]["steps"] == CASES[case].total_timesteps
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_seeds_of_environments_never_coincide(case, pair):
-    """Between ranks, nor before and after a rebuild."""
-    made = [seeds for rank in (0, 1) for seeds in notes_of(pair, case, rank)["seeds"]]
+    """Neither between ranks, nor between environments before and after they were made again."""
+    all_seeds = [seeds for rank in (0, 1) for seeds in read_results(pair, case, rank)["seeds"]]
     count = CASES[case].num_iterations
-    assert len(made) == 2 * (1 + (count - 1) // CASES[case].checkpoint_every)
-    assert all(len(seeds) == CASES[case].num_envs // 2 for seeds in made)
-    assert len(set(chain(*made))) == sum(map(len, made))
+    assert len(all_seeds) == 2 * (1 + (count - 1) // CASES[case].checkpoint_every)
+    assert all(len(seeds) == CASES[case].num_envs // 2 for seeds in all_seeds)
+    assert len(set(chain(*all_seeds))) == sum(map(len, all_seeds))
 
 
 def test_all_ranks_stop_at_the_same_epoch(pair):
-    """target_kl: fewer minibatches than without, as many on one rank as on the other."""
-    steps = [[told["minibatches"] for told in notes_of(pair, "stopped", rank)["told"]] for rank in (0, 1)]
-    cfg = CASES["stopped"]
+    """target_kl: fewer minibatches than without it, and the same number on both ranks."""
+    steps = [[it["minibatches"] for it in read_results(pair, "target_kl", rank)["iterations"]] for rank in (0, 1)]
+    cfg = CASES["target_kl"]
     assert steps[0] == steps[1] and steps[0][-1] % cfg.num_minibatches == 0
     assert cfg.num_iterations * cfg.num_minibatches <= steps[0][-1]
     assert steps[0][-1] < cfg.num_iterations * cfg.num_minibatches * cfg.update_epochs
 
 
 def test_two_processes_learn(pair):
-    """The probe whose reward depends on action and observation, with half of the environments on each rank; episodes
-    of both are counted."""
-    last = notes_of(pair, "acting", 0)["told"][-1]
+    """A probe whose reward depends on action and observation, with half of the environments on each rank. Episodes of
+    both ranks are counted."""
+    last = read_results(pair, "acting", 0)["iterations"][-1]
     assert np.mean(last["returns"]) > 0.9 and len(last["returns"]) == CASES["acting"].batch_size
     assert set(last["rows"]) == set(range(CASES["acting"].num_envs))
 
@@ -92,8 +101,8 @@ def test_only_the_first_process_writes_the_configuration(tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-def middle_of(run, copy):
-    """A copy of a run that was ended between its checkpoints 4 and 8."""
+def copy_until_4(run, copy):
+    """Copy a run as it was between its checkpoints 4 and 8."""
     shutil.copytree(run, copy)
     (copy / "summary.json").unlink()
     for name in ("00000008", "00000010"):
@@ -103,16 +112,16 @@ def middle_of(run, copy):
 
 @pytest.mark.parametrize("variant,env_id", [("ppo", "CartPole-v1"), ("ppo_continuous_action", "Pendulum-v1")])
 def test_a_pair_resumes_exactly(variant, env_id, tmp_path, capsys):
-    """Taken up from a checkpoint in the middle by as many processes, against the run in one go. Another number of
-    processes goes on too, and says that it differs."""
+    """Resumed in the middle by two processes, against the uninterrupted run. Another number of processes resumes it too,
+    with a warning that the result differs."""
     words = (f"train {variant} --env-id {env_id} --num-envs 4 --num-steps 64 --num-minibatches 2 --update-epochs 2 "
              "--total-timesteps 2560 --checkpoint-every 4 --keep-checkpoints 0 --run-dir")
     pair, alone = tmp_path / "pair", tmp_path / "alone"
-    play_lines([f"{words} {pair}"], tmp_path)
+    run_lines_on_two_ranks([f"{words} {pair}"], tmp_path)
     assert main([*words.split(), str(alone)]) == 0
-    half, fewer, more = (middle_of(run, tmp_path / name) for run, name in
+    half, fewer, more = (copy_until_4(run, tmp_path / name) for run, name in
                          ((pair, "half"), (pair, "fewer"), (alone, "more")))
-    said = play_lines([f"resume {half}", f"resume {more}"], tmp_path)
+    said = run_lines_on_two_ranks([f"resume {half}", f"resume {more}"], tmp_path)
     assert "goes on after iteration 4 of 10" in said and same_weights(pair, half) and same_logs(pair, half)
     assert "more was trained by 1 process, which is not how many go on now" in said
     assert main(["resume", str(fewer)]) == 0
@@ -124,8 +133,8 @@ def test_a_pair_resumes_exactly(variant, env_id, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
-def test_a_process_that_is_killed_ends_the_other_with_a_code_of_its_own(framework, tmp_path):
-    """Without torchrun, which would end the other one itself: as on another machine."""
+def test_a_killed_process_ends_the_other_with_exit_code_6(framework, tmp_path):
+    """Without torchrun, which would end the other process itself: as if the killed one ran on another machine."""
     words = (f"proximo train ppo --framework {framework} --num-envs 4 --num-steps 16 --total-timesteps 100000000 "
              f"--logger none --run-dir {tmp_path / 'run'}").split()
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
@@ -147,9 +156,9 @@ def test_one_process_takes_one_device_id(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
-def test_a_process_that_dies_in_mid_training_ends_the_run(framework, tmp_path):
-    """Rank 1 dies in iteration 7: rank 0, which waits for it, ends with a sentence (or by torchrun's signal, if that is
-    faster), never a traceback of its own; one process goes on from the checkpoint of iteration 6."""
+def test_a_process_that_dies_in_training_ends_the_run(framework, tmp_path):
+    """Rank 1 dies in iteration 7. Rank 0, which waits for it, ends with a sentence (or by torchrun's signal, if that is
+    faster) and without a traceback. One process resumes from the checkpoint of iteration 6."""
     run = tmp_path / "run"
     words = (f"torch.distributed.run --standalone --nproc_per_node=2 -m proximo train ppo --framework {framework} "
              "--env-id tests.support.probes:Mortal-v0 --num-envs 4 --num-steps 16 --total-timesteps 640 --checkpoint-every 2 "
@@ -163,8 +172,8 @@ def test_a_process_that_dies_in_mid_training_ends_the_run(framework, tmp_path):
 
 
 def test_two_nodes_equal_one(pair, tmp_path):
-    """Two torchrun agents on loopback: the same weights, bit for bit."""
-    two_nodes("tests.support.replicas", tmp_path, "cartpole")
+    """Two torchrun agents on loopback, against one torchrun with two processes: the same weights, bit for bit."""
+    run_two_nodes("tests.support.replicas", tmp_path, "cartpole")
     assert same_on_both(pair, tmp_path, "cartpole")
 
 
@@ -173,7 +182,7 @@ def test_two_nodes_equal_one(pair, tmp_path):
     ("--num-envs 5 --num-minibatches 1", "num_envs=5 does not divide into 2 processes; use a multiple"),
     ("--recurrent lstm", "each of 2 processes holds 2 rows, which do not divide into num_minibatches=4")])
 def test_sizes_that_do_not_fit_are_one_sentence(words, sentence, tmp_path, monkeypatch, capsys):
-    """Said before the processes meet, so that none waits for another."""
+    """Reported before the processes meet, so that none waits for another."""
     for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
     assert main(["train", "ppo", *words.split(), "--logger", "none", "--run-dir", str(tmp_path / "run")]) == 2
@@ -186,55 +195,56 @@ T, N, OBS, ACTIONS = 8, 4, 3, 5
 
 
 class Meeting:
-    """Adds up the tensors of threads as all_reduce does those of processes."""
+    """Adds the tensors of several threads, as all_reduce adds those of processes."""
 
     def __init__(self, size):
         self.barrier, self.parts = threading.Barrier(size, timeout=60), [None] * size
 
-    def average(self, rank):
-        def summed(x):
+    def all_reduce_sum(self, rank):
+        def reduce_sum(x):
             self.parts[rank] = x.clone()
             self.barrier.wait()
             total = torch.stack(self.parts).sum(0)
             self.barrier.wait()
             return x.copy_(total)
 
-        return summed
+        return reduce_sum
 
 
-def make_batch():
-    """A rollout whose last environment is mostly filler, its advantages and returns."""
+def make_rollout():
+    """Return a rollout whose last environment is mostly filler, its advantages and its returns."""
     torch.manual_seed(5)
     flags, valid = torch.zeros(T, N, dtype=torch.bool), torch.ones(T, N, dtype=torch.bool)
     valid[2:, -1] = False
     logprob = -torch.rand(T, N) - 1
-    logprob[:, N // 2:] -= 1.5  # far from the policy that learns: only the second half alone has a large KL
-    rollout = Rollout(torch.randn(T, N, OBS), flags, None, torch.randint(ACTIONS, (T, N)), logprob, torch.randn(T, N),
-                      torch.randn(T, N), torch.randn(T, N), flags, flags, valid)
+    logprob[:, N // 2:] -= 1.5  # far from the policy that learns: only the second half by itself has a large KL
+    rollout = Rollout(obs=torch.randn(T, N, OBS), first=flags, mask=None, action=torch.randint(ACTIONS, (T, N)),
+                      logprob=logprob, value=torch.randn(T, N), next_value=torch.randn(T, N), reward=torch.randn(T, N),
+                      terminated=flags, done=flags, valid=valid)
     return rollout, torch.randn(T, N), torch.randn(T, N)
 
 
-def columns(parts, start, end):
-    """Some environments of (T, N, ...) tensors."""
+def select_envs(parts, start, end):
+    """Select environments of (T, N, ...) tensors."""
     rollout, *rest = parts
     kept = Rollout(*(None if x is None else x[:, start:end] for x in rollout))
     return kept, *(x[:, start:end] for x in rest)
 
 
-def learn(parts, cfg, average, alone):
-    """(weights, stats, minibatches) after one update; one minibatch holds all rows, so no shuffle matters."""
+def learn_rows(parts, cfg, all_reduce_sum=lambda x: x):
+    """Return (weights, statistics, number of minibatches) after one update.
+
+    One minibatch holds all rows, so that no shuffle matters.
+    """
     rollout, advantage, ret = parts
     with LOCK:
         torch.manual_seed(3)
         agent = SeparateAgent(mlp([OBS, 8, 1], 1.0), CategoricalHead(mlp([OBS, 8, ACTIONS], 0.5), ACTIONS))
-    adam, calls = flat_adam(agent), []
-    learner = make_learner(agent, adam, lambda *given: calls.append(1) or ppo_loss(*given), cfg)
-    draws = draw(cfg, agent, rollout.valid.shape, np.random.default_rng(0), torch.Generator(), torch.device("cpu"))
-    normalized, count = normalized_advantage(advantage, rollout.valid, draws.minibatch, False, cfg, average)
-    stats = update(learner if alone else learner._replace(step=None), flat_batch(rollout, ret, (), False), normalized,
-                   count, draws, 1e-3, cfg.clip_coef, cfg, average)
-    stats["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, average)
-    return adam.weights, stats, len(calls)
+    adam, learner = make_learner(agent, cfg, all_reduce_sum=all_reduce_sum)
+    index = minibatch_indices(cfg, rollout.valid.shape, False, np.random.default_rng(0))
+    stats = learn(learner, rollout, advantage, ret, index, 1e-3, cfg)
+    stats["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, all_reduce_sum)
+    return adam.weights, stats, int(adam.step)
 
 
 LOCK = threading.Lock()
@@ -242,10 +252,12 @@ WHOLE = Config(num_envs=N, num_steps=T, num_minibatches=1, total_timesteps=1000)
 
 
 def learn_in_two(cfg):
-    parts, meeting, found = make_batch(), Meeting(2), [None, None]
+    """Return the results of two threads, each of which learns from half of the environments."""
+    parts, meeting, found = make_rollout(), Meeting(2), [None, None]
 
     def work(rank):
-        found[rank] = learn(columns(parts, rank * N // 2, (rank + 1) * N // 2), cfg, meeting.average(rank), False)
+        found[rank] = learn_rows(select_envs(parts, rank * N // 2, (rank + 1) * N // 2), cfg,
+                                 meeting.all_reduce_sum(rank))
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in (0, 1)]
     for thread in threads:
@@ -257,22 +269,23 @@ def learn_in_two(cfg):
 
 @pytest.mark.parametrize("norm_adv", ["minibatch", "batch", "none"])
 def test_two_times_two_environments_equal_one_times_four(norm_adv):
-    """The same rows, filler on one rank only: the gradient, every statistic and so the weights are the same up to the
+    """The same rows, with filler on one rank only: gradient, statistics and therefore weights are the same up to the
     order of sums."""
     cfg = replace(WHOLE, norm_adv=norm_adv)
-    weights, stats, calls = learn(make_batch(), cfg, lambda x: x, True)
+    weights, stats, minibatches = learn_rows(make_rollout(), cfg)
     one, other = learn_in_two(cfg)
-    assert torch.equal(one[0], other[0]) and one[1] == other[1] and one[2] == other[2] == calls == cfg.update_epochs
+    assert torch.equal(one[0], other[0]) and one[1] == other[1]
+    assert one[2] == other[2] == minibatches == cfg.update_epochs
     torch.testing.assert_close(one[0], weights, rtol=1e-5, atol=1e-6)
     assert one[1] == pytest.approx(stats, rel=1e-4, abs=1e-6)
 
 
-def test_ranks_agree_when_one_alone_would_go_on():
-    """The KL of the first rank's rows is below target_kl, that of all is above: both stop after the first epoch."""
-    parts = make_batch()
+def test_ranks_stop_together_where_one_by_itself_would_continue():
+    """The KL of the first rank's rows is below target_kl, that of all rows is above: both stop after one epoch."""
+    parts = make_rollout()
     once = replace(WHOLE, update_epochs=1)
-    first, whole = (learn(part, once, lambda x: x, True)[1]["approx_kl"] for part in (columns(parts, 0, 2), parts))
+    first, whole = (learn_rows(part, once)[1]["approx_kl"] for part in (select_envs(parts, 0, 2), parts))
     assert first < 0.5 * whole
     cfg = replace(WHOLE, target_kl=0.5 * (first + whole))
-    assert learn(columns(parts, 0, 2), cfg, lambda x: x, True)[2] == cfg.update_epochs
-    assert [calls for _, _, calls in learn_in_two(cfg)] == [1, 1]
+    assert learn_rows(select_envs(parts, 0, 2), cfg)[2] == cfg.update_epochs
+    assert [minibatches for _, _, minibatches in learn_in_two(cfg)] == [1, 1]

@@ -13,7 +13,7 @@ import pytest
 
 from proximo.cli.main import main
 from tests.support.jax_replicas import CASES
-from tests.support.torchrun import launch, same_on_both, two_nodes, weights_of
+from tests.support.torchrun import launch, load_weights, run_two_nodes, same_on_both
 
 POOL = pytest.param("pool", marks=pytest.mark.skipif(sys.platform != "linux", reason="EnvPool's handle is Linux's"))
 BRAX = pytest.param("brax", marks=pytest.mark.skipif(not find_spec("brax"), reason="needs Brax"))
@@ -41,7 +41,7 @@ def notes_of(folder, case):
 def test_replicas_are_bit_identical_and_resume_exactly(case, pair):
     """Weights, statistics of normalisation, episodes and every number that is logged, after several rebuilds; a run
     that goes on from a snapshot ends where the uninterrupted one does."""
-    one, other = weights_of(pair, case, 0), weights_of(pair, case, 1)
+    one, other = load_weights(pair, case, 0), load_weights(pair, case, 1)
     assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
     notes, cfg = notes_of(pair, case), CASES[case]
     assert notes[0]["told"] == notes[1]["told"] and len(notes[0]["told"]) == cfg.num_iterations
@@ -78,7 +78,7 @@ def test_only_the_first_process_writes(pair):
 
 def test_two_nodes_equal_one(pair, tmp_path):
     """Two torchrun agents on loopback: the same weights, bit for bit."""
-    two_nodes("tests.support.jax_replicas", tmp_path, "outside", **ENV)
+    run_two_nodes("tests.support.jax_replicas", tmp_path, "outside", **ENV)
     assert same_on_both(pair, tmp_path, "outside")
 
 

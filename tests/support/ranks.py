@@ -1,5 +1,7 @@
-"""One of several processes that train as one: `python -m tests.support.ranks RANK SIZE PORT FILE` runs every command line of
-FILE, each on a port of its own, and prints `row NUMBER CODE`."""
+"""One of several processes that train as one: `python -m tests.support.ranks RANK SIZE PORT FILE`.
+
+Runs every command line of FILE, each on a port of its own, and prints `row NUMBER CODE` after each.
+"""
 
 import os
 import sys
