@@ -223,12 +223,12 @@ class Config:
         if self.engine not in ("auto", *limits.engines):
             wrong.append(f"engine={self.engine} is not available in this variant. Use {', '.join(limits.engines)} or "
                          f"auto. {limits.advice}".rstrip())
-        if self.framework not in limits.frameworks:
-            wrong.append(f"framework={self.framework} is not available in this variant. Use "
-                         f"{' or '.join(limits.frameworks)}. {limits.advice}".rstrip())
         elif self.engine == "jax" and self.framework != "jax":
             wrong.append(f"engine=jax does not run with framework={self.framework}. Use --framework jax or another "
                          "engine.")
+        if self.framework not in limits.frameworks:
+            wrong.append(f"framework={self.framework} is not available in this variant. Use "
+                         f"{' or '.join(limits.frameworks)}. {limits.advice}".rstrip())
         if self.framework == "torch" and self.num_seeds > 1:
             wrong.append(f"num_seeds={self.num_seeds} trains several agents in one compiled function, which needs "
                          "--framework jax. With torch, start one run per seed.")

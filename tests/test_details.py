@@ -1,4 +1,4 @@
-"""docs/details.md: all 41 details are there, and every function, flag and test that it names exists."""
+"""docs/details.md: all 41 details are there, with functions and tests that exist, and the flags that declare them."""
 
 import ast
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from proximo.catalog import VARIANTS
+from proximo.facts import facts, facts_of_all
 from proximo.variants import SMALL_ALPHA
 
 PAGE = Path("docs/details.md").read_text()
@@ -31,15 +32,25 @@ def test_all_41_are_there_in_order():
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NUMBERS)
-def test_what_a_row_names_exists(row):
-    _, _, _, function, flags, test = row
+def test_functions_and_tests_exist(row):
+    _, _, _, function, _, test = row
     module, _, name = function.strip("`").partition(":")
     assert definitions(f"{module.replace('.', '/')}.py", name), function
-    fields = {field for kind, *_ in VARIANTS.values() for field in kind.__dataclass_fields__}
-    for flag in re.findall(r"`(.+?)`", flags):
-        assert flag.removeprefix("--").replace("-", "_") in fields, flag
     path, _, name = test.strip("`").partition("::")
     assert definitions(path, name), test
+
+
+@pytest.mark.parametrize("row", ROWS, ids=NUMBERS)
+def test_flags_are_those_whose_fields_declare_the_detail(row):
+    every = facts_of_all(kind for kind, *_ in VARIANTS.values())
+    declared = {name for name, fact in every.items() if row[0] in fact.detail.split(", ")}
+    assert {flag.removeprefix("--").replace("-", "_") for flag in re.findall(r"`(.+?)`", row[4])} == declared
+
+
+def test_every_declared_detail_has_a_row():
+    declared = {number for kind, *_ in VARIANTS.values() for fact in facts(kind).values()
+                for number in fact.detail.split(", ") if number}
+    assert declared <= set(NUMBERS)
 
 
 def test_the_tasks_of_the_small_alpha_are_those_of_the_code():
