@@ -98,7 +98,7 @@ class ResidualBlock(nn.Module):
 
 
 class ImpalaCNN(nn.Module):
-    """The residual network of IMPALA (Espeholt et al. 2018, figure 3) and a dense layer, with torch's initialisation."""
+    """The residual network of IMPALA (Espeholt et al. 2018, figure 3) with torch's initialisation."""
 
     def __init__(self, obs_shape: Sequence[int], features: int = 256, depths: Sequence[int] = (16, 32, 32)):
         super().__init__()

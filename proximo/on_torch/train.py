@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
@@ -15,17 +16,18 @@ from proximo.on_torch.gae import gae
 from proximo.on_torch.learner import explained_variance, make_batch, minibatch_indices, normalize_advantage, update
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.rollout import collect
-from proximo.on_torch.setup import MakeEnvs, rebuild, set_up, torch_generator
+from proximo.on_torch.setup import MakeEnvs, Setup, rebuild, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.streams import stream_generator
-from proximo.types import Iteration, Minibatches
+from proximo.types import Iteration, Minibatches, Rollout
 
 
 def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any] = ppo_loss,
           state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
     """Proximal policy optimization (Schulman et al. 2017, algorithm 1).
 
-    Environments whose state cannot be saved are made again every cfg.checkpoint_every iterations, resumed or not.
+    Yields one Iteration after every update. Environments whose state cannot be saved are made again every
+    cfg.checkpoint_every iterations, resumed or not.
 
     Args:
         cfg: The hyper-parameters.
@@ -34,57 +36,65 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
         loss_fn: (LossInputs, cfg) -> the loss and named statistics.
         state: The snapshot() of an earlier Iteration, to continue from.
 
-    Yields:
-        One Iteration after every update.
-
     Raises:
-        UsageError: The configuration, the environments or the snapshot do not fit.
-        EnvError: An environment failed.
-        NumbersError: The loss or its gradient is not finite.
+        UsageError, EnvError, NumbersError: The parts do not fit, an environment failed, the loss is not finite.
     """
     setup = set_up(cfg, make_envs, make_agent, loss_fn, state)
-    world, agent, adam, learner, merged = setup.world, setup.agent, setup.adam, setup.learner, setup.statistics
-    envs, carry = setup.envs, setup.carry
+    world, envs, carry, merged = setup.world, setup.envs, setup.carry, setup.statistics
     done_before, steps = (state["iteration"], state["steps"]) if state else (0, 0)
     try:
         for iteration in range(done_before + 1, cfg.num_iterations + 1):
             if not setup.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0:
                 envs, carry = rebuild(setup._replace(envs=envs), cfg, make_envs, iteration)
-            rate, clip = cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration)
             with torch.no_grad():
-                noise = agent.head.noise(torch_generator(cfg, "action", iteration, world), cfg.num_steps, envs.num_envs)
+                noise = setup.agent.head.noise(torch_generator(cfg, "action", iteration, world), cfg.num_steps,
+                                               envs.num_envs).to(setup.device)
                 start = carry.state
-                rollout, carry, episode, metrics = collect(setup.policy, envs, carry, setup.storage,
-                                                           noise.to(setup.device))
-                no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
-                advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done,
-                                cfg.gamma, cfg.gae_lambda)
-                ret = advantage + rollout.value
-                index = minibatch_indices(cfg, rollout.valid.shape, agent.recurrent, stream_generator(
-                    cfg.seed, "minibatch", iteration, world.rank)).to(setup.device)
-                normalized, count = normalize_advantage(advantage, rollout.valid, index, agent.recurrent, cfg,
-                                                        learner.all_reduce_sum)
-                sequence = rollout.valid.shape[:1] if agent.recurrent else ()
-                perturbation = agent.head.learning_noise(torch_generator(cfg, "rpo", iteration, world),
-                                                         *index.shape[:2], *sequence, index.shape[-1])
-            stats = update(learner, make_batch(rollout, ret, start, agent.recurrent), Minibatches(
-                index=index, advantage=normalized, count=count,
-                noise=None if perturbation is None else perturbation.to(setup.device)), rate, clip, cfg)
-            if not bool(adam.ok):
+                rollout, carry, episode, metrics = collect(setup.policy, envs, carry, setup.storage, noise)
+            stats = learn(setup, rollout, start, iteration, cfg) | metrics
+            if not bool(setup.adam.ok):
                 raise NumbersError(
                     f"The loss or its gradient is not finite in iteration {iteration}, after {steps} steps. The "
                     "weights are those before it. Lower --learning-rate, or check the rewards.")
             if merged is not None and world.size > 1:
                 envs.statistics = merged = merge_statistics(merged, envs.statistics, sum_arrays(world))
             finished, steps = finished_episodes(*gather_episodes(world, episode, rollout.valid), steps)
-            stats = {f"losses/{name}": value for name, value in stats.items()} | metrics
-            stats["losses/explained_variance"] = explained_variance(rollout.value, ret, rollout.valid,
-                                                                    learner.all_reduce_sum)
-            stats["charts/learning_rate"] = rate
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
-                            snapshot=partial(snapshot, iteration, steps, adam, carry, envs, setup.keeps_state),
-                            weights=partial(named_weights, agent), envs=envs, rank=world.rank,
+                            snapshot=partial(snapshot, iteration, steps, setup.adam, carry, envs, setup.keeps_state),
+                            weights=partial(named_weights, setup.agent), envs=envs, rank=world.rank,
                             keeps_state=setup.keeps_state)
     finally:
         envs.close()
         leave(world)
+
+
+def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: int, cfg: Config) -> dict[str, float]:
+    """Estimate advantages, then train on minibatches.
+
+    Args:
+        setup: Everything that train() works with; the agent's weights are changed.
+        rollout: The batch.
+        start: The recurrent state at its first step.
+        iteration: Decides all random draws, the learning rate and the clip range.
+        cfg: The hyper-parameters.
+
+    Returns:
+        Statistics for the log.
+    """
+    agent, learner, world = setup.agent, setup.learner, setup.world
+    rate, clip = cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration)
+    with torch.no_grad():
+        no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
+        advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
+                        cfg.gae_lambda)
+        ret = advantage + rollout.value
+        shuffle = stream_generator(cfg.seed, "minibatch", iteration, world.rank)
+        index = minibatch_indices(cfg, rollout.valid.shape, agent.recurrent, shuffle).to(setup.device)
+        normalized, count = normalize_advantage(advantage, rollout.valid, index, agent.recurrent, cfg,
+                                                learner.all_reduce_sum)
+        noise = agent.head.learning_noise(torch_generator(cfg, "rpo", iteration, world), *normalized.shape)
+    minibatches = Minibatches(index=index, advantage=normalized, count=count,
+                              noise=None if noise is None else noise.to(setup.device))
+    stats = update(learner, make_batch(rollout, ret, start, agent.recurrent), minibatches, rate, clip, cfg)
+    stats["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, learner.all_reduce_sum)
+    return {f"losses/{name}": value for name, value in stats.items()} | {"charts/learning_rate": rate}
