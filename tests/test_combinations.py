@@ -32,8 +32,9 @@ ENGINES = {**dict.fromkeys(("ppo", *CONTINUOUS), ("gym", "envpool", "jax")), "co
            **dict.fromkeys(ALE, ("ale", "gym", "envpool")), SELF_PLAY: ("ale",), **dict.fromkeys(BRAX, ("brax",)),
            **dict.fromkeys(("ppo_atari_envpool", *XLA, "ppo_procgen"), ("envpool",))}
 ANY_ENVIRONMENT = ("ppo", *CONTINUOUS, "compact")  # the variants that a masked environment of one's own suits
-SUITES = {"ale": "Atari", "envpool": "EnvPool", "brax": "Brax", "jax": "--engine jax", "ppo_procgen": "Procgen",
+SUITES = {"ale": "Atari", "envpool": "EnvPool", "brax": "Brax", "jax": "engine jax", "ppo_procgen": "Procgen",
           SELF_PLAY: "PettingZoo"}
+UNKNOWN = "{} does not have this environment."
 
 
 class Conflict(NamedTuple):
@@ -49,23 +50,25 @@ def conflicts(row):
     variant, engine, framework, masked = (row.get(name, "") for name in (*TRIPLE, "mask"))
     found = []
     if variant and engine and engine not in ENGINES[variant]:
-        found.append(("variant", "engine", f"engine={engine} is not available in this variant. Use "
-                                           f"{', '.join(ENGINES[variant])} or auto."))
+        known = ", ".join(ENGINES[variant])
+        found.append(conflict(row, "variant", "engine", f"Engines of this variant: {known}.",
+                              f"engine={engine} is not available in this variant. Use {known} or auto."))
     elif engine == "jax" and framework == "torch":
-        found.append(("engine", "framework", "engine=jax does not run with framework=torch."))
+        found.append(conflict(row, "engine", "framework", "The engine jax runs with --framework jax only.",
+                              "engine=jax does not run with framework=torch."))
     if variant in XLA and framework == "torch":
-        found.append(("variant", "framework", "framework=torch is not available in this variant. Use jax."))
-    found = [Conflict(((one, row[one]), (other, row[other])), said, (said,)) for one, other, said in found]
+        found.append(conflict(row, "variant", "framework", "This variant runs with --framework jax only.",
+                              "framework=torch is not available in this variant. Use jax."))
     if masked == "yes" and variant and variant not in ANY_ENVIRONMENT:
-        found.append(unmasked("variant", variant, SUITES.get(variant) or SUITES[ENGINES[variant][0]]))
+        suite = SUITES.get(variant) or SUITES[ENGINES[variant][0]]
+        found.append(conflict(row, "variant", "mask", UNKNOWN.format(suite), MASKED, suite))
     if masked == "yes" and engine in SUITES:
-        found.append(unmasked("engine", engine, SUITES[engine]))
+        found.append(conflict(row, "mask", "engine", UNKNOWN.format(SUITES[engine]), MASKED, SUITES[engine]))
     return found
 
 
-def unmasked(name, value, suite):
-    pair = (("variant", value), ("mask", "yes")) if name == "variant" else (("mask", "yes"), (name, value))
-    return Conflict(pair, f"{MASKED} is not an environment of {suite}.", (MASKED, suite))
+def conflict(row, one, other, reason, *words):
+    return Conflict(((one, row[one]), (other, row[other])), reason, words)
 
 
 def rows_that_run():
@@ -166,7 +169,7 @@ def test_what_cannot_work_says_so(row, reasons, tmp_path, capsys):
     needs(row)
     assert main(shlex.split(line(row, tmp_path / "run"))) == 2
     said = capsys.readouterr().err
-    assert all(word in said for conflict in reasons for word in conflict.words)
+    assert all(word in said for reason in reasons for word in reason.words)
     assert "Traceback" not in said and not (tmp_path / "run").exists()
 
 
@@ -187,7 +190,7 @@ def table(one, other, fixed, reasons):
     for x in DIMENSIONS[one]:
         cells = []
         for y in columns:
-            found = [conflict.reason for conflict in conflicts({one: x, other: y} | fixed)]
+            found = [one.reason for one in conflicts({one: x, other: y} | fixed)]
             reasons += [reason for reason in found if reason not in reasons]
             cells.append(f"no ({', '.join(str(reasons.index(reason) + 1) for reason in found)})" if found else "yes")
         lines.append(f"| {x} | " + " | ".join(cells) + " |")
@@ -198,7 +201,8 @@ def page():
     """The text of docs/combinations.md."""
     reasons, parts = [], [
         "# Which features work together\n\nA test runs every combination marked `yes` for two iterations, and checks "
-        "that every other\none ends with exit code 2 and the reason with the given number.\n"
+        "that every other\none ends with exit code 2 and the reason with that number.\n"
+        "`memory` is --recurrent; `mask` means an environment of the tests that forbids some actions in each state.\n"
         "`python -m tests.test_combinations` writes this page."]
     for framework in DIMENSIONS["framework"]:
         parts.append(f"## variant and engine, with framework {framework}\n\n"
