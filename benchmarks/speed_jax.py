@@ -115,7 +115,7 @@ def inside(cfg: Config, make_envs: Any, make_agent: Any, iterations: int) -> dic
     import jax
     import numpy as np
 
-    from proximo.envs.envpool import make_envpool
+    from proximo.envs.envpool import make_envpool_atari
     from proximo.on_jax.begin import inner
     from proximo.on_jax.iterate import make_play
     from proximo.on_jax.loss import ppo_loss
@@ -135,7 +135,7 @@ def inside(cfg: Config, make_envs: Any, make_agent: Any, iterations: int) -> dic
         state = state._replace(adam=adam, carry=played.carry, envs=played.envs, iteration=state.iteration + 1)
     whole = time.perf_counter() - first
     parts.envs.close()
-    pool = make_envpool(cfg, list(range(cfg.num_envs)))
+    pool = make_envpool_atari(cfg, list(range(cfg.num_envs)))
     pool.reset()
     actions = np.random.default_rng(0).integers(0, pool.action_space.n, (iterations * cfg.num_steps, cfg.num_envs))
     start = time.perf_counter()

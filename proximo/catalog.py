@@ -12,10 +12,10 @@ from proximo.config import Config
 from proximo.envs.atari import make_atari
 from proximo.envs.atari_ids import is_atari, read_atari_name
 from proximo.envs.brax import make_brax
-from proximo.envs.envpool import make_envpool
+from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_ids import current_gym_id, gym_id
-from proximo.envs.inside import make_control_inside, make_pool_inside
+from proximo.envs.inside import make_atari_inside, make_control_inside
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
 from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
@@ -61,9 +61,9 @@ VARIANTS: dict[str, Variant] = {
     "ppo_continuous_action": Variant(Continuous, make_mujoco, make_control_inside),
     "rpo_continuous_action": Variant(RPO, make_mujoco, make_control_inside, head="rpo"),
     "ppo_atari_lstm": Variant(AtariLSTM, make_atari),
-    "ppo_atari_envpool": Variant(AtariEnvpool, make_envpool),
-    "ppo_atari_envpool_xla_jax": Variant(AtariXLA, make_envpool, make_pool_inside),
-    "ppo_atari_envpool_xla_jax_scan": Variant(AtariXLAScan, make_envpool, make_pool_inside),
+    "ppo_atari_envpool": Variant(AtariEnvpool, make_envpool_atari),
+    "ppo_atari_envpool_xla_jax": Variant(AtariXLA, make_envpool_atari, make_atari_inside),
+    "ppo_atari_envpool_xla_jax_scan": Variant(AtariXLAScan, make_envpool_atari, make_atari_inside),
     "ppo_procgen": Variant(Procgen, make_procgen),
     "ppo_atari_multigpu": Variant(AtariMultiGPU, make_atari),
     "ppo_pettingzoo_ma_atari": Variant(SelfPlay, make_pettingzoo),

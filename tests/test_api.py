@@ -106,7 +106,7 @@ def test_all_problems_come_at_once_and_leave_nothing(tmp_path):
     with pytest.raises(UsageError) as error:
         proximo.train(cfg(tmp_path / "run", gamma=3.0, num_minibatches=5))
     assert len(str(error.value).splitlines()) == 2
-    with pytest.raises(UsageError, match="near it: CartPole-v1"):
+    with pytest.raises(UsageError, match="Did you mean CartPole-v1"):
         proximo.train(cfg(tmp_path / "run", env_id="CartPoll-v1"))
     assert not (tmp_path / "run").exists()
     proximo.train(cfg(tmp_path / "run"))

@@ -1,4 +1,4 @@
-"""One Atari game on an ALE emulator, with the semantics of openai/baselines' wrappers (details 14-18, 20)."""
+"""One Atari game on an ALE emulator, with the semantics of the wrappers in openai/baselines (details 14-18, 20)."""
 
 from pathlib import Path
 
@@ -6,21 +6,34 @@ import numpy as np
 
 from proximo.variants import Atari
 
-MAX_FRAMES = 108_000  # half an hour of play; then the game is cut (truncated)
+MAX_FRAMES = 108_000  # 30 minutes of play; then the game is truncated
 
 
 def noop_count(seed: int, game: int, noop_max: int) -> int:
-    """No-ops that begin the game-th game of an environment (detail 14): a function of its seed, so no state to keep."""
+    """Return the number of no-ops that begin a game (detail 14).
+
+    It is a function of the seed of the environment and the number of the game, therefore it needs no state.
+    """
     return int(np.random.default_rng((seed, game)).integers(1, noop_max + 1)) if noop_max else 0
 
 
 def clips_rewards(cfg: Atari) -> bool:
-    """Detail 19; None (the compact variant) means with images only."""
+    """Whether rewards are replaced by their sign (detail 19). None (the compact variant) means: with images only."""
     return cfg.model != "mlp" if cfg.clip_rewards is None else cfg.clip_rewards
 
 
 class AleGame:
-    """One emulator behind the wrappers; `stack` (frame_stack * channels, size, size) uint8 is written in place."""
+    """One emulator with the wrappers.
+
+    Args:
+        rom: Path of the game's ROM.
+        seed: Seed of the emulator and of the no-ops.
+        cfg: Its `noop_max`, `frame_skip`, `max_pool`, `end_on_life_loss`, `fire_reset`, `screen_size` and `grayscale`
+            are read.
+        sticky: Probability that the last action is repeated, at every frame.
+        max_frames: Frames after which a game is truncated.
+        stack: (frame_stack * channels, size, size) uint8, which is written in place; the newest frame is last.
+    """
 
     def __init__(self, rom: Path, seed: int, cfg: Atari, sticky: float, max_frames: int, stack: np.ndarray) -> None:
         import ale_py
@@ -50,13 +63,17 @@ class AleGame:
         self.unreported: int | None = None
 
     def reset(self) -> None:
-        """The first game again, from the seed."""
+        """Begin the first game again, from the seed."""
         if self._games:
             self._load_rom()
         self.restart()
 
     def step(self, action: int) -> tuple[int, bool, bool, bool]:
-        """(raw reward, terminated, truncated, game over); writes the stack. A lost life terminates (detail 16)."""
+        """Play one action for frame_skip frames and write the stack.
+
+        Returns:
+            Raw reward, terminated, truncated, and whether the game is over. A lost life terminates (detail 16).
+        """
         reward = self._hold(self._codes[action])
         lost = self._life_lost()
         stack, channels = self._stack, self._channels
@@ -67,9 +84,10 @@ class AleGame:
         return reward, terminated, self._over and not terminated, self._over
 
     def restart(self) -> None:
-        """What follows an end: a new game, or after a lost life a no-op; then FIRE (detail 17); fills the stack.
+        """Begin a new game, or play a no-op after a lost life; then press FIRE (detail 17) and fill the stack.
 
-        `bonus` is the raw reward of these frames; `unreported` that of a game that ended within them, else None.
+        Afterwards `bonus` is the raw reward of these frames, and `unreported` that of a game which ended during them,
+        or None if none did.
         """
         self.bonus, self.unreported = 0, None
         self._revive()
@@ -92,7 +110,7 @@ class AleGame:
         self._lives = self._ale.lives()
 
     def _press(self, code: int) -> None:
-        """Holds a button that the agent did not choose."""
+        """Hold a button that the agent did not choose."""
         self.bonus += self._hold(code)
         if self._over:
             self.unreported, self.bonus = (self.unreported or 0) + self.bonus, 0
@@ -109,14 +127,14 @@ class AleGame:
         self._seen = 1
 
     def _hold(self, code: int) -> int:
-        """One decision: the action for frame_skip frames (detail 15); keeps the frames that will be drawn."""
+        """Play an action for frame_skip frames (detail 15) and read the screens that are needed. Return the reward."""
         ale, skip = self._ale, self._cfg.frame_skip
-        kept = skip - 2 if self._cfg.max_pool else skip - 1
+        first_read = skip - 2 if self._cfg.max_pool else skip - 1
         reward = seen = 0
         for frame in range(skip):
             reward += ale.act(code)
             self._over = ale.game_over()
-            if frame >= kept or self._over:
+            if frame >= first_read or self._over:
                 ale.getScreenRGB(self._frames[seen])
                 seen += 1
             if self._over:
@@ -125,13 +143,13 @@ class AleGame:
         return reward
 
     def _life_lost(self) -> bool:
-        """In some games (Qbert) the last life is gone a few frames before the game is over: that is not a lost life."""
+        """Whether a life was lost. In some games (Qbert) the last life ends before the game: that does not count."""
         lives, before = self._ale.lives(), self._lives
         self._lives = lives
         return self._cfg.end_on_life_loss and 0 < lives < before
 
     def _draw(self) -> None:
-        """The newest planes of the stack: the brighter of two frames, gray, resized by area (details 15, 18)."""
+        """Write the newest frame: the maximum of two frames, gray, resized by area (details 15, 18)."""
         cv2, size = self._cv2, (self._cfg.screen_size, self._cfg.screen_size)
         frame = self._frames[0]
         if self._seen == 2:
@@ -144,15 +162,16 @@ class AleGame:
             self._stack[-3:] = np.moveaxis(small, 2, 0)
 
     def state(self) -> tuple[np.ndarray, np.ndarray]:
-        """The emulator with its random state, uint8; and (seed, games begun, lives)."""
+        """Return the emulator with its random state as uint8, and (seed, games begun, lives)."""
         system = np.frombuffer(self._ale.cloneSystemState().serialize(), np.uint8)
         return system, np.array([self._seed, self._games, self._lives])
 
     def load(self, system: np.ndarray, counts: np.ndarray) -> None:
+        """Continue from what state() returned. The caller restores the stack."""
         self._ale.restoreSystemState(self._restored(system.tobytes()))
         self._seed, self._games, self._lives = (int(count) for count in counts)
         self._over = False
 
     def screen(self) -> np.ndarray:
-        """(H, W, 3) uint8."""
+        """Return the screen, (H, W, 3) uint8."""
         return self._ale.getScreenRGB()

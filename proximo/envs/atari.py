@@ -1,4 +1,4 @@
-"""Atari games: our own same-step loop over ALE emulators, or EnvPool (details 14-20)."""
+"""Atari games: a loop over ALE emulators that resets in the same step, or EnvPool (details 14-20)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,34 +9,50 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.envs.ale import MAX_FRAMES, AleGame, clips_rewards
-from proximo.envs.atari_ids import find_rom, read_atari_name, sticky_chance
-from proximo.envs.envpool import make_envpool
+from proximo.envs.atari_ids import atari_name, find_rom, sticky_chance
+from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import EnvError, UsageError
-from proximo.protocols import Play, Step, VecEnv
+from proximo.protocols import Episode, Play, Step, VecEnv
 from proximo.variants import Atari
 
 
 def make_atari(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
-    """One game of `cfg.env_id` a seed, in this process or in `cfg.env_workers` others. Engines: envpool; or gym, ale
-    and auto for our own loop, as fast, with baselines' semantics to the pixel and a state that can be kept.
+    """Make Atari games in this process or in `cfg.env_workers` processes; with engine=envpool, EnvPool's.
 
-    Raises UsageError for an unknown game, a missing package, or an engine that has no Atari.
+    The other engines (auto, ale, gym) are all Proximo's own loop over ALE emulators. It is equal to the wrappers of
+    openai/baselines in every pixel, as fast as EnvPool, and its state can be saved.
+
+    Args:
+        cfg: The configuration of the game and of the engine.
+        seeds: One seed per environment.
+
+    Returns:
+        The environments, without normalisation. Observations are (frame_stack * channels, size, size) uint8.
+
+    Raises:
+        UsageError: The game is unknown, a package is missing, or the engine does not have `cfg.autoreset`.
     """
     if cfg.engine == "envpool":
-        return make_envpool(cfg, seeds)
-    if cfg.engine not in ("auto", "gym", "ale"):
-        raise UsageError(f"engine={cfg.engine} has no Atari games; use auto, ale or envpool")
+        return make_envpool_atari(cfg, seeds)
     if cfg.autoreset != "same-step":
-        raise UsageError("autoreset=next-step needs --engine envpool; the ale engine resets in the same step")
+        raise UsageError(f"autoreset={cfg.autoreset} is not supported by the ale engine, which resets in the same "
+                         "step. Use --engine envpool, or leave --autoreset out.")
     find_rom(cfg.env_id)
     make_rows = partial(AleEnvs, replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky)))
     return make_rows_or_workers(make_rows, cfg, seeds, cfg.env_id)
 
 
 class AleEnvs:
-    """N games as one VecEnv; `first_index` is what errors call the first of them."""
+    """N games as one VecEnv.
+
+    Args:
+        cfg: The configuration of the game.
+        seeds: One seed per game.
+        first_index: The number of the first environment, for error messages.
+        max_frames: Frames after which a game is truncated.
+    """
 
     arrays = "numpy"
     play: Play = "host"
@@ -55,15 +71,15 @@ class AleEnvs:
         self.obs_shape: tuple[int, ...] = (channels, cfg.screen_size, cfg.screen_size)
         self._obs = np.zeros((self.num_envs, *self.obs_shape), np.uint8)  # (N, K, H, W)
         self._final = np.zeros_like(self._obs)
-        sticky = read_atari_name(cfg.env_id).sticky if cfg.sticky is None else cfg.sticky
+        sticky = atari_name(cfg.env_id).sticky if cfg.sticky is None else cfg.sticky
         self._games = [AleGame(rom, int(seed), cfg, sticky, max_frames, self._obs[i]) for i, seed in enumerate(seeds)]
         self.action_space = spaces.Discrete(self._games[0].num_actions)
         self._episodes = EpisodeCounter(self.num_envs)
-        self._owed = np.zeros(self.num_envs, np.float32)  # raw rewards of frames that no decision covers
+        self._owed = np.zeros(self.num_envs, np.float32)  # raw rewards of frames that belong to no action
         self._time = 0
 
     def reset(self) -> Step:
-        """All games begin anew from their seeds."""
+        """Begin all games again from their seeds."""
         for game in self._games:
             game.reset()
         self._owed[:] = [game.bonus for game in self._games]
@@ -72,7 +88,7 @@ class AleEnvs:
         return self._answer(~none, np.zeros(self.num_envs, np.float32), none, none, self._episodes.clear())
 
     def step(self, action: np.ndarray) -> Step:
-        """See VecEnv.step; `action` (N,) integers."""
+        """See VecEnv.step. `action` is (N,) integers."""
         self._time += 1
         count = self.num_envs
         reward = np.empty(count, np.float32)
@@ -90,7 +106,7 @@ class AleEnvs:
         return self._answer(first, np.sign(reward) if self._clips else reward, terminated, truncated, episode)
 
     def _settle(self, i: int, raw: np.ndarray, over: np.ndarray) -> None:
-        """Rewards of the frames after an end belong to the next decision, or to a game that ended within them."""
+        """Credit the rewards of a restart to the next action, or to a game that ended during the restart."""
         game = self._games[i]
         self._owed[i] = game.bonus
         if game.unreported is not None:
@@ -99,27 +115,27 @@ class AleEnvs:
 
     def _choices(self, action: np.ndarray) -> list[int]:
         if action.shape != (self.num_envs,) or action.dtype.kind not in "iu":
-            raise EnvError(f"{self._env_id}, step {self._time}: actions are {action.dtype} of shape {action.shape}, "
-                           f"wanted integers of shape ({self.num_envs},)")
+            raise EnvError(f"{self._env_id}, step {self._time}: actions are {action.dtype} of shape {action.shape}; "
+                           f"they must be integers of shape ({self.num_envs},)")
         choices = action.tolist()
         if min(choices) < 0 or max(choices) >= self.action_space.n:
             i = next(i for i, choice in enumerate(choices) if not 0 <= choice < self.action_space.n)
             raise EnvError(f"environment {self.first_index + i} ({self._env_id}), step {self._time}: "
-                           f"action {choices[i]} is not in 0..{self.action_space.n - 1}")
+                           f"action {choices[i]} is not between 0 and {self.action_space.n - 1}")
         return choices
 
     def _answer(self, first: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
-                episode: Any) -> Step:
-        return Step(self._obs, first, None, reward, terminated, truncated, self._final, np.ones(self.num_envs, bool),
-                    episode, {})
+                episode: Episode) -> Step:
+        return Step(obs=self._obs, first=first, mask=None, reward=reward, terminated=terminated, truncated=truncated,
+                    final_obs=self._final, valid=np.ones(self.num_envs, bool), episode=episode, metrics={})
 
-    def state(self) -> dict:
-        """See VecEnv.state: emulators, stacks, running returns; exact."""
+    def state(self) -> dict[str, Any]:
+        """See VecEnv.state: emulators, stacks and running returns."""
         systems, counts = zip(*(game.state() for game in self._games), strict=True)
         return {"system": list(systems), "counts": np.stack(counts), "stack": self._obs.copy(),
                 "owed": self._owed.copy(), "episodes": self._episodes.state(), "time": self._time}
 
-    def load(self, state: dict) -> None:
+    def load(self, state: dict[str, Any]) -> None:
         """See VecEnv.load."""
         for game, system, counts in zip(self._games, state["system"], state["counts"], strict=True):
             game.load(system, counts)
@@ -129,9 +145,9 @@ class AleEnvs:
         self._time = state["time"]
 
     def render(self) -> np.ndarray:
-        """The first game's screen."""
+        """See VecEnv.render."""
         return self._games[0].screen()
 
     def close(self) -> None:
-        """Emulators are freed with the object."""
+        """Free the emulators."""
         self._games = []

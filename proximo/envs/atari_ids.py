@@ -1,4 +1,4 @@
-"""Ids of Atari games: three generations of names for the same games, and their ROMs from the ale-py wheel."""
+"""Ids of Atari games: three generations of names for the same games, and their ROMs from the ale-py package."""
 
 import difflib
 import re
@@ -7,67 +7,89 @@ from typing import NamedTuple
 
 from proximo.errors import UsageError, notify
 
+SEVERAL_PLAYERS = ("Combat", "Joust", "MazeCraze", "Warlords")  # ROMs of ale-py that one player cannot play
+
 
 class AtariName(NamedTuple):
     """What an id means."""
 
     game: str  # as in ids: Breakout, SpaceInvaders
-    sticky: float  # chance that the last action is repeated
+    sticky: float  # probability that the last action is repeated
 
 
 def read_atari_name(env_id: str) -> AtariName | None:
-    """`BreakoutNoFrameskip-v4`, `BreakoutDeterministic-v4`, `Breakout-v5` (sticky 0), `ALE/Breakout-v5` and the
-    `-v0` ids (sticky 0.25, Machado et al. 2018) are all Breakout; None for an id of another form."""
+    """Return the game that an id means, or None for an id of another form.
+
+    `BreakoutNoFrameskip-v4`, `BreakoutDeterministic-v4`, `Breakout-v5` (sticky 0), `ALE/Breakout-v5` and the `-v0` ids
+    (sticky 0.25, Machado et al. 2018) are all Breakout.
+    """
     match = re.fullmatch(r"(ALE/)?([A-Za-z0-9]+?)(NoFrameskip-v4|NoFrameskip-v0|Deterministic-v4|Deterministic-v0|-v5)",
                          env_id)
     if not match:
         return None
     sticky = 0.25 if match[3].endswith("-v0") or (match[1] and match[3] == "-v5") else 0.0
-    return AtariName(match[2], sticky)
+    return AtariName(game=match[2], sticky=sticky)
+
+
+def atari_name(env_id: str) -> AtariName:
+    """Return the game that an id means.
+
+    Raises:
+        UsageError: It has not the form of an Atari id.
+    """
+    name = read_atari_name(env_id)
+    if name is None:
+        raise UsageError(f"env_id={env_id} is not the id of an Atari game. "
+                         "Use an id such as BreakoutNoFrameskip-v4, Breakout-v5 or ALE/Breakout-v5.")
+    return name
 
 
 def sticky_chance(env_id: str, sticky: float | None) -> float:
-    """The chance that the last action is repeated: `sticky`, or what the id says, which is said where it is not 0."""
-    name = read_atari_name(env_id)
+    """Return the probability that the last action is repeated: `sticky`, or if it is None, what the id means."""
     if sticky is not None:
         return sticky
+    name = atari_name(env_id)
     if name.sticky:
-        notify(f"{env_id} repeats the last action with chance {name.sticky} at every frame (sticky actions); "
-            f"{name.game}NoFrameskip-v4 does not, and --sticky sets it")
+        notify(f"{env_id} repeats the last action with probability {name.sticky} at every frame (sticky actions). "
+               f"{name.game}NoFrameskip-v4 does not, and --sticky sets another probability.")
     return name.sticky
 
 
 def find_rom(env_id: str) -> Path:
-    """The ROM file of a game. Raises UsageError for an unknown game, or where ale-py is missing."""
-    name = read_atari_name(env_id)
-    if name is None:
-        raise UsageError(f"env_id={env_id} is not the name of an Atari game; "
-                         "write BreakoutNoFrameskip-v4, Breakout-v5 or ALE/Breakout-v5")
-    game = name.game
+    """Return the path of a game's ROM.
+
+    Raises:
+        UsageError: The game is unknown, or ale-py is not installed.
+    """
+    game = atari_name(env_id).game
     try:
         from ale_py import roms
     except ImportError as error:
-        raise UsageError(f'{env_id} needs ale-py; pip install "proximo[atari]"') from error
+        raise UsageError(f'{env_id} needs ale-py: pip install "proximo[atari]"') from error
     known = games_for_one()
-    if game not in known:
+    path = roms.get_rom_path(known[game]) if game in known else None
+    if path is None:
         near = difflib.get_close_matches(game, known, 3, 0.5) or ["Breakout", "Pong"]
-        raise UsageError(f"env_id={env_id}: there is no Atari game {game}; near it: "
-                         + ", ".join(f"{name}NoFrameskip-v4" for name in near))
-    return roms.get_rom_path(known[game])
+        raise UsageError(f"env_id={env_id}: there is no Atari game {game}. Did you mean "
+                         f"{' or '.join(f'{name}NoFrameskip-v4' for name in near)}?")
+    return path
 
 
 def games_for_one() -> dict[str, str]:
-    """The games that ale-py has for one player, and its name of each one's ROM; none where ale-py is missing."""
+    """Return ale-py's name of the ROM of each game for one player; {} if ale-py is not installed."""
     try:
         from ale_py import roms
     except ImportError:
         return {}
     known = {rom.title().replace("_", ""): rom for rom in roms.get_all_rom_ids()}
-    return {game: rom for game, rom in known.items() if game not in ("Combat", "Joust", "MazeCraze", "Warlords")}
+    return {game: rom for game, rom in known.items() if game not in SEVERAL_PLAYERS}
 
 
 def is_atari(env_id: str) -> bool:
-    """Whether an id means an Atari game: by its form, or, since `Ant-v5` has the form of `Breakout-v5`, by its game."""
+    """Whether an id means an Atari game: by its form, and by the game where other environments have the same form.
+
+    `Ant-v5` has the form of `Breakout-v5`.
+    """
     name = read_atari_name(env_id)
     if env_id.startswith("ALE/") or "NoFrameskip" in env_id:
         return True

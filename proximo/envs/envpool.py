@@ -1,4 +1,4 @@
-"""EnvPool as an engine for every family that it has: C++ environments on threads, reset one step late."""
+"""EnvPool as an engine for every family of environments that it has: C++ on threads, reset one step late."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,42 +11,76 @@ from proximo.envs.atari_ids import sticky_chance
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
 from proximo.envs.envpool_ids import envpool_id, import_envpool, libraries_loaded, notify_once, pool_threads
 from proximo.envs.episodes import EpisodeCounter
-from proximo.errors import EnvError, UsageError, notify
-from proximo.protocols import Play, Step, VecEnv
+from proximo.errors import EnvError, UsageError, warn
+from proximo.protocols import Episode, Play, Step
 from proximo.variants import Atari
 
 
-def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | None = None) -> VecEnv:
-    """One environment of `cfg.env_id` a seed, reset one step late whatever cfg.autoreset says; `options` go to
-    `envpool.make`.
+def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | None = None) -> "PoolEnvs":
+    """Make EnvPool's environments; an Atari game gets the defaults of ppo_atari_envpool, with a message.
 
-    Ids are EnvPool's, or Gymnasium's where both have the environment. Raises UsageError for an unknown id, a missing
-    package, and options of Atari that EnvPool does not have.
+    Args:
+        cfg: Its `env_id` is an id of EnvPool, or Gymnasium's id of an environment that both have. The environments
+            reset one step late whatever its `autoreset` says.
+        seeds: One seed per environment.
+        options: Further arguments of `envpool.make`.
+
+    Returns:
+        The environments, without normalisation.
+
+    Raises:
+        UsageError: The id is unknown, a package is missing, or the game has several players.
+    """
+    name, atari = find_pool(cfg.env_id)
+    if not atari:
+        return PoolEnvs(name, seeds, options or {})
+    settings = Atari()
+    notify_once(f"{cfg.env_id} is an Atari game: rewards become their sign, a lost life ends an episode, and an "
+                f"observation is {settings.frame_stack} gray frames, as by default in ppo_atari_envpool. Use that "
+                "variant to change this.")
+    return PoolEnvs(name, seeds, atari_options(cfg.env_id, settings) | (options or {}), True, clips_rewards(settings))
+
+
+def make_envpool_atari(cfg: Atari, seeds: Sequence[int]) -> "PoolEnvs":
+    """Make EnvPool's Atari games as the configuration describes them. See make_envpool, also for other ids.
+
+    Raises:
+        UsageError: Also if EnvPool cannot do what the configuration asks for; see atari_options.
+    """
+    name, atari = find_pool(cfg.env_id)
+    if not atari:
+        return PoolEnvs(name, seeds, {})
+    return PoolEnvs(name, seeds, atari_options(cfg.env_id, cfg), True, clips_rewards(cfg))
+
+
+def find_pool(env_id: str) -> tuple[str, bool]:
+    """Return EnvPool's name of an environment, and whether it is an Atari game.
+
+    Raises:
+        UsageError: The id is unknown, a package is missing, or the game has several players.
     """
     envpool = import_envpool()
-    name = envpool_id(cfg.env_id, envpool.list_all_envs())
+    name = envpool_id(env_id, envpool.list_all_envs())
     try:
-        spec = envpool.make_spec(name)
+        config = envpool.make_spec(name).config
     except ImportError as error:
-        raise UsageError(f'{name} cannot be made: {error} Or pip install "proximo[procgen]", which brings Qt, and '
-                         "import envpool nowhere else.") from error
-    if spec.config.max_num_players != 1:
-        raise UsageError(f"{name} has {spec.config.max_num_players} players; EnvPool's games for one can be used")
-    atari = "episodic_life" in spec.config._fields
-    settings = cfg if isinstance(cfg, Atari) else Atari()
-    if atari and settings is not cfg:
-        notify_once(f"{cfg.env_id} is an Atari game: rewards become their sign, a lost life ends an episode and "
-                 f"{settings.frame_stack} grey frames are seen at once, as by default in ppo_atari_envpool; use that "
-                 "variant to choose")
-    chosen = (_atari_options(cfg.env_id, settings) if atari else {}) | (options or {})
-    return PoolEnvs(name, seeds, chosen, atari, atari and clips_rewards(settings))
+        raise UsageError(f"{name} cannot be made: {error} Or install Qt with pip install \"proximo[procgen]\", and do "
+                         "not import envpool before Proximo does.") from error
+    if config.max_num_players != 1:
+        raise UsageError(f"{name} is a game of {config.max_num_players} players. Only EnvPool's games of one player "
+                         "are supported.")
+    return name, "episodic_life" in config._fields
 
 
-def _atari_options(env_id: str, cfg: Atari) -> dict[str, Any]:
-    """Details 14-18 and 20 under EnvPool's names; rewards are clipped by us, so that raw ones stay known."""
+def atari_options(env_id: str, cfg: Atari) -> dict[str, Any]:
+    """Return details 14-18 and 20 under EnvPool's names. Rewards are clipped here, so that raw ones stay known.
+
+    Raises:
+        UsageError: EnvPool does not have `max_pool=False` or `noop_max=0`.
+    """
     if not cfg.max_pool or cfg.noop_max < 1:
-        raise UsageError("EnvPool's Atari always takes the larger of two frames and begins with at least one no-op; "
-                         "use --engine ale for max_pool=False or noop_max=0")
+        raise UsageError(f"max_pool={cfg.max_pool} with noop_max={cfg.noop_max} is not supported by EnvPool, which "
+                         "always takes the maximum of two frames and begins with at least one no-op. Use --engine ale.")
     return {"stack_num": cfg.frame_stack, "frame_skip": cfg.frame_skip, "noop_max": cfg.noop_max,
             "episodic_life": cfg.end_on_life_loss, "use_fire_reset": cfg.fire_reset, "reward_clip": False,
             "img_height": cfg.screen_size, "img_width": cfg.screen_size, "gray_scale": cfg.grayscale,
@@ -55,9 +89,21 @@ def _atari_options(env_id: str, cfg: Atari) -> dict[str, Any]:
 
 
 class PoolEnvs:
-    """A pool as a VecEnv. `games`: a lost life ends an episode, the game goes on and `info` knows which (Atari).
+    """A pool as one VecEnv.
 
-    `pool` is EnvPool's own object, for its XLA handle.
+    Attributes:
+        pool: EnvPool's own object, for its XLA handle.
+        clips_rewards: Whether rewards become their sign; EnvPool returns raw ones.
+
+    Args:
+        name: EnvPool's name of the environment.
+        seeds: One seed per environment.
+        options: Arguments of `envpool.make`.
+        atari: A lost life ends an episode but not the game; EnvPool's `info` says which.
+        clips_rewards: Whether rewards become their sign.
+
+    Raises:
+        UsageError: EnvPool does not accept the options, or there is no policy for the action space.
     """
 
     arrays = "numpy"
@@ -68,12 +114,13 @@ class PoolEnvs:
     metric_names: tuple[str, ...] = ()
     statistics = None
 
-    def __init__(self, name: str, seeds: Sequence[int], options: dict[str, Any], games: bool, clips: bool) -> None:
-        self.num_envs, self._name, self._games, self._clips = len(seeds), name, games, clips
+    def __init__(self, name: str, seeds: Sequence[int], options: dict[str, Any], atari: bool = False,
+                 clips_rewards: bool = False) -> None:
+        self.num_envs, self._name, self._atari, self.clips_rewards = len(seeds), name, atari, clips_rewards
         self._options = options | {"seed": [int(seed) for seed in seeds]}
-        self.pool: Any = self._made()
+        self.pool: Any = self._make_pool()
         native = self.pool.action_space
-        self.action_space = true_action_space(native, name)
+        self.action_space: Any = true_action_space(native, name)
         self._writer = ActionWriter(self.action_space, native, self.num_envs, name)
         self._reader = pool_reader(self.pool.observation_space, int(getattr(self.action_space, "n", 0)))
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
@@ -81,7 +128,7 @@ class PoolEnvs:
         self._none, self._time = np.zeros(self.num_envs, bool), -1
         self._over = self._none  # (N,) rows whose next step is spent on a reset
 
-    def _made(self) -> Any:
+    def _make_pool(self) -> Any:
         try:
             return import_envpool().make(self._name, env_type="gymnasium", num_envs=self.num_envs,
                                          num_threads=pool_threads(self.num_envs), render_mode="rgb_array",
@@ -90,27 +137,28 @@ class PoolEnvs:
             raise UsageError(f"EnvPool cannot make {self._name} with {self._options}: {error}") from error
 
     def reset(self) -> Step:
-        """All environments begin anew from their seeds; EnvPool takes these only when a pool is made."""
+        """Begin all environments again from their seeds. EnvPool reads seeds only when a pool is made."""
         if self._time >= 0:
             self.pool.close()
-            self.pool = self._made()
+            self.pool = self._make_pool()
         self._time, self._over = 0, self._none
         raw, info = self.pool.reset()
         obs = self._reader.read(raw)
         self._check_rows(obs, info["env_id"])
-        zero = np.zeros(self.num_envs, np.float32)
-        return Step(obs, ~self._none, self._reader.mask(raw), zero, self._none, self._none, None, ~self._none,
-                    self._episodes.clear(), {})
+        return Step(obs=obs, first=~self._none, mask=self._reader.mask(raw), reward=np.zeros(self.num_envs, np.float32),
+                    terminated=self._none, truncated=self._none, final_obs=None, valid=~self._none,
+                    episode=self._episodes.clear(), metrics={})
 
     def _check_rows(self, obs: np.ndarray, env_id: np.ndarray) -> None:
-        """EnvPool with a NumPy that it was not built for has once answered with one environment in every row."""
+        """Check the rows: EnvPool with a NumPy it was not built for once returned the same environment in every row."""
         if not np.array_equal(env_id, np.arange(self.num_envs)):
-            raise EnvError(f"{self._name}: EnvPool's rows belong to environments {env_id.tolist()}, wanted "
-                           f"0..{self.num_envs - 1} in order; its wheel does not fit this NumPy {np.__version__}")
-        alike_rightly = len(set(self._options["seed"])) == 1 or self._games or self._options.get("num_levels") == 1
-        if not alike_rightly and (obs == obs[0]).all():
-            notify(f"every environment of {self._name} begins alike though their seeds differ: "
-                "it has one first state, or EnvPool ignores its seeds")
+            raise EnvError(f"{self._name}: EnvPool's rows belong to the environments {env_id.tolist()}; they must be "
+                           f"0..{self.num_envs - 1} in order. This EnvPool does not fit NumPy {np.__version__}: "
+                           "install another version of one of them.")
+        may_be_equal = len(set(self._options["seed"])) == 1 or self._atari or self._options.get("num_levels") == 1
+        if not may_be_equal and (obs == obs[0]).all():
+            warn(f"every environment of {self._name} begins with the same observation although their seeds differ: "
+                 "the environment has one first state, or EnvPool ignores its seeds.")
 
     def step(self, action: np.ndarray) -> Step:
         """See VecEnv.step."""
@@ -128,14 +176,14 @@ class PoolEnvs:
             terminated, truncated, over = terminated & valid, truncated & valid, over & valid
         self._check_finite(obs, reward)
         self._over = over
-        terminated = terminated & ~truncated
         episode = self._count(reward, over, truncated, valid, info)
-        return Step(obs, fillers, self._reader.mask(raw), np.sign(reward) if self._clips else reward, terminated,
-                    truncated, None, valid, episode, {})
+        return Step(obs=obs, first=fillers, mask=self._reader.mask(raw),
+                    reward=np.sign(reward) if self.clips_rewards else reward, terminated=terminated & ~truncated,
+                    truncated=truncated, final_obs=None, valid=valid, episode=episode, metrics={})
 
     def _count(self, reward: np.ndarray, over: np.ndarray, truncated: np.ndarray, valid: np.ndarray,
-               info: dict[str, np.ndarray]) -> Any:
-        if self._games and over.any():
+               info: dict[str, np.ndarray]) -> Episode:
+        if self._atari and over.any():
             over = over & (truncated | info["terminated"].astype(bool))
         return self._episodes.count(reward, over if over.any() else None, valid)
 
@@ -146,15 +194,15 @@ class PoolEnvs:
                            "observation or reward is not finite (NaN or infinity)")
 
     def state(self) -> None:
-        """EnvPool cannot keep its environments' state."""
+        """Return None: EnvPool cannot save the state of its environments."""
         return
 
-    def load(self, state: dict) -> None:
-        """See VecEnv.load."""
-        raise UsageError("EnvPool cannot take up the state of environments")
+    def load(self, state: dict[str, Any]) -> None:
+        """Raise UsageError: EnvPool cannot load the state of environments."""
+        raise UsageError("EnvPool cannot load the state of environments. Make them again.")
 
     def render(self) -> np.ndarray | None:
-        """The first environment, where its family can draw."""
+        """See VecEnv.render; None also for families that EnvPool cannot draw."""
         mujoco = any("mujoco" in base.__module__ for base in type(self.pool).__mro__)
         if mujoco and not libraries_loaded():
             return None
@@ -164,7 +212,7 @@ class PoolEnvs:
             return None
 
     def close(self) -> None:
-        """EnvPool's threads end with its object, not with its own close()."""
+        """Delete the pool: its threads end with the object, and not with its own close()."""
         if self.pool is not None:
             self.pool.close()
             self.pool = None

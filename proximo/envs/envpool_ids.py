@@ -1,4 +1,4 @@
-"""EnvPool as a package: importing it with the libraries that it needs, and from an id to its name there."""
+"""EnvPool as a package: its import with the libraries that it needs, its names of environments, its threads."""
 
 import ctypes
 import difflib
@@ -14,22 +14,29 @@ from proximo.errors import UsageError, notify
 
 
 def import_envpool() -> ModuleType:
-    """The package. Raises UsageError where it is missing or does not fit the system."""
+    """Import EnvPool.
+
+    Raises:
+        UsageError: It is not installed, or does not fit the system.
+    """
     libraries_loaded()
     try:
         import envpool
     except ImportError as error:
-        raise UsageError(f'EnvPool cannot be imported ({error}); pip install "proximo[envpool]", or '
-                         "use another engine (proximo list)") from error
+        raise UsageError(f'EnvPool cannot be imported ({error}). Install it with pip install '
+                         '"proximo[envpool]", or use another engine (proximo list).') from error
     return envpool
 
 
 @cache
 def libraries_loaded() -> bool:
-    """Loads Qt (for Procgen; from PyQt5-Qt5 where that is installed) and EGL (for pictures of MuJoCo) for EnvPool.
+    """Load Qt (for Procgen; from PyQt5-Qt5 if that is installed) and EGL (for pictures of MuJoCo) for EnvPool.
 
-    Both help only before EnvPool's first import, so nothing else of ours imports it. False where somebody else did, or
-    the system has no EGL: then a picture of MuJoCo would end the interpreter.
+    Both must be loaded before the first import of EnvPool, therefore only import_envpool imports it.
+
+    Returns:
+        False if EnvPool was imported before or the system has no EGL. A picture of MuJoCo would then end the
+        interpreter.
     """
     if "envpool" in sys.modules:
         return False
@@ -49,8 +56,15 @@ def _loads(library: str) -> bool:
 
 
 def envpool_id(env_id: str, all_ids: list[str]) -> str:
-    """The name in EnvPool: its own, or for the ids of Atari games and dm_control that Gymnasium uses. What is another
-    name is said. Raises UsageError with the nearest names."""
+    """Return EnvPool's name for an id of EnvPool, or with a message for Gymnasium's ids of Atari games and dm_control.
+
+    Args:
+        env_id: The id.
+        all_ids: All names of EnvPool.
+
+    Raises:
+        UsageError: EnvPool does not have the environment; the message has the nearest names.
+    """
     if env_id in all_ids:
         return env_id
     atari = read_atari_name(env_id)
@@ -62,17 +76,18 @@ def envpool_id(env_id: str, all_ids: list[str]) -> str:
         notify_once(f"{env_id} is {name} in EnvPool")
         return name
     near = difflib.get_close_matches(name or env_id, all_ids, 3, 0.5)
-    advice = f"; near it: {', '.join(near)}" if near else "; try --engine gym"
-    raise UsageError(f"env_id={env_id} is unknown to EnvPool{advice}")
+    advice = f"Did you mean {' or '.join(near)}?" if near else "Use --engine gym for Gymnasium's environments."
+    raise UsageError(f"env_id={env_id} is unknown to EnvPool. {advice}")
 
 
 def pool_threads(num_envs: int) -> int:
-    """Engine threads of this process: the machine's cores, shared by the processes that torchrun started here."""
-    ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # Linux only
-    return max(1, min(ours // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_envs))
+    """Return the number of EnvPool's threads: the cores, divided by the processes that torchrun started on the machine.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # Linux only
+    return max(1, min(cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_envs))
 
 
 @cache
 def notify_once(sentence: str) -> None:
-    """For what is said when a pool is made: a run makes one anew at every checkpoint."""
+    """Log a message once. A run makes a new pool at every checkpoint, and would repeat it."""
     notify(sentence)

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from proximo.config import Config
+from proximo.envs.envpool import make_envpool_atari
 from proximo.protocols import VecEnv
+from proximo.variants import Atari
 
 
 def make_control_inside(cfg: Config, seeds: Sequence[int]) -> VecEnv | None:
@@ -24,11 +26,15 @@ def make_control_inside(cfg: Config, seeds: Sequence[int]) -> VecEnv | None:
 
     if takes_jax_control(cfg):
         return make_jax_control(cfg, seeds)
-    return make_pool_inside(cfg, seeds) if cfg.engine == "envpool" else None
-
-
-def make_pool_inside(cfg: Config, seeds: Sequence[int]) -> VecEnv | None:
-    """Make a pool that JAX's compiled function steps through EnvPool's XLA handle; see make_control_inside."""
+    if cfg.engine != "envpool":
+        return None
     from proximo.envs.envpool_xla import make_envpool_xla
 
     return make_envpool_xla(cfg, seeds)
+
+
+def make_atari_inside(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
+    """Make EnvPool's Atari games that JAX steps within its compiled function; see make_envpool_xla."""
+    from proximo.envs.envpool_xla import make_envpool_xla
+
+    return make_envpool_xla(cfg, seeds, make_envpool_atari)

@@ -1,4 +1,4 @@
-"""MuJoCo's robots of Gymnasium (v4, v5) and the dm_control suite, for continuous control (details 23-31)."""
+"""MuJoCo's robots in Gymnasium (v4, v5) and the dm_control suite, for continuous control (details 23-31)."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -16,23 +16,31 @@ from proximo.envs.gym_ids import gym_id, make_one
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.workers import make_rows_or_workers
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError, warn
 from proximo.protocols import VecEnv
 
-APART = ("model", "data", "mujoco_renderer")  # kept by MuJoCo's own functions, or only drawing
+EXCLUDED = ("model", "data", "mujoco_renderer")  # MuJoCo's own functions save these, or they only draw
 DERIVED = ("xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "subtree_com",
            "cinert", "cvel", "cacc", "cfrc_int", "cfrc_ext", "qfrc_actuator", "actuator_force", "sensordata")
 
 
 def make_mujoco(cfg: Config, seeds: Sequence[int]) -> VecEnv:
-    """One environment of `cfg.env_id` a seed: HalfCheetah-v4, Ant-v5, dm_control/cartpole-balance-v0, ...
+    """Make environments of HalfCheetah-v4, Ant-v5, dm_control/cartpole-balance-v0 or any Gymnasium id with Box actions.
 
-    Observations are flat float32, actions are clipped to the bounds; both normalisations are as `cfg` says. Any other
-    Gymnasium id with Box actions works too. Raises UsageError for unknown ids, engines and missing packages.
+    Observations are flat float32. Actions are clipped to the bounds of the action space.
+
+    Args:
+        cfg: Its `env_id`, `engine`, `autoreset`, `env_workers` and `env_timeout` are read.
+        seeds: One seed per environment.
+
+    Returns:
+        The environments, without normalization.
+
+    Raises:
+        UsageError: The id is unknown, a package is missing, or there is no policy for a space.
+        EnvError: Making an environment fails.
     """
     use_egl_when_headless()
-    if cfg.engine not in ("auto", "gym", "envpool"):
-        raise UsageError(f"engine={cfg.engine} has no MuJoCo; use gym or envpool")
     if cfg.engine == "envpool":
         return make_envpool(cfg, seeds)
     if cfg.env_id == "Pusher-v4":
@@ -42,16 +50,24 @@ def make_mujoco(cfg: Config, seeds: Sequence[int]) -> VecEnv:
 
 
 def make_pusher(cfg: Config, seeds: Sequence[int]) -> VecEnv:
-    """Gymnasium's Pusher-v4 needs mujoco<3; EnvPool brings a MuJoCo of its own that still runs it."""
+    """Make EnvPool's Pusher-v4. Gymnasium's needs mujoco<3; EnvPool includes a MuJoCo of its own.
+
+    Raises:
+        UsageError: engine=gym was given, or EnvPool is not installed.
+    """
     if cfg.engine == "gym" or importlib.util.find_spec("envpool") is None:
-        raise UsageError("Pusher-v4 cannot run on mujoco 3; use Pusher-v5, or EnvPool's Pusher-v4 "
-                         '(pip install "proximo[envpool]", --engine envpool)')
-    notify("Pusher-v4 runs on EnvPool, since Gymnasium's needs mujoco<3")
+        raise UsageError("Gymnasium's Pusher-v4 cannot run on mujoco 3. Use Pusher-v5, or EnvPool's Pusher-v4 "
+                         '(pip install "proximo[envpool]", --engine envpool).')
+    warn("Pusher-v4 runs on EnvPool, because Gymnasium's needs mujoco<3.")
     return make_envpool(replace(cfg, engine="envpool"), seeds)
 
 
 def mujoco_id(env_id: str) -> str:
-    """The id that runs. Raises UsageError where a package is missing."""
+    """Return the id that Gymnasium makes; for dm_control, with the module that registers it.
+
+    Raises:
+        UsageError: The id is unknown, or a package is missing.
+    """
     if not env_id.startswith("dm_control/"):
         return gym_id(env_id)
     missing = [name for name in ("dm_control", "shimmy") if importlib.util.find_spec(name) is None]
@@ -61,13 +77,13 @@ def mujoco_id(env_id: str) -> str:
 
 
 def make_mujoco_rows(name: str, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
-    """Without normalisation; MuJoCo's state is kept exactly, dm_control's is not."""
-    return GymEnvs(partial(make_one, name), seeds, name, autoreset, first_index,
-                   StateFunctions(get=get_mujoco_state, set=set_mujoco_state))
+    """Make environments in this process; see GymEnvs. The state of MuJoCo can be saved, that of dm_control cannot."""
+    functions = StateFunctions(get=get_mujoco_state, set=set_mujoco_state)
+    return GymEnvs(partial(make_one, name), seeds, name, autoreset, first_index, functions)
 
 
-def get_mujoco_state(env: gymnasium.Env) -> dict | None:
-    """The simulation, and all that the environment and its wrappers hold beside it; None where it cannot be kept."""
+def get_mujoco_state(env: gymnasium.Env) -> dict[str, Any] | None:
+    """Return the simulation and what the environment and its wrappers hold; None if it cannot be saved."""
     from gymnasium.envs.mujoco import MujocoEnv
 
     bare = env.unwrapped
@@ -75,25 +91,28 @@ def get_mujoco_state(env: gymnasium.Env) -> dict | None:
         return get_env_state(env)
     import mujoco
 
-    kept = get_env_state(env, APART)
+    attributes = get_env_state(env, EXCLUDED)
     physics = np.empty(mujoco.mj_stateSize(bare.model, mujoco.mjtState.mjSTATE_INTEGRATION))
     mujoco.mj_getState(bare.model, bare.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
     derived = {name: np.array(getattr(bare.data, name)) for name in DERIVED}
-    return None if kept is None else {"env": kept, "physics": physics, "derived": derived}
+    return None if attributes is None else {"env": attributes, "physics": physics, "derived": derived}
 
 
-def set_mujoco_state(env: gymnasium.Env, state: dict) -> None:
-    """The inverse. Derived arrays lag half a step behind the state, and rewards read them so: they are kept too."""
+def set_mujoco_state(env: gymnasium.Env, state: dict[str, Any]) -> None:
+    """Continue from what get_mujoco_state returned.
+
+    Derived arrays are half a step behind the state, and rewards are computed from them. Therefore they are saved too.
+    """
     bare: Any = env.unwrapped
     if "physics" not in state:
         set_env_state(env, state)
         return
     import mujoco
 
-    set_env_state(env, state["env"], APART)
+    set_env_state(env, state["env"], EXCLUDED)
     physics = np.array(state["physics"], np.float64)
     mujoco.mj_setState(bare.model, bare.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
-    mujoco.mj_forward(bare.model, bare.data)  # moves the warm start of the solver: the state is set once more
+    mujoco.mj_forward(bare.model, bare.data)  # changes the warm start of the solver: the state is set a second time
     mujoco.mj_setState(bare.model, bare.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
     for name, value in state["derived"].items():
         getattr(bare.data, name)[...] = value

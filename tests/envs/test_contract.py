@@ -11,7 +11,7 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.atari import make_atari
 from proximo.envs.brax import make_brax
-from proximo.envs.envpool import make_envpool
+from proximo.envs.envpool import make_envpool, make_envpool_atari
 from proximo.envs.gym import make_gym
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.normalize import apply_normalization
@@ -41,7 +41,7 @@ SUITES = [
     ("gym workers normalized", (), make_gym, Config(env_id="Pendulum-v1", env_workers=2, norm_obs=True)),
     ("atari Breakout", ("ale_py",), make_atari, Atari()),
     ("atari one frame, sticky", ("ale_py",), make_atari, AtariLSTM(sticky=0.25)),
-    ("envpool Breakout", ("envpool_assets",), make_envpool, AtariEnvpool()),
+    ("envpool Breakout", ("envpool_assets",), make_envpool_atari, AtariEnvpool()),
     ("envpool CartPole", ("envpool_assets",), make_envpool, Config(env_id="CartPole-v1")),
     ("envpool LunarLander", ("envpool_assets",), make_envpool, Config(env_id="LunarLanderContinuous-v3")),
     ("envpool Hopper normalized", ("envpool_assets",), make_envpool,

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.envpool import make_envpool
+from proximo.envs.envpool import make_envpool, make_envpool_atari
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
 from proximo.envs.envpool_ids import envpool_id, import_envpool, notify_once, pool_threads
 from proximo.errors import EnvError, UsageError
@@ -58,7 +58,7 @@ def test_dm_control_reward_of_the_reset_row_is_zero():
 def test_atari_returns_are_of_whole_games_and_raw():
     """Against sums of EnvPool's own raw reward between two real ends of Space Invaders (5 to 30 points each)."""
     cfg = AtariEnvpool(env_id="SpaceInvadersNoFrameskip-v4")
-    envs = make_envpool(cfg, [1, 2, 3, 4])
+    envs = make_envpool_atari(cfg, [1, 2, 3, 4])
     envs.reset()
     inner, seen = envs.pool.step, {}
 
@@ -82,16 +82,16 @@ def test_atari_returns_are_of_whole_games_and_raw():
 
 def test_atari_takes_the_options_of_the_variant():
     """The shapes that they give; what EnvPool cannot do is said."""
-    assert make_envpool(Atari(frame_stack=1, screen_size=64), [1]).obs_shape == (1, 64, 64)
-    assert make_envpool(Atari(grayscale=False), [1]).obs_shape == (12, 84, 84)
+    assert make_envpool_atari(Atari(frame_stack=1, screen_size=64), [1]).obs_shape == (1, 64, 64)
+    assert make_envpool_atari(Atari(grayscale=False), [1]).obs_shape == (12, 84, 84)
     for wrong in ({"noop_max": 0}, {"max_pool": False}):
         with pytest.raises(UsageError, match="--engine ale"):
-            make_envpool(Atari(**wrong), [1])
+            make_envpool_atari(Atari(**wrong), [1])
 
 
 def test_atari_under_another_variant_is_said_once(capsys):
     """`ppo --engine envpool` has no flags for what it then plays with; ppo_atari_envpool has, and says nothing."""
-    make_envpool(AtariEnvpool(env_id="Freeway-v5"), [1]).close()
+    make_envpool_atari(AtariEnvpool(env_id="Freeway-v5"), [1]).close()
     assert capsys.readouterr().err == ""
     notify_once.cache_clear()
     for _ in range(2):  # as at a checkpoint
@@ -177,7 +177,7 @@ def test_same_seeds_same_games_and_reset_begins_again():
 
 def test_environments_that_all_begin_alike_are_mentioned(capsys):
     pool("FrozenLake-v1").reset()
-    assert "begins alike" in capsys.readouterr().err
+    assert "begins with the same observation" in capsys.readouterr().err
     pool("CartPole-v1").reset()
     assert capsys.readouterr().err == ""
 
@@ -196,7 +196,7 @@ def test_ids():
                          ("dm_control/ball_in_cup-catch-v0", "BallInCupCatch-v1"), ("Hopper-v4", "Hopper-v4"),
                          ("dm_control/humanoid_CMU-stand-v0", "HumanoidCMUStand-v1")):
         assert envpool_id(env_id, known) == name
-    with pytest.raises(UsageError, match="near it: .*CartPole-v1"):
+    with pytest.raises(UsageError, match="Did you mean .*CartPole-v1"):
         pool("CartPol-v1")
     with pytest.raises(UsageError, match="2 players"):
         pool("ConnectFour-v1")

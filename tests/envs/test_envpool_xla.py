@@ -15,9 +15,10 @@ from proximo.variants import AtariXLAScan, Continuous
 
 pytest.importorskip("envpool_assets")
 
-from proximo.envs.envpool import make_envpool  # noqa: E402
+from proximo.envs.envpool import make_envpool, make_envpool_atari  # noqa: E402
 from proximo.envs.envpool_ids import notify_once  # noqa: E402
 from proximo.envs.envpool_xla import make_envpool_xla  # noqa: E402
+from proximo.envs.inside import make_atari_inside  # noqa: E402
 
 PLAIN = {"norm_obs": False, "norm_reward": False}
 CASES = [Config(env_id="CartPole-v1"), Continuous(env_id="HalfCheetah-v4", **PLAIN),
@@ -27,7 +28,10 @@ CASES = [Config(env_id="CartPole-v1"), Continuous(env_id="HalfCheetah-v4", **PLA
 @pytest.mark.parametrize("cfg", CASES, ids=[cfg.env_id for cfg in CASES])
 def test_the_same_steps_as_outside(cfg):
     """Bit for bit, also where actions and observations have 64 bits."""
-    ours, theirs, rng = make_envpool_xla(cfg, [5, 6, 7]), make_envpool(cfg, [5, 6, 7]), np.random.default_rng(0)
+    atari = isinstance(cfg, AtariXLAScan)
+    ours = (make_atari_inside if atari else make_envpool_xla)(cfg, [5, 6, 7])
+    theirs = (make_envpool_atari if atari else make_envpool)(cfg, [5, 6, 7])
+    rng = np.random.default_rng(0)
     pairs, space = [(ours.reset(), theirs.reset())], theirs.action_space
     for _ in range(150):
         action = rng.integers(0, space.n, 3) if hasattr(space, "n") else rng.normal(size=(3, *space.shape)).astype("f4")
@@ -73,7 +77,7 @@ def test_what_cannot_be_read_inside_is_stepped_outside(env_id, capsys):
     notify_once.cache_clear()
     cfg = Config(env_id=env_id, engine="envpool")
     envs, plain = make_envpool_xla(cfg, [5, 6]), make_envpool(cfg, [5, 6])
-    assert f"{env_id} is stepped outside the compiled function, since its observations" in capsys.readouterr().err
+    assert f"{env_id} is stepped outside the compiled function, because its observations" in capsys.readouterr().err
     assert envs.arrays == "numpy" and envs.play == "host"
     same_play(envs, plain)
     envs.close(), plain.close()
@@ -99,8 +103,8 @@ def test_variants_for_the_inside_refuse_it_and_free_the_pool(monkeypatch):
     """One sentence that names what steps it outside."""
     ended = []
     monkeypatch.setattr("proximo.envs.envpool.PoolEnvs.close", lambda self: ended.append(self))
-    with pytest.raises(UsageError, match="^FrozenLake-v1 cannot be stepped inside .*use ppo_atari_envpool .*--engine"):
-        make_envpool_xla(AtariXLAScan(env_id="FrozenLake-v1"), [1])
+    with pytest.raises(UsageError, match="^FrozenLake-v1 cannot be stepped inside .*Use ppo_atari_envpool .*--engine"):
+        make_atari_inside(AtariXLAScan(env_id="FrozenLake-v1"), [1])
     assert len(ended) == 1
 
 
@@ -111,8 +115,8 @@ def test_systems_without_a_handle(monkeypatch, capsys):
     envs = make_envpool_xla(Config(env_id="CartPole-v1"), [1])
     assert envs.arrays == "numpy" and "no XLA handle on macOS" in capsys.readouterr().err
     envs.close()
-    with pytest.raises(UsageError, match="no XLA handle on macOS; use ppo_atari_envpool"):
-        make_envpool_xla(AtariXLAScan(), [1])
+    with pytest.raises(UsageError, match="no XLA handle on macOS. Use ppo_atari_envpool"):
+        make_atari_inside(AtariXLAScan(), [1])
 
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "MiniGrid-Empty-5x5-v0"])

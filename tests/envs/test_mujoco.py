@@ -110,15 +110,13 @@ def test_pusher_v4_runs_on_envpool_or_offers_its_successor(capsys):
     assert "Pusher-v4 runs on EnvPool" in capsys.readouterr().err
     envs.step(actions(envs, 1)[0])
     envs.close()
-    with pytest.raises(UsageError, match="use Pusher-v5"):
+    with pytest.raises(UsageError, match="Use Pusher-v5"):
         make_mujoco(replace(RAW, env_id="Pusher-v4", engine="gym"), [1])
 
 
 def test_faults_are_one_sentence():
     with pytest.raises(UsageError, match="HalfCheetah-v"):
         make_mujoco(replace(RAW, env_id="HalfChetah-v4"), [1])
-    with pytest.raises(UsageError, match="engine=brax has no MuJoCo"):
-        make_mujoco(replace(RAW, engine="brax"), [1])
 
 
 def test_pictures_without_a_screen(monkeypatch):
@@ -141,5 +139,5 @@ def test_misspelt_tasks_are_named_as_they_were_typed():
     """Not as shimmy registers them."""
     pytest.importorskip("shimmy")
     pytest.importorskip("dm_control")
-    with pytest.raises(UsageError, match="^env_id=dm_control/walker-wlk-v0 is unknown; near it: dm_control/walker-w"):
+    with pytest.raises(UsageError, match="^env_id=dm_control/walker-wlk-v0 is unknown. Did you mean dm_control/walk"):
         make_mujoco(replace(RAW, env_id="dm_control/walker-wlk-v0"), [1])
