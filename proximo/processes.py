@@ -38,8 +38,9 @@ def check_shares(cfg: Config, ranks: int, unit: str) -> None:
     """
     if cfg.device_ids and len(cfg.device_ids) != ranks:
         example = " ".join(str(i // 2) for i in range(ranks))
-        raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {ranks} {unit}. Give one id for each, such "
-                         f"as {example}.")
+        given = f"{ranks} {unit}" if ranks > 1 else {"processes": "1 process", "devices": "1 device"}[unit]
+        raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {given}. Give one id for each, such as "
+                         f"{example}.")
     if unit == "devices" and len(set(cfg.device_ids)) < len(cfg.device_ids):
         raise UsageError(f"--device-ids names a device twice: {' '.join(map(str, cfg.device_ids))}. Name each once.")
     if cfg.num_envs % ranks:

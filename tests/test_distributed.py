@@ -110,24 +110,25 @@ def copy_until_4(run, copy):
     return copy
 
 
-@pytest.mark.parametrize("variant,env_id", [("ppo", "CartPole-v1"), ("ppo_continuous_action", "Pendulum-v1")])
-def test_a_pair_resumes_exactly(variant, env_id, tmp_path, capsys):
-    """Resumed in the middle by two processes, against the uninterrupted run. Another number of processes resumes it too,
-    with a warning that the result differs."""
-    words = (f"train {variant} --env-id {env_id} --num-envs 4 --num-steps 64 --num-minibatches 2 --update-epochs 2 "
-             "--total-timesteps 2560 --checkpoint-every 4 --keep-checkpoints 0 --run-dir")
-    pair, alone = tmp_path / "pair", tmp_path / "alone"
-    run_lines_on_two_ranks([f"{words} {pair}"], tmp_path)
-    assert main([*words.split(), str(alone)]) == 0
-    half, fewer, more = (copy_until_4(run, tmp_path / name) for run, name in
-                         ((pair, "half"), (pair, "fewer"), (alone, "more")))
-    said = run_lines_on_two_ranks([f"resume {half}", f"resume {more}"], tmp_path)
-    assert "goes on after iteration 4 of 10" in said and same_weights(pair, half) and same_logs(pair, half)
+def test_two_processes_resume_exactly(tmp_path, capsys):
+    """Resumed in the middle by two processes, against the uninterrupted run, with and without normalisation. Another
+    number of processes resumes it too, with a warning that the result differs."""
+    sizes = ("--num-envs 4 --num-steps 64 --num-minibatches 2 --update-epochs 2 --total-timesteps 2560 "
+             "--checkpoint-every 4 --keep-checkpoints 0 --run-dir")
+    commands = {"ppo": f"train ppo {sizes}", "pendulum": f"train ppo_continuous_action --env-id Pendulum-v1 {sizes}"}
+    run_lines_on_two_ranks([f"{words} {tmp_path / name}" for name, words in commands.items()], tmp_path)
+    assert main([*commands["ppo"].split(), str(tmp_path / "single")]) == 0
+    halves = {name: copy_until_4(tmp_path / name, tmp_path / f"{name}-half") for name in commands}
+    fewer, more = (copy_until_4(tmp_path / run, tmp_path / name) for run, name in (("ppo", "fewer"), ("single", "more")))
+    said = run_lines_on_two_ranks([f"resume {folder}" for folder in (*halves.values(), more)], tmp_path)
+    assert said.count("goes on after iteration 4 of 10") == 3
+    for name, half in halves.items():
+        assert same_weights(tmp_path / name, half) and same_logs(tmp_path / name, half)
     assert "more was trained by 1 process, which is not how many go on now" in said
     assert main(["resume", str(fewer)]) == 0
     assert "was trained by 2 processes, which is not how many go on now" in capsys.readouterr().err
     assert all(json.loads((run / "summary.json").read_text())["steps"] == 2560 for run in (more, fewer))
-    assert main(["resume", str(fewer)]) == 0  # nothing goes on now
+    assert main(["resume", str(fewer)]) == 0  # nothing is left to do
     said = capsys.readouterr().err
     assert "has run all of its 10 iterations" in said and "how many go on now" not in said
 
@@ -136,7 +137,7 @@ def test_a_pair_resumes_exactly(variant, env_id, tmp_path, capsys):
 def test_a_killed_process_ends_the_other_with_exit_code_6(framework, tmp_path):
     """Without torchrun, which would end the other process itself: as if the killed one ran on another machine."""
     words = (f"proximo train ppo --framework {framework} --num-envs 4 --num-steps 16 --total-timesteps 100000000 "
-             f"--logger none --run-dir {tmp_path / 'run'}").split()
+             f"--checkpoint-every 1 --logger none --run-dir {tmp_path / 'run'}").split()
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
               "JAX_PLATFORMS": "cpu"}
     first, second = (start(words, RANK=str(rank), LOCAL_RANK=str(rank), **shared) for rank in (0, 1))
@@ -152,7 +153,7 @@ def test_a_killed_process_ends_the_other_with_exit_code_6(framework, tmp_path):
 def test_one_process_takes_one_device_id(tmp_path, capsys):
     words = ["train", "ppo_atari_multigpu", "--logger", "none", "--run-dir", str(tmp_path / "run")]
     assert main([*words, "--device-ids", "0", "0", "1", "1"]) == 2
-    assert "--device-ids names 4 GPUs for 1 process; give one id for each process, such as 0" in capsys.readouterr().err
+    assert "--device-ids names 4 GPUs for 1 process. Give one id for each, such as 0." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
@@ -161,13 +162,13 @@ def test_a_process_that_dies_in_training_ends_the_run(framework, tmp_path):
     faster) and without a traceback. One process resumes from the checkpoint of iteration 6."""
     run = tmp_path / "run"
     words = (f"torch.distributed.run --standalone --nproc_per_node=2 -m proximo train ppo --framework {framework} "
-             "--env-id tests.support.probes:Mortal-v0 --num-envs 4 --num-steps 16 --total-timesteps 640 --checkpoint-every 2 "
-             f"--logger none --run-dir {run}")
+             "--env-id tests.support.probes:Mortal-v0 --num-envs 4 --num-steps 16 --total-timesteps 640 "
+             f"--checkpoint-every 2 --logger none --run-dir {run}")
     process = start(words.split(), JAX_PLATFORMS="cpu")
     said = process.communicate(timeout=200)[1]
     assert process.returncode != 0 and "exitcode  : 7" in said
     assert "another process of this run has ended" in said or "stopped by SIGTERM after iteration 6" in said
-    assert "proximo/run.py" not in said and "proximo resume" in said
+    assert "proximo/runs/" not in said and "proximo resume" in said
     assert main(["resume", str(run)]) == 0 and json.loads((run / "summary.json").read_text())["steps"] == 640
 
 
@@ -178,9 +179,9 @@ def test_two_nodes_equal_one(pair, tmp_path):
 
 
 @pytest.mark.parametrize("words,sentence", [
-    ("--device-ids 0 0 1 1", "--device-ids names 4 GPUs for 2 processes; give one id for each process, such as 0 0"),
-    ("--num-envs 5 --num-minibatches 1", "num_envs=5 does not divide into 2 processes; use a multiple"),
-    ("--recurrent lstm", "each of 2 processes holds 2 rows, which do not divide into num_minibatches=4")])
+    ("--device-ids 0 0 1 1", "--device-ids names 4 GPUs for 2 processes. Give one id for each, such as 0 0."),
+    ("--num-envs 5 --num-minibatches 1", "num_envs=5 is not divisible by 2 processes. Use a multiple of 2."),
+    ("--recurrent lstm", "Each of 2 processes has 2 rows, which are not divisible by num_minibatches=4.")])
 def test_sizes_that_do_not_fit_are_one_sentence(words, sentence, tmp_path, monkeypatch, capsys):
     """Reported before the processes meet, so that none waits for another."""
     for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")):
