@@ -1,12 +1,9 @@
-"""proximo compare: two sets of runs, paired by environment and seed; a significant regression ends with code 1."""
+"""proximo compare: compare two sets of runs, paired by environment and seed; a significant regression exits with 1."""
 
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from proximo.bench.report_tables import interval, paired_scores
-from proximo.bench.runs import Groups, Run, group_runs, metric_of, read_runs
+from proximo.bench.results import METRICS, Groups, group_runs, mean_of, metric_of, paired_scores, read_runs, steps_of
 from proximo.bench.statistics import (
     LEVEL,
     Estimate,
@@ -15,58 +12,80 @@ from proximo.bench.statistics import (
     paired_difference,
     paired_p_value,
     probability_of_improvement,
+    require_packages,
 )
+from proximo.bench.text import count_text, interval_text
 from proximo.errors import UsageError, notify
+
+Key = tuple[str, str]  # environment, label
 
 
 class Comparison(NamedTuple):
-    """B against A in one environment."""
+    """B (new) against A (old) in one environment."""
 
     env_id: str
     old_label: str
     new_label: str
     pairs: int
+    """number of seeds that both sides have"""
     old: Estimate
+    """interquartile mean of A"""
     new: Estimate
+    """interquartile mean of B"""
     difference: Estimate
-    """mean of B - A over pairs of one seed"""
+    """mean of B - A over pairs of equal seeds"""
     improvement: Estimate
-    """probability that a run of B beats a run of A"""
+    """probability that a run of B is better than a run of A"""
     p_worse: float
-    """one-sided paired t test of `B is worse`, after Holm's correction for the number of comparisons"""
-    speed: float
-    """steps a second of B over those of A; nan where unknown"""
+    """one-sided paired t test of "B is worse", with Holm's correction for the number of comparisons"""
+    speed: float | None
+    """steps per second of B divided by those of A; None if unknown"""
 
 
 def compare(a: str | Path, b: str | Path, metric: str = "") -> int:
-    """Prints B (new) against A (old); 1 where B is significantly worse in any environment, else 0.
+    """Print a comparison of B (new) with A (old).
 
-    Runs pair up by environment, label and seed; where each side has one label only, the labels may differ (two flags,
-    two frameworks). metric is episodic_return or episodic_length; empty: that of the variant. Raises UsageError where
-    nothing pairs up.
+    Runs are paired by environment, label and seed. If each side has only one label in an environment, the labels may
+    differ, for example by a flag or the framework.
+
+    Args:
+        a: a folder of runs.
+        b: a folder of runs that should not be worse.
+        metric: episodic_return or episodic_length; empty: the one that measures the variant.
+
+    Returns:
+        The exit code: 1 if B is significantly worse in any environment, otherwise 0.
+
+    Raises:
+        UsageError: if the metric is unknown, if there are no pairs, or if a package is missing.
     """
-    found = comparisons(a, b, metric)
+    found = find_comparisons(a, b, metric)
     _print(found, a, b)
     worse = [one for one in found if one.p_worse < LEVEL]
     for one in worse:
         print(f"regression: {one.env_id} ({one.new_label}), p = {one.p_worse:.2g}")
     if not worse:
         print(f"no significant regression (one-sided paired t test at {LEVEL:.0%}, Holm's correction over "
-              f"{len(found)} comparisons)")
+              f"{count_text(len(found), 'comparison')})")
     return 1 if worse else 0
 
 
-def comparisons(a: str | Path, b: str | Path, metric: str = "") -> list[Comparison]:
-    """All pairings of two folders of runs. Raises UsageError where there is none."""
+def find_comparisons(a: str | Path, b: str | Path, metric: str = "") -> list[Comparison]:
+    """Compare two folders of runs in every environment that both have; see `compare` for arguments and errors."""
+    require_packages("proximo compare")
+    if metric and metric not in METRICS:
+        raise UsageError(f"metric={metric} is unknown. Use {' or '.join(METRICS)}, or leave it out for the one that "
+                         "measures the variant.")
     old, new = group_runs(read_runs(a)), group_runs(read_runs(b))
-    found = [one for pair in _pairings(old, new) if (one := _compare_groups(old, new, *pair, metric)) is not None]
+    found = [one for pair in _pair_groups(old, new) if (one := _compare_groups(old, new, *pair, metric)) is not None]
     if not found:
-        raise UsageError(f"no finished runs of {a} and {b} have an environment and two seeds in common")
+        raise UsageError(f"the finished runs of {a} and {b} have no environment with two common seeds. Train the same "
+                         "seeds on both sides.")
     adjusted = holm([one.p_worse for one in found])
     return [one._replace(p_worse=p) for one, p in zip(found, adjusted, strict=True)]
 
 
-def _pairings(old: Groups, new: Groups) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+def _pair_groups(old: Groups, new: Groups) -> list[tuple[Key, Key]]:
     pairs = []
     for env_id in dict.fromkeys(env_id for env_id, _ in (*old, *new)):
         left, right = ([label for one, label in side if one == env_id] for side in (old, new))
@@ -75,31 +94,28 @@ def _pairings(old: Groups, new: Groups) -> list[tuple[tuple[str, str], tuple[str
             continue
         common = [label for label in left if label in right]
         pairs += [((env_id, label), (env_id, label)) for label in common]
-        alone = sorted({*left, *right} - {*common})
-        if alone:
-            notify(f"{env_id}: {', '.join(alone)} stand on one side only and are left out")
+        if single := sorted({*left, *right} - {*common}):
+            notify(f"{env_id}: only one side has {', '.join(single)}, which is left out.")
     return pairs
 
 
-def _compare_groups(old: Groups, new: Groups, old_place: tuple[str, str], new_place: tuple[str, str],
-                    metric: str) -> Comparison | None:
-    before, after = old[old_place], new[new_place]
+def _compare_groups(old: Groups, new: Groups, old_key: Key, new_key: Key, metric: str) -> Comparison | None:
+    before, after = old[old_key], new[new_key]
     new_scores, old_scores = paired_scores(after, before, metric or metric_of(after[0].variant))
+    env_id = old_key[0]
     if len(new_scores) < 2:
-        notify(f"{old_place[0]}: {len(new_scores)} seed in common; a comparison needs at least two")
+        notify(f"{env_id}: {count_text(len(new_scores), 'common seed')}. A comparison needs at least two.")
         return None
-    steps = {run.config.get("total_timesteps") for run in (*before, *after)}
+    steps = sorted({steps_of(run) for run in (*before, *after)})
     if len(steps) > 1:
-        notify(f"{old_place[0]}: the runs are of different lengths ({', '.join(map(str, sorted(steps, key=str)))} steps)")
-    return Comparison(old_place[0], old_place[1], new_place[1], len(new_scores), estimate(old_scores),
-                      estimate(new_scores), paired_difference(new_scores, old_scores),
-                      probability_of_improvement(new_scores, old_scores), paired_p_value(new_scores, old_scores),
-                      _speed(after) / _speed(before))
-
-
-def _speed(runs: list[Run]) -> float:
-    speeds = [run.summary["sps"] for run in runs if run.summary.get("sps")]
-    return float(np.mean(speeds)) if speeds else float("nan")
+        notify(f"{env_id}: the runs have different lengths ({', '.join(map(str, steps))} steps).")
+    old_sps, new_sps = mean_of(before, "sps"), mean_of(after, "sps")
+    return Comparison(env_id=env_id, old_label=old_key[1], new_label=new_key[1], pairs=len(new_scores),
+                      old=estimate(old_scores), new=estimate(new_scores),
+                      difference=paired_difference(new_scores, old_scores),
+                      improvement=probability_of_improvement(new_scores, old_scores),
+                      p_worse=paired_p_value(new_scores, old_scores),
+                      speed=new_sps / old_sps if old_sps and new_sps else None)
 
 
 def _print(found: list[Comparison], a: str | Path, b: str | Path) -> None:
@@ -111,9 +127,9 @@ def _print(found: list[Comparison], a: str | Path, b: str | Path) -> None:
         table.add_column(name, overflow="fold")
     for one in found:
         style = "red" if one.p_worse < LEVEL else "green" if one.difference.low > 0 else None
-        speed = "-" if np.isnan(one.speed) else f"x{one.speed:.2f}"
-        table.add_row(one.env_id, one.old_label, one.new_label, str(one.pairs), interval(one.old), interval(one.new),
-                      interval(one.difference), interval(one.improvement), f"{one.p_worse:.2g}", speed, style=style)
+        speed = "-" if one.speed is None else f"x{one.speed:.2f}"
+        table.add_row(one.env_id, one.old_label, one.new_label, str(one.pairs), interval_text(one.old),
+                      interval_text(one.new), interval_text(one.difference), interval_text(one.improvement),
+                      f"{one.p_worse:.2g}", speed, style=style)
     console = Console()
-    # A pipe has no width: without one of its own the table would be folded to 80 columns.
-    Console(width=None if console.is_terminal else 220).print(table)
+    Console(width=None if console.is_terminal else 220).print(table)  # a pipe has no width: rich would fold to 80

@@ -1,4 +1,4 @@
-"""The runs that follow from a benchmark file: names, flags, and one more set of runs for each detail changed."""
+"""The runs of a benchmark: one for each variant, environment and seed, and more for each changed detail."""
 
 import hashlib
 import json
@@ -21,13 +21,14 @@ from proximo.errors import UsageError
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a process and a run directory of its own."""
+    """One run: it has its own process and its own folder."""
 
     variant: str
     env_id: str
     seed: int
     steps: int
     label: str
+    """name of the runs that differ from this one in the seed only"""
     overrides: dict[str, object]
     processes: int = 1
     evaluate: bool = False
@@ -36,24 +37,24 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """ENV/VARIANT-OVERRIDES/SEED, as TensorBoard groups runs."""
+        """ENV/LABEL/SEED, below the folder of the benchmark."""
         return Path(file_name(self.env_id)) / file_name(self.label) / str(self.seed)
 
     @property
     def key(self) -> str:
-        """The same for runs that learn the same; what merely follows a run does not count."""
+        """A hash of everything that the result depends on; logging settings do not count."""
         skipped = logging_fields()
         kept = {name: value for name, value in self.overrides.items() if name not in skipped}
         text = json.dumps([self.variant, self.env_id, self.seed, self.steps, kept, self.processes], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def flags(self) -> list[str]:
-        """The overrides as the command line has them."""
+        """Return the overrides as flags of the command line."""
         return flags_of(self.overrides)
 
 
 def flags_of(overrides: Mapping[str, object]) -> list[str]:
-    """{"clip_vloss": False, "gamma": 0.9} -> ["--no-clip-vloss", "--gamma", "0.9"]."""
+    """Convert {"clip_vloss": False, "gamma": 0.9} to ["--no-clip-vloss", "--gamma", "0.9"]."""
     words: list[str] = []
     for name, value in overrides.items():
         dashed = name.replace("_", "-")
@@ -68,40 +69,50 @@ def flags_of(overrides: Mapping[str, object]) -> list[str]:
 
 def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (),
             overrides: Mapping[str, object] | None = None) -> tuple[list[Job], list[str]]:
-    """All runs, and what is to be said of those left out: a detail whose change changes nothing.
+    """List all runs of a benchmark.
 
-    overrides come last and hold for every run. Raises UsageError for unknown details and impossible configurations.
+    Args:
+        bench_set: the benchmark file.
+        seeds: the seeds of each environment.
+        ablate: implementation details; for each there is one more set of runs, in which it is changed.
+        overrides: settings of every run; they take precedence over those of the file.
+
+    Returns:
+        The runs, and one sentence for each detail whose change would change nothing in a row.
+
+    Raises:
+        UsageError: if a detail is unknown, or if a configuration is impossible.
     """
     details = [name for name, fact in every_field().items() if fact.off is not ...]
     if unknown := [detail for detail in ablate if detail not in details]:
-        raise UsageError(f"unknown details {', '.join(unknown)}; there are {', '.join(details)}")
-    jobs, notes, wrong = [], [], []
+        raise UsageError(f"unknown details: {', '.join(unknown)}. Use some of {', '.join(details)}.")
+    jobs: list[Job] = []
+    notes: list[str] = []
+    problems: list[str] = []
     for row in bench_set.rows:
         base = row.overrides | dict(overrides or {})
-        wrong += override_problems(row.variant, base)
+        wrong = override_problems(row.variant, base)
+        problems += wrong
         if wrong:
             continue
-        versions = [("", base)]
-        for detail in ablate:
-            overridden = _changed(row, base, detail)
-            if overridden is None:
-                notes.append(f"{row.label or row.variant}: no run with {detail} changed, since nothing would differ")
-            else:
-                versions.append((detail, overridden))
-        for detail, changed in versions:
-            label = f"{row.label or label_of(row.variant, base)}-changed_{detail}" if detail \
-                else row.label or label_of(row.variant, base)
-            wrong += [f"{label}: {problem}" for problem in config_of(row, changed).problems()]
-            jobs += [Job(row.variant, env_id, seed, row.steps, label, changed, row.processes, bench_set.evaluate,
-                         detail) for env_id in row.env_ids for seed in seeds]
-    if wrong:
-        raise UsageError("\n".join(dict.fromkeys(wrong)))
+        label = row.label or label_of(row.variant, base)
+        changes = {detail: _change_detail(row, base, detail) for detail in ablate}
+        notes += [f"{row.label or row.variant}: there is no run with {detail} changed, because nothing would differ"
+                  for detail, changed in changes.items() if changed is None]
+        sets = [("", label, base)] + [(detail, f"{label}-changed_{detail}", changed)
+                                      for detail, changed in changes.items() if changed is not None]
+        for detail, name, settings in sets:
+            problems += [f"{name}: {problem}" for problem in config_of(row, settings).problems()]
+            jobs += [Job(variant=row.variant, env_id=env_id, seed=seed, steps=row.steps, label=name, overrides=settings,
+                         processes=row.processes, evaluate=bench_set.evaluate, ablates=detail)
+                     for env_id in row.env_ids for seed in seeds]
+    if problems:
+        raise UsageError("\n".join(dict.fromkeys(problems)))
     return jobs, notes
 
 
-def _changed(row: Row, base: Mapping[str, object], detail: str) -> dict[str, object] | None:
-    """Return the overrides of a run with a detail off, or on where the variant has that switch off; None if nothing
-    changes."""
+def _change_detail(row: Row, base: Mapping[str, object], detail: str) -> dict[str, object] | None:
+    """Return the overrides with a detail switched off, or on where the variant has it off; None if nothing changes."""
     present = vars(config_of(row, base))
     if detail not in present:
         return None

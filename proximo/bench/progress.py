@@ -1,81 +1,95 @@
-"""What a person sees while a benchmark plays: a live table on a terminal, one line per event elsewhere."""
+"""The state of a benchmark, shown while it runs: a live table on a terminal, one line per event elsewhere."""
 
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from proximo.bench.jobs import Job
+from proximo.bench.process import RunningJob
+from proximo.bench.text import duration_text
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from proximo.bench.process import RunningJob
-    from proximo.bench.runner import BenchState
+
+@dataclass
+class BenchState:
+    """The jobs of a benchmark by what has become of them."""
+
+    waiting: list[Job] = field(default_factory=list)
+    running: list[RunningJob] = field(default_factory=list)
+    done: list[Job] = field(default_factory=list)
+    failed: list[tuple[Job, str]] = field(default_factory=list)
+    """with the end of the log"""
 
 
 class BenchView:
-    """with BenchView(place, state) as view: view.refresh() often, view.tell(sentence) at events."""
+    """Shows a benchmark while it is entered: call `refresh` often, and `report` at events."""
 
-    def __init__(self, place: Path, state: "BenchState") -> None:
-        self.place, self.state = place, state
-        self.told, self.workers = 0.0, 1
-        self.live: Live | None = None
+    def __init__(self, folder: Path, state: BenchState) -> None:
+        self.folder, self.state, self.workers = folder, state, 1
+        self._drawn = 0.0
+        self._live: Live | None = None
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live
-            self.live = Live(self._table(), console=Console(stderr=True), refresh_per_second=2)
-            self.live.__enter__()
-        self._line(self._counts())
+            self._live = Live(self._table(), console=Console(stderr=True), refresh_per_second=2)
+            self._live.__enter__()
+        self._print(self._counts())
         return self
 
     def __exit__(self, *fault: Any) -> None:
-        if self.live:
-            self.live.update(self._counts())
-            self.live.__exit__(*fault)
+        if self._live:
+            self._live.update(self._counts())
+            self._live.__exit__(*fault)
 
     def refresh(self) -> None:
-        """Called a few times a second; draws at most twice a second."""
+        """Draw the table again, at most twice per second."""
         now = time.monotonic()
         self.workers = max(self.workers, len(self.state.running))
-        if self.live and now - self.told > 0.5:
-            self.told = now
-            self.live.update(self._table())
+        if self._live and now - self._drawn > 0.5:
+            self._drawn = now
+            self._live.update(self._table())
 
-    def tell(self, sentence: str) -> None:
-        """An event: a run that finished or failed."""
-        self._line(f"{sentence}; {self._counts()}")
-
-    def _line(self, text: str) -> None:
-        if not self.live:
-            print(f"proximo: {text}", file=sys.stderr, flush=True)
-
-    def _counts(self) -> str:
-        state = self.state
-        left = self.seconds_left()
-        return (f"{len(state.done)} done, {len(state.running)} running, {len(state.waiting)} waiting, "
-                f"{len(state.failed)} failed{f', about {duration_text(left)} left' if left is not None else ''}")
+    def report(self, sentence: str) -> None:
+        """Print an event, such as a run that has finished or failed."""
+        self._print(f"{sentence}; {self._counts()}")
 
     def seconds_left(self) -> float | None:
-        """From the speed of the same environment and variant, or of all that runs; None before anything is known."""
+        """Estimate the remaining time from the speed of the same environment and label, otherwise from the mean speed.
+
+        Returns:
+            Seconds, or None while no speed is known.
+        """
         speeds: dict[tuple[str, str], float] = {}
         left: list[tuple[Job, float]] = [(job, job.steps) for job in self.state.waiting]
         for running in self.state.running:
-            step, sps = progress(self.place / running.job.folder)
+            step, sps = progress(self.folder / running.job.folder)
             left.append((running.job, max(0, running.job.steps - step)))
             if sps:
                 speeds[running.job.env_id, running.job.label] = sps
         for job in self.state.done:
-            place = job.env_id, job.label
-            if place not in speeds and (sps := progress(self.place / job.folder)[1]):
-                speeds[place] = sps
+            key = job.env_id, job.label
+            if key not in speeds and (sps := progress(self.folder / job.folder)[1]):
+                speeds[key] = sps
         if not speeds or not left:
             return None
-        usual = sum(speeds.values()) / len(speeds)
-        return sum(steps / speeds.get((job.env_id, job.label), usual) for job, steps in left) / max(1, self.workers)
+        mean = sum(speeds.values()) / len(speeds)
+        return sum(steps / speeds.get((job.env_id, job.label), mean) for job, steps in left) / max(1, self.workers)
+
+    def _print(self, text: str) -> None:
+        if not self._live:
+            print(f"proximo: {text}", file=sys.stderr, flush=True)
+
+    def _counts(self) -> str:
+        state, left = self.state, self.seconds_left()
+        return (f"{len(state.done)} done, {len(state.running)} running, {len(state.waiting)} waiting, "
+                f"{len(state.failed)} failed{f', about {duration_text(left)} left' if left is not None else ''}")
 
     def _table(self) -> "Table":
         from rich.table import Table
@@ -88,17 +102,21 @@ class BenchView:
             table.add_row(job.env_id, job.label, str(job.seed), "failed", "", "", "", style="red")
         return table
 
-    def _cells(self, running: "RunningJob") -> list[str]:
+    def _cells(self, running: RunningJob) -> list[str]:
         job = running.job
         if running.stage == "eval":
-            return [job.env_id, job.label, str(job.seed), "evaluates", "", "", ""]
-        step, sps = progress(self.place / job.folder)
+            return [job.env_id, job.label, str(job.seed), "evaluation", "", "", ""]
+        step, sps = progress(self.folder / job.folder)
         left = duration_text((job.steps - step) / sps) if sps else ""
         return [job.env_id, job.label, str(job.seed), f"{step:,}", f"{job.steps:,}", f"{sps:,.0f}" if sps else "", left]
 
 
 def progress(run_dir: Path) -> tuple[int, float]:
-    """(steps played, steps a second) from the last line of metrics.csv; zeros before the first."""
+    """Read the last line of metrics.csv.
+
+    Returns:
+        Environment steps so far, and steps per second; zeros before the first line.
+    """
     path = run_dir / "metrics.csv"
     try:
         with path.open("rb") as file:
@@ -115,11 +133,3 @@ def progress(run_dir: Path) -> tuple[int, float]:
             continue
         return step, step / seconds if seconds else 0.0
     return 0, 0.0
-
-
-def duration_text(seconds: float) -> str:
-    """3725 -> 1h02; 125 -> 2m05; 9 -> 9s."""
-    seconds = int(seconds)
-    if seconds >= 3600:
-        return f"{seconds // 3600}h{seconds % 3600 // 60:02}"
-    return f"{seconds // 60}m{seconds % 60:02}" if seconds >= 60 else f"{seconds}s"

@@ -1,11 +1,11 @@
-"""Sections of tables and pictures as one page of HTML that needs nothing beside it, and as Markdown."""
+"""A report as one HTML page that needs no other file, and as Markdown."""
 
 import base64
 import html
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from proximo.bench.report_tables import Table
+from proximo.bench.text import Table
 
 PAGE_STYLE = """
 :root{color-scheme:light dark}
@@ -32,14 +32,14 @@ addEventListener('keydown',e=>{if(e.key==='Escape')document.querySelectorAll('.z
 
 
 class Picture(NamedTuple):
-    """An SVG picture and what it shows."""
+    """An SVG figure and its caption."""
 
     svg: str
     caption: str
 
 
 class Block(NamedTuple):
-    """Lines as a program printed them."""
+    """Preformatted lines, such as a log or commands."""
 
     text: str
 
@@ -48,14 +48,14 @@ Part = Table | Picture | Block | str
 
 
 class Section(NamedTuple):
-    """A heading and what stands under it."""
+    """A heading and what is below it."""
 
     title: str
     parts: Sequence[Part]
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
-    """The whole HTML page: style, script and pictures lie inside it."""
+    """Return the HTML page, with style, script and figures inside."""
     links = "".join(f'<a href="#s{k}">{html.escape(section.title)}</a>' for k, section in enumerate(sections))
     body = "".join(f'<h2 id="s{k}">{html.escape(section.title)}</h2>' + "".join(map(_html, section.parts))
                    for k, section in enumerate(sections))
@@ -67,7 +67,7 @@ def page(title: str, sections: Sequence[Section]) -> str:
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
-    """The same in Markdown; pictures are left to the page."""
+    """Return the same in Markdown, without the figures."""
     lines = [f"# {title}", ""]
     for section in sections:
         parts = [text for part in section.parts if (text := _markdown(part))]
@@ -78,7 +78,7 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
 
 def _html(part: Part) -> str:
     if isinstance(part, Picture):
-        # As an image, so that names inside one picture never meet those of another.
+        # As an image, so that ids inside one figure cannot clash with those of another.
         data = base64.b64encode(part.svg.encode()).decode()
         caption = html.escape(part.caption)
         return (f'<figure><img src="data:image/svg+xml;base64,{data}" alt="{caption}">'

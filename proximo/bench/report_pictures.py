@@ -1,56 +1,81 @@
-"""The pictures of a report, as SVG text that stands in a page without anything beside it."""
+"""The figures of a report, as SVG text."""
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from proximo.bench.ablations import Ablation
+from proximo.bench.curves import Axis, common_curves
 from proximo.bench.published import atari_game, atari_scores
-from proximo.bench.report_tables import Ablation
-from proximo.bench.runs import Groups, Run, common_curves, metric_of
-from proximo.bench.statistics import bootstrap, curve_bands, normalised
+from proximo.bench.results import Groups, Run, metric_of
+from proximo.bench.statistics import bootstrap, curve_bands, normalise
+from proximo.bench.text import count_text
+from proximo.models.plot import PALETTE
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-AXES = {"step": "steps", "seconds": "wall time in minutes"}
+AXES: dict[Axis, str] = {"step": "environment steps", "seconds": "wall time in minutes after the first iteration"}
+WORSE, BETTER, UNCLEAR = "#b3261e", "#1b7f3b", "#555555"
+Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # label -> x (P,), curves (seeds, P)
 
 
 def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[Run]]) -> str:
-    """Learning curves of one environment against steps and wall time; empty where no episode ended."""
-    from matplotlib.ticker import EngFormatter
-    figure = _figure(12, 4.6)
-    panels, drawn = figure.subplots(1, 2), 0
-    measured = " or ".join(sorted({metric_of(run.variant).removeprefix("episodic_") for runs in runs_of.values()
-                                   for run in runs}))
-    for panel, (axis, name) in zip(panels, AXES.items(), strict=True):
-        for place, (label, runs) in enumerate(runs_of.items()):
-            x, curves = common_curves(runs, axis)
-            if not len(x):
-                continue
-            bands, colour = curve_bands(curves), _colour(place)
-            x = x / 60 if axis == "seconds" else x
-            panel.plot(x, bands["iqm"], color=colour, linewidth=1.8, label=f"{label} ({len(curves)} seeds)")
-            panel.plot(x, bands["mean"], color=colour, linewidth=1, linestyle=":")
-            panel.fill_between(x, bands["low"], bands["high"], color=colour, linewidth=0,
-                               alpha=0.15 if len(runs_of) < 5 else 0.06)
-            drawn += 1
-        panel.set_xlabel(name)
-        if axis == "step":
-            panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-        panel.set_ylabel(f"{measured}, last 100 episodes")
-    if not drawn:
+    """Draw the learning curves of one environment against steps and wall time.
+
+    An axis on which no group has a common range is left out.
+
+    Args:
+        env_id: the environment, for the title.
+        runs_of: the runs by label.
+
+    Returns:
+        SVG, or an empty string if no episode ended.
+    """
+    found: dict[Axis, Curves] = {}
+    for axis in AXES:
+        curves = {label: common_curves(runs, axis) for label, runs in runs_of.items()}
+        if kept := {label: pair for label, pair in curves.items() if len(pair[0])}:
+            found[axis] = kept
+    if not found:
         return ""
-    figure.suptitle(env_id)
+    metrics = sorted({metric_of(run.variant).removeprefix("episodic_") for runs in runs_of.values() for run in runs})
+    colors = {label: _color(place) for place, label in enumerate(runs_of)}
+    figure = _figure(12 if len(found) > 1 else 7, 4.6)
+    panels = figure.subplots(1, len(found), squeeze=False).ravel()
+    for panel, (axis, curves) in zip(panels, found.items(), strict=True):
+        _draw_curves(panel, axis, curves, colors)
+        panel.set_ylabel(f"{' or '.join(metrics)}, mean of the last 100 episodes")
+    figure.suptitle(env_id.rpartition(":")[2])
     handles, labels = panels[0].get_legend_handles_labels()
     columns = max(1, min(len(labels), 130 // (max(map(len, labels)) + 8)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     return _svg(figure)
 
 
+def _draw_curves(panel: "Axes", axis: Axis, found: Curves, colors: Mapping[str, Any]) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    for label, (x, curves) in found.items():
+        bands = curve_bands(curves)
+        x = x / 60 if axis == "seconds" else x
+        panel.plot(x, bands["iqm"], color=colors[label], linewidth=1.8,
+                   label=f"{label} ({count_text(len(curves), 'seed')})")
+        if len(curves) > 1:
+            panel.plot(x, bands["mean"], color=colors[label], linewidth=1, linestyle=":")
+            panel.fill_between(x, bands["low"], bands["high"], color=colors[label], linewidth=0,
+                               alpha=0.15 if len(found) < 5 else 0.06)
+    panel.set_xlabel(AXES[axis])
+    panel.set_xlim(left=0)
+    if axis == "step":
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
 def ablation_picture(found: Sequence[Ablation]) -> str:
-    """A panel for each environment: what each detail's absence changes, with its interval."""
+    """Draw what the change of each detail does to the score, with its interval; one panel per environment."""
     env_ids = list(dict.fromkeys(one.env_id for one in found))
     columns, tallest = min(2, len(env_ids)), max(sum(one.env_id == env_id for one in found) for env_id in env_ids)
     lines = -(-len(env_ids) // columns)
@@ -62,47 +87,56 @@ def ablation_picture(found: Sequence[Ablation]) -> str:
         rows = [one for one in found if one.env_id == env_id][::-1]
         for y, one in enumerate(rows):
             low, high = one.difference.low, one.difference.high
-            colour = "#b3261e" if high < 0 else "#1b7f3b" if low > 0 else "#555555"
-            panel.plot([low, high], [y, y], color=colour, linewidth=2.2)
-            panel.plot(one.difference.value, y, "o", color=colour)
+            color = WORSE if high < 0 else BETTER if low > 0 else UNCLEAR
+            panel.plot([low, high], [y, y], color=color, linewidth=2.2)
+            panel.plot(one.difference.value, y, "o", color=color)
         panel.axvline(0, color="#999999", linewidth=1)
         panel.set_ylim(-0.6, len(rows) - 0.4)
         several = len({one.base for one in rows}) > 1
-        panel.set_yticks(range(len(rows)), [one.change + (f" ({one.base})" if several else "")
-                                            for one in rows])
-        panel.set_title(env_id)
-        panel.set_xlabel("difference of return")
+        panel.set_yticks(range(len(rows)), [one.change + (f" ({one.base})" if several else "") for one in rows])
+        panel.set_title(env_id.rpartition(":")[2])
+        panel.set_xlabel("difference of the score")
     return _svg(figure)
 
 
 def profiles_picture(profiles: Mapping[str, Mapping[str, np.ndarray]], thresholds: np.ndarray, name: str) -> str:
-    """Share of runs above each normalised score, with intervals."""
+    """Draw the share of runs above each normalised score, with intervals.
+
+    Args:
+        profiles: what statistics.performance_profiles returns.
+        thresholds: (P,) normalised scores.
+        name: how they are normalised, for the axis.
+    """
     figure = _figure(8, 4.6)
     panel = figure.subplots()
     for place, (label, profile) in enumerate(profiles.items()):
-        panel.plot(thresholds, profile["value"], color=_colour(place), linewidth=1.8, label=label)
-        panel.fill_between(thresholds, profile["low"], profile["high"], color=_colour(place), alpha=0.15, linewidth=0)
-    panel.set_xlabel(name)
-    panel.set_ylabel("share of runs above")
+        panel.plot(thresholds, profile["value"], color=_color(place), linewidth=1.8, label=label)
+        panel.fill_between(thresholds, profile["low"], profile["high"], color=_color(place), alpha=0.15, linewidth=0)
+    panel.set_xlabel(f"score, {name}")
+    panel.set_ylabel("share of runs with a higher score")
     panel.set_ylim(-0.02, 1.02)
     panel.legend(frameon=False)
     return _svg(figure)
 
 
 def human_picture(groups: Groups, labels: Sequence[str]) -> str:
-    """Median over games of human-normalised scores during training, with its interval; empty below one game."""
+    """Draw the median over games of human-normalised scores during training, with its interval.
+
+    Returns:
+        SVG, or an empty string if no run is of an Atari game with known scores.
+    """
     figure = _figure(8, 4.6)
-    panel, drawn = figure.subplots(), 0
+    panel = figure.subplots()
     for place, label in enumerate(labels):
         games = {env_id: runs for (env_id, one), runs in groups.items() if one == label and atari_game(env_id)}
-        tensor, share = _human_curves(games)
+        curves, share = _human_curves(games)
         if not len(share):
             continue
-        value, low, high = bootstrap(tensor, lambda drawn_: np.median(drawn_.mean(0), axis=0), repetitions=500)
-        panel.plot(share, 100 * value, color=_colour(place), linewidth=1.8, label=f"{label} ({len(games)} games)")
-        panel.fill_between(share, 100 * low, 100 * high, color=_colour(place), alpha=0.15, linewidth=0)
-        drawn += 1
-    if not drawn:
+        value, low, high = bootstrap(curves, lambda sample: np.median(sample.mean(0), axis=0), repetitions=500)
+        panel.plot(share, 100 * value, color=_color(place), linewidth=1.8,
+                   label=f"{label} ({count_text(len(games), 'game')})")
+        panel.fill_between(share, 100 * low, 100 * high, color=_color(place), alpha=0.15, linewidth=0)
+    if not panel.lines:
         return ""
     panel.set_xlabel("share of training in %")
     panel.set_ylabel("median human-normalised score in %")
@@ -111,22 +145,22 @@ def human_picture(groups: Groups, labels: Sequence[str]) -> str:
 
 
 def _human_curves(games: Mapping[str, Sequence[Run]]) -> tuple[np.ndarray, np.ndarray]:
-    """((seeds, games, P), share of training (P,)); the seeds are as many as the game with the fewest has."""
+    """Return ((seeds, games, P), share of training in % (P,)), with as many seeds as the game with the fewest has."""
     curves = []
     for env_id, runs in games.items():
-        random, human = atari_scores()[atari_game(env_id)]
+        random, human = atari_scores()[atari_game(env_id) or ""]
         _, values = common_curves(runs, "step", points=50)
         if len(values):
-            curves.append(normalised(values, random, human))
+            curves.append(normalise(values, random, human))
     if not curves:
         return np.empty(0), np.empty(0)
     seeds = min(len(values) for values in curves)
     return np.stack([values[:seeds] for values in curves], axis=1), np.linspace(0, 100, 50)
 
 
-def _colour(place: int) -> tuple:
+def _color(place: int) -> Any:
     from matplotlib import colormaps
-    return colormaps["tab10" if place < 10 else "tab20"](place % 20 if place >= 10 else place)
+    return PALETTE[place] if place < len(PALETTE) else colormaps["tab20"](place % 20)
 
 
 def _figure(width: float, height: float) -> "Figure":
@@ -137,7 +171,7 @@ def _figure(width: float, height: float) -> "Figure":
 
 
 def _svg(figure: "Figure") -> str:
-    """Text stays text, and the same data give the same bytes."""
+    """Return SVG whose text stays text; the same data give the same bytes."""
     import matplotlib
     for panel in figure.axes:
         panel.spines[["top", "right"]].set_visible(False)

@@ -1,72 +1,71 @@
-"""proximo bench: plays every run of a benchmark file, each in a process of its own, and goes on where it stopped."""
+"""proximo bench: train every run of a benchmark file in its own process; the same command continues after a stop."""
 
 import os
 import platform
-import signal
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from proximo.bench.jobs import Job, jobs_of
-from proximo.bench.process import (
-    COMMAND,
-    RunningJob,
-    close_job,
-    is_finished,
-    log_path,
-    start_job,
-    stop_jobs,
-    write_record,
-)
-from proximo.bench.progress import BenchView
-from proximo.bench.sets import load_set, seeds_of
-from proximo.errors import UsageError, notify
-
-
-@dataclass
-class BenchState:
-    """What is left, under way and over."""
-
-    waiting: list[Job]
-    running: list[RunningJob]
-    done: list[Job]
-    failed: list[tuple[Job, str]]
+from proximo.bench.files import lock_folder, write_record
+from proximo.bench.jobs import jobs_of
+from proximo.bench.process import COMMAND, Outcome, RunningJob, close_job, is_finished, log_path, start_job, stop_jobs
+from proximo.bench.progress import BenchState, BenchView
+from proximo.bench.sets import load_set, read_seeds
+from proximo.bench.statistics import missing_packages
+from proximo.bench.text import count_text
+from proximo.errors import UsageError, notify, warn
+from proximo.runs.command_line import command_line
+from proximo.runs.interrupt import interrupt_on_sigterm
 
 
 def bench(file: str | Path, seeds: int | Sequence[int] | None = None, workers: int = 1, out: str | Path = "",
           ablate: Sequence[str] = (), overrides: Mapping[str, object] | None = None,
           command: Sequence[str] = COMMAND) -> int:
-    """Plays what is not yet finished of a file; 0: all finished, 1: some failed, 130: stopped and to be gone on with.
+    """Train every run of a benchmark file that is not yet finished.
 
-    out defaults to runs/bench/NAME; runs lie in OUT/ENV/VARIANT-OVERRIDES/SEED, with SEED.log and SEED.job.json
-    beside each. overrides hold for every run. Raises UsageError for a file or flag that cannot work.
+    Runs are in OUT/ENV/LABEL/SEED; SEED.log and SEED.job.json are beside them.
+
+    Args:
+        file: the benchmark file.
+        seeds: how many seeds, or which; None: those of the file.
+        workers: how many runs are trained at the same time.
+        out: the folder of the runs; empty: runs/bench/NAME.
+        ablate: implementation details to change, one set of runs each.
+        overrides: settings of every run.
+        command: the words that start Proximo.
+
+    Returns:
+        The exit code. 0: all runs have finished; 1: some have failed; 130: interrupted.
+
+    Raises:
+        UsageError: if the file or an argument is wrong, or if another benchmark is running in the folder.
     """
-    wrong: list[str] = []
+    problems: list[str] = []
     bench_set = load_set(file)
-    chosen = seeds_of(seeds, wrong) if seeds is not None else bench_set.seeds
+    chosen = read_seeds(seeds, problems) if seeds is not None else bench_set.seeds
     if workers < 1:
-        wrong.append(f"workers={workers} must be at least 1")
-    if wrong:
-        raise UsageError("\n".join(wrong))
+        problems.append(f"workers={workers} is not at least 1")
+    if problems:
+        raise UsageError("\n".join(problems))
     jobs, notes = jobs_of(bench_set, chosen, ablate, overrides)
+    if missing := missing_packages():
+        warn(f"`proximo report` and `proximo compare` will need {' and '.join(missing)} for these runs: "
+             'pip install "proximo[bench]"')
     for note in notes:
         notify(note)
-    place = Path(out or Path("runs") / "bench" / bench_set.name)
-    place.mkdir(parents=True, exist_ok=True)
-    with bench_lock(place), _terminable():
-        write_record(place / "bench.json", {"title": bench_set.title, "file": str(file), "command": _command_line(),
-                                          "machine": machine(), "workers": workers})
-        state = BenchState([], [], [], [])
+    folder = Path(out or Path("runs") / "bench" / bench_set.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder), interrupt_on_sigterm():
+        write_record(folder / "bench.json", {"title": bench_set.title, "file": str(file), "command": command_line(),
+                                             "machine": describe_machine(), "workers": workers})
+        state = BenchState()
         for job in jobs:
-            (state.done if is_finished(place, job) else state.waiting).append(job)
-        return _play(place, state, workers, tuple(command))
+            (state.done if is_finished(folder, job) else state.waiting).append(job)
+        return _run_all(folder, state, workers, tuple(command))
 
 
-def machine() -> dict[str, str]:
-    """What the runs are played on."""
+def describe_machine() -> dict[str, str]:
+    """Return the processor, the number of cores, the system and the version of Python."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -76,74 +75,35 @@ def machine() -> dict[str, str]:
             "python": platform.python_version()}
 
 
-def _play(place: Path, state: BenchState, workers: int, command: tuple[str, ...]) -> int:
+def _run_all(folder: Path, state: BenchState, workers: int, command: tuple[str, ...]) -> int:
     try:
-        with BenchView(place, state) as view:
+        with BenchView(folder, state) as view:
             while state.waiting or state.running:
                 while state.waiting and len(state.running) < workers:
-                    state.running.append(start_job(place, state.waiting.pop(0), workers, command))
-                for running in list(state.running):
-                    _look_after(place, state, running, workers, command, view)
+                    state.running.append(start_job(folder, state.waiting.pop(0), workers, command))
+                for running in [one for one in state.running if one.process.poll() is not None]:
+                    state.running.remove(running)
+                    if _close(folder, state, running, view) == "trained":
+                        state.running.append(start_job(folder, running.job, workers, command))  # its evaluation
                 view.refresh()
                 time.sleep(0.2)
     except KeyboardInterrupt:
         stop_jobs(state.running)
-        notify(f"stopped with {len(state.done)} runs finished; the same command goes on from here")
+        notify(f"stopped after {count_text(len(state.done), 'finished run')}. The same command continues.")
         return 130
     for job, lines in state.failed:
-        notify(f"failed: {job.folder} ({log_path(place, job)})\n{lines}")
-    notify(f"{len(state.done)} runs finished, {len(state.failed)} failed; look at them with: proximo report {place}")
+        notify(f"failed: {job.folder} ({log_path(folder, job)})\n{lines}")
+    notify(f"{len(state.done)} runs finished, {len(state.failed)} failed. For tables and figures: "
+           f"proximo report {folder}")
     return 1 if state.failed else 0
 
 
-def _look_after(place: Path, state: BenchState, running: RunningJob, workers: int, command: tuple[str, ...],
-                view: BenchView) -> None:
-    if running.process.poll() is None:
-        return
-    state.running.remove(running)
-    job = running.job
-    outcome, lines = close_job(place, running)
+def _close(folder: Path, state: BenchState, running: RunningJob, view: BenchView) -> Outcome:
+    outcome, lines = close_job(folder, running)
     if outcome == "finished":
-        state.done.append(job)
-        view.tell(f"finished {job.folder}")
-    elif outcome == "trained":
-        state.running.append(start_job(place, job, workers, command))
-    else:
-        state.failed.append((job, lines))
-        view.tell(f"failed {job.folder} (exit code {running.process.returncode})")
-
-
-@contextmanager
-def bench_lock(place: Path) -> Iterator[None]:
-    """Two benchmarks in one folder would play every run twice."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with (place / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as fault:
-            raise UsageError(f"another benchmark is playing in {place}; wait for it or name another --out") from fault
-        yield
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM stops a benchmark as Ctrl-C does."""
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread: whoever runs us there looks after signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _command_line() -> str:
-    return " ".join(["proximo", *sys.argv[1:]])
+        state.done.append(running.job)
+        view.report(f"finished {running.job.folder}")
+    elif outcome == "failed":
+        state.failed.append((running.job, lines))
+        view.report(f"failed {running.job.folder} (exit code {running.process.returncode})")
+    return outcome

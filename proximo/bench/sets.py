@@ -1,4 +1,4 @@
-"""A benchmark file: which variants play which environments, with what changed; and the list of runs that follows."""
+"""A benchmark file: which variants are trained in which environments, and with which other settings."""
 
 import hashlib
 import re
@@ -13,29 +13,34 @@ from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.facts import Facts, facts, facts_of_all, fits, wanted
 
-_OWN = ("env_id", "seed", "total_timesteps", "run_dir")
+FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
+RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes")
+SET_BY_BENCH = ("env_id", "seed", "total_timesteps", "run_dir")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One [[run]] of a file."""
+    """One [[run]] of a benchmark file."""
 
     variant: str
     env_ids: tuple[str, ...]
     steps: int
     overrides: dict[str, object] = field(default_factory=dict)
+    """settings that differ from the variant's defaults"""
     label: str = ""
+    """name of the runs; empty: the variant and the overrides"""
     processes: int = 1
 
 
 @dataclass(frozen=True)
 class BenchSet:
-    """A whole file."""
+    """A whole benchmark file."""
 
     name: str
     title: str
     seeds: tuple[int, ...]
     evaluate: bool
+    """whether every trained agent is evaluated"""
     extra: str
     """the pip extra that its environments need; empty: none"""
     rows: tuple[Row, ...]
@@ -52,12 +57,12 @@ def logging_fields() -> set[str]:
 
 
 def file_name(text: str) -> str:
-    """text as the name of one folder, on every system."""
+    """Return text as the name of one folder, on every system."""
     return re.sub(r"[^A-Za-z0-9_.,=+-]+", "_", text)
 
 
 def label_of(variant: str, overrides: Mapping[str, object]) -> str:
-    """ppo-gamma=0.9,norm_adv=none; shortened by a hash where it grows too long for a folder."""
+    """Return a name such as ppo-gamma=0.9,norm_adv=none; a hash shortens names that are too long for a folder."""
     skipped = logging_fields()
     parts = ",".join(f"{name}={value}".lower() for name, value in sorted(overrides.items()) if name not in skipped)
     if len(parts) > 120:
@@ -66,95 +71,110 @@ def label_of(variant: str, overrides: Mapping[str, object]) -> str:
 
 
 def load_set(path: str | Path) -> BenchSet:
-    """Reads and checks a benchmark file. Raises UsageError with every problem in it, one a line."""
+    """Read and check a benchmark file.
+
+    Raises:
+        UsageError: if the file cannot be read or has problems; the message has one line for each.
+    """
     path = Path(path)
     content = read_toml(path)
-    wrong = [f"{key} is unknown; a file has title, seeds, evaluate, extra, overrides and [[run]]"
-             for key in content.keys() - {"title", "seeds", "evaluate", "extra", "overrides", "run"}]
-    seeds = seeds_of(content.get("seeds", 3), wrong)
-    shared = content.get("overrides", {})
+    problems = [f"{key} is unknown. A file has {', '.join(FILE_KEYS[:-1])} and [[run]]."
+                for key in content if key not in FILE_KEYS]
+    seeds = read_seeds(content.get("seeds", 3), problems)
     tables = content.get("run", [])
     if not isinstance(tables, list) or not tables:
-        wrong.append("there is no [[run]]; each has variant, env_ids and steps")
+        problems.append("there is no [[run]]. Add one with variant, env_ids and steps.")
         tables = []
-    rows = [_row(table, shared, f"run {number}", wrong) for number, table in enumerate(tables, 1)]
-    rows = [row for row in rows if row is not None]
-    wrong += _clashes(rows)
-    if wrong:
-        raise UsageError("\n".join(f"{path}: {problem}" for problem in wrong))
-    return BenchSet(path.stem, content.get("title", path.stem), seeds, bool(content.get("evaluate", False)),
-                    content.get("extra", ""), tuple(rows))
+    found = [_read_row(table, content.get("overrides", {}), f"run {number}", problems)
+             for number, table in enumerate(tables, 1)]
+    rows = tuple(row for row in found if row is not None)
+    problems += _clashes(rows)
+    if problems:
+        raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
+    return BenchSet(name=path.stem, title=content.get("title", path.stem), seeds=seeds, rows=rows,
+                    evaluate=bool(content.get("evaluate", False)), extra=content.get("extra", ""))
 
 
-def read_toml(path: Path) -> dict:
-    """The tables of a file. Raises UsageError where there is none or it is no TOML."""
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    Raises:
+        UsageError: if the file cannot be read or is not TOML.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as fault:
-        raise UsageError(f"{path} cannot be read: {fault.strerror}; the shipped sets lie in benchmarks/") from fault
-    except tomllib.TOMLDecodeError as fault:
-        raise UsageError(f"{path} is no TOML: {fault}") from fault
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}). Sets of runs are in the folder benchmarks/ of the "
+                         "repository.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error
 
 
-def seeds_of(given: object, wrong: list[str]) -> tuple[int, ...]:
-    """3 -> (1, 2, 3); a list stays. What cannot be seeds is added to wrong."""
+def read_seeds(given: object, problems: list[str]) -> tuple[int, ...]:
+    """Return seeds 1, 2, 3 for the number 3, and the seeds of a list. Adds to `problems` what is wrong."""
     if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
         return tuple(range(1, given + 1))
     if isinstance(given, (list, tuple)) and given and all(type(seed) is int and seed >= 0 for seed in given):
         if len(set(given)) < len(given):
-            wrong.append(f"seeds={list(given)} names a seed twice")
+            problems.append(f"seeds={list(given)} has a seed twice. Name each seed once.")
         return tuple(given)
-    wrong.append(f"seeds={given!r} must be how many (at least 1) or a list of numbers from 0")
+    problems.append(f"seeds={given!r} is neither a number of seeds (at least 1) nor a list of seeds (at least 0 each)")
     return ()
 
 
 def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str]:
-    """What is wrong with these flags of a variant: unknown names, values of another kind."""
+    """Return what is wrong with settings of a variant: unknown names, and values of a wrong type."""
     hints = get_type_hints(VARIANTS[variant].config)
-    wrong = []
+    problems = []
     for name, value in overrides.items():
-        if name in _OWN:
-            wrong.append(f"{name} is set by the benchmark itself, not by overrides")
+        if name in SET_BY_BENCH:
+            problems.append(f"{name} is set by the benchmark itself. Remove it from the overrides.")
         elif name not in facts(VARIANTS[variant].config):
-            wrong.append(f"{variant} has no {name}")
+            problems.append(f"{variant} has no field {name}")
         elif not fits(value, hints[name]):
-            wrong.append(f"{name}={value!r} is not allowed. Use {wanted(hints[name])}.")
-    return wrong
+            problems.append(f"{name}={value!r} is not allowed. Use {wanted(hints[name])}.")
+    return problems
 
 
-def _row(table: dict, shared: dict, where: str, wrong: list[str]) -> Row | None:
-    before = len(wrong)
-    wrong += [f"{where}: {key} is unknown; a run has variant, env_ids, steps, overrides, label and processes"
-              for key in table.keys() - {"variant", "env_ids", "steps", "overrides", "label", "processes"}]
+def task_problems(table: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with `variant`, `env_ids` and `steps` of a table."""
     variant, env_ids, steps = table.get("variant"), table.get("env_ids"), table.get("steps")
-    if variant not in VARIANTS:
-        wrong.append(f"{where}: variant={variant!r} is unknown; there are {', '.join(VARIANTS)}")
+    problems = []
+    if not (isinstance(variant, str) and variant in VARIANTS):
+        problems.append(f"variant={variant!r} is unknown. Use one of {', '.join(VARIANTS)}.")
     if not (isinstance(env_ids, list) and env_ids and all(isinstance(env_id, str) for env_id in env_ids)):
-        wrong.append(f"{where}: env_ids={env_ids!r} must be a list of ids")
+        problems.append(f"env_ids={env_ids!r} is not a list of environment ids")
     if type(steps) is not int or steps < 1:
-        wrong.append(f"{where}: steps={steps!r} must be a number of at least 1")
-    if len(wrong) > before:
-        return None
-    row = Row(variant, tuple(env_ids), steps, shared | table.get("overrides", {}), table.get("label", ""),
-              table.get("processes", 1))
-    unfit = override_problems(variant, row.overrides)
-    wrong += [f"{where}: {problem}" for problem in unfit or config_of(row, row.overrides).problems()]
-    return row
-
-
-def _clashes(rows: list[Row]) -> list[str]:
-    seen, wrong = set(), []
-    for row in rows:
-        for env_id in row.env_ids:
-            place = f"{file_name(env_id)}/{file_name(row.label or label_of(row.variant, row.overrides))}"
-            if place in seen:
-                wrong.append(f"two runs would both write {place}; give one of them another label")
-            seen.add(place)
-    return wrong
+        problems.append(f"steps={steps!r} is not a whole number of at least 1")
+    return problems
 
 
 def config_of(row: Row, overrides: Mapping[str, object]) -> Config:
-    """The configuration of a row's first environment."""
-    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
-                             for name, value in overrides.items()}
-    return VARIANTS[row.variant].config(env_id=row.env_ids[0], total_timesteps=row.steps, **known)
+    """Return the configuration of a row's first environment, with other overrides."""
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
+                              for name, value in overrides.items()}
+    return VARIANTS[row.variant].config(env_id=row.env_ids[0], total_timesteps=row.steps, **values)
+
+
+def _read_row(table: dict[str, Any], shared: dict[str, Any], where: str, problems: list[str]) -> Row | None:
+    wrong = [f"{key} is unknown. A run has {', '.join(RUN_KEYS)}." for key in table if key not in RUN_KEYS]
+    wrong += task_problems(table)
+    row = None
+    if not wrong:
+        row = Row(variant=table["variant"], env_ids=tuple(table["env_ids"]), steps=table["steps"],
+                  overrides=shared | table.get("overrides", {}), label=table.get("label", ""),
+                  processes=table.get("processes", 1))
+        wrong = override_problems(row.variant, row.overrides) or config_of(row, row.overrides).problems()
+    problems += [f"{where}: {problem}" for problem in wrong]
+    return row
+
+
+def _clashes(rows: tuple[Row, ...]) -> list[str]:
+    seen, problems = set(), []
+    for row in rows:
+        for env_id in row.env_ids:
+            folder = f"{file_name(env_id)}/{file_name(row.label or label_of(row.variant, row.overrides))}"
+            if folder in seen:
+                problems.append(f"two runs would both write to {folder}. Give one of them another label.")
+            seen.add(folder)
+    return problems

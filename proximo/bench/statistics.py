@@ -1,5 +1,6 @@
-"""Honest statistics over seeds: rliable's aggregates and intervals, scipy's tests; pure functions of arrays."""
+"""Statistics over seeds: aggregates and intervals by rliable, tests by scipy. All functions are pure."""
 
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -7,12 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-REPETITIONS = 2000
-LEVEL = 0.05
+from proximo.errors import UsageError
+
+REPETITIONS = 2000  # of the bootstrap
+LEVEL = 0.05  # of the tests
+PACKAGES = ("rliable", "scipy")  # of the extra [bench]
 
 
 class Estimate(NamedTuple):
-    """A number and its 95 % interval."""
+    """A number and its 95 % confidence interval."""
 
     value: float
     low: float
@@ -20,17 +24,28 @@ class Estimate(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """How ours stands to what was published."""
+    """How scores compare with a published number."""
 
     word: str
     """above, within or below; empty: no verdict is possible"""
     reason: str
-    """the test and its p value, or why there is none"""
+    """the p value of the test, or why there is no verdict"""
+
+
+def missing_packages() -> list[str]:
+    """Return the packages that reports and comparisons need and that are not installed."""
+    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+
+
+def require_packages(command: str) -> None:
+    """Raise UsageError, with the command that installs them, if a package of the extra [bench] is missing."""
+    if missing := missing_packages():
+        raise UsageError(f'{command} needs {" and ".join(missing)}: pip install "proximo[bench]"')
 
 
 @contextmanager
 def rliable_seed(seed: int) -> Iterator[None]:
-    """rliable 1.2 draws from numpy's global generator: it is seeded inside and put back as it was."""
+    """Seed numpy's global generator, from which rliable 1.2 draws, and restore its state at the end."""
     state = np.random.get_state()
     np.random.seed(seed)
     try:
@@ -40,14 +55,14 @@ def rliable_seed(seed: int) -> Iterator[None]:
 
 
 def iqm(scores: np.ndarray) -> float:
-    """Interquartile mean over all of (seeds, environments), as rliable's aggregate_iqm (arXiv 2108.13264)."""
+    """Return the interquartile mean of scores (seeds, environments), as rliable's aggregate_iqm (arXiv 2108.13264)."""
     return float(trimmed_mean(np.asarray(scores, float).ravel()))
 
 
 def trimmed_mean(values: np.ndarray) -> np.ndarray:
-    """Mean along the first axis without its lowest and highest quarter: scipy's trim_mean, ten times faster.
+    """Return the mean along the first axis without the lowest and the highest quarter.
 
-    The bootstrap asks for it thousands of times a page.
+    This is scipy's trim_mean, ten times faster: the bootstrap calls it thousands of times for one report.
     """
     cut = len(values) // 4
     return np.sort(values, axis=0)[cut:len(values) - cut].mean(0)
@@ -55,10 +70,17 @@ def trimmed_mean(values: np.ndarray) -> np.ndarray:
 
 def bootstrap(scores: np.ndarray | list[np.ndarray], function: Callable[..., np.ndarray], seed: int = 0,
               repetitions: int = REPETITIONS) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Stratified bootstrap by rliable: (value, low, high) of function(scores), each of the function's shape (K,).
+    """Estimate a statistic and its 95 % interval by rliable's stratified bootstrap.
 
-    scores (seeds, environments, ...): seeds are drawn anew within each environment. Several arrays, as a list, are
-    drawn independently of each other.
+    Args:
+        scores: (seeds, environments, ...). Seeds are resampled within each environment. Several arrays, as a list, are
+            resampled independently.
+        function: maps scores of that shape to an array (K,).
+        seed: the seed of the resampling.
+        repetitions: how often to resample.
+
+    Returns:
+        The value, and the lower and upper ends of the interval, (K,) each. All three are equal for a single seed.
     """
     from rliable.library import get_interval_estimates
     if isinstance(scores, np.ndarray) and len(scores) == 1:
@@ -71,46 +93,68 @@ def bootstrap(scores: np.ndarray | list[np.ndarray], function: Callable[..., np.
 
 
 def estimate(scores: np.ndarray, function: Callable[[np.ndarray], float] = iqm, seed: int = 0) -> Estimate:
-    """A statistic of scores (seeds,) or (seeds, environments) with its stratified bootstrap interval."""
+    """Estimate a statistic of scores (seeds,) or (seeds, environments) with its stratified bootstrap interval."""
     matrix = _matrix(scores)
     return _estimate(matrix.tobytes(), matrix.shape, function, seed)
 
 
 @lru_cache(maxsize=1000)
 def _estimate(data: bytes, shape: tuple[int, ...], function: Callable[[np.ndarray], float], seed: int) -> Estimate:
-    """A page shows the same estimate in several tables: it is drawn once."""
+    """Cached, because a report shows the same estimate in several tables."""
     matrix = np.frombuffer(data).reshape(shape)
-    value, low, high = bootstrap(matrix, lambda drawn: np.array([function(drawn)]), seed)
+    value, low, high = bootstrap(matrix, lambda sample: np.array([function(sample)]), seed)
     return Estimate(float(value[0]), float(low[0]), float(high[0]))
 
 
 def curve_bands(curves: np.ndarray, seed: int = 0) -> dict[str, np.ndarray]:
-    """curves (seeds, P) -> mean, iqm, low, high (P,): the interval is that of the interquartile mean."""
-    value, low, high = bootstrap(curves[:, None, :], lambda drawn: trimmed_mean(drawn[:, 0]), seed, repetitions=500)
+    """Summarise learning curves over seeds.
+
+    Args:
+        curves: (seeds, P).
+        seed: the seed of the bootstrap.
+
+    Returns:
+        "mean", "iqm", and "low" and "high", the interval of the interquartile mean; (P,) each.
+    """
+    value, low, high = bootstrap(curves[:, None, :], lambda sample: trimmed_mean(sample[:, 0]), seed, repetitions=500)
     return {"mean": curves.mean(0), "iqm": value, "low": low, "high": high}
 
 
 def improvement(new: np.ndarray, old: np.ndarray) -> float:
-    """P(new > old), ties half, averaged over environments; (seeds, environments) each, seeds may differ in number."""
+    """Return P(new > old), averaged over environments; a tie counts half.
+
+    Args:
+        new: (seeds, environments).
+        old: (seeds, environments); the number of seeds may differ.
+    """
     larger = new[:, None] > old[None]
     equal = new[:, None] == old[None]  # (seeds of new, seeds of old, environments)
     return float((larger + 0.5 * equal).mean())
 
 
 def probability_of_improvement(new: np.ndarray, old: np.ndarray, seed: int = 0) -> Estimate:
-    """P(new > old) with its interval, both sides drawn independently (Agarwal et al. 2021)."""
+    """Estimate P(new > old), where both sides are resampled independently (Agarwal et al. 2021)."""
     value, low, high = bootstrap([_matrix(new), _matrix(old)],
                                  lambda x, y: np.array([improvement(x, y)]), seed)
     return Estimate(float(value[0]), float(low[0]), float(high[0]))
 
 
 def paired_difference(new: np.ndarray, old: np.ndarray, seed: int = 0) -> Estimate:
-    """Mean of new - old over pairs of one seed, its interval by drawing pairs; (seeds,) or (seeds, environments)."""
+    """Estimate the mean of new - old over pairs of equal seeds, which are resampled as pairs.
+
+    Args:
+        new: (seeds,) or (seeds, environments).
+        old: the same shape; equal rows have equal seeds.
+        seed: the seed of the bootstrap.
+    """
     return estimate(_matrix(new) - _matrix(old), np.mean, seed)
 
 
 def paired_p_value(new: np.ndarray, old: np.ndarray) -> float:
-    """One-sided p value of `new is worse than old` by the paired t test (scipy's ttest_rel); 1 below two pairs."""
+    """Return the one-sided p value of "new is worse than old" by the paired t test (scipy's ttest_rel).
+
+    It is 1 for fewer than two pairs.
+    """
     from scipy.stats import ttest_rel
     difference = np.asarray(new, float) - np.asarray(old, float)
     if len(difference) < 2:
@@ -121,7 +165,7 @@ def paired_p_value(new: np.ndarray, old: np.ndarray) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted for looking at several environments at once (Holm 1979)."""
+    """Adjust p values for the number of comparisons (Holm 1979)."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted, running = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(order):
@@ -131,17 +175,23 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def verdict(ours: Sequence[float] | np.ndarray, mean: float, std: float | None, seeds: int) -> Verdict:
-    """Ours, one value a seed, against a published mean and population deviation over its seeds.
+    """Compare scores with a published mean by Welch's t test from summary statistics, two-sided at 5 %.
 
-    Welch's t test from summary statistics, two-sided at 5 %; the published population deviation is turned into that
-    of a sample. The word is empty where too little is known for a test.
+    Args:
+        ours: (seeds,).
+        mean: the published mean over seeds.
+        std: the published population standard deviation over seeds; None if there is none.
+        seeds: the number of published seeds.
+
+    Returns:
+        The verdict; its word is empty if too little is known for a test.
     """
     from scipy.stats import ttest_ind_from_stats
     values = np.asarray(ours, float)
     if std is None:
-        return Verdict("", "published without a deviation")
+        return Verdict("", "published without a standard deviation")
     if min(len(values), seeds) < 2:
-        return Verdict("", "one seed only, of ours" if len(values) < 2 else "one seed only, of the published")
+        return Verdict("", "only one seed of ours" if len(values) < 2 else "only one seed was published")
     theirs, own = std * np.sqrt(seeds / (seeds - 1)), values.std(ddof=1)
     if theirs == 0 and own == 0:
         p = 1.0 if values.mean() == mean else 0.0
@@ -151,14 +201,23 @@ def verdict(ours: Sequence[float] | np.ndarray, mean: float, std: float | None, 
     return Verdict(word, f"p = {p:.2g}")
 
 
-def normalised(scores: np.ndarray, low: float, high: float) -> np.ndarray:
-    """0 at low, 1 at high: human-normalised where low is random play and high a person."""
+def normalise(scores: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Scale scores to 0 at `low` and 1 at `high`; human-normalised if these are random play and a human."""
     return (np.asarray(scores, float) - low) / (high - low)
 
 
 def performance_profiles(scores: Mapping[str, np.ndarray], thresholds: np.ndarray,
                          seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
-    """name -> (seeds, environments) of normalised scores; the share of runs above each threshold, with its interval."""
+    """Return the share of runs above each threshold, with its interval.
+
+    Args:
+        scores: normalised scores (seeds, environments) by name.
+        thresholds: (P,).
+        seed: the seed of the bootstrap.
+
+    Returns:
+        "value", "low" and "high", (P,) each, by name.
+    """
     from rliable.library import create_performance_profile
     profiles = {}
     for name, matrix in scores.items():

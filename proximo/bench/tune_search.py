@@ -1,18 +1,20 @@
-"""A search file: which fields may take which values, over which environments and seeds."""
+"""A search file: which fields may have which values, in which environments and with which seeds."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from proximo.bench.sets import override_problems, read_toml, seeds_of
-from proximo.catalog import VARIANTS
+from proximo.bench.sets import override_problems, read_seeds, read_toml, task_problems
 from proximo.errors import UsageError
 
 if TYPE_CHECKING:
     from optuna import Trial
 
-SEARCH_KEYS = {"title", "variant", "env_ids", "steps", "seeds", "trials", "metric", "pruner", "storage", "sampler_seed",
-        "overrides", "space", "target_scores"}
+SEARCH_KEYS = ("title", "variant", "env_ids", "steps", "seeds", "trials", "metric", "pruner", "storage", "sampler_seed",
+               "overrides", "space", "target_scores")
+PRUNERS = ("median", "hyperband", "none")
+
+Space = Mapping[str, dict[str, Any]]  # field -> {low, high}, {low, high, log = true} or {choices = [...]}
 
 
 class Search(NamedTuple):
@@ -27,48 +29,50 @@ class Search(NamedTuple):
     metric: str
     pruner: str
     storage: str
+    """Optuna's storage; empty: a file in the folder of the search"""
     sampler_seed: int
-    overrides: dict[str, object]
-    space: dict[str, dict]
+    overrides: dict[str, Any]
+    space: Space
     target_scores: dict[str, list[float]]
-    """environment -> scores that count as 0 and 1; needed for several environments"""
+    """environment -> scores that count as 0 and as 1; required for several environments"""
 
 
 def load_search(path: str | Path) -> Search:
-    """Reads and checks a search file. Raises UsageError with every problem in it."""
+    """Read and check a search file.
+
+    Raises:
+        UsageError: if the file cannot be read or has problems; the message has one line for each.
+    """
     path = Path(path)
     content = read_toml(path)
-    wrong = [f"{key} is unknown; a search has {', '.join(sorted(SEARCH_KEYS))}" for key in content.keys() - SEARCH_KEYS]
-    seeds = seeds_of(content.get("seeds", 3), wrong)
-    variant, env_ids, steps = content.get("variant"), content.get("env_ids"), content.get("steps")
-    if variant not in VARIANTS:
-        wrong.append(f"variant={variant!r} is unknown; there are {', '.join(VARIANTS)}")
-    if not (isinstance(env_ids, list) and env_ids):
-        wrong.append(f"env_ids={env_ids!r} must be a list of ids")
-    if type(steps) is not int or steps < 1:
-        wrong.append(f"steps={steps!r} must be a number of at least 1")
-    space, targets = content.get("space", {}), content.get("target_scores", {})
-    if not space:
-        wrong.append("there is no [space]; each line is a field with {low, high}, {low, high, log = true} or {choices}")
-    wrong += [problem for name, given in space.items() if (problem := _space_problem(name, given))]
-    if isinstance(env_ids, list) and len(env_ids) > 1 and set(targets) != set(env_ids):
-        wrong.append("several environments need [target_scores]: \"ID\" = [score that counts as 0, as 1] for each")
-    if content.get("pruner", "median") not in ("median", "hyperband", "none"):
-        wrong.append(f"pruner={content['pruner']!r} must be median, hyperband or none")
-    if variant in VARIANTS:
+    space, targets = content.get("space"), content.get("target_scores", {})
+    space = space if isinstance(space, dict) else {}
+    problems = [f"{key} is unknown. A search has {', '.join(SEARCH_KEYS)}."
+                for key in content if key not in SEARCH_KEYS]
+    seeds = read_seeds(content.get("seeds", 3), problems)
+    wrong = task_problems(content)
+    problems += wrong + _space_problems(space)
+    env_ids = content.get("env_ids")
+    if isinstance(env_ids, list) and len(env_ids) > 1 and set(targets) != set(map(str, env_ids)):
+        problems.append('several environments need [target_scores], with a line "ID" = [score that counts as 0, score '
+                        "that counts as 1] for each")
+    if content.get("pruner", "median") not in PRUNERS:
+        problems.append(f"pruner={content['pruner']!r} is unknown. Use one of {', '.join(PRUNERS)}.")
+    if not any(problem.startswith("variant=") for problem in wrong):
         example = {name: given["choices"][0] if "choices" in given else given["low"] for name, given in space.items()
-                   if not _space_problem(name, given)}
-        wrong += override_problems(variant, content.get("overrides", {}) | example)
-    if wrong:
-        raise UsageError("\n".join(f"{path}: {problem}" for problem in wrong))
-    return Search(content.get("title", path.stem), variant, tuple(env_ids), steps, seeds, content.get("trials", 50),
-                  content.get("metric", "episodic_return"), content.get("pruner", "median"),
-                  content.get("storage", ""), content.get("sampler_seed", 0), content.get("overrides", {}), space,
-                  targets)
+                   if not _range_problem(name, given)}
+        problems += override_problems(content["variant"], content.get("overrides", {}) | example)
+    if problems:
+        raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
+    return Search(name=content.get("title", path.stem), variant=content["variant"], env_ids=tuple(content["env_ids"]),
+                  steps=content["steps"], seeds=seeds, trials=content.get("trials", 50),
+                  metric=content.get("metric", "episodic_return"), pruner=content.get("pruner", "median"),
+                  storage=content.get("storage", ""), sampler_seed=content.get("sampler_seed", 0),
+                  overrides=content.get("overrides", {}), space=space, target_scores=targets)
 
 
-def suggest(trial: "Trial", space: Mapping[str, dict]) -> dict[str, object]:
-    """The trial's value of each field."""
+def suggest(trial: "Trial", space: Space) -> dict[str, object]:
+    """Return the value of each field in a trial."""
     values: dict[str, object] = {}
     for name, given in space.items():
         if "choices" in given:
@@ -80,11 +84,18 @@ def suggest(trial: "Trial", space: Mapping[str, dict]) -> dict[str, object]:
     return values
 
 
-def _space_problem(name: str, given: object) -> str:
+def _space_problems(space: Space) -> list[str]:
+    if not space:
+        return ["there is no [space]. Each of its lines is a field with {low, high}, {low, high, log = true} or "
+                "{choices = [...]}."]
+    return [problem for name, given in space.items() if (problem := _range_problem(name, given))]
+
+
+def _range_problem(name: str, given: object) -> str:
     if isinstance(given, dict) and isinstance(given.get("choices"), list) and given["choices"]:
         return ""
     if isinstance(given, dict) and all(isinstance(given.get(end), (int, float)) for end in ("low", "high")) \
             and given["low"] < given["high"] and not (given.get("log") and given["low"] <= 0):
         return ""
-    return (f"space: {name}={given!r} must be {{low, high}} with low below high (above 0 with log), or "
-            "{choices = [...]}")
+    return (f"space: {name}={given!r} is not allowed. Use {{low, high}} with low below high (and above 0 with log), or "
+            "{choices = [...]}.")

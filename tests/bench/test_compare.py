@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proximo.bench.compare import compare, comparisons
+from proximo.bench.compare import compare, find_comparisons
+from proximo.bench.results import read_runs
 from proximo.errors import UsageError
 
 pytest.importorskip("rliable")
 
 
-def write_runs(place, scores, env_id="CartPole-v1", gamma=0.99, **more):
+def write_runs(place, scores, env_id="CartPole-v1", gamma=0.99, more_config=None, **more):
     """One finished run a score, with seeds 1, 2, ...; no benchmark wrote them, so their label is made of flags."""
     for seed, score in enumerate(scores, 1):
         run_dir = place / f"{env_id}__{gamma}__{seed}"
         run_dir.mkdir(parents=True)
         (run_dir / "config.json").write_text(json.dumps({"variant": "ppo", "config": {
-            "env_id": env_id, "seed": seed, "total_timesteps": 1000, "gamma": gamma}}))
+            "env_id": env_id, "seed": seed, "total_timesteps": 1000, "gamma": gamma} | (more_config or {})}))
         (run_dir / "summary.json").write_text(json.dumps({
             "variant": "ppo", "env_id": env_id, "seed": seed, "steps": 1000, "episodic_return_mean": score,
             "sps": 100.0, "wall_seconds": 10} | more))
@@ -35,7 +36,7 @@ def test_a_regression_ends_with_code_1_and_its_environment(tmp_path, capsys):
     assert compare(tmp_path / "a", tmp_path / "b") == 1
     said = capsys.readouterr().out
     assert "regression: CartPole-v1" in said
-    found = comparisons(tmp_path / "a", tmp_path / "b")[0]
+    found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
     assert found.pairs == 6
     assert found.p_worse == pytest.approx(stats.ttest_rel(new, OLD, alternative="less").pvalue)
     assert found.difference.value == pytest.approx((new - OLD).mean())
@@ -56,7 +57,7 @@ def test_runs_pair_by_seed_not_by_order(tmp_path):
     write_runs(tmp_path / "a", OLD)
     write_runs(tmp_path / "b", OLD + 1)
     (tmp_path / "b" / "CartPole-v1__0.99__1" / "summary.json").unlink()
-    found = comparisons(tmp_path / "a", tmp_path / "b")[0]
+    found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
     assert found.pairs == 5
     assert found.difference == pytest.approx((1, 1, 1))
 
@@ -65,7 +66,7 @@ def test_two_flags_pair_where_each_side_has_one_label(tmp_path):
     """A folder of gamma 0.99 against one of 0.9: labels differ, environments and seeds pair."""
     write_runs(tmp_path / "a", OLD)
     write_runs(tmp_path / "b", OLD, gamma=0.9)
-    found = comparisons(tmp_path / "a", tmp_path / "b")[0]
+    found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
     assert (found.old_label, found.new_label) == ("ppo", "ppo-gamma=0.9")
 
 
@@ -79,7 +80,7 @@ def test_several_environments_are_corrected_for(tmp_path):
                   if (p := stats.ttest_rel(new, OLD, alternative="less").pvalue) < 0.03)
     write_runs(tmp_path / "a", OLD, "Env2-v0")
     write_runs(tmp_path / "b", new, "Env2-v0")
-    found = comparisons(tmp_path / "a", tmp_path / "b")
+    found = find_comparisons(tmp_path / "a", tmp_path / "b")
     assert min(one.p_worse for one in found) == pytest.approx(3 * p) and 3 * p > 0.05
 
 
@@ -87,20 +88,39 @@ def test_self_play_is_compared_by_the_length_of_games(tmp_path):
     """The metric can be named; a run without it has no pair."""
     write_runs(tmp_path / "a", OLD, episodic_length_mean=5.0)
     write_runs(tmp_path / "b", OLD, episodic_length_mean=6.0)
-    assert comparisons(tmp_path / "a", tmp_path / "b", "episodic_length")[0].difference.value == pytest.approx(1)
+    assert find_comparisons(tmp_path / "a", tmp_path / "b", "episodic_length")[0].difference.value == pytest.approx(1)
+
+
+def test_what_a_run_filled_in_is_no_difference(tmp_path):
+    """Neither worker processes and threads chosen by the machine, nor num_envs that follows from local_num_envs."""
+    write_runs(tmp_path / "a", OLD, more_config={"env_workers": 0, "threads": 1, "num_envs": 4})
+    write_runs(tmp_path / "b", OLD, more_config={"env_workers": 2, "threads": 2, "num_envs": 4})
+    found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
+    assert (found.old_label, found.new_label) == ("ppo", "ppo")
+    write_runs(tmp_path / "two", OLD, more_config={"local_num_envs": 4, "num_envs": 8})
+    assert read_runs(tmp_path / "two")[0].label == "ppo-local_num_envs=4"
+    write_runs(tmp_path / "kl", OLD, more_config={"target_kl": 0.01})
+    assert read_runs(tmp_path / "kl")[0].label == "ppo-target_kl=0.01"
+
+
+def test_an_unknown_metric_is_answered_with_the_known_ones(tmp_path):
+    """The metric is wrong, not the seeds."""
+    write_runs(tmp_path / "a", OLD)
+    with pytest.raises(UsageError, match="metric=nope is unknown. Use episodic_return or episodic_length"):
+        compare(tmp_path / "a", tmp_path / "a", "nope")
 
 
 def test_what_cannot_be_compared_is_one_sentence(tmp_path):
     """No folder, no runs, nothing in common, one seed only."""
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         compare(tmp_path / "none", tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="holds no runs"):
+    with pytest.raises(UsageError, match="contains no runs"):
         compare(tmp_path / "empty", tmp_path / "empty")
     write_runs(tmp_path / "a", OLD)
     write_runs(tmp_path / "b", OLD, "Acrobot-v1")
-    with pytest.raises(UsageError, match="two seeds in common"):
+    with pytest.raises(UsageError, match="two common seeds"):
         compare(tmp_path / "a", tmp_path / "b")
     write_runs(tmp_path / "one", OLD[:1])
-    with pytest.raises(UsageError, match="two seeds in common"):
+    with pytest.raises(UsageError, match="two common seeds"):
         compare(tmp_path / "a", tmp_path / "one")

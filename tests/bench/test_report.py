@@ -11,11 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from proximo.bench.ablations import find_ablations
+from proximo.bench.curves import common_curves, rolling_curve
 from proximo.bench.published import Published
 from proximo.bench.report import report
-from proximo.bench.report_tables import ablations, compare_to_published, number_text, short
+from proximo.bench.report_pictures import curves_picture
+from proximo.bench.report_tables import compare_to_published
+from proximo.bench.results import group_runs, read_runs
 from proximo.bench.runner import bench
-from proximo.bench.runs import common_curves, group_runs, read_runs, rolling_curve
+from proximo.bench.text import number_text, steps_text
 from proximo.errors import UsageError
 
 pytest.importorskip("rliable")
@@ -78,9 +82,10 @@ def test_the_table_s_numbers_are_those_of_the_runs(out):
 def test_what_a_reader_asks_for_is_on_the_page(html):
     """Failed runs with their last lines, silent environments, published values, ablation, settings, versions."""
     for part in ("Two &amp; a half &lt;tasks&gt;", "No episode ended in Endless-v0", "490.04 ± 6.12", "class=\"below\"",
-                 "the loss is not finite at iteration 1", "What each detail is worth", "anneal_lr True to False",
+                 "the loss is not finite at iteration 1", "Effect of each implementation detail",
+                 "anneal_lr True to False",
                  "Hyper-parameters that differ", "gae_lambda", "Human-normalised scores", "Badia et al.",
-                 "Probability of improvement", "Welch", "numpy", "The runs were played on"):
+                 "Probability of improvement", "Welch", "numpy", "Machine: cpu"):
         assert part in html
     assert html.count("<figure>") == 5  # ablation, two environments' curves, human-normalised, profiles
 
@@ -134,7 +139,7 @@ def test_the_page_opens_in_a_browser_and_its_pictures_are_drawn(out, tmp_path):
 
 def test_ablations_are_paired_by_seed(out):
     """The fake trainer loses 50 points without annealing, spread over the last 100 episodes as its own ramp says."""
-    found = ablations(group_runs(read_runs(out)))
+    found = find_ablations(group_runs(read_runs(out)))
     assert [(one.env_id, one.base, one.detail, one.pairs) for one in found] == [
         ("CartPole-v1", "ppo", "anneal_lr", 2),
         ("PongNoFrameskip-v4", "ppo_atari", "anneal_lr", 2),
@@ -151,7 +156,43 @@ def test_rolling_curves_are_means_of_the_last_100_episodes(out):
     assert len(steps) == 200
     assert np.allclose(curve, [np.mean(returns[max(0, k - 99):k + 1]) for k in range(200)])
     x, curves = common_curves(group_runs(read_runs(out))["CartPole-v1", "ppo"], "seconds")
-    assert curves.shape == (2, 100) and x[0] < x[-1] == pytest.approx(500)
+    assert curves.shape == (2, 100) and x[0] < x[-1] == pytest.approx(475)  # 500 s less the first iteration
+
+
+def test_set_up_does_not_count_as_wall_time(out, tmp_path):
+    """Two runs whose first iterations ended after 25 and 900 seconds: without set-up their curves overlap."""
+    runs = group_runs(read_runs(out))["CartPole-v1", "ppo"]
+    late = tmp_path / "late"
+    late.mkdir()
+    for name, column in (("metrics.csv", 2), ("episodes.csv", 4)):
+        lines = [line.split(",") for line in (runs[1].path / name).read_text().splitlines()]
+        for line in lines[1:]:
+            line[column] = str(float(line[column]) + 875)
+        (late / name).write_text("".join(",".join(line) + "\n" for line in lines))
+    runs = [runs[0], runs[1]._replace(path=late)]
+    x, curves = common_curves(runs, "seconds")
+    assert (x[0], x[-1]) == (0, 475)
+    assert curves.shape == (2, 100)
+    assert "wall time" in curves_picture("CartPole-v1", {"ppo": runs})
+
+
+def test_a_panel_without_a_common_range_is_left_out(out, tmp_path):
+    """The first run ended all its episodes within its first iteration: there is no wall time to draw against."""
+    runs = group_runs(read_runs(out))["CartPole-v1", "ppo"]
+    (tmp_path / "metrics.csv").write_text("iteration,global_step,seconds\n1,500000,600\n")
+    (tmp_path / "episodes.csv").write_text((runs[0].path / "episodes.csv").read_text())
+    svg = curves_picture("my.module:CartPole-v1", {"ppo": [runs[0]._replace(path=tmp_path)]})
+    assert "environment steps" in svg
+    assert "wall time" not in svg
+    assert "my.module" not in svg
+
+
+def test_results_are_filed_under_the_id_that_was_played(tmp_path):
+    """A benchmark file that names a retired id: config.json says which environment ran."""
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "config.json").write_text(json.dumps({"variant": "ppo", "config": {"env_id": "Taxi-v4"}}))
+    (tmp_path / "1.job.json").write_text(json.dumps({"env_id": "Taxi-v3", "variant": "ppo", "label": "ppo", "seed": 1}))
+    assert [run.env_id for run in read_runs(tmp_path)] == ["Taxi-v4"]
 
 
 def test_a_file_cut_short_by_a_kill_is_read_as_far_as_it_goes(out, tmp_path):
@@ -175,11 +216,11 @@ def test_verdicts_only_where_the_same_thing_was_measured(out):
     assert compare_to_published(runs, row).word == "below"
     for change, reason in (({"steps": 8_000_000}, "8M steps"), ({"published_env_id": "CartPole-v0"}, "CartPole-v0"),
                            ({"differs": "MuJoCo 2 against 3"}, "MuJoCo 2 against 3"), ({"std": None}, "deviation"),
-                           ({"protocol": "evaluation"}, "evaluation"), ({"seeds": 1}, "one seed")):
+                           ({"protocol": "evaluation"}, "evaluation"), ({"seeds": 1}, "one seed was")):
         found = compare_to_published(runs, row._replace(**change))
         assert found.word == "" and reason in found.reason
     silent = group_runs(read_runs(out))["Endless-v0", "ppo"]
-    assert compare_to_published(silent, row).reason == "no episode of ours ended"
+    assert compare_to_published(silent, row).reason == "no episode ended in our runs"
     atari = group_runs(read_runs(out))["PongNoFrameskip-v4", "ppo_atari"]
     pong = row._replace(variant="ppo_atari", steps=10_000_000)
     assert compare_to_published(atari, pong).word
@@ -189,9 +230,9 @@ def test_verdicts_only_where_the_same_thing_was_measured(out):
 
 def test_folders_without_runs_are_refused(tmp_path):
     """One sentence each."""
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         report(tmp_path / "none")
-    with pytest.raises(UsageError, match="holds no runs"):
+    with pytest.raises(UsageError, match="contains no runs"):
         report(tmp_path)
 
 
@@ -200,10 +241,10 @@ def test_one_plain_run_that_is_not_finished_makes_a_page(tmp_path):
     run_dir = tmp_path / "CartPole-v1__ppo__1"
     run_dir.mkdir()
     (run_dir / "config.json").write_text(json.dumps({"variant": "ppo", "config": {"env_id": "CartPole-v1", "seed": 1}}))
-    assert "CartPole-v1__ppo__1 is not finished" in report(tmp_path).read_text()
+    assert "CartPole-v1__ppo__1 is unfinished" in report(tmp_path).read_text()
 
 
 def test_numbers_as_people_write_them():
     """Thousands, millions, and nothing at all."""
-    assert [short(n) for n in (500, 128_000, 500_000, 8_000_000)] == ["500", "128k", "500k", "8M"]
+    assert [steps_text(n) for n in (500, 128_000, 500_000, 8_000_000)] == ["500", "128k", "500k", "8M"]
     assert [number_text(x) for x in (1234.5, None, float("nan"))] == ["1,234.50", "-", "-"]

@@ -1,5 +1,6 @@
 """Checks bench against a fake trainer: every run once, faults named, nothing played twice after a kill."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -12,9 +13,10 @@ import pytest
 
 from proximo.bench.jobs import Job, flags_of, jobs_of
 from proximo.bench.process import is_finished
-from proximo.bench.progress import BenchView, duration_text, progress
-from proximo.bench.runner import BenchState, bench
+from proximo.bench.progress import BenchState, BenchView, progress
+from proximo.bench.runner import bench
 from proximo.bench.sets import label_of, load_set
+from proximo.bench.text import duration_text
 from proximo.cli.main import main
 from proximo.errors import UsageError
 
@@ -57,6 +59,20 @@ def test_every_run_is_played_once_and_finished_ones_are_skipped(file, tmp_path, 
     assert bench(file, out=out, command=FAKE) == 0
     assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*.log")}
     assert "4 runs finished, 0 failed" in capfd.readouterr().err
+
+
+def test_packages_of_the_report_are_asked_for_before_anything_runs(file, tmp_path, monkeypatch, capfd):
+    """Hours of training must not end with a report that cannot be made, nor with a traceback."""
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name in ("rliable", "scipy")
+                        else find_spec(name, *rest))
+    assert bench(file, seeds=1, out=tmp_path / "out", command=FAKE) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert 'will need rliable and scipy for these runs: pip install "proximo[bench]"' in lines[0]
+    for words in (["report", str(tmp_path / "out")], ["compare", str(tmp_path / "out"), str(tmp_path / "out")]):
+        assert main(words) == 2
+        assert capfd.readouterr().err == (f"proximo: proximo {words[0]} needs rliable and scipy: pip install "
+                                          '"proximo[bench]"\n')
 
 
 def test_a_failed_run_is_named_with_its_last_lines_and_stops_nobody(file, tmp_path, monkeypatch, capfd):
@@ -113,7 +129,7 @@ def test_two_benchmarks_never_play_in_one_folder(file, tmp_path):
     out.mkdir()
     with (out / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(UsageError, match="another benchmark is playing"):
+        with pytest.raises(UsageError, match="another benchmark is running"):
             bench(file, out=out, command=FAKE)
 
 
@@ -124,13 +140,13 @@ def test_every_problem_of_a_file_is_named_at_once(tmp_path):
                     'env_ids = ["A-v0"]\nsteps = 1000\noverrides = {gama = 0.9, clip_vloss = 1, seed = 3}\n')
     with pytest.raises(UsageError) as fault:
         load_set(path)
-    for part in ("seeds=0", "sed is unknown", "variant='pop'", "env_ids=[]", "steps=-1", "ppo has no gama",
+    for part in ("seeds=0", "sed is unknown", "variant='pop'", "env_ids=[]", "steps=-1", "ppo has no field gama",
                  "clip_vloss=1 is not allowed. Use True or False.", "seed is set by the benchmark"):
         assert part in str(fault.value)
     with pytest.raises(UsageError, match="cannot be read"):
         load_set(tmp_path / "none.toml")
     path.write_text("title = ")
-    with pytest.raises(UsageError, match="is no TOML"):
+    with pytest.raises(UsageError, match="is not TOML"):
         load_set(path)
 
 
@@ -147,7 +163,7 @@ def test_two_runs_may_not_write_one_folder(tmp_path):
     row = '[[run]]\nvariant = "ppo"\nenv_ids = ["A-v0"]\nsteps = {}\n{}\n'
     path = tmp_path / "same.toml"
     path.write_text(row.format(1000, "") + row.format(2000, ""))
-    with pytest.raises(UsageError, match="both write A-v0/ppo"):
+    with pytest.raises(UsageError, match="both write to A-v0/ppo"):
         load_set(path)
     path.write_text(row.format(1000, "") + row.format(2000, 'label = "longer"'))
     assert [entry.label for entry in load_set(path).rows] == ["", "longer"]
@@ -163,7 +179,7 @@ def test_ablation_switches_one_detail_off_on_the_base_s_seeds(file):
                        "shared_network": {"shared_network": True}}
     assert len({job.folder for job in jobs}) == len(jobs)
     assert len(notes) == 1 and "noop_max" in notes[0]
-    with pytest.raises(UsageError, match="unknown details norm_avd"):
+    with pytest.raises(UsageError, match="unknown details: norm_avd"):
         jobs_of(load_set(file), [1], ["norm_avd"])
 
 

@@ -11,7 +11,7 @@ from proximo.bench.statistics import (
     holm,
     improvement,
     iqm,
-    normalised,
+    normalise,
     paired_difference,
     paired_p_value,
     performance_profiles,
@@ -120,9 +120,9 @@ def test_verdicts_where_nothing_varies_or_too_little_is_known():
     """MountainCar-v0 is -200 ± 0 on both sides; a lone seed or a missing deviation allows no test."""
     assert verdict([-200.0] * 3, -200.0, 0.0, 3).word == "within"
     assert verdict([-190.0] * 3, -200.0, 0.0, 3).word == "above"
-    assert verdict([1.0], 0.0, 0.1, 3) == ("", "one seed only, of ours")
-    assert verdict([1.0, 2.0], 0.0, 0.1, 1) == ("", "one seed only, of the published")
-    assert verdict([1.0, 2.0], 0.0, None, 3) == ("", "published without a deviation")
+    assert verdict([1.0], 0.0, 0.1, 3) == ("", "only one seed of ours")
+    assert verdict([1.0, 2.0], 0.0, 0.1, 1) == ("", "only one seed was published")
+    assert verdict([1.0, 2.0], 0.0, None, 3) == ("", "published without a standard deviation")
 
 
 def test_paired_comparison():
@@ -144,4 +144,4 @@ def test_holm_s_correction():
 
 def test_normalised_scores():
     """0 at random play, 1 at a person: Breakout's 1.7 and 30.5."""
-    assert np.allclose(normalised(np.array([1.7, 30.5, 59.3]), 1.7, 30.5), [0, 1, 2])
+    assert np.allclose(normalise(np.array([1.7, 30.5, 59.3]), 1.7, 30.5), [0, 1, 2])

@@ -92,7 +92,7 @@ def test_the_pruner_stops_a_run_that_falls_behind(file, tmp_path, monkeypatch):
     class Never(optuna.pruners.BasePruner):
         def prune(self, study, trial):
             return True
-    monkeypatch.setattr("proximo.bench.tune._pruner", lambda name: Never())
+    monkeypatch.setattr("proximo.bench.tune._make_pruner", lambda name: Never())
     monkeypatch.setenv("FAKE_SECONDS", "4")
     out = tmp_path / "out"
     assert tune(file, out=out, trials=1, command=FAKE) == 1
@@ -105,7 +105,7 @@ def test_a_failed_run_fails_its_trial_and_not_the_search(file, tmp_path, monkeyp
     monkeypatch.setenv("FAKE_FAIL", "2")
     assert tune(file, out=tmp_path / "out", trials=2, command=FAKE) == 1
     said = capfd.readouterr().err
-    assert "no trial got through" in said and "the loss is not finite at iteration 1" in said
+    assert "no trial has finished" in said and "the loss is not finite at iteration 1" in said
 
 
 def test_every_problem_of_a_search_is_named_at_once(tmp_path):
@@ -115,5 +115,5 @@ def test_every_problem_of_a_search_is_named_at_once(tmp_path):
                     '[space]\nlearning_rate = {low = 1.0, high = 0.1}\ngama = {choices = [1]}\n')
     with pytest.raises(UsageError) as fault:
         load_search(path)
-    for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate=", "ppo has no gama"):
+    for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate=", "ppo has no field gama"):
         assert part in str(fault.value)

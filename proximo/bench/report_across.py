@@ -1,0 +1,77 @@
+"""The sections of a report that look at several environments at once."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from proximo.bench.published import atari_game, atari_scores, atari_source
+from proximo.bench.report_page import Part, Picture, Section
+from proximo.bench.report_pictures import human_picture, profiles_picture
+from proximo.bench.report_tables import atari_table
+from proximo.bench.results import Groups, metric_of, scores_of
+from proximo.bench.statistics import estimate, normalise, performance_profiles, probability_of_improvement
+from proximo.bench.text import Table, interval_text
+
+
+def across_environments(groups: Groups) -> list[Section]:
+    """Return the sections on human-normalised scores, and on each set of labels that share environments."""
+    labels = list(dict.fromkeys(label for (_, label), runs in groups.items() if not runs[0].ablates))
+    sections = []
+    human = atari_table(groups)
+    if human.rows:
+        note = f"0 % is random play, 100 % is a human. Source of both scores: {atari_source()}."
+        parts: list[Part] = [human._replace(note=note)]
+        if svg := human_picture(groups, labels):
+            parts.append(Picture(svg, "Median over games of the mean over seeds. Band: 95 % stratified bootstrap "
+                                      "interval."))
+        sections.append(Section("Human-normalised scores", parts))
+    families: dict[tuple[str, ...], list[str]] = {}
+    for env_id in dict.fromkeys(env_id for env_id, _ in groups):
+        present = tuple(label for label in labels if len(_scores(groups, env_id, label)))
+        families.setdefault(present, []).append(env_id)
+    sections += [Section(f"Comparison of {', '.join(present)}", _compare_labels(groups, present, env_ids))
+                 for present, env_ids in families.items() if len(present) > 1]
+    return sections
+
+
+def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str]) -> list[Part]:
+    """Return aggregates, performance profiles and probabilities of improvement."""
+    matrices, name = _matrices(groups, labels, env_ids)
+    everything = np.concatenate([matrix.ravel() for matrix in matrices.values()])
+    thresholds = np.linspace(everything.min(), everything.max(), 60)
+    profiles = performance_profiles(matrices, thresholds)
+    aggregates = [[label, str(matrix.shape[1]), str(len(matrix)), interval_text(estimate(matrix)),
+                   interval_text(estimate(matrix, np.mean))] for label, matrix in matrices.items()]
+    pairs = [[a, b, interval_text(probability_of_improvement(matrices[a], matrices[b]))]
+             for k, a in enumerate(matrices) for b in list(matrices)[k + 1:]]
+    return [
+        Table(head=["run", "environments", "seeds", "IQM [95 %]", "mean [95 %]"], rows=aggregates,
+              note=f"Scores are {name}."),
+        Picture(profiles_picture(profiles, thresholds, name), "Performance profiles with 95 % intervals."),
+        Table(head=["X", "Y", "P(X better than Y) [95 %]"], rows=pairs,
+              note="Probability of improvement (Agarwal et al. 2021): over all pairs of runs, averaged over "
+                   "environments."),
+    ]
+
+
+def _scores(groups: Groups, env_id: str, label: str) -> np.ndarray:
+    runs = groups.get((env_id, label), [])
+    return scores_of(runs, metric_of(runs[0].variant)) if runs else np.empty(0)
+
+
+def _matrices(groups: Groups, labels: Sequence[str],
+              env_ids: Sequence[str]) -> tuple[dict[str, np.ndarray], str]:
+    """Return label -> normalised scores (seeds, environments), and how they are normalised."""
+    human = all(atari_game(env_id) for env_id in env_ids)
+    limits = {}
+    for env_id in env_ids:
+        values = np.concatenate([_scores(groups, env_id, label) for label in labels])
+        limits[env_id] = atari_scores()[atari_game(env_id) or ""] if human \
+            else (values.min(), max(values.max(), values.min() + 1e-9))
+    matrices = {}
+    for label in labels:
+        columns = [normalise(_scores(groups, env_id, label), *limits[env_id]) for env_id in env_ids]
+        seeds = min(map(len, columns))
+        matrices[label] = np.stack([column[:seeds] for column in columns], axis=1)
+    return matrices, "human-normalised (0: random play, 1: human)" if human \
+        else "normalised to 0 for the lowest and 1 for the highest run of each environment"

@@ -1,0 +1,177 @@
+"""The runs in a folder: finished, failed or unfinished; grouped by environment and label; with their scores."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proximo.bench.files import read_record
+from proximo.bench.sets import label_of, logging_fields
+from proximo.catalog import VARIANTS
+from proximo.errors import UsageError, notify
+from proximo.facts import facts
+
+METRICS = ("episodic_return", "episodic_length")
+
+
+class Run(NamedTuple):
+    """One run folder."""
+
+    path: Path
+    env_id: str
+    variant: str
+    label: str
+    """name of the runs that differ from this one in the seed only"""
+    seed: int
+    config: dict[str, Any]
+    versions: dict[str, Any]
+    command: str
+    machine: str
+    summary: dict[str, Any]
+    """{} while the run is not finished"""
+    evaluation: dict[str, Any]
+    """{} if there is none"""
+    failure: str
+    """last lines of the log of a run that failed; otherwise empty"""
+    ablates: str
+    """the implementation detail that the run changes; empty: none"""
+
+    def score(self, metric: str = "episodic_return") -> float | None:
+        """Return the mean over the last 100 episodes of training; None if the run is unfinished or no episode ended."""
+        return self.summary.get(f"{metric}_mean")
+
+
+Groups = dict[tuple[str, str], list[Run]]  # (environment, label) -> its runs in order of their seeds
+
+
+def read_runs(directory: str | Path) -> list[Run]:
+    """Read every run below a directory, of a benchmark or of `proximo train`.
+
+    Returns:
+        The runs in order of environment, label and seed.
+
+    Raises:
+        UsageError: if there is no run.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a folder. Give a folder that contains runs.")
+    runs = [_read_run(path) for path in sorted(_run_folders(directory))]
+    if not runs:
+        raise UsageError(f"{directory} contains no runs. A run is a folder with a config.json.")
+    return sorted(_one_per_seed(runs), key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))
+
+
+def group_runs(runs: Iterable[Run]) -> Groups:
+    """Group the finished runs by environment and label."""
+    groups: Groups = {}
+    for run in runs:
+        if run.summary:
+            groups.setdefault((run.env_id, run.label), []).append(run)
+    return groups
+
+
+def metric_of(variant: str) -> str:
+    """Return what measures a variant: the return, or in self-play, where returns sum to zero, the length of games."""
+    games = variant in VARIANTS and VARIANTS[variant].config.limits.max_players > 1
+    return "episodic_length" if games else "episodic_return"
+
+
+def scores_of(runs: Sequence[Run], metric: str = "episodic_return") -> np.ndarray:
+    """Return the scores (seeds,) of the runs in which an episode ended."""
+    return np.array([score for run in runs if (score := run.score(metric)) is not None], float)
+
+
+def evaluations_of(runs: Sequence[Run]) -> np.ndarray:
+    """Return the mean evaluation return (seeds,) of the runs that have been evaluated."""
+    return np.array([run.evaluation["episodic_return_mean"] for run in runs
+                     if run.evaluation.get("episodic_return_mean") is not None], float)
+
+
+def paired_scores(new: Sequence[Run], old: Sequence[Run], metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores (pairs,) of both sides for every seed that both have."""
+    by_seed = {run.seed: run.score(metric) for run in old}
+    pairs = [(run.score(metric), by_seed[run.seed]) for run in new
+             if run.score(metric) is not None and by_seed.get(run.seed) is not None]
+    return np.array([pair[0] for pair in pairs], float), np.array([pair[1] for pair in pairs], float)
+
+
+def mean_of(runs: Sequence[Run], name: str) -> float | None:
+    """Return the mean over runs of a number in summary.json, such as "sps"; None if no run has it."""
+    values = [run.summary[name] for run in runs if run.summary.get(name)]
+    return float(np.mean(values)) if values else None
+
+
+def steps_of(run: Run) -> int:
+    """Return the total_timesteps of a run."""
+    return int(run.config.get("total_timesteps") or run.summary.get("steps") or 0)
+
+
+def differing_settings(groups: Groups) -> dict[str, dict[str, str]]:
+    """Return field -> label -> value for the fields that differ between labels."""
+    skipped = {*logging_fields(), "seed", "env_id"}
+    labels = list(dict.fromkeys(label for _, label in groups))
+    values: dict[str, dict[str, set[str]]] = {}
+    for (_, label), runs in groups.items():
+        for run in runs:
+            for name, value in run.config.items():
+                if name not in skipped:
+                    values.setdefault(name, {}).setdefault(label, set()).add(str(value))
+    table = {}
+    for name, by_label in values.items():
+        cells = {label: " or ".join(sorted(by_label.get(label, {"-"}))) for label in labels}
+        if len(set(cells.values())) > 1 or any(" or " in cell for cell in cells.values()):
+            table[name] = cells
+    return table
+
+
+def _run_folders(directory: Path) -> Iterable[Path]:
+    for folder, inner, files in os.walk(directory):
+        inner[:] = [name for name in inner if not name.endswith(".old")]
+        path = Path(folder)
+        if "config.json" in files:
+            inner.clear()
+            yield path
+        else:  # a run that failed before it wrote anything has only its record
+            yield from (path / name.removesuffix(".job.json") for name in files if name.endswith(".job.json")
+                        and not (path / name.removesuffix(".job.json") / "config.json").exists())
+
+
+def _one_per_seed(runs: list[Run]) -> Iterable[Run]:
+    """Drop repeated runs: two runs with the same settings and seed are not two samples. The newest finished one stays.
+    """
+    kept: dict[tuple[str, str, int], Run] = {}
+    for run in sorted(runs, key=lambda run: (bool(run.summary), run.path.stat().st_mtime if run.path.exists() else 0)):
+        if (older := kept.get((run.env_id, run.label, run.seed))) is not None:
+            notify(f"{older.path} is left out: {run.path} has the same settings and seed.")
+        kept[run.env_id, run.label, run.seed] = run
+    return kept.values()
+
+
+def _read_run(path: Path) -> Run:
+    content, summary = read_record(path / "config.json"), read_record(path / "summary.json")
+    record = read_record(path.with_name(f"{path.name}.job.json"))
+    config = content.get("config", {})
+    variant = record.get("variant") or content.get("variant") or "?"
+    return Run(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",
+               variant=variant, label=record.get("label") or _label(variant, config),
+               seed=record.get("seed", config.get("seed", 0)), config=config, versions=content.get("versions", {}),
+               command=str(content.get("command", "")), machine=str(content.get("machine", "")), summary=summary,
+               evaluation=read_record(path / "eval.json"), ablates=record.get("ablates", ""),
+               failure=record.get("lines", "") if record.get("status") == "failed" and not summary else "")
+
+
+def _label(variant: str, config: dict[str, Any]) -> str:
+    """Name a run that is not of a benchmark: its variant, and the settings that differ from the variant's defaults."""
+    if variant not in VARIANTS:
+        return variant
+    kind = VARIANTS[variant].config
+    skipped = {name for name, fact in facts(kind).items() if fact.chosen} | {"seed", "env_id", "total_timesteps"}
+    if config.get("local_num_envs") is not None:
+        skipped.add("num_envs")  # follows from it and the number of processes
+    defaults = {f.name: list(f.default) if isinstance(f.default, tuple) else f.default for f in fields(kind)}
+    return label_of(variant, {name: value for name, value in config.items()
+                              if name in defaults and name not in skipped and value != defaults[name]})

@@ -1,0 +1,47 @@
+"""Tables, and how numbers, step counts, intervals and durations are written in them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from proximo.bench.statistics import Estimate
+
+
+class Table(NamedTuple):
+    """A table as HTML, Markdown and CSV show it."""
+
+    head: list[str]
+    rows: list[list[str]]
+    note: str = ""
+    """explains the columns, below the table"""
+
+
+def number_text(value: float | None, digits: int = 2) -> str:
+    """Write 1234567.8 as 1,234,567.80; None, NaN and infinity as a dash."""
+    return "-" if value is None or not np.isfinite(value) else f"{value:,.{digits}f}"
+
+
+def steps_text(steps: int) -> str:
+    """Write 500000 as 500k and 8000000 as 8M."""
+    for unit, name in ((1_000_000, "M"), (1000, "k")):
+        if steps >= unit:
+            return f"{steps / unit:g}{name}"
+    return str(steps)
+
+
+def interval_text(found: Estimate, digits: int = 2) -> str:
+    """Write an estimate as `value [low, high]`."""
+    return f"{number_text(found.value, digits)} [{number_text(found.low, digits)}, {number_text(found.high, digits)}]"
+
+
+def duration_text(seconds: float) -> str:
+    """Write 3725 as 1h02, 125 as 2m05 and 9 as 9s."""
+    seconds = int(seconds)
+    if seconds >= 3600:
+        return f"{seconds // 3600}h{seconds % 3600 // 60:02}"
+    return f"{seconds // 60}m{seconds % 60:02}" if seconds >= 60 else f"{seconds}s"
+
+
+def count_text(count: int, noun: str) -> str:
+    """Write `1 seed` and `2 seeds`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
