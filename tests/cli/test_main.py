@@ -12,6 +12,7 @@ import pytest
 
 from proximo.cli.main import COMMANDS, main
 from proximo.config import Config
+from proximo.facts import facts
 from proximo.runs.resolve import resolve
 from proximo.variants import Atari
 from tests.support.runs import SMALL, at_iteration, rows, same_weights, terminate, train, weights
@@ -65,6 +66,8 @@ def test_every_flag_is_in_one_of_the_tables():
     names = {field.name for field in fields(Config)}
     assert names == CHANGES_WEIGHTS.keys() | SAME_WEIGHTS.keys() | ELSEWHERE.keys()
     assert all(Path(place).exists() for place in ELSEWHERE.values())
+    logging = {name for name, fact in facts(Config).items() if fact.group == "logging"}
+    assert logging <= SAME_WEIGHTS.keys() | {"track"}
 
 
 @pytest.mark.parametrize("name", CHANGES_WEIGHTS)
