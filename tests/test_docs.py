@@ -46,3 +46,11 @@ def test_training_commands_parse(page):
         variant = words.pop(0) if words and words[0] in VARIANTS else "ppo"
         if "ANY" not in words and "--help" not in words and all(not word.startswith("NAME") for word in words):
             parse_flags(VARIANTS[variant].config, [word for word in words if word not in ("...", "\\")])
+
+
+def test_one_ppo_step_is_read_in_few_files():
+    """docs/design.md lists at most 8 files and 850 lines, with the line counts that the files have."""
+    rows = re.findall(r"\| (proximo/\S+\.py) \| (\d+) \|", (ROOT / "docs" / "design.md").read_text())
+    counts = {name: len((ROOT / name).read_text().splitlines()) for name, _ in rows}
+    assert counts == {name: int(count) for name, count in rows}
+    assert len(counts) <= 8 and sum(counts.values()) <= 850
