@@ -49,9 +49,9 @@ class PeerError(ProximoError, ConnectionError):
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
-    """Return " did you mean X or Y?" for the names closest to `given`, or "" if none is close."""
+    """Return " Did you mean X or Y?" for the names closest to `given`, or "" if none is close."""
     near = difflib.get_close_matches(given, list(known), 3, 0.6)
-    return f" did you mean {' or '.join(near)}?" if near else ""
+    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def notify(sentence: str) -> None:

@@ -95,16 +95,16 @@ def test_messages_are_silent_at_info_until_a_program_asks_for_them(script, print
 
 
 def test_the_nearest_name_is_suggested():
-    assert nearest("trian", ["train", "plot"]) == " did you mean train?" and nearest("xyz", ["train"]) == ""
+    assert nearest("trian", ["train", "plot"]) == " Did you mean train?" and nearest("xyz", ["train"]) == ""
 
 
 @pytest.mark.parametrize("words,sentence", [
-    ("trian", "trian is no command; did you mean train? `proximo --help` lists all"),
-    ("train ppo_atary", "ppo_atary is not a variant. did you mean ppo_atari"),
+    ("trian", "trian is not a command. Did you mean train? `proximo --help` lists all"),
+    ("train ppo_atary", "ppo_atary is not a variant. Did you mean ppo_atari"),
     ("train CartPole-v1", "CartPole-v1 is not a variant. To name an environment, write proximo train --env-id CartPole-v1."),
     ("train ppo --env-id CartPoll-v1", "env_id=CartPoll-v1 is unknown. Did you mean CartPole-v1"),
     ("train --env-id CartPoll-v1", "env_id=CartPoll-v1 is unknown. Did you mean CartPole-v1"),
-    ("train ppo --env-id no_such_module:Env-v0", "env_id=no_such_module:Env-v0: module no_such_module cannot be"),
+    ("train ppo --env-id no_such_module:Env-v0", "env_id=no_such_module:Env-v0: the module no_such_module cannot be"),
     ("train ppo --num-minibatches 3", "batch_size=512 is not divisible by num_minibatches=3. Use 1, 2, 4, 8"),
     ("train ppo --gamma 1.5", "gamma=1.5 must be between 0 and 1"),
     ("train ppo --total-timesteps 100", "total_timesteps=100 is less than one batch, num_envs * num_steps = 512"),
@@ -168,8 +168,8 @@ def test_a_folder_that_holds_a_run_is_left_alone(capsys, tmp_path):
 
 @pytest.mark.parametrize("how,cause", [
     ("raises", "raised RuntimeError: the motor is on fire"), ("nan_obs", "observation is not finite"),
-    ("inf_reward", "reward is inf; it must be a finite number"), ("wrong_shape", "observation has shape (1,), its space"),
-    ("wrong_dtype", "observation has dtype float64, its space requires float32"), ("no_reward", "reward is"),
+    ("inf_reward", "reward is inf; it must be a finite number"), ("wrong_shape", "observation has shape (1,); its space"),
+    ("wrong_dtype", "observation has dtype float64; its space requires float32"), ("no_reward", "reward is"),
     ("list_obs", "observation is a list"), ("four_values", "step returned a tuple of 4")])
 def test_an_environment_at_fault_is_named_with_step_and_field(how, cause, capsys, tmp_path):
     assert train(tmp_path / "run", "--env-id", f"tests.support.probes:Faulty_{how}-v0") == 3

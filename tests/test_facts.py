@@ -179,5 +179,5 @@ def test_a_run_with_harmless_types_is_recorded_with_plain_ones(tmp_path):
     recorded = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert (recorded["seed"], recorded["num_envs"], recorded["total_timesteps"], recorded["learning_rate"],
             recorded["run_dir"]) == (3, 2, 64, 0.5, str(tmp_path / "run"))
-    with pytest.raises(UsageError, match="gama is not a field of this variant. did you mean gamma?"):
+    with pytest.raises(UsageError, match="gama is not a field of this variant. Did you mean gamma?"):
         proximo.resume(tmp_path / "run", gama=0.9)

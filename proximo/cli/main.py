@@ -130,7 +130,7 @@ def command(name: str, words: list[str]) -> int:
             from proximo.cli.bench_commands import bench_command
 
             return bench_command(name, words)
-    raise UsageError(f"{name} is no command;{nearest(name, COMMANDS)} `proximo --help` lists all")
+    raise UsageError(f"{name} is not a command.{nearest(name, COMMANDS)} `proximo --help` lists all of them.")
 
 
 def train_command(words: list[str]) -> int:

@@ -23,7 +23,7 @@ BACKENDS = {  # of Brax's pipelines the faster one that simulates the task well
 }
 ISAAC = {"Ant": "ant", "Humanoid": "humanoid", "HumanoidAMP": "humanoid", "Cartpole": "inverted_pendulum",
          "Anymal": "ant", "AnymalTerrain": "ant"}
-ISAAC_ALONE = ("AllegroHand", "BallBalance", "FrankaCabinet", "FrankaCubeStack", "Ingenuity", "Quadcopter",
+ISAAC_ONLY = ("AllegroHand", "BallBalance", "FrankaCabinet", "FrankaCubeStack", "Ingenuity", "Quadcopter",
                "ShadowHand", "Trifinger")
 
 
@@ -60,8 +60,9 @@ def brax_task(env_id: str) -> str:
     lower = {name.lower(): task for name, task in [*ISAAC.items(), *zip(BACKENDS, BACKENDS)]}
     task = lower.get(env_id.lower())
     if task is None:
-        cause = "has no relative in Brax;" if env_id in ISAAC_ALONE else f"is unknown to Brax;{nearest(env_id, lower)}"
-        raise UsageError(f"env_id={env_id} {cause} there are {', '.join(sorted(BACKENDS))}")
+        cause = "has no counterpart in Brax." if env_id in ISAAC_ONLY else \
+            f"is unknown to Brax.{nearest(env_id, lower)}"
+        raise UsageError(f"env_id={env_id} {cause} Use {', '.join(sorted(BACKENDS))}.")
     notify(f"{env_id} runs as Brax's {task} ({BACKENDS[task]} physics)")
     return task
 

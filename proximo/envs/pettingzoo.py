@@ -2,7 +2,7 @@
 
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,29 +10,38 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from proximo.envs.pettingzoo_game import SelfPlayGame
 from proximo.errors import EnvError, UsageError, nearest
 from proximo.protocols import Episode, Play, Step, VecEnv
 from proximo.variants import SelfPlay
 
-BLUE = 2  # the one colour that tells players, ball and field apart in these games (SuperSuit's mode "B")
-
 
 def make_pettingzoo(cfg: SelfPlay, seeds: Sequence[int]) -> VecEnv:
-    """len(seeds) player rows of `cfg.env_id` (pong_v3, surround_v2, tennis_v3, ...), game by game, players in order.
+    """Make games of several players (pong_v3, surround_v2, tennis_v3, ...). Rows are players, game by game.
 
-    Raises UsageError for unknown ids, missing packages, and a number of rows that the players do not divide.
+    Args:
+        cfg: The configuration of the game. `env_workers` is the number of threads that step games; 0 or None: none.
+        seeds: One seed per row. A game uses the seed of its first player.
+
+    Returns:
+        The environments, without normalisation.
+
+    Raises:
+        UsageError: The id is unknown, a package is missing, a setting is not for self-play, or the number of seeds is
+            not divisible by the number of players.
     """
-    first = new_game(cfg, seeds[0])
-    if len(seeds) % first.num_players:
-        valid = [first.num_players * (len(seeds) // first.num_players + k) for k in (0, 1)]
-        raise UsageError(f"num_envs={len(seeds)} does not divide into the {first.num_players} players of {cfg.env_id}; "
-                         f"use {' or '.join(str(n) for n in valid if n)}")
-    games = [first, *(new_game(cfg, seed) for seed in seeds[first.num_players::first.num_players])]
-    return SelfPlayEnvs(games, cfg.clip_rewards, cfg.env_workers)
+    first = make_game(cfg, seeds[0])
+    players = first.num_players
+    if len(seeds) % players:
+        valid = [players * (len(seeds) // players + k) for k in (0, 1)]
+        raise UsageError(f"num_envs={len(seeds)} is not divisible by the {players} players of {cfg.env_id}. "
+                         f"Use {' or '.join(str(n) for n in valid if n)}.")
+    games = [first, *(make_game(cfg, seed) for seed in seeds[players::players])]
+    return SelfPlayEnvs(games, cfg.clip_rewards, cfg.env_workers or 0)
 
 
-def new_game(cfg: SelfPlay, seed: int) -> "SelfPlayGame":
-    """One game with the ROM from the ale-py wheel."""
+def make_game(cfg: SelfPlay, seed: int) -> SelfPlayGame:
+    """Make one game with the ROM from the ale-py package. See make_pettingzoo for the errors."""
     check_self_play(cfg)
     missing = [name for name in ("ale_py", "multi_agent_ale_py", "pettingzoo", "pygame", "tinyscaler")
                if importlib.util.find_spec(name) is None]
@@ -44,131 +53,43 @@ def new_game(cfg: SelfPlay, seed: int) -> "SelfPlayGame":
     name = f"atari/{cfg.env_id.removeprefix('atari/')}"
     if name not in atari_environments:
         known = sorted(key.removeprefix("atari/") for key in atari_environments)
-        near = nearest(cfg.env_id, known) or f" there are {', '.join(known)}"
-        raise UsageError(f"env_id={cfg.env_id} is no game of PettingZoo;{near}")
+        advice = nearest(cfg.env_id, known) or f" Use {', '.join(known)}."
+        raise UsageError(f"env_id={cfg.env_id} is not a game of PettingZoo.{advice}")
     roms = Path(ale_py.__file__).parent / "roms"
     env = atari_environments[name].parallel_env(auto_rom_install_path=str(roms), max_cycles=cfg.max_cycles).unwrapped
     return SelfPlayGame(env, cfg, seed)
 
 
 def is_self_play(env_id: str) -> bool:
-    """Whether an id has the form of PettingZoo's own: `pong_v3`, `atari/warlords_v3`. No other suite has this form, and
-    PettingZoo, which takes half a second to import, is asked for its list when the game is made."""
+    """Whether an id has the form of PettingZoo's ids: `pong_v3`, `atari/warlords_v3`.
+
+    No other suite has ids of this form. PettingZoo itself is not asked, because its import takes half a second.
+    """
     return re.fullmatch(r"(atari/)?[a-z_]+_v[0-9]+", env_id) is not None
 
 
 def check_self_play(cfg: SelfPlay) -> None:
-    """Raises UsageError where an Atari switch has no meaning for several players."""
-    wrong = [f"{name}={value} means nothing in self-play; leave it out" for name, value in
+    """Raise UsageError if an Atari setting has no meaning for several players."""
+    wrong = [f"{name}={value} is not supported in self-play. Leave it out." for name, value in
              (("end_on_life_loss", cfg.end_on_life_loss), ("fire_reset", cfg.fire_reset)) if value]
     if not cfg.grayscale:
-        wrong.append("grayscale=False: self-play frames have one channel, the blue one; leave it out")
+        wrong.append("grayscale=False is not supported in self-play, where frames have one channel, the blue one. "
+                     "Leave it out.")
     if wrong:
         raise UsageError("\n".join(wrong))
 
 
-class SelfPlayGame:
-    """One emulator: frame skip, the maximum of the last two frames, blue channel, resize, and frames stacked.
-
-    The frames are those of SuperSuit's max_observation_v0(2), frame_skip_v0, color_reduction_v0("B"), resize_v1 and
-    frame_stack_v1, in that order, at a quarter of the cost: the screen is read only where a frame is needed. (Where a
-    game is over in the second or third skipped frame, the frame before it is an older one; no value is asked there.)
-    """
-
-    def __init__(self, env: Any, cfg: SelfPlay, seed: int):
-        from multi_agent_ale_py.ale_python_interface import ale_lib
-        from tinyscaler import scale
-
-        self.ale, self.engine, self.scale = env.ale, ale_lib, scale
-        self.num_players, self.action_mapping = env.num_players, env.action_mapping.astype(np.intc)
-        self.max_cycles, self.skip, self.max_pool, self.noop_max = (cfg.max_cycles, cfg.frame_skip, cfg.max_pool,
-                                                                    cfg.noop_max)
-        self.sticky = cfg.sticky or 0.0
-        env.reset(seed=seed)
-        self.random = np.random.default_rng(seed)
-        width, height = self.ale.getScreenDims()
-        self.screen = np.zeros((2, height, width, 3), np.uint8)  # the frame before, and the newest
-        self.small = np.zeros((height, width, 1), np.uint8)
-        self.stack = np.zeros((cfg.frame_stack, cfg.screen_size, cfg.screen_size), np.uint8)
-        self.played, self.gain = np.zeros(self.num_players, np.intc), np.zeros(self.num_players, np.intc)
-        self.frame, self.alive = 0, np.ones(self.num_players, bool)
-
-    def reset(self) -> None:
-        """A new game: up to noop_max frames pass before the first decision (detail 14), so that games differ."""
-        noops = int(self.random.integers(1, self.noop_max + 1)) if self.noop_max else 0
-        self.ale.reset_game()
-        self.frame, self.alive = 0, np.ones(self.num_players, bool)
-        self.played[:] = 0
-        self._read_screen()
-        for k in range(noops):
-            self._play_frame()
-            if k >= noops - 2:
-                self._read_screen()
-        self.stack[:] = 0
-        self._push_frame(newest_only=noops == 0)
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool, bool]:
-        """`action` (P,) numbers. Returns rewards (P,), which players are out (P,), and if the game ended or was cut."""
-        wanted = self.action_mapping[action] * self.alive
-        total = np.zeros(self.num_players, np.intc)
-        for k in range(self.skip):
-            if self.sticky:  # our own draw: the emulator's does not survive state() and load() exactly
-                np.copyto(self.played, wanted, where=self.random.random(self.num_players) >= self.sticky)
-            else:
-                self.played[:] = wanted
-            total += self._play_frame() * self.alive
-            over, cut = self.ale.game_over(), self.frame >= self.max_cycles
-            if over or k >= self.skip - 2 or self.frame >= self.max_cycles - 1:
-                self._read_screen()
-            if over or cut:
-                break
-        out = np.ones(self.num_players, bool) if over else self.ale.allLives()[:self.num_players] < 0
-        self._push_frame(newest_only=False)
-        return total, out, over or bool(out.all()), cut
-
-    def _play_frame(self) -> np.ndarray:
-        self.engine.actMulti(self.ale.obj, self.played.ctypes.data, self.gain.ctypes.data)
-        self.frame += 1
-        return self.gain
-
-    def _read_screen(self) -> None:
-        self.screen[0] = self.screen[1]
-        self.engine.getScreenRGB(self.ale.obj, self.screen[1].ctypes.data)
-
-    def _push_frame(self, newest_only: bool) -> None:
-        before, newest = self.screen[0, ..., BLUE], self.screen[1, ..., BLUE]
-        np.maximum(newest if newest_only or not self.max_pool else before, newest, out=self.small[..., 0])
-        self.stack[:-1] = self.stack[1:]
-        self.stack[-1] = self.scale(self.small, self.stack.shape[:0:-1], mode="bilinear")[..., 0]
-
-    def render(self) -> np.ndarray:
-        """(H, W, 3) uint8: the shared screen."""
-        return self.ale.getScreenRGB()
-
-    def state(self) -> dict:
-        """The emulator, and what this class keeps beside it."""
-        kept = self.ale.cloneSystemState()
-        emulator = self.ale.encodeState(kept)
-        self.ale.deleteState(kept)
-        return {"emulator": emulator, "screen": self.screen.copy(), "stack": self.stack.copy(), "frame": self.frame,
-                "alive": self.alive.copy(), "played": self.played.copy(), "random": self.random.bit_generator.state}
-
-    def load(self, state: dict) -> None:
-        """Continues exactly where state() was taken."""
-        kept = self.ale.decodeState(np.ascontiguousarray(state["emulator"], np.uint8))
-        self.ale.restoreSystemState(kept)
-        self.ale.deleteState(kept)
-        self.screen[:], self.stack[:], self.played[:] = state["screen"], state["stack"], state["played"]
-        self.alive = np.array(state["alive"], bool)
-        self.frame, self.random.bit_generator.state = int(state["frame"]), state["random"]
-
-
 class SelfPlayEnvs:
-    """Games as a VecEnv; rows are the players of the first game, then of the second, and so on.
+    """Games as one VecEnv; rows are the players of the first game, then those of the second, and so on.
 
-    Observations (N, frame_stack + P, 84, 84) uint8: the shared frames, oldest first, then one plane for each player,
-    255 for the player whose row it is and 0 for the others, so that the network's division by 255 gives 0 and 1.
-    A player who is out while the others play on gets filler rows (`valid` False) until the next game.
+    Observations are (N, frame_stack + P, size, size) uint8: the shared frames, oldest first, then one plane per player,
+    255 for the player of the row and 0 for the others, so that the network's division by 255 results in 1 and 0.
+    A player who is out while the others play on has filler rows (`valid` False) until the next game.
+
+    Args:
+        games: The games.
+        clip_rewards: Whether rewards become their sign.
+        workers: Number of threads that step games; 0: none besides the caller's.
     """
 
     arrays = "numpy"
@@ -177,7 +98,7 @@ class SelfPlayEnvs:
     metric_names: tuple[str, ...] = ()
     statistics = None
 
-    def __init__(self, games: list[SelfPlayGame], clip_rewards: bool, workers: int):
+    def __init__(self, games: list[SelfPlayGame], clip_rewards: bool, workers: int) -> None:
         players, stack = games[0].num_players, games[0].stack
         self.games, self.clip_rewards, self.num_envs = games, clip_rewards, len(games) * players
         self.players = tuple(f"player{p}" for p in range(players))
@@ -193,17 +114,18 @@ class SelfPlayEnvs:
         self.steps = 0
 
     def reset(self) -> Step:
+        """Begin a new game everywhere."""
         self._map(SelfPlayGame.reset, self.games)
         self._show(range(len(self.games)))
         self.ret[:], self.length[:] = 0, 0
-        no = np.zeros(self.num_envs, bool)
-        obs = self._rows(self.obs)
-        return Step(obs, ~no, None, self.ret.copy(), no, no, obs, ~no,
-                    Episode(no, self.ret.copy(), self.length.copy()), {})
+        no, obs = np.zeros(self.num_envs, bool), self._rows(self.obs)
+        episode = Episode(finished=no, ret=self.ret.copy(), length=self.length.copy())
+        return Step(obs=obs, first=~no, mask=None, reward=self.ret.copy(), terminated=no, truncated=no, final_obs=obs,
+                    valid=~no, episode=episode, metrics={})
 
     def step(self, action: np.ndarray) -> Step:
-        """`action` (N,) integers. Raises EnvError naming the first row whose action does not exist."""
-        action = self._checked(action)
+        """See VecEnv.step. `action` is (N,) integers."""
+        action = self._check(action)
         self.steps += 1
         valid = np.stack([game.alive for game in self.games])  # (games, P)
         results = self._map(SelfPlayGame.step, self.games, action)
@@ -215,53 +137,63 @@ class SelfPlayEnvs:
         self.length += self._rows(valid)
         for game, out in zip(self.games, terminated):
             game.alive &= ~out
-        ended = np.flatnonzero(over | cut)
+        final_obs = self._begin_again(np.flatnonzero(over | cut))
+        episode = Episode(finished=self._rows(terminated | truncated), ret=self.ret.copy(), length=self.length.copy())
+        first = np.repeat(over | cut, len(self.players))
+        self.ret[first], self.length[first] = 0, 0
+        return Step(obs=self._rows(self.obs), first=first, mask=None,
+                    reward=self._rows(np.sign(reward) if self.clip_rewards else reward),
+                    terminated=self._rows(terminated), truncated=self._rows(truncated), final_obs=final_obs,
+                    valid=self._rows(valid), episode=episode, metrics={})
+
+    def _begin_again(self, ended: np.ndarray) -> np.ndarray:
+        """Write the observations after an action, and begin the games that ended again. Return the former."""
         self._show(range(len(self.games)))
         final_obs = self._rows(self.obs)
         if len(ended):
             final_obs = final_obs.copy()
             self._map(SelfPlayGame.reset, [self.games[g] for g in ended])
             self._show(ended)
-        finished = self._rows(terminated | truncated)
-        episode = Episode(finished, self.ret.copy(), self.length.copy())
-        first = np.repeat(over | cut, len(self.players))
-        self.ret[first], self.length[first] = 0, 0
-        return Step(self._rows(self.obs), first, None, self._rows(np.sign(reward) if self.clip_rewards else reward),
-                    self._rows(terminated), self._rows(truncated), final_obs, self._rows(valid), episode, {})
+        return final_obs
 
-    def _checked(self, action: np.ndarray) -> np.ndarray:
+    def _check(self, action: np.ndarray) -> np.ndarray:
         action = np.asarray(action)
         if action.shape != (self.num_envs,) or action.dtype.kind not in "iu":
-            raise EnvError(f"actions are {action.dtype} {action.shape}; wanted integers ({self.num_envs},)")
+            raise EnvError(f"step {self.steps}: actions are {action.dtype} of shape {action.shape}; they must be "
+                           f"integers of shape ({self.num_envs},)")
         wrong = np.flatnonzero((action < 0) | (action >= self.action_space.n))
         if len(wrong):
-            raise EnvError(f"environment {wrong[0]} was given action {action[wrong[0]]} at step {self.steps}; "
-                           f"wanted 0 to {self.action_space.n - 1}")
+            raise EnvError(f"environment {wrong[0]}, step {self.steps}: action {action[wrong[0]]} is not between 0 and "
+                           f"{self.action_space.n - 1}")
         return action.reshape(len(self.games), len(self.players))
 
-    def _map(self, function: Any, *columns: Any) -> list:
+    def _map(self, function: Any, *columns: Any) -> list[Any]:
         return list((self.pool.map if self.pool else map)(function, *columns))
 
     def _rows(self, array: np.ndarray) -> np.ndarray:
         return array.reshape(self.num_envs, *array.shape[2:])
 
-    def _show(self, which: Any) -> None:
+    def _show(self, which: Iterable[int]) -> None:
         for g in which:
             self.obs[g, :, :len(self.games[g].stack)] = self.games[g].stack
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
+        """See VecEnv.state."""
         return {"games": [game.state() for game in self.games], "ret": self.ret.copy(), "length": self.length.copy(),
                 "steps": self.steps}
 
-    def load(self, state: dict) -> None:
-        for game, kept in zip(self.games, state["games"], strict=True):
-            game.load(kept)
+    def load(self, state: dict[str, Any]) -> None:
+        """See VecEnv.load."""
+        for game, part in zip(self.games, state["games"], strict=True):
+            game.load(part)
         self.ret[:], self.length[:], self.steps = state["ret"], state["length"], int(state["steps"])
         self._show(range(len(self.games)))
 
     def render(self) -> np.ndarray:
+        """Return the shared screen of the first game, (H, W, 3) uint8."""
         return self.games[0].render()
 
     def close(self) -> None:
+        """End the threads."""
         if self.pool:
             self.pool.shutdown()

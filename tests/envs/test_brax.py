@@ -166,7 +166,7 @@ def test_real_brax_environment_and_names(capsys):
     assert envs.render() is None
     assert brax_task("Cartpole") == "inverted_pendulum"
     assert "Cartpole runs as Brax's inverted_pendulum" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="ShadowHand has no relative in Brax; there are ant"):
+    with pytest.raises(UsageError, match="ShadowHand has no counterpart in Brax. Use ant"):
         brax_task("ShadowHand")
     with pytest.raises(UsageError, match="halfcheetah"):
         brax_task("HalfChetah")
