@@ -1,7 +1,11 @@
 """Proximal policy optimization that people can trust, read, change and run fast."""
 
-from proximo.api import load, resume, train
+from proximo.api import check_env, evaluate, iterations, load, resume, train
 from proximo.config import Config
+from proximo.errors import EnvError, FilesError, NumbersError, PeerError, UsageError
+from proximo.variants import RPO, Atari, AtariLSTM, BatchedSim, Compact, Continuous, Procgen, SelfPlay
 
-__all__ = ["Config", "load", "resume", "train"]
+__all__ = ["RPO", "Atari", "AtariLSTM", "BatchedSim", "Compact", "Config", "Continuous", "EnvError", "FilesError",
+           "NumbersError", "PeerError", "Procgen", "SelfPlay", "UsageError", "check_env", "evaluate", "iterations",
+           "load", "resume", "train"]
 __version__ = "0.2.0.dev0"

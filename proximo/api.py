@@ -1,112 +1,213 @@
-"""From Python: proximo.train(cfg), proximo.resume(run), proximo.load(path). The loop itself is on_torch/train.py."""
+"""What a program calls: train, iterations, resume, load, evaluate, check_env."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from copy import copy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proximo.config import Config
+from proximo.errors import UsageError
 
 if TYPE_CHECKING:
+    from proximo.cli.check_env import Finding
+    from proximo.models.evaluate import Evaluation
     from proximo.models.model import Model
+    from proximo.runs.session import Session
+    from proximo.types import Iteration
+
+Part = Callable[..., Any]
 
 
-def train(cfg: Config, make_envs: Callable | None = None, make_agent: Callable | None = None,
-          loss_fn: Callable | None = None) -> Path:
-    """Train as `proximo train` does and return the run's folder, with num_seeds the one that holds their runs. The
-    variant is the configuration's class; environments, agent or loss of one's own take the place of the recipe's.
-    Raises UsageError, EnvError, NumbersError, FilesError, PeerError, and KeyboardInterrupt where a signal ended the run
-    (it can be resumed)."""
-    from proximo.catalog import parts_of, variant_of
-    from proximo.errors import UsageError
+def train(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
+          make_agent: Part | None = None, loss_fn: Part | None = None, **values: Any) -> Path:
+    """Train an agent as `proximo train` does.
+
+        proximo.train("ppo_atari", env_id="BreakoutNoFrameskip-v4", seed=1)
+        proximo.train(proximo.Continuous(env_id="Hopper-v4"))
+        proximo.train(env=lambda: MyEnv(size=5), total_timesteps=100_000)
+
+    Worker processes (`env_workers`) are used only if they are asked for, because they run the calling script again.
+
+    Args:
+        config: The name of a variant, its configuration, or its class (also a subclass with other defaults). None: the
+            variant that suits the environment.
+        env: The id of an environment, a function that makes one (called once per environment), a class, or a
+            gymnasium.Env (copied for every one of num_envs environments). None: the `env_id` of the configuration.
+        make_envs: (cfg, seeds) -> proximo.protocols.VecEnv, all environments at once, in place of `env`.
+        make_agent: (envs, cfg) -> the network.
+        loss_fn: (proximo.types.LossInputs, cfg) -> loss and named statistics.
+        values: Fields of the configuration.
+
+    Returns:
+        The folder of the run; with num_seeds, the folder that contains one run per seed.
+
+    Raises:
+        UsageError: An argument cannot work; all problems are listed.
+        EnvError: An environment failed.
+        NumbersError: The loss or its gradient is not finite.
+        FilesError: The folder cannot be written.
+        PeerError: Another process of a distributed run was lost.
+        KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; it can be resumed.
+    """
+    from proximo.runs.arguments import configure, own_parts
+    from proximo.runs.session import start
+
+    own = own_parts(env, make_envs, make_agent, loss_fn)
+    cfg, variant = configure(config, env, own, values)
+    return _play(start(replace(cfg, env_workers=cfg.env_workers or 0), variant, own))
+
+
+def iterations(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
+               make_agent: Part | None = None, loss_fn: Part | None = None, state: dict[str, Any] | None = None,
+               **values: Any) -> "Generator[Iteration, None, None]":
+    """Train, and yield after every iteration; nothing is written and nothing watches.
+
+        for it in proximo.iterations("ppo", env_id="CartPole-v1"):
+            print(it.steps, it.stats["losses/entropy"], it.finished.ret.mean())
+            if enough:
+                snapshot = it.snapshot()    # iterations(..., state=snapshot) continues, bit for bit
+                break
+
+    For JAX, `proximo.on_jax.make_training` gives the same training as pure functions `init` and `step`.
+
+    Args:
+        config: As in `train`.
+        env: As in `train`.
+        make_envs: As in `train`.
+        make_agent: As in `train`.
+        loss_fn: As in `train`.
+        state: The snapshot() of an earlier Iteration.
+        values: Fields of the configuration.
+
+    Raises:
+        UsageError: An argument cannot work; all problems are listed.
+    """
+    from proximo.processes import world_from_environment
+    from proximo.runs.arguments import configure, own_parts
     from proximo.runs.resolve import problems_of, resolve
-    from proximo.runs.run import forget_run, run_folder, write_config
-    from proximo.runs.seed_runs import start_seeds
 
-    variant = variant_of(cfg)
-    in_process = replace(cfg, env_workers=cfg.env_workers or 0)  # worker processes would run the caller's script again
-    cfg = resolve(in_process, variant, 1, 1)
-    if problems := problems_of(cfg):
-        raise UsageError("\n".join(problems))
-    folder = run_folder(cfg)
+    own = own_parts(env, make_envs, make_agent, loss_fn)
+    cfg, variant = configure(config, env, own, values)
+    world = world_from_environment()
+    cfg = resolve(replace(cfg, env_workers=cfg.env_workers or 0), variant, world.size, world.local_size,
+                  own_env=own.make_envs is not None)
+    problems = problems_of(cfg, world.size)
     if cfg.num_seeds > 1:
-        if make_envs or make_agent or loss_fn:
-            raise UsageError(f"num_seeds={cfg.num_seeds} trains the variant's own environments, network and loss; with "
-                             "parts of your own call proximo.train once for each seed")
-        if start_seeds(replace(cfg, run_dir=str(folder)), variant, parts_of(variant, cfg.framework)):
-            raise KeyboardInterrupt
-        return folder
-    given = [f"{name}=..." for name, part in (("make_envs", make_envs), ("make_agent", make_agent),
-                                              ("loss_fn", loss_fn)) if part is not None]
-    write_config(folder, cfg, variant, f"proximo.resume('RUN', {', '.join(given)})" if given else "")
-    try:
-        return _play(folder, cfg, variant, None, make_envs, make_agent, loss_fn)
-    except UsageError:
-        forget_run(folder)
-        raise
-
-
-def resume(run: str | Path, make_envs: Callable | None = None, make_agent: Callable | None = None,
-           loss_fn: Callable | None = None, **changes: Any) -> Path:
-    """Go on from the newest checkpoint of a run, bit for bit, as `proximo resume` does; parts of one's own are given
-    again, `changes` are hyper-parameters that change from here on. Raises what train() raises."""
-    from proximo.catalog import config_class
-    from proximo.errors import UsageError
-    from proximo.runs.resolve import problems_of, with_changes
-    from proximo.runs.run import continued, read_config, write_config
-    from proximo.runs.seed_runs import resume_seeds, seed_folders
-
-    folder = Path(run)
-    if seeds := seed_folders(folder):
-        if make_envs or make_agent or loss_fn:
-            raise UsageError(f"the runs in {folder} have the variant's own environments, network and loss")
-        if resume_seeds(seeds, changes):
-            raise KeyboardInterrupt
-        return folder
-    before, variant, resume_with, processes = read_config(folder, config_class)
-    cfg = with_changes(before, changes)
-    if problems := problems_of(cfg):
+        problems.append(f"num_seeds={cfg.num_seeds}: call proximo.iterations once for each seed, or proximo.train.")
+    if problems:
         raise UsageError("\n".join(problems))
-    lacking = [name for name, part in (("make_envs", make_envs), ("make_agent", make_agent), ("loss_fn", loss_fn))
-               if f"{name}=" in resume_with and part is None]
-    if lacking or resume_with.startswith("python "):
-        raise UsageError(f"{folder} has parts of its own; continue it with: {resume_with.replace('RUN', str(folder))}")
-    kept = continued(folder, cfg, processes)
-    if kept is not None and kept["state"]["iteration"] >= cfg.num_iterations:
-        return folder
-    return _play(folder, cfg, variant, kept, make_envs, make_agent, loss_fn,
-                 partial(write_config, folder, cfg, variant, resume_with))
+    parts = own.parts(variant, cfg.framework)
+    training: Generator[Iteration, None, None] = parts.train(cfg, parts.make_envs, parts.make_agent, state=state)
+    return training
 
 
-def _play(folder: Path, cfg: Config, variant: str, kept: dict | None, make_envs: Callable | None,
-          make_agent: Callable | None, loss_fn: Callable | None, begin: Callable[[], None] | None = None) -> Path:
-    from proximo.catalog import parts_of
-    from proximo.cli.model_commands import recorder
-    from proximo.runs.run import Watcher, follow, singly
+def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, make_agent: Part | None = None,
+           loss_fn: Part | None = None, config: type[Config] | None = None, **changes: Any) -> Path:
+    """Continue a run from its newest checkpoint, bit for bit, as `proximo resume` does.
 
-    recipe = parts_of(variant, cfg.framework)
-    extra = {} if loss_fn is None else {"loss_fn": loss_fn}
-    iterations = recipe.train(cfg, make_envs or recipe.make_envs, make_agent or recipe.make_agent,
-                              state=kept["state"] if kept else None, **extra)
-    record = None if make_envs or make_agent else recorder(cfg, variant)
-    if follow([Watcher(folder, cfg, variant, record, kept, begin)], singly(iterations)):
-        raise KeyboardInterrupt
-    return folder
+    Args:
+        run: The folder of the run, or of the runs of several seeds.
+        env: The environment, if the run was started with one of its own.
+        make_envs: As at the start of the run.
+        make_agent: As at the start of the run.
+        loss_fn: As at the start of the run.
+        config: The class of the configuration, if it is a subclass with fields of its own.
+        changes: Fields of the configuration that change from here on.
+
+    Returns:
+        `run`.
+
+    Raises:
+        UsageError: There is no run, or it cannot continue with these arguments.
+        FilesError: Its files are damaged, or cannot be written.
+        EnvError, NumbersError, PeerError, KeyboardInterrupt: As in `train`.
+    """
+    from proximo.runs.arguments import own_parts
+    from proximo.runs.session import resume
+
+    own = own_parts(env, make_envs, make_agent, loss_fn)._replace(config=config)
+    return _play(resume(Path(run), changes, own))
 
 
-def load(path: str | Path, make_agent: Callable | None = None) -> "Model":
-    """The model of a run, or of a model's folder: `load(path).act(raw_obs)`. `make_agent(spec, cfg)` rebuilds a network
-    that is no recipe's. Raises FilesError where there is none, or it is damaged."""
-    from proximo.catalog import config_class, parts_of
+def load(path: str | Path, make_agent: Part | None = None) -> "Model":
+    """Load the model of a run, or the folder of a model: `load(path).act(raw_obs)`.
+
+    Args:
+        path: The folder.
+        make_agent: The network, if the run was started with one of its own.
+
+    Raises:
+        FilesError: There is no model, it is damaged, or its weights belong to another network.
+    """
+    from proximo.catalog import config_class
     from proximo.models.model import model_from, read_model
+    from proximo.runs.own_parts import OwnParts
     from proximo.runs.run import config_from
 
     tree = read_model(Path(path))
     cfg = config_from(tree["config"], config_class(tree["variant"]))
-    recipe = parts_of(tree["variant"], "torch")
-    if make_agent is None:
-        return model_from(tree, cfg, recipe.make_actor)
-    from proximo.on_torch.actor import Actor
+    parts = OwnParts(make_agent=make_agent).playing_parts(tree["variant"], cfg.framework)
+    return model_from(tree, cfg, parts.make_actor)
 
-    return model_from(tree, cfg, lambda spec, cfg, weights: Actor(make_agent, spec, cfg, weights))
+
+def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, *, deterministic: bool = True,
+             seed: int = 0, max_steps: int | None = None, make_agent: Part | None = None) -> "Evaluation":
+    """Play whole episodes with a trained model, as `proximo eval` does.
+
+    Args:
+        model: A model, or the folder of a run or of a model.
+        episodes: How many.
+        env: As in `train`; None: the environment of the run.
+        deterministic: Take the most likely actions instead of sampling them.
+        seed: The seed of environments and actions.
+        max_steps: Steps after which an unfinished episode is given up; None: 50,000.
+        make_agent: The network, if the run was started with one of its own.
+
+    Returns:
+        Raw returns and lengths of the episodes.
+
+    Raises:
+        UsageError: No episode ended, or the run was trained in an environment of its own and `env` is missing.
+        FilesError: There is no model, or it is damaged.
+        EnvError: An environment failed.
+    """
+    from proximo.models.evaluate import MAX_STEPS
+    from proximo.models.play import evaluate_model
+    from proximo.runs.arguments import own_parts
+    from proximo.runs.own_parts import has_own_env
+
+    if isinstance(model, (str, Path)):
+        if env is None and has_own_env(Path(model)):
+            raise UsageError(f"{model} was trained in an environment of its own. Pass it: "
+                             f"proximo.evaluate({str(model)!r}, env=...).")
+        model = load(model, make_agent)
+    if isinstance(env, str):
+        model = copy(model)
+        model.cfg = replace(model.cfg, env_id=env)
+    parts = own_parts(env).playing_parts(model.variant, model.cfg.framework)
+    return evaluate_model(model, parts, episodes, deterministic, seed, max_steps or MAX_STEPS)
+
+
+def check_env(env: Any) -> "list[Finding]":
+    """Play a few thousand random steps, and return what breaks the contract of environments, as `proximo check-env`.
+
+    Args:
+        env: As in `train`.
+
+    Returns:
+        What was checked; `ok` is False for a fault, None for a remark.
+
+    Raises:
+        UsageError: The environment cannot be made.
+    """
+    from proximo.cli.check_env import check_env
+
+    return check_env(env)
+
+
+def _play(session: "Session") -> Path:
+    """Train to the end, and return the folder."""
+    if session.play():
+        raise KeyboardInterrupt
+    return session.folder

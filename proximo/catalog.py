@@ -79,7 +79,7 @@ class Parts(NamedTuple):
     train: Callable[..., Generator[Iteration, None, None]]  # (cfg, make_envs, make_agent, loss_fn=ppo_loss, state=None)
     make_envs: MakeEnvs
     make_agent: Callable[[Any, Any], Any]  # (envs, cfg): `envs` has obs_shape, obs_dtype and action_space
-    make_actor: Callable[..., Any] | None  # (spec, cfg, weights) -> Actor; None: the parts are the user's own
+    make_actor: Callable[..., Any]  # (spec, cfg, weights) -> Actor
 
 
 def config_class(variant: str) -> type[Config]:
@@ -90,13 +90,14 @@ def config_class(variant: str) -> type[Config]:
     return VARIANTS[variant].config
 
 
-def variant_of(cfg: Config) -> str:
-    """Return the name of the variant that a configuration's own class belongs to."""
-    names = [name for name, variant in VARIANTS.items() if type(cfg) is variant.config]
-    if not names:
-        raise UsageError(f"{type(cfg).__name__} is the configuration class of no variant. Use a class of "
-                         "proximo.variants, or call proximo.on_torch.train.train(cfg, make_envs, make_agent).")
-    return names[0]
+def variant_of(kind: type[Config]) -> str:
+    """Return the name of the variant that a configuration class belongs to or builds on."""
+    names = {variant.config: name for name, variant in VARIANTS.items()}
+    found = [names[base] for base in kind.__mro__ if base in names]
+    if not found:
+        raise UsageError(f"{kind.__name__} is not a configuration class. Use Config, or a class of proximo.variants, or "
+                         "a subclass of one of them.")
+    return found[0]
 
 
 def parts_of(variant: str, framework: str) -> Parts:
@@ -141,18 +142,24 @@ def played_env_id(cfg: Config) -> str:
     return gym_id(cfg.env_id) if gym_plays and current_gym_id(cfg.env_id) != cfg.env_id else cfg.env_id
 
 
-def choose_variant(env_id: str) -> tuple[str, str]:
+def choose_variant(env_id: str, engine: str = "auto") -> tuple[str, str]:
     """Return the variant for an environment, and why: by the id if that says enough, otherwise by the spaces."""
     if named := variant_by_name(env_id):
         return named
     if env_id.startswith("dm_control/"):
         return "ppo_continuous_action", "dm_control"
-    envs = make_gym(Config(env_id=current_gym_id(env_id)), [0])
-    shape, dtype, space = envs.obs_shape, envs.obs_dtype, envs.action_space
-    envs.close()
-    if isinstance(space, gym.spaces.Box):
+    envs = make_gym(Config(env_id=current_gym_id(env_id), engine="envpool" if engine == "envpool" else "auto"), [0])
+    try:
+        return variant_by_spaces(env_id, envs)
+    finally:
+        envs.close()
+
+
+def variant_by_spaces(env_id: str, envs: VecEnv) -> tuple[str, str]:
+    """Return the variant for the spaces of environments, and why."""
+    if isinstance(envs.action_space, gym.spaces.Box):
         return "ppo_continuous_action", "continuous actions"
-    if len(shape) == 3 and dtype == np.uint8:
+    if len(envs.obs_shape) == 3 and envs.obs_dtype == np.uint8:
         notify(f"{env_id} gives images: --model cnn suits them")
     return "ppo", "discrete actions"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from proximo.cli.main import printed_messages
+from proximo.cli.messages import printed_messages
 
 torch.set_num_threads(1)
 settings.register_profile("proximo", deadline=None, derandomize=True, database=None, max_examples=60)

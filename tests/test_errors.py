@@ -26,7 +26,7 @@ from proximo.errors import (
 )
 from proximo.on_torch.loss import ppo_loss
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
-from proximo.runs.run import follow
+from proximo.runs.session import Session
 from tests.support.probes import Truncated
 from tests.support.runs import SMALL, at_iteration, same_weights, train
 
@@ -68,9 +68,10 @@ def test_our_faults_are_not_taken_for_those_of_others(tmp_path, monkeypatch):
         raise EnvError("environment 0: the connection to the robot is lost")
         yield
 
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
     with pytest.raises(EnvError, match="robot"):
-        follow([], iterations())
+        Session(tmp_path, [], iterations()).play()
 
 
 def test_only_the_first_process_speaks(caplog, monkeypatch):
@@ -89,7 +90,7 @@ def test_only_the_first_process_speaks(caplog, monkeypatch):
     ("logging.getLogger('proximo').setLevel('ERROR'); warn('two')", "")])
 def test_messages_are_silent_at_info_until_a_program_asks_for_them(script, printed):
     """In processes of their own: the logger as it is after the import."""
-    imports = "import logging\nfrom proximo.errors import notify, warn\nfrom proximo.cli.main import printed_messages\n"
+    imports = "import logging\nfrom proximo.errors import notify, warn\nfrom proximo.cli.messages import printed_messages\n"
     found = subprocess.run([sys.executable, "-c", imports + script], capture_output=True, text=True, timeout=100)
     assert (found.stdout, found.stderr) == ("", printed)
 
@@ -116,7 +117,7 @@ def test_the_nearest_name_is_suggested():
     ("train ppo --device tpu", "device=tpu is unknown. Use cpu, cuda, cuda:N or auto."),
     ("train ppo_atari_envpool_xla_jax --framework torch", "framework=torch is not available in this variant. Use jax."),
     ("eval /no/such/run --episodes 0", "--episodes 0 must be at least 1"),
-    ("resume /no/such/run", "/no/such/run is no run: it holds no config.json"),
+    ("resume /no/such/run", "/no/such/run is not a run: there is no such folder."),
     ("plot /no/such/run", "/no/such/run"),
     ("train --env-id", "--env-id needs a value")])
 def test_bad_input(words, sentence, capsys, tmp_path, monkeypatch):
@@ -162,7 +163,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(capsys, tmp_path):
     assert train(tmp_path) == 0
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     line, = refused(capsys, "train", "ppo", *SMALL, "--run-dir", str(tmp_path))[-1:]
-    assert f"continue it with `proximo resume {tmp_path}`" in line
+    assert f"Resume it with `proximo resume {tmp_path}`" in line
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -182,9 +183,10 @@ def exploding(at_iteration, iterations_calls):
     """ppo_loss that gives NaN from the first minibatch of an iteration on."""
     calls = []
 
-    def loss_fn(*arguments):
-        loss, stats = ppo_loss(*arguments)
-        calls.append(1)
+    def loss_fn(inputs, cfg):
+        loss, stats = ppo_loss(inputs, cfg)
+        if loss.requires_grad:
+            calls.append(1)
         return (loss * float("nan") if len(calls) > (at_iteration - 1) * iterations_calls else loss), stats
 
     return loss_fn
@@ -194,7 +196,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(tmp_path):
     """Exit code 4; what stays are the weights before it, those of a run of two iterations."""
     cfg = Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, hidden_size=8, total_timesteps=160,
                  logger="none", checkpoint_every=1, anneal_lr=False, run_dir=str(tmp_path / "bad"))
-    with pytest.raises(NumbersError, match="not finite in iteration 3, after 64 steps; the weights are those before"):
+    with pytest.raises(NumbersError, match="not finite in iteration 3, after 64 steps. The weights are those before"):
         proximo.train(cfg, loss_fn=exploding(3, 4))
     proximo.train(replace(cfg, total_timesteps=64, run_dir=str(tmp_path / "good")))
     assert NumbersError.exit_code == 4 and same_weights(tmp_path / "bad", tmp_path / "good")
@@ -221,13 +223,13 @@ def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("what", ["proximo.runs.checkpoint.save_file", "proximo.runs.checkpoint._sync", "proximo.runs.run.write_json",
+@pytest.mark.parametrize("what", ["proximo.runs.checkpoint.save_file", "proximo.runs.checkpoint._sync", "proximo.runs.watcher.write_json",
                                   "proximo.runs.log.CsvFile.flush", "proximo.runs.log.CsvFile.write"])
 def test_a_full_disk_leaves_the_last_checkpoint(what, capsys, tmp_path, monkeypatch):
     """From iteration 4 on nothing can be written: exit code 5; once there is room, the run ends as the whole one."""
     assert train(tmp_path / "whole") == 0
     with monkeypatch.context() as patch:
-        at_iteration(patch, 4, lambda: patch.setattr(what, full if what != "proximo.runs.run.write_json" else full_json))
+        at_iteration(patch, 4, lambda: patch.setattr(what, full if what != "proximo.runs.watcher.write_json" else full_json))
         assert train(tmp_path / "full") == 5
     said = capsys.readouterr().err
     assert "No space left on device" in said and "Traceback" not in said

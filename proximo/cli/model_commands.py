@@ -1,27 +1,97 @@
-"""The commands on what is there already: eval, watch, plot, rate and check-env; and the videos of a run."""
+"""The commands on a trained model or an environment: eval, watch, plot, rate and check-env."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import tyro
 
 from proximo.api import load
 from proximo.catalog import Parts, parts_of
-from proximo.config import Config
-from proximo.errors import ProximoError, UsageError, notify
-from proximo.models.evaluate import MAX_STEPS, Evaluation, evaluate, frames
+from proximo.errors import UsageError
+from proximo.models.evaluate import MAX_STEPS, Evaluation
 from proximo.models.model import Model, model_from, models_over_time
+from proximo.models.play import evaluate_model, record_video
+from proximo.runs.own_parts import has_own_env
 from proximo.runs.run import write_json
-from proximo.streams import env_seeds
+from proximo.runs.seed_runs import seed_folders
+
+Arguments = TypeVar("Arguments")
+RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+
+
+@dataclass
+class EvalArguments:
+    """Play whole episodes with a trained model, and print the mean and the standard deviation of their returns."""
+
+    run: RunFolder
+    """folder of a run or of a model"""
+    episodes: int = 100
+    """episodes to play (self-play: at least so many, and equally many for each player)"""
+    deterministic: bool = False
+    """take the most likely action instead of sampling one"""
+    seed: int = 0
+    """seed of environments and actions"""
+    max_steps: int = MAX_STEPS
+    """environment steps after which an unfinished episode is given up"""
+    json: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: no file)")] = None
+    """also write the returns to this file"""
+
+
+@dataclass
+class WatchArguments:
+    """Record a video of one episode that a trained model plays."""
+
+    run: RunFolder
+    """folder of a run or of a model"""
+    out: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: RUN/videos/watch.mp4)")] = None
+    """the video, NAME.mp4 or NAME.gif"""
+    deterministic: bool = False
+    """take the most likely action instead of sampling one"""
+    seed: int = 0
+    """seed of environment and actions"""
+    max_frames: int = 2000
+    """frames of the longest video"""
+
+
+@dataclass
+class PlotArguments:
+    """Draw learning curves of runs: the mean over seeds, and its spread."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")] = ()
+    """folders of runs, or folders that contain runs"""
+    out: Path = Path("curves.png")
+    """the picture"""
+    window: int = 100
+    """episodes that a point of the curve averages over"""
+
+
+@dataclass
+class CheckArguments:
+    """Play random steps in an environment, and print what breaks the contract of Gymnasium or of training."""
+
+    env_id: Annotated[str, tyro.conf.Positional]
+    """id of the environment; `module:Env-v0` imports the module first"""
+
+
+@dataclass
+class RateArguments:
+    """Let the checkpoints of a self-play run play against each other, and rate them."""
+
+    run: RunFolder
+    """folder of a self-play run"""
+    rounds: int = 2
+    """games of each pair from each side"""
+    most: int = 8
+    """checkpoints that play, evenly spread over training; the newest one always does"""
+    seed: int = 1
+    """seed of the games"""
 
 
 def model_command(name: str, words: list[str]) -> int:
-    """Run one of these commands; returns its exit code."""
+    """Run one of these commands and return its exit code."""
     match name:
         case "eval":
             return eval_command(arguments(EvalArguments, words, name))
@@ -35,202 +105,99 @@ def model_command(name: str, words: list[str]) -> int:
             return check_command(arguments(CheckArguments, words, name))
 
 
-def arguments(kind: type, words: list[str], name: str) -> Any:
-    """The dataclass `kind` filled from the command line, by tyro."""
+def arguments(kind: type[Arguments], words: list[str], name: str) -> Arguments:
+    """Fill a dataclass from the command line."""
     return tyro.cli(kind, args=words, prog=f"proximo {name}")
 
 
-@dataclass
-class EvalArguments:
-    run: Annotated[Path, tyro.conf.Positional]
-    """folder of a run or of a model"""
-    episodes: int = 100
-    """whole episodes to play (self-play: at least so many, as many for each player)"""
-    deterministic: bool = False
-    """take the likeliest action instead of sampling"""
-    seed: int = 0
-    """seed of environments and actions"""
-    max_steps: int = MAX_STEPS
-    """decisions after which an episode that has not ended is waited for no longer"""
-    json: Path | None = None
-    """also write the returns to this file"""
+def check_least(args: Any, *problems: str, **least: int) -> None:
+    """Check that arguments are not below their least values.
+
+    Args:
+        args: The arguments.
+        problems: Other problems; they are reported together with these.
+        least: The least value of an argument, by name.
+
+    Raises:
+        UsageError: There are problems.
+    """
+    wrong = [f"--{name.replace('_', '-')} {getattr(args, name)} must be at least {bound}"
+             for name, bound in least.items() if getattr(args, name) < bound]
+    if wrong or problems:
+        raise UsageError("\n".join([*wrong, *problems]))
 
 
-@dataclass
-class WatchArguments:
-    run: Annotated[Path, tyro.conf.Positional]
-    """folder of a run or of a model"""
-    out: Path | None = None
-    """the video, NAME.mp4 or NAME.gif; default: RUN/videos/watch.mp4"""
-    deterministic: bool = False
-    """take the likeliest action instead of sampling"""
-    seed: int = 0
-    """seed of environment and actions"""
-    max_frames: int = 2000
-    """longest video"""
+def load_run(path: Path) -> tuple[Model, Parts]:
+    """Return the model of a run or of a model folder, and what makes its environments.
 
-
-@dataclass
-class PlotArguments:
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """folders of runs, or folders of such"""
-    out: Path = Path("curves.png")
-    """the picture"""
-    window: int = 100
-    """episodes that a point averages over"""
-
-
-@dataclass
-class CheckArguments:
-    env_id: Annotated[str, tyro.conf.Positional]
-    """id of the environment; `module:Env-v0` imports the module first"""
-
-
-@dataclass
-class RateArguments:
-    run: Annotated[Path, tyro.conf.Positional]
-    """folder of a self-play run"""
-    rounds: int = 2
-    """games of each pair from each side"""
-    most: int = 8
-    """checkpoints that play, evenly spread over training; the newest always does"""
-    seed: int = 1
-    """seed of the games"""
-
-
-def below(args: Any, **least: int) -> list[str]:
-    """A sentence for each flag of `args` that lies below its least value."""
-    return [f"--{name.replace('_', '-')} {getattr(args, name)} must be at least {bound}"
-            for name, bound in least.items() if getattr(args, name) < bound]
-
-
-def refuse(problems: list[str]) -> None:
-    """All problems of a command line as one UsageError."""
-    if problems:
-        raise UsageError("\n".join(problems))
-
-
-def loaded(path: Path) -> tuple[Model, Parts]:
-    """The model of a run or of a model folder, acting by torch whichever framework trained it, and its recipe.
-    UsageError for the folder of several runs."""
-    from proximo.runs.seed_runs import seed_folders
-
+    Raises:
+        UsageError: It is the folder of several runs, or of one with an environment of its own.
+        FilesError: There is no model, or it is damaged.
+    """
     if several := seed_folders(path):
-        raise UsageError(f"{path} holds the runs of {len(several)} seeds; name one of them, such as {several[0]}")
+        raise UsageError(f"{path} contains the runs of {len(several)} seeds. Name one of them, such as {several[0]}.")
+    if has_own_env(path):
+        raise UsageError(f"{path} was trained in an environment of its own, which only its program has. Use "
+                         f"proximo.evaluate({str(path)!r}, env=...) there.")
     model = load(path)
     return model, parts_of(model.variant, "torch")
 
 
-def play_envs(cfg: Config, recipe: Parts, rows: int, seed: int) -> Any:
-    """Environments to play in: raw observations (the model normalises), in this process."""
-    engine = "auto" if cfg.engine == "jax" else cfg.engine  # the same task, stepped by Gymnasium
-    raw = replace(cfg, norm_obs=False, norm_reward=False, env_workers=0, num_envs=rows, seed=seed, engine=engine)
-    return recipe.make_envs(raw, env_seeds(seed, rows, stream="eval"))
-
-
 def eval_command(args: EvalArguments) -> int:
-    refuse(below(args, episodes=1, seed=0, max_steps=1))
-    model, recipe = loaded(args.run)
-    envs = play_envs(model.cfg, recipe, 8, args.seed)
-    try:
-        found = evaluate(model, envs, args.episodes, args.deterministic, args.seed, args.max_steps)
-    finally:
-        envs.close()
-    if not found.returns:
-        raise UsageError(f"{model.cfg.env_id}: no episode ended within {args.max_steps:,} decisions; --max-steps N "
-                         "allows more, and an environment that never ends one needs a time limit")
-    if len(found.returns) < args.episodes:
-        notify(f"only {len(found.returns)} of {args.episodes} episodes ended within {args.max_steps:,} decisions: the "
-            "longest are missing; --max-steps N allows more")
-    players = {name: spread(found, row, len(envs.players)) for row, name in enumerate(envs.players)}
-    told = ", ".join(f"{name} {mean_of(about)}" for name, about in players.items()) or mean_of(spread(found))
+    """Play episodes, and print and write their returns."""
+    check_least(args, episodes=1, seed=0, max_steps=1)
+    model, parts = load_run(args.run)
+    found = evaluate_model(model, parts, args.episodes, args.deterministic, args.seed, args.max_steps)
+    players = {name: summarize(found, row, len(found.players)) for row, name in enumerate(found.players)}
+    means = [f"{name} {mean_text(summary)}" for name, summary in players.items()] or [mean_text(summarize(found))]
     how = "deterministic" if args.deterministic else "sampled"
-    print(f"{model.cfg.env_id}: {told} over {len(found.returns)} episodes ({how} actions, "
+    print(f"{model.cfg.env_id}: {', '.join(means)} over {len(found.returns)} episodes ({how} actions, "
           f"mean length {np.mean(found.lengths):.1f})")
     if args.json:
         write_json(args.json, {"env_id": model.cfg.env_id, "deterministic": args.deterministic, "seed": args.seed,
-                               **spread(found), "returns": found.returns, "lengths": found.lengths}
+                               **summarize(found), "returns": found.returns, "lengths": found.lengths}
                    | ({"players": players} if players else {}))
     return 0
 
 
-def spread(found: Evaluation, first: int = 0, every: int = 1) -> dict[str, Any]:
-    """Number, mean and deviation of the returns of rows first, first + every, ...; None where no episode ended."""
+def summarize(found: Evaluation, first: int = 0, every: int = 1) -> dict[str, Any]:
+    """Return number, mean and standard deviation of the returns of rows first, first + every, ...; None of nothing."""
     returns = [ret for ret, row in zip(found.returns, found.rows) if row % every == first]
     return {"episodes": len(returns), "episodic_return_mean": float(np.mean(returns)) if returns else None,
             "episodic_return_std": float(np.std(returns)) if returns else None}
 
 
-def mean_of(about: dict[str, Any]) -> str:
-    """What spread() found, in words."""
-    if not about["episodes"]:
+def mean_text(summary: dict[str, Any]) -> str:
+    """Write what `summarize` returned."""
+    if not summary["episodes"]:
         return "no episode"
-    return f"{about['episodic_return_mean']:.2f} +- {about['episodic_return_std']:.2f}"
+    return f"{summary['episodic_return_mean']:.2f} +- {summary['episodic_return_std']:.2f}"
 
 
 def watch_command(args: WatchArguments) -> int:
+    """Record a video and print its path."""
     folder = args.out is not None and args.out.is_dir()
-    refuse(below(args, seed=0, max_frames=1)
-           + [f"--out {args.out} is a folder; name a file in it: {args.out}/watch.mp4"] * folder)
-    model, recipe = loaded(args.run)
+    check_least(args, *[f"--out {args.out} is a folder. Name a file in it: {args.out}/watch.mp4"] * folder,
+                seed=0, max_frames=1)
+    model, parts = load_run(args.run)
     out = args.out or args.run / "videos" / "watch.mp4"
-    record_video(model, recipe, out, args.deterministic, args.seed, args.max_frames)
+    record_video(model, parts, out, args.deterministic, args.seed, args.max_frames)
     print(out)
     return 0
 
 
-def record_video(model: Model, recipe: Parts, out: Path, deterministic: bool = False, seed: int = 0,
-                 max_frames: int = 2000) -> None:
-    """Record one whole episode at the environment's own speed.
-
-    Raises:
-        UsageError: if the environment draws no pictures, or if `out` is neither an .mp4 nor a .gif.
-        EnvError: if drawing fails.
-        FilesError: if `out` cannot be written.
-    """
-    from proximo.models.video import check_format, write_video
-
-    check_format(out)
-    rows = max(1, len(model_players(model)))
-    envs = play_envs(model.cfg, recipe, rows, seed)
-    try:
-        pictures = frames(model, envs, deterministic, seed, max_frames)
-        first = next(pictures, None)
-        if first is None:
-            raise UsageError(f"{model.cfg.env_id} draws no pictures (no render_mode rgb_array)")
-        write_video(chain([first], pictures), out, envs.render_fps or 30)
-    finally:
-        envs.close()
-
-
-def model_players(model: Model) -> Sequence[int]:
-    """As many rows as one game has players (a multiple of them plays more games)."""
-    return range(model.cfg.limits.max_players)
-
-
-def recorder(cfg: Config, variant: str) -> Callable[[Path, int], None] | None:
-    """What --capture-video does at each checkpoint; nothing without it. A video that fails is said: training goes on.
-    """
-    if not cfg.capture_video:
-        return None
-
-    def record(folder: Path, step: int) -> None:
-        try:
-            record_video(*loaded(folder), folder / "videos" / f"step-{step:09d}.mp4")
-        except ProximoError as error:
-            notify(f"no video: {error}")
-    return record
-
-
 def plot_command(args: PlotArguments) -> int:
+    """Draw learning curves and print the path of the picture."""
     from proximo.models.plot import find_runs, plot
 
-    refuse(below(args, window=1))
+    missing = ["plot needs at least one folder of a run: proximo plot RUN..."] * (not args.runs)
+    check_least(args, *missing, window=1)
     print(plot(find_runs(args.runs), args.out, args.window))
     return 0
 
 
 def check_command(args: CheckArguments) -> int:
+    """Check an environment and print the findings; return 2 if there is a fault."""
     from proximo.cli.check_env import check_env
 
     findings = check_env(args.env_id)
@@ -241,18 +208,18 @@ def check_command(args: CheckArguments) -> int:
 
 
 def rate_command(args: RateArguments) -> int:
+    """Rate the checkpoints of a self-play run, print the ratings and write them to RUN/rating."""
     from proximo.models.rate import model_player, play_selfplay, random_player, rate, write_ratings
 
-    refuse(below(args, rounds=1, most=1, seed=0))
-    model, recipe = loaded(args.run)
+    check_least(args, rounds=1, most=1, seed=0)
+    model, parts = load_run(args.run)
     if model.cfg.limits.max_players == 1:
-        raise UsageError(f"{args.run} is a run of {model.variant}; only games of several players are rated")
-    raw = replace(model.cfg, norm_obs=False, norm_reward=False, env_workers=0)
-    play = play_selfplay(partial(recipe.make_envs, raw))
+        raise UsageError(f"{args.run} is a run of {model.variant}. Only games of several players can be rated.")
+    play = play_selfplay(partial(parts.make_envs, replace(model.cfg, norm_obs=False, norm_reward=False, env_workers=0)))
     space: Any = model.spec.action_space
     players = [random_player(int(space.n))]
-    for steps, tree in spread_over(models_over_time(args.run), args.most):
-        players.append(model_player(model_from(tree, model.cfg, recipe.make_actor), steps))
+    for steps, tree in evenly_spread(models_over_time(args.run), args.most):
+        players.append(model_player(model_from(tree, model.cfg, parts.make_actor), steps))
     ratings, games = rate(players, play, args.rounds, args.seed)
     write_ratings(ratings, games, args.run / "rating")
     for line in sorted(ratings, key=lambda rating: -rating.mu):
@@ -262,6 +229,6 @@ def rate_command(args: RateArguments) -> int:
     return 0
 
 
-def spread_over(items: list, most: int) -> list:
-    """At most so many of them, evenly spread and in order, the last one always."""
+def evenly_spread(items: list[Any], most: int) -> list[Any]:
+    """Return at most so many items, evenly spread and in order, always with the last one."""
     return [items[i] for i in sorted({round(x) for x in np.linspace(len(items) - 1, 0, most)})] if items else []

@@ -1,7 +1,9 @@
-"""Every suite of environments on one page: who plays it, what it needs, example ids, where its wheels run."""
+"""Every suite of environments on one page: its variants, its packages, example ids, platforms with wheels."""
 
 from importlib.util import find_spec
 from typing import NamedTuple
+
+from proximo.catalog import VARIANTS
 
 LINUX, LINUX_ARM, MAC, WINDOWS = "Linux x86-64", "Linux ARM", "macOS ARM", "Windows"
 EVERYWHERE = (LINUX, LINUX_ARM, MAC, WINDOWS)
@@ -55,22 +57,33 @@ EXTRAS = {
 
 
 def missing(packages: tuple[str, ...]) -> list[str]:
-    """Those modules that are not installed; nothing is imported."""
+    """Return the modules that are not installed; nothing is imported."""
     return [package for package in packages if find_spec(package) is None]
 
 
 def installed(suite: Suite) -> bool:
-    """Whether everything that the suite needs is there."""
+    """Return whether everything that the suite needs is installed."""
     return not missing(suite.packages)
 
 
 def pip_command(extra: str) -> str:
-    """What installs an extra (several are joined by commas)."""
+    """Return the command that installs an extra, or several that are joined by commas."""
     return f'pip install "proximo[{extra}]"' if extra else "pip install proximo"
 
 
+def variant_listing() -> str:
+    """Return the variants, one line each."""
+    rows = [f"  {name:40}{_first_line(variant.config)}" for name, variant in VARIANTS.items()]
+    return "\n".join(["Variants", *rows])
+
+
+def _first_line(kind: type) -> str:
+    line = (kind.__doc__ or "").strip().splitlines()[0]
+    return line.partition(": ")[2] or line
+
+
 def listing() -> str:
-    """The text of `proximo list`."""
+    """Return the suites of environments and the extras: what is installed, and how to install the rest."""
     blocks = [_suite_block(suite) for suite in SUITES]
     width = max(map(len, EXTRAS))
     extras = [f"  {name:{width}}  {_state(packages, name)}  ({use})" for name, (packages, use) in EXTRAS.items()]

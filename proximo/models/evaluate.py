@@ -23,6 +23,8 @@ class Evaluation(NamedTuple):
     """environment steps of each episode"""
     rows: list[int]
     """the environment that each episode was played in"""
+    players: tuple[str, ...] = ()
+    """self-play: label of each player of a game; row i belongs to player i modulo their number"""
 
 
 def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, seed: int = 0,
@@ -59,7 +61,7 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
     if not envs.players:
         kept = kept[:episodes]
     return Evaluation(returns=[ret for _, ret, _ in kept], lengths=[length for _, _, length in kept],
-                      rows=[row for row, _, _ in kept])
+                      rows=[row for row, _, _ in kept], players=envs.players)
 
 
 def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0,

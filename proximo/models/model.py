@@ -133,8 +133,11 @@ def read_model(path: Path) -> dict[str, Any]:
     """Read the folder of a model, or of a run that has saved one.
 
     Raises:
-        FilesError: if there is no model, or if it is damaged.
+        UsageError: if there is no such folder.
+        FilesError: if there is no model in it, or if it is damaged.
     """
+    if not path.is_dir():
+        raise UsageError(f"{path} is not a run: there is no such folder.")
     for folder in (path, path / "model"):
         if (folder / "manifest.json").is_file():
             tree = load_tree(folder)

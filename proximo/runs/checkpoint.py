@@ -1,4 +1,4 @@
-"""Checkpoints: safetensors, JSON and SHA-256 in a folder that appears whole or not at all. Nothing is unpickled."""
+"""Checkpoints: safetensors, JSON and SHA-256 in a folder that appears completely or not at all; no pickle."""
 
 import hashlib
 import json
@@ -11,14 +11,24 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from proximo.errors import FilesError, warn
+from proximo.errors import FilesError, UsageError, warn
+from proximo.facts import refused_changes
+from proximo.processes import world_from_environment
+from proximo.runs.run import Run, versions
 
 ARRAY = "__array__"
 
 
-def save_tree(folder: Path, tree: dict) -> None:
-    """Write a nested dict (string keys; arrays, numbers, strings, booleans, None, lists) as a folder: written beside,
-    synced, then renamed over an older one. Raises FilesError where the disk does not take it; older folders stay."""
+def save_tree(folder: Path, tree: dict[str, Any]) -> None:
+    """Write a nested dict as a folder: under another name first, synced, then renamed.
+
+    Args:
+        folder: The folder to write or to replace.
+        tree: String keys; arrays, numbers, strings, booleans, None, lists and such dicts as values.
+
+    Raises:
+        FilesError: The disk does not take it; earlier folders stay as they were.
+    """
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
         for left in folder.parent.glob(f".{folder.name}.*"):  # by a process that was killed
@@ -42,27 +52,32 @@ def save_tree(folder: Path, tree: dict) -> None:
         _sync(folder.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(beside, ignore_errors=True)
-        raise FilesError(f"{folder} could not be written ({error}); earlier checkpoints are intact, "
-                         "make room and continue with: proximo resume RUN") from error
+        raise FilesError(f"{folder} could not be written ({error}). Earlier checkpoints are intact: free disk space, "
+                         "then continue with `proximo resume RUN`.") from error
 
 
-def load_tree(folder: Path) -> dict:
-    """The nested dict that save_tree wrote; FilesError where a file is missing or its SHA-256 differs."""
+def load_tree(folder: Path) -> dict[str, Any]:
+    """Read the nested dict that `save_tree` wrote.
+
+    Raises:
+        FilesError: A file is missing, or its SHA-256 differs.
+    """
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         for name, expected in manifest["sha256"].items():
             if _sha256(folder / name) != expected:
-                raise FilesError(f"{folder / name} is damaged: its SHA-256 differs from the manifest's")
+                raise FilesError(f"{folder / name} is damaged: its SHA-256 differs from the one in manifest.json")
         arrays = load_file(folder / "tensors.safetensors")
-        return _with_arrays(json.loads((folder / "tree.json").read_text()), arrays)
+        tree: dict[str, Any] = _with_arrays(json.loads((folder / "tree.json").read_text()), arrays)
+        return tree
     except FilesError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise FilesError(f"{folder} cannot be read ({error})") from error
 
 
-def save_checkpoint(run: Path, iteration: int, tree: dict, keep: int) -> None:
-    """Add checkpoints/ITERATION to a run and drop all but the `keep` newest (0: drop none)."""
+def save_checkpoint(run: Path, iteration: int, tree: dict[str, Any], keep: int) -> None:
+    """Add checkpoints/ITERATION to the folder of a run, and remove all but the `keep` newest (0: remove none)."""
     folder = run / "checkpoints"
     save_tree(folder / f"{iteration:08d}", tree)
     for old in folder.glob(".*"):
@@ -73,24 +88,55 @@ def save_checkpoint(run: Path, iteration: int, tree: dict, keep: int) -> None:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The checkpoint folders of a run, oldest first."""
+    """Return the checkpoint folders of a run, oldest first."""
     folder = run / "checkpoints"
     return sorted(path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
 
 
-def newest_checkpoint(run: Path) -> dict | None:
-    """The newest checkpoint that is whole, saying so where newer ones are damaged; None where none was ever written.
+def newest_checkpoint(run: Path) -> dict[str, Any] | None:
+    """Return the newest checkpoint that is complete, with a warning if newer ones are damaged; None if there is none.
 
-    FilesError where there are some and none is whole."""
+    Raises:
+        FilesError: There are checkpoints, and all are damaged.
+    """
     found = checkpoints(run)
     for path in reversed(found):
         try:
             return load_tree(path)
         except FilesError as error:
-            warn(f"WARNING: {error}; falling back to the checkpoint before it")
+            warn(f"WARNING: {error}. The checkpoint before it is used.")
     if found:
-        raise FilesError(f"none of the {len(found)} checkpoints in {run} is whole; nothing was changed")
+        raise FilesError(f"All {len(found)} checkpoints in {run} are damaged. Nothing was changed.")
     return None
+
+
+def find_checkpoint(run: Run) -> dict[str, Any] | None:
+    """Return the newest complete checkpoint of a run; None if it was stopped before its first one.
+
+    Args:
+        run: The run, with the configuration that it is to continue with.
+
+    Raises:
+        UsageError: The checkpoint does not fit the configuration.
+        FilesError: All checkpoints are damaged.
+    """
+    if run.cfg.num_seeds > 1:
+        raise UsageError(f"num_seeds={run.cfg.num_seeds} was given, but a resume continues with the seeds that the run "
+                         "was started with. Leave --num-seeds out.")
+    kept = newest_checkpoint(run.folder)
+    if kept is None:
+        return None
+    now = world_from_environment().size
+    if run.processes != now and kept["state"]["iteration"] < run.cfg.num_iterations:
+        warn(f"{run.folder} was trained with {run.processes} process{'es' * (run.processes > 1)} and is resumed with "
+             f"{now}. Training continues, but the result will differ from an uninterrupted run.")
+    if refused := refused_changes(run.cfg, kept["fixed"]):
+        raise UsageError("\n".join(refused))
+    for name, version in versions().items():
+        if kept["versions"].get(name, version) != version:
+            warn(f"The checkpoint was written with {name} {kept['versions'][name]}; this is {name} {version}. The "
+                 "weights may differ in the last bits from those of an uninterrupted run.")
+    return kept
 
 
 def _without_arrays(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:

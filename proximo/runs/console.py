@@ -1,16 +1,28 @@
-"""How far a run is, for a person: a bar on a terminal, a plain line now and then where the output is no terminal."""
+"""How far a run is: a bar on a terminal, a plain line now and then where the output is not a terminal."""
 
 import time
+from typing import NamedTuple
 
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 10.0
 
 
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    iteration: int
+    step: int  # environment steps
+    ret: float | None  # mean return of the last episodes; None: none has finished
+    sps: float | None  # steps per second, see Clock
+    compile_seconds: float | None  # set-up and compilation, see Clock
+    left: float  # seconds
+
+
 def duration(seconds: float) -> str:
-    """`45 s`, `3 min 20 s` or `2 h 05 min`."""
+    """Write a time as `45 s`, `3 min 20 s` or `2 h 05 min`."""
     whole = int(seconds + 0.5)
     if whole < 60:
         return f"{whole} s"
@@ -20,53 +32,66 @@ def duration(seconds: float) -> str:
 
 
 class Meter:
-    """Progress of one run, on standard output unless another console is given."""
+    """The progress of one run on a console.
 
-    def __init__(self, title: str, num_iterations: int, console: Console | None = None):
+    Args:
+        title: What is trained.
+        num_iterations: Iterations of the whole run.
+        console: Where to write; None: standard output.
+    """
+
+    def __init__(self, title: str, num_iterations: int, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._title, self._num_iterations = title, num_iterations
         self._shown = time.perf_counter()
-        self._waiting: tuple[int, int, float | None, float, float] | None = None
-        self._bar: Progress | None = None
+        self._waiting: Progress | None = None
+        self._bar: rich_progress.Progress | None = None
         if self._console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[numbers]}"))
-            self._bar = Progress(*columns, console=self._console, auto_refresh=False)
+            columns = (rich_progress.TextColumn("{task.description}"), rich_progress.BarColumn(),
+                       rich_progress.TextColumn("{task.fields[numbers]}"))
+            self._bar = rich_progress.Progress(*columns, console=self._console, auto_refresh=False)
             self._task = self._bar.add_task(title, total=num_iterations, numbers="starting")
             self._bar.start()
         self._every = REFRESH_SECONDS if self._bar else LINE_SECONDS
 
-    def update(self, iteration: int, step: int, ret: float | None, sps: float, left: float) -> None:
-        """`ret`: mean return of the last episodes, None where none has finished; `left`: seconds to go. Free of cost
-        until it is time to show something."""
+    def update(self, progress: Progress) -> None:
+        """Show the progress if the last one was shown long enough ago; otherwise this costs nothing."""
         now = time.perf_counter()
-        self._waiting = (iteration, step, ret, sps, left)
+        self._waiting = progress
         if now - self._shown >= self._every:
             self._shown = now
-            self._show()
+            self._show(progress)
 
     def close(self) -> None:
-        """Shows the last state and gives the terminal back."""
+        """Show the last state and restore the terminal."""
         if self._waiting:
-            self._show()
+            self._show(self._waiting)
         if self._bar:
             self._bar.stop()
             self._bar = None
 
-    def _show(self) -> None:
-        iteration, step, ret, sps, left = self._waiting
+    def _show(self, progress: Progress) -> None:
         self._waiting = None
-        numbers = f"step {step:,}  return {'none yet' if ret is None else f'{ret:.2f}'}  SPS {sps:,.0f}"
-        ending = f"{duration(left)} left" if iteration < self._num_iterations else "done"
+        numbers = self._numbers(progress)
         if self._bar:
-            self._bar.update(self._task, completed=iteration, numbers=f"{numbers}  {ending}")
+            self._bar.update(self._task, completed=progress.iteration, numbers=numbers)
             self._bar.refresh()
         else:
-            share = 100 * iteration / self._num_iterations
-            self._print(f"{self._title}  {share:.0f} %  {numbers}  {ending}\n")
+            share = 100 * progress.iteration / self._num_iterations
+            self._write(f"{self._title}  {share:.0f} %  {numbers}\n")
 
-    def _print(self, line: str) -> None:
+    def _numbers(self, progress: Progress) -> str:
+        done = progress.iteration == self._num_iterations
+        parts = [f"step {progress.step:,}", f"return {'none yet' if progress.ret is None else f'{progress.ret:.2f}'}"]
+        if progress.sps is not None:
+            parts.append(f"SPS {progress.sps:,.0f}")
+        if done and progress.compile_seconds is not None:
+            parts.append(f"set-up {duration(progress.compile_seconds)}")
+        return "  ".join([*parts, "done" if done else f"{duration(progress.left)} left"])
+
+    def _write(self, line: str) -> None:
         try:
             self._console.file.write(line)
             self._console.file.flush()
-        except OSError:  # whoever read the output is gone: the run goes on in silence
+        except OSError:  # the reader of a pipe has left: training continues without output
             self._every = float("inf")

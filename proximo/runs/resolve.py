@@ -11,7 +11,7 @@ from proximo.errors import UsageError, nearest, notify
 from proximo.facts import facts, type_problems
 
 
-def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> Config:
+def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own_env: bool = False) -> Config:
     """Fill in what the defaults leave open, so that config.json has the values that were used.
 
     Args:
@@ -19,6 +19,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
         variant: Its name in the table of variants.
         processes: Processes of the run, on all machines.
         local_processes: Processes on this machine.
+        own_env: Whether a program brings the environments along, so that `env_id` is only their name.
 
     Raises:
         UsageError: A value has a type that its field does not allow.
@@ -26,7 +27,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int) -> 
     if wrong := type_problems(cfg):
         raise UsageError("\n".join(wrong))
     cfg = cfg.resolved()
-    changes: dict[str, Any] = {"env_id": played_env_id(cfg)}
+    changes: dict[str, Any] = {} if own_env else {"env_id": played_env_id(cfg)}
     if not cfg.exp_name:
         changes["exp_name"] = variant
     if not cfg.threads:

@@ -107,7 +107,7 @@ def test_a_damaged_newest_one_is_said_and_the_one_before_it_taken(tmp_path, caps
     assert newest_checkpoint(tmp_path) == {"iteration": 1}
     assert "WARNING" in capsys.readouterr().err
     (checkpoints(tmp_path)[0] / "manifest.json").unlink()
-    with pytest.raises(FilesError, match="none of the 2 checkpoints .* is whole; nothing was changed"):
+    with pytest.raises(FilesError, match="All 2 checkpoints in .* are damaged. Nothing was changed"):
         newest_checkpoint(tmp_path)
 
 

@@ -18,18 +18,20 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as refer
 
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError
-from proximo.runs.console import Meter, duration
+from proximo.runs.console import Meter, Progress, duration
 from proximo.runs.events import EventFile, crc32c, crc32c_tables
-from proximo.runs.log import FinishedEpisodes, Log
+from proximo.runs.log import Log
+from proximo.runs.run import Run
+from proximo.types import FinishedEpisodes
 
 QUIET = Config(logger="none", seed=7)
 LOSSES = {"charts/learning_rate": 2.5e-4, "losses/value_loss": 0.1, "losses/policy_loss": -0.01}
 
 
-def run_folder(path: Path, variant: str = "ppo") -> Path:
+def new_run(path: Path, variant: str = "ppo", num_iterations: int = 3, **changes) -> Run:
     path.mkdir()
-    (path / "config.json").write_text(json.dumps({"variant": variant}))
-    return path
+    cfg = replace(QUIET, total_timesteps=512 * num_iterations, **changes)
+    return Run(path, cfg, variant)
 
 
 def episodes(*ends: tuple[int, int, float, int]) -> FinishedEpisodes:
@@ -50,8 +52,8 @@ def scalars_of(folder: Path, tag: str) -> list[tuple[int, float]]:
 
 def test_files_hold_what_was_logged_under_the_seeds_names(tmp_path):
     """Against the csv module, TensorBoard's reader and means worked out by hand."""
-    folder = run_folder(tmp_path / "run")
-    log = Log(folder, QUIET, 2)
+    run = new_run(tmp_path / "run", num_iterations=2)
+    folder, log = run.folder, Log(run)
     log.iteration(1, 512, LOSSES, episodes((100, 0, 10, 10), (300, 3, 20, 21)))
     log.iteration(2, 1024, LOSSES | {"losses/value_loss": 1 / 3}, episodes())
     summary = log.summary()
@@ -68,15 +70,15 @@ def test_files_hold_what_was_logged_under_the_seeds_names(tmp_path):
     assert scalars_of(folder, "losses/value_loss") == [(512, pytest.approx(0.1)), (1024, pytest.approx(1 / 3))]
     assert list(summary) == ["variant", "env_id", "seed", "framework", "steps", "episodes", "episodic_return_mean",
                              "episodic_return_std", "episodic_length_mean", "episodic_length_std", "sps",
-                             "wall_seconds"]
+                             "compile_seconds", "wall_seconds"]
     assert summary["variant"] == "ppo" and summary["seed"] == 7 and summary["episodes"] == 2
     assert (summary["episodic_return_mean"], summary["episodic_return_std"]) == (15.0, 5.0)
-    assert summary["sps"] == pytest.approx(summary["steps"] / summary["wall_seconds"])
+    assert first["charts/SPS"] == "" and second["charts/SPS"] == str(int(summary["sps"]))
 
 
 def test_summary_counts_the_last_hundred_and_says_none_without_episodes(tmp_path):
     """Against the definition in the issue: last 100 training episodes, null where none finished."""
-    log = Log(run_folder(tmp_path / "run"), QUIET, 2)
+    log = Log(new_run(tmp_path / "run", num_iterations=2))
     log.iteration(1, 512, LOSSES, episodes())
     assert log.summary()["episodic_return_mean"] is None and log.summary()["episodic_length_std"] is None
     log.iteration(2, 1024, LOSSES, episodes(*[(i, 0, i, i) for i in range(250)]))
@@ -86,8 +88,9 @@ def test_summary_counts_the_last_hundred_and_says_none_without_episodes(tmp_path
 
 def test_each_player_has_its_own_charts(tmp_path):
     """Against the seeds' names; rows 1 and 3 both belong to the second player of their game."""
-    folder = run_folder(tmp_path / "run", "ppo_pettingzoo_ma_atari")
-    log = Log(folder, QUIET, 1, players=("player0", "player1"))
+    run = new_run(tmp_path / "run", "ppo_pettingzoo_ma_atari", num_iterations=1)
+    folder = run.folder
+    log = Log(run, players=("player0", "player1"))
     log.iteration(1, 64, LOSSES, episodes((5, 0, 1, 5), (5, 1, -1, 5), (9, 3, 4, 7)))
     log.close()
     (row,) = rows_of(folder / "metrics.csv")
@@ -102,17 +105,18 @@ def test_resume_leaves_no_doubled_and_no_missing_point(tmp_path):
         for k in range(first, last + 1):
             log.iteration(k, 512 * k, LOSSES, episodes((512 * k - 1, 0, k, k)))
 
-    folder = run_folder(tmp_path / "run")
-    log = Log(folder, QUIET, 6)
+    run = new_run(tmp_path / "run", num_iterations=6)
+    folder = run.folder
+    log = Log(run)
     play(log, 1, 3)
     state = json.loads(json.dumps(log.state()))
     play(log, 4, 5)
     log.close()
     with open(folder / "metrics.csv", "a") as file:
         file.write("6,30")  # a line that the kill cut off
-    log = Log(folder, QUIET, 6, resume=state)
+    log = Log(run, resume=state)
     play(log, 4, 6)
-    assert log.summary()["episodes"] == 6 and log.summary()["wall_seconds"] > state["seconds"]
+    assert log.summary()["episodes"] == 6 and log.summary()["wall_seconds"] > state["clock"]["seconds"]
     log.close()
     assert [row["iteration"] for row in rows_of(folder / "metrics.csv")] == list("123456")
     assert [row["return"] for row in rows_of(folder / "episodes.csv")] == list("123456")
@@ -121,9 +125,10 @@ def test_resume_leaves_no_doubled_and_no_missing_point(tmp_path):
 
 def test_a_run_that_begins_again_leaves_nothing_of_the_first_attempt(tmp_path):
     """Killed before its first checkpoint, a run is resumed from nothing, in the same folder."""
-    folder = run_folder(tmp_path / "run")
+    run = new_run(tmp_path / "run", num_iterations=3)
+    folder = run.folder
     for steps in ((512, 1024, 1536), (512, 1024)):
-        log = Log(folder, QUIET, 3)
+        log = Log(run)
         for k, step in enumerate(steps, start=1):
             log.iteration(k, step, LOSSES, episodes((step, 0, len(steps), 1)))
         log.close()
@@ -132,25 +137,30 @@ def test_a_run_that_begins_again_leaves_nothing_of_the_first_attempt(tmp_path):
     assert scalars_of(folder, "charts/episodic_return") == [(512, 2.0), (1024, 2.0)]
 
 
-def test_seconds_count_from_the_start_of_training(tmp_path):
-    """The log may be made after the first iteration, whose time counts in the speed."""
-    log = Log(run_folder(tmp_path / "run"), QUIET, 1, started=time.perf_counter() - 100)
-    log.iteration(1, 512, LOSSES, episodes())
-    assert log.summary()["sps"] == pytest.approx(5.12, rel=0.1)
+def test_speed_and_set_up_are_told_apart(tmp_path):
+    """A set-up of 100 seconds is in the wall time, and not in the speed."""
+    log = Log(new_run(tmp_path / "run", num_iterations=2), started=time.perf_counter() - 100)
+    for k in (1, 2):
+        time.sleep(0.05)
+        log.iteration(k, 512 * k, LOSSES, episodes())
+    summary = log.summary()
+    assert summary["wall_seconds"] > 100 and summary["compile_seconds"] == pytest.approx(100, abs=1)
+    assert 512 / 1 < summary["sps"] <= 512 / 0.05
     log.close()
 
 
 def test_resume_with_a_shortened_file_goes_on_and_says_so(tmp_path, capsys):
     """A power cut may lose what the system had not written; the run is worth more than its log."""
-    folder = run_folder(tmp_path / "run")
-    log = Log(folder, QUIET, 3)
+    run = new_run(tmp_path / "run", num_iterations=3)
+    folder = run.folder
+    log = Log(run)
     for k in (1, 2):
         log.iteration(k, 512 * k, LOSSES, episodes())
     state = log.state()
     log.close()
     whole = (folder / "metrics.csv").read_bytes()
     (folder / "metrics.csv").write_bytes(whole[:-5])
-    log = Log(folder, QUIET, 3, resume=state)
+    log = Log(run, resume=state)
     log.iteration(3, 1536, LOSSES, episodes())
     log.close()
     assert [row["iteration"] for row in rows_of(folder / "metrics.csv")] == ["1", "3"]
@@ -159,9 +169,10 @@ def test_resume_with_a_shortened_file_goes_on_and_says_so(tmp_path, capsys):
 
 def test_full_disk_is_a_files_error(tmp_path):
     """/dev/full answers every write as a full disk does."""
-    folder = run_folder(tmp_path / "run")
+    run = new_run(tmp_path / "run", num_iterations=1)
+    folder = run.folder
     (folder / "metrics.csv").symlink_to("/dev/full")
-    log = Log(folder, QUIET, 1)
+    log = Log(run)
     log.iteration(1, 512, LOSSES, episodes())
     with pytest.raises(FilesError, match="No space left"):
         log.state()
@@ -171,8 +182,9 @@ def test_full_disk_is_a_files_error(tmp_path):
 
 def test_vanished_folder_is_a_files_error(tmp_path):
     """Writing to a deleted file succeeds on Linux, so nothing but a look finds it."""
-    folder = run_folder(tmp_path / "run")
-    log = Log(folder, QUIET, 1)
+    run = new_run(tmp_path / "run", num_iterations=1)
+    folder = run.folder
+    log = Log(run)
     log.iteration(1, 512, LOSSES, episodes())
     folder.rename(tmp_path / "elsewhere")
     with pytest.raises(FilesError, match="No such file"):
@@ -182,8 +194,9 @@ def test_vanished_folder_is_a_files_error(tmp_path):
 
 def test_compact_writes_histograms_and_hyperparameters(tmp_path):
     """Against TensorBoard's reader: the third seed's histograms of an iteration's episodes, and the table of fields."""
-    folder = run_folder(tmp_path / "run", "compact")
-    log = Log(folder, QUIET, 1)
+    run = new_run(tmp_path / "run", "compact", num_iterations=1)
+    folder = run.folder
+    log = Log(run)
     log.iteration(1, 512, LOSSES, episodes((1, 0, 10, 4), (2, 1, 30, 6)))
     log.close()
     reader = EventAccumulator(str(folder / "tensorboard"), {"tensors": 0, "histograms": 0})
@@ -228,7 +241,7 @@ def test_a_record_cut_off_by_a_kill_hides_nothing_before_it(tmp_path):
 
 def test_an_iteration_costs_far_less_than_a_millisecond(tmp_path):
     """Half a millisecond is the promise (0.1 ms measured); the best round, in processor time, bears a busy machine."""
-    log = Log(run_folder(tmp_path / "run"), replace(QUIET, logger="console"), 10**6)
+    log = Log(new_run(tmp_path / "run", num_iterations=10**6, logger="console"))
     metrics = LOSSES | {f"losses/{i}": 0.1 for i in range(6)}
     finished, best = episodes(*[(k, 0, k, k) for k in range(4)]), math.inf
     for round_ in range(10):
@@ -242,7 +255,7 @@ def test_an_iteration_costs_far_less_than_a_millisecond(tmp_path):
 
 def test_plain_lines_where_the_output_is_no_terminal(tmp_path, capsys):
     """Hundreds of iterations in less than ten seconds are one line at the end, and none per episode."""
-    log = Log(run_folder(tmp_path / "run"), replace(QUIET, logger="console"), 300)
+    log = Log(new_run(tmp_path / "run", num_iterations=300, logger="console"))
     for k in range(1, 301):
         log.iteration(k, 512 * k, LOSSES, episodes((k, 0, 9, 9)))
     log.close()
@@ -250,25 +263,40 @@ def test_plain_lines_where_the_output_is_no_terminal(tmp_path, capsys):
     assert line.startswith("CartPole-v1  100 %  step 153,600  return 9.00  SPS ") and line.endswith("done")
 
 
+def far(iteration: int, ret: float | None = None, sps: float | None = 20000.0) -> Progress:
+    return Progress(iteration=iteration, step=512 * iteration, ret=ret, sps=sps, compile_seconds=21.0, left=83.0)
+
+
 def test_a_bar_on_a_terminal():
     """Against what a terminal was sent: step, return, speed and time left; refreshed rarely."""
     sent = io.StringIO()
     meter = Meter("CartPole-v1", 1000, Console(file=sent, force_terminal=True, width=120))
     for k in range(1, 1000):
-        meter.update(k, 512 * k, 12.5 if k > 3 else None, 20000.0, 83.0)
+        meter.update(far(k, 12.5 if k > 3 else None))
     meter.close()
     assert "step 511,488  return 12.50  SPS 20,000  1 min 23 s left" in sent.getvalue()
     assert sent.getvalue().count("SPS") < 10
 
 
+def test_the_last_line_tells_the_set_up_and_a_speed_that_is_not_known_is_left_out():
+    sent = io.StringIO()
+    for iteration, sps in ((1, None), (2, 100.0)):
+        meter = Meter("CartPole-v1", 2, Console(file=sent))
+        meter.update(far(iteration, sps=sps))
+        meter.close()
+    assert sent.getvalue().splitlines() == [
+        "CartPole-v1  50 %  step 512  return none yet  1 min 23 s left",
+        "CartPole-v1  100 %  step 1,024  return none yet  SPS 100  set-up 21 s  done"]
+
+
 def test_a_reader_that_left_does_not_end_the_run():
-    """`proximo train ... | head` closes the pipe; training goes on in silence."""
+    """`proximo train ... | head` closes the pipe; training continues without output."""
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
     meter = Meter("CartPole-v1", 2, Console(file=Gone()))
-    meter.update(1, 512, None, 1.0, 1.0)
+    meter.update(far(1))
     meter.close()
 
 
@@ -282,8 +310,9 @@ def test_wandb_offline_and_missing(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    folder = run_folder(tmp_path / "run")
-    log = Log(folder, replace(QUIET, track=True), 1)
+    run = new_run(tmp_path / "run", num_iterations=1, track=True)
+    folder = run.folder
+    log = Log(run)
     log.iteration(1, 512, LOSSES, episodes((5, 0, 1, 5)))
     assert isinstance(log.state()["wandb_id"], str)
     log.close()
@@ -294,7 +323,7 @@ def test_wandb_offline_and_missing(tmp_path, monkeypatch):
     assert b"losses/value_loss" in record.read_bytes()
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match=r'pip install "proximo\[wandb\]"'):
-        Log(run_folder(tmp_path / "other"), replace(QUIET, logger="wandb"), 1)
+        Log(new_run(tmp_path / "other", num_iterations=1, logger="wandb"))
 
 
 def test_event_records_are_framed_as_tensorflow_does(tmp_path):

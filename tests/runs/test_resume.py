@@ -67,7 +67,7 @@ def test_sigterm_leaves_cleanly(kind, kept, tmp_path, monkeypatch, capsys):
     train(tmp_path / "whole", *words.split(), variant=variant)
     at_iteration(monkeypatch, 8, terminate)
     assert train(tmp_path / "stopped", *words.split(), variant=variant) == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM after iteration 8; continue with: proximo resume" in capsys.readouterr().err
+    assert "Stopped by SIGTERM after iteration 8. Resume with: proximo resume" in capsys.readouterr().err
     assert checkpoints(tmp_path / "stopped")[-1].name == f"{kept:08d}"
     assert main(["resume", str(tmp_path / "stopped")]) == 0
     assert same_weights(tmp_path / "whole", tmp_path / "stopped")
@@ -123,7 +123,7 @@ def test_one_wrong_bit_falls_back_loudly(name, tmp_path, monkeypatch, capsys):
     damage(checkpoints(tmp_path / "broken")[-1] / name)
     assert main(["resume", str(tmp_path / "broken")]) == 0
     said = capsys.readouterr().err
-    assert "WARNING" in said and "falling back" in said and "goes on after iteration 3 of 10" in said
+    assert "WARNING" in said and "The checkpoint before it is used" in said and "after iteration 3 of 10" in said
     assert same_weights(tmp_path / "whole", tmp_path / "broken") and same_logs(tmp_path / "whole", tmp_path / "broken")
 
 
@@ -135,7 +135,7 @@ def test_no_whole_checkpoint_is_no_new_start(tmp_path, monkeypatch, capsys):
         damage(path / "tensors.safetensors")
     before = rows(tmp_path / "broken", "metrics.csv")
     assert main(["resume", str(tmp_path / "broken")]) == 5
-    assert "none of the 2 checkpoints" in capsys.readouterr().err
+    assert "All 2 checkpoints in" in capsys.readouterr().err
     assert rows(tmp_path / "broken", "metrics.csv") == before
 
 
@@ -143,7 +143,7 @@ def test_a_finished_run_is_not_run_again(tmp_path, capsys):
     train(tmp_path / "run")
     summary = (tmp_path / "run" / "summary.json").read_text()
     assert main(["resume", str(tmp_path / "run")]) == 0
-    assert "has run all of its 10 iterations" in capsys.readouterr().err
+    assert "all 10 iterations are done" in capsys.readouterr().err
     assert (tmp_path / "run" / "summary.json").read_text() == summary
 
 
@@ -152,7 +152,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path, capsys):
     train(tmp_path / "long", "--no-anneal-lr", "--total-timesteps", 640)
     train(tmp_path / "short", "--no-anneal-lr")
     assert main(["resume", str(tmp_path / "short"), "--total-timesteps", "640"]) == 0
-    assert "changed: total_timesteps 320 -> 640" in capsys.readouterr().err
+    assert "Changed: total_timesteps 320 -> 640" in capsys.readouterr().err
     assert same_weights(tmp_path / "long", tmp_path / "short") and same_logs(tmp_path / "long", tmp_path / "short")
     assert json.loads((tmp_path / "short" / "summary.json").read_text())["steps"] == 640
     assert json.loads((tmp_path / "short" / "config.json").read_text())["config"]["total_timesteps"] == 640
@@ -160,10 +160,10 @@ def test_a_finished_run_can_be_made_longer(tmp_path, capsys):
 
 def test_a_kill_between_the_last_checkpoint_and_the_end_loses_nothing(tmp_path, monkeypatch):
     """Once the last checkpoint is there, model and summary are: the order of writing, with a crash after each."""
-    for place, count in (("save_model", 4), ("write_json", 2), ("save_checkpoint", 4)):
+    for place, count in (("save_model", 4), ("write_json", 1), ("save_checkpoint", 4)):
         folder, calls = tmp_path / place, []
         with monkeypatch.context() as patch:
-            real = getattr(sys.modules["proximo.runs.run"], place)
+            real = getattr(sys.modules["proximo.runs.watcher"], place)
 
             def crashing(*arguments, real=real, calls=calls, count=count):
                 real(*arguments)
@@ -171,7 +171,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_end_loses_nothing(tmp_path, 
                 if len(calls) == count:
                     raise CrashError
 
-            patch.setattr(f"proximo.runs.run.{place}", crashing)
+            patch.setattr(f"proximo.runs.watcher.{place}", crashing)
             with pytest.raises(CrashError):
                 train(folder)
         assert main(["resume", str(folder)]) == 0
@@ -200,7 +200,7 @@ def test_another_environment_or_network_is_refused(words, names, tmp_path, monke
 
 
 def test_what_is_no_run_is_said(tmp_path, capsys):
-    assert main(["resume", str(tmp_path)]) == 2 and "is no run" in capsys.readouterr().err
+    assert main(["resume", str(tmp_path)]) == 2 and "is not a run" in capsys.readouterr().err
     (tmp_path / "config.json").write_text("{")
     assert main(["resume", str(tmp_path)]) == 5 and "cannot be read" in capsys.readouterr().err
     assert main(["resume"]) == 2

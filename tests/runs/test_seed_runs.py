@@ -43,7 +43,7 @@ def test_killed_and_resumed_runs_equal_uninterrupted_ones(whole, tmp_path, monke
     assert main(["resume", str(tmp_path / "runs")]) == 0
     assert "3 runs in" in (said := capsys.readouterr().err) and "after iteration 6 of 10" in said
     assert all_equal(whole, tmp_path / "runs")
-    assert main(["resume", str(tmp_path / "runs")]) == 0 and "all of their 10 iterations" in capsys.readouterr().err
+    assert main(["resume", str(tmp_path / "runs")]) == 0 and "all 10 iterations are done" in capsys.readouterr().err
 
 
 def test_a_stopped_group_names_one_command_and_goes_on_from_the_checkpoint_that_all_have(whole, tmp_path, monkeypatch,
@@ -52,7 +52,7 @@ def test_a_stopped_group_names_one_command_and_goes_on_from_the_checkpoint_that_
     with monkeypatch.context() as patched:
         at_iteration(patched, 7, terminate)
         assert train(tmp_path / "runs", *WORDS) == 128 + 15
-    assert f"continue with: proximo resume {tmp_path / 'runs'}\n" in capsys.readouterr().err
+    assert f"Resume with: proximo resume {tmp_path / 'runs'}\n" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "runs" / "seed-2" / "checkpoints" / "00000007")
     assert main(["resume", str(tmp_path / "runs")]) == 0
     assert "after iteration 6 of 10" in capsys.readouterr().err
@@ -65,7 +65,7 @@ def test_one_of_them_goes_on_alone_up_to_rounding_and_says_so(whole, tmp_path, m
         with pytest.raises(CrashError):
             train(tmp_path / "runs", *WORDS)
     assert main(["resume", str(tmp_path / "runs" / "seed-2")]) == 0
-    assert f"exactly with all of them: proximo resume {tmp_path / 'runs'}" in capsys.readouterr().err
+    assert f"resume all of them: proximo resume {tmp_path / 'runs'}" in capsys.readouterr().err
     for name, x in weights(whole / "seed-2").items():
         np.testing.assert_allclose(weights(tmp_path / "runs" / "seed-2")[name], x, atol=5e-5)
     assert len(rows(tmp_path / "runs" / "seed-2", "metrics.csv")) == 10
@@ -77,7 +77,7 @@ def test_flags_change_all_and_runs_that_do_not_belong_together_are_said(whole, t
     assert [len(rows(folder, "metrics.csv")) for folder in seed_folders(tmp_path / "runs")] == [12, 12, 12]
     shutil.rmtree(tmp_path / "runs" / "seed-2")
     assert main(["resume", str(tmp_path / "runs")]) == 2
-    assert "(seeds [1, 3]); resume them one by one" in capsys.readouterr().err
+    assert "(seeds [1, 3]). Resume them one by one" in capsys.readouterr().err
 
 
 def test_a_seed_whose_numbers_break_stops_alone(whole, tmp_path, monkeypatch, capsys):
@@ -110,7 +110,7 @@ def test_a_refused_group_leaves_nothing_and_a_refused_resume_all(whole, tmp_path
     before = {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()}
     for folder, *words in (("", "--device-ids", "0", "1"), ("", "--num-seeds", "5"), ("seed-1", "--num-seeds", "5")):
         assert main(["resume", str(tmp_path / "kept" / folder), "--total-timesteps", "640", *words]) == 2
-    assert capsys.readouterr().err.count("leave --num-seeds out") == 2
+    assert capsys.readouterr().err.count("Leave --num-seeds out") == 2
     assert {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()} == before
 
 

@@ -1,0 +1,39 @@
+"""The commands about this installation: list and doctor."""
+
+from proximo.errors import UsageError
+
+USAGES = {"list": """usage: proximo list
+
+List the variants, the environments with example ids, and what is installed.""",
+          "doctor": """usage: proximo doctor
+
+Check this installation: packages that break each other, the GPU, the compiler, rendering, disk space.
+Each finding is `ok`, a `note` (something that is not installed or limits what can be done) or a `problem` (something
+that is installed will fail), with the command that fixes it. The exit code is 1 if there is a problem, otherwise 0."""}
+
+
+def machine_command(name: str, words: list[str]) -> int:
+    """Run `list` or `doctor` and return its exit code."""
+    if {"-h", "--help"} & {*words}:
+        print(USAGES[name])
+        return 0
+    if words:
+        raise UsageError(f"Unexpected argument {words[0]!r}: `proximo {name}` takes none.")
+    return list_command() if name == "list" else doctor_command()
+
+
+def list_command() -> int:
+    """Print variants and suites."""
+    from proximo.cli.suites import listing, variant_listing
+
+    print(f"{variant_listing()}\n\n{listing()}")
+    return 0
+
+
+def doctor_command() -> int:
+    """Print the findings; return 1 if one of them is a problem."""
+    from proximo.cli.doctor import doctor, report
+
+    findings = doctor()
+    print(report(findings))
+    return 1 if any(finding.level == "problem" for finding in findings) else 0

@@ -1,0 +1,94 @@
+"""Environments that a program passes in place of an id: a function, a class or an object."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+
+from proximo.config import Config
+from proximo.envs.gym_ids import with_quick_space
+from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.workers import make_rows_or_workers
+from proximo.errors import EnvError, ProximoError, UsageError
+from proximo.protocols import VecEnv
+
+Factory = Callable[[], Any]
+
+
+def env_factory(env: Any) -> Factory:
+    """Return a function that makes a new environment at each call.
+
+    Args:
+        env: Such a function, a class, or an environment, which is copied.
+
+    Raises:
+        UsageError: It is none of these, or the environment cannot be copied.
+    """
+    if isinstance(env, gym.vector.VectorEnv):
+        raise UsageError(f"env={env!r:.60} is a vector of environments. Pass a function that makes one of them, "
+                         "such as env=lambda: MyEnv(), and num_envs.")
+    if isinstance(env, gym.Env):
+        try:
+            deepcopy(env)
+        except Exception as error:
+            raise UsageError(f"env={env!r:.60} cannot be copied ({type(error).__name__}: {error}), and every one of "
+                             "num_envs environments needs its own. Pass a function that makes one, such as "
+                             "env=lambda: MyEnv().") from error
+        return partial(deepcopy, env)
+    if not callable(env):
+        raise UsageError(f"env={env!r:.60} is not an environment. Pass the id of an environment, a function that makes "
+                         "one, its class, or a gymnasium.Env.")
+    factory: Factory = env
+    return factory
+
+
+def env_name(env: Any) -> str:
+    """Return the name of an environment: the id that it is registered under, otherwise the name of its class."""
+    if isinstance(env, type):
+        return env.__name__
+    one = env if isinstance(env, gym.Env) else make_new(env_factory(env), [])
+    name = one.spec.id if one.spec is not None else type(one.unwrapped).__name__
+    if one is not env:
+        one.close()
+    return name
+
+
+def make_from_factory(factory: Factory, cfg: Config, seeds: Sequence[int]) -> VecEnv:
+    """Make one environment per seed, in this process or in cfg.env_workers others.
+
+    Raises:
+        UsageError: The function makes no gymnasium.Env, or the same object twice, or a space is not supported.
+        EnvError: Making an environment fails.
+    """
+    return make_rows_or_workers(partial(make_factory_rows, factory, cfg.env_id, cfg.autoreset), cfg, seeds, cfg.env_id)
+
+
+def make_factory_rows(factory: Factory, name: str, autoreset: str, seeds: Sequence[int],
+                      first_index: int = 0) -> GymEnvs:
+    """Make one environment per seed; `first_index` is the number of the first one in errors."""
+    return GymEnvs(partial(make_new, factory, []), seeds, name, autoreset, first_index)
+
+
+def make_new(factory: Factory, earlier: list[weakref.ref[gym.Env]]) -> gym.Env:
+    """Make one environment, and check that it is a new one.
+
+    Args:
+        factory: Makes it.
+        earlier: The environments that were made before; the new one is added.
+    """
+    try:
+        env = factory()
+    except ProximoError:
+        raise
+    except Exception as error:
+        raise EnvError(f"env={factory!r:.60} could not make an environment: {type(error).__name__}: {error}") from error
+    if not isinstance(env, gym.Env):
+        raise UsageError(f"env={factory!r:.60} made a {type(env).__name__}; a gymnasium.Env is needed.")
+    if any(ref() is env for ref in earlier):
+        raise UsageError(f"env={factory!r:.60} returned the same environment twice. It must make a new one at each "
+                         "call.")
+    earlier.append(weakref.ref(env))
+    return with_quick_space(env)

@@ -1,0 +1,83 @@
+"""What is done with a trained model: evaluate it, and record videos of it."""
+
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+from proximo.catalog import Parts
+from proximo.config import Config
+from proximo.errors import ProximoError, UsageError, warn
+from proximo.models.evaluate import MAX_STEPS, Evaluation, evaluate, frames
+from proximo.models.model import Model, model_from, read_model
+from proximo.protocols import VecEnv
+from proximo.streams import env_seeds
+
+EVALUATION_ROWS = 8  # environments that play at once; a multiple of the players of every game
+
+
+def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv:
+    """Make environments to play in: in this process, with observations that are not normalised (the model does that).
+
+    Args:
+        cfg: The configuration of the model.
+        parts: What makes the environments.
+        rows: How many.
+        seed: The seed of the environments.
+    """
+    engine = "auto" if cfg.engine == "jax" else cfg.engine  # the same task, stepped by Gymnasium
+    raw = replace(cfg, norm_obs=False, norm_reward=False, env_workers=0, num_envs=rows, seed=seed, engine=engine)
+    return parts.make_envs(raw, env_seeds(seed, rows, stream="eval"))
+
+
+def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,
+                   max_steps: int = MAX_STEPS) -> Evaluation:
+    """Play whole episodes in new environments; see `evaluate` for the arguments.
+
+    Raises:
+        UsageError: No episode ended within `max_steps` steps.
+        EnvError: An environment failed.
+    """
+    envs = make_playing_envs(model.cfg, parts, EVALUATION_ROWS, seed)
+    try:
+        found = evaluate(model, envs, episodes, deterministic, seed, max_steps)
+    finally:
+        envs.close()
+    if not found.returns:
+        raise UsageError(f"{model.cfg.env_id}: no episode ended within {max_steps:,} steps. Allow more with "
+                         "--max-steps N; an environment whose episodes never end needs a time limit.")
+    if len(found.returns) < episodes:
+        warn(f"Only {len(found.returns)} of {episodes} episodes ended within {max_steps:,} steps: the longest are "
+             "missing. Allow more with --max-steps N.")
+    return found
+
+
+def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = False, seed: int = 0,
+                 max_frames: int = 2000) -> None:
+    """Record one whole episode at the environment's own speed.
+
+    Raises:
+        UsageError: The environment cannot draw, or `out` is neither an .mp4 nor a .gif.
+        EnvError: Drawing fails.
+        FilesError: `out` cannot be written.
+    """
+    from proximo.models.video import check_format, write_video
+
+    check_format(out)
+    envs = make_playing_envs(model.cfg, parts, model.cfg.limits.max_players, seed)
+    try:
+        pictures = frames(model, envs, deterministic, seed, max_frames)
+        first = next(pictures, None)
+        if first is None:
+            raise UsageError(f"{model.cfg.env_id} cannot be drawn: it has no render_mode rgb_array.")
+        write_video(chain([first], pictures), out, envs.render_fps or 30)
+    finally:
+        envs.close()
+
+
+def record_run_video(cfg: Config, parts: Parts, folder: Path, steps: int) -> None:
+    """Record the model of a run that is training; a video that fails is reported, and training continues."""
+    try:
+        model = model_from(read_model(folder), cfg, parts.make_actor)
+        record_video(model, parts, folder / "videos" / f"step-{steps:09d}.mp4")
+    except ProximoError as error:
+        warn(f"No video: {error}")

@@ -1,0 +1,52 @@
+"""What a run says when it starts or continues."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from proximo.config import Config
+from proximo.errors import notify, warn
+
+
+def announce_variant(variant: str, env_id: str, why: str) -> None:
+    """Say which variant was chosen for an environment."""
+    notify(f"No variant was named: using {variant}, because {env_id} "
+           f"{'is' if why.startswith(('a ', 'an ')) else 'has'} {why}.")
+
+
+def announce_start(cfg: Config, processes: int) -> None:
+    """Say how many iterations will run, and which part of total_timesteps will not."""
+    steps = cfg.num_iterations * cfg.batch_size
+    notify(f"{cfg.num_iterations} iterations of {cfg.num_envs} x {cfg.num_steps} = {cfg.batch_size} steps.")
+    if steps < cfg.total_timesteps:
+        notify(f"total_timesteps={cfg.total_timesteps} is not a multiple of the batch size {cfg.batch_size}: "
+               f"training for {steps} steps.")
+    if processes > 1:
+        notify(f"{processes} processes: local_num_envs {cfg.num_envs // processes}, num_envs {cfg.num_envs}, "
+               f"local_batch_size {cfg.batch_size // processes}, batch_size {cfg.batch_size}, local_minibatch_size "
+               f"{cfg.minibatch_size // processes}, minibatch_size {cfg.minibatch_size}")
+    elif cfg.local_num_envs is not None:
+        warn("local_num_envs was given, but there is only one process. Start several with "
+             "`torchrun --standalone --nproc_per_node=2 -m proximo train ...`.")
+
+
+def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None) -> bool:
+    """Say where a run continues, and return whether any iteration is left."""
+    what = f"{cfg.num_seeds} runs in {folder}" if cfg.num_seeds > 1 else str(folder)
+    if checkpoint is None:
+        notify(f"{what}: stopped before the first checkpoint, so training starts with the first iteration.")
+        return True
+    done: int = checkpoint["state"]["iteration"]
+    if done >= cfg.num_iterations:
+        notify(f"{what}: all {cfg.num_iterations} iterations are done. Use --total-timesteps N to train longer.")
+        return False
+    notify(f"{what}: training continues after iteration {done} of {cfg.num_iterations}.")
+    return True
+
+
+def announce_changes(before: Config, after: Config) -> None:
+    """Say which fields of the configuration a resume changes."""
+    changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(after).values())
+               if old != new]
+    if changed:
+        notify(f"Changed: {', '.join(changed)}")

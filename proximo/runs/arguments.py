@@ -1,0 +1,66 @@
+"""What the arguments of proximo.train mean: a configuration, its variant, and parts that a program brings along."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from proximo.catalog import choose_variant, config_class, variant_by_spaces, variant_of
+from proximo.config import Config
+from proximo.envs.factory import env_factory, env_name, make_from_factory
+from proximo.errors import UsageError
+from proximo.runs.announce import announce_variant
+from proximo.runs.own_parts import OwnParts
+from proximo.runs.resolve import with_changes
+
+Part = Callable[..., Any]
+
+
+def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None,
+              loss_fn: Part | None = None) -> OwnParts:
+    """Collect the parts that a program brings along, and the call that resumes a run with them."""
+    if env is not None and make_envs is not None:
+        raise UsageError("env and make_envs were both given. Give one of them.")
+    own_env = None if isinstance(env, str) else env
+    given = {"env": own_env, "make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn}
+    names = [f"{name}=..." for name, part in given.items() if part is not None]
+    if own_env is not None:
+        make_envs = partial(make_from_factory, env_factory(own_env))
+    return OwnParts(make_envs=make_envs, make_agent=make_agent, loss_fn=loss_fn,
+                    resume_with=f"proximo.resume('RUN', {', '.join(names)})" if names else "")
+
+
+def configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
+              values: dict[str, Any]) -> tuple[Config, str]:
+    """Return the configuration that `train` was asked for, and its variant."""
+    if env is not None:
+        name = env if isinstance(env, str) else env_name(env)
+        if isinstance(env, str) and "env_id" in values:
+            raise UsageError(f"env={env!r} and env_id={values['env_id']!r} were both given. Give one of them.")
+        values = {"env_id": name} | values
+    if config is None:
+        config = _choose_variant(own, values.get("env_id"), values.get("engine", "auto"))
+    if isinstance(config, str):
+        config = config_class(config)
+    kind = config if isinstance(config, type) else type(config)
+    variant = variant_of(kind)
+    if "__dataclass_fields__" not in vars(kind) and vars(kind).keys() & kind.__dataclass_fields__.keys():
+        raise UsageError(f"{kind.__name__} needs the decorator @dataclass(frozen=True), otherwise its defaults are "
+                         "not used.")
+    return with_changes(config() if isinstance(config, type) else config, values), variant
+
+
+def _choose_variant(own: OwnParts, env_id: str | None, engine: str) -> str:
+    """Return the variant for an environment, as the command line does."""
+    if own.make_envs is not None:
+        name = env_id or "the environment"
+        envs = own.make_envs(Config(env_id=name), [0])
+        try:
+            variant, why = variant_by_spaces(name, envs)
+        finally:
+            envs.close()
+    elif env_id is not None:
+        name, (variant, why) = env_id, choose_variant(env_id, engine)
+    else:
+        return "ppo"
+    announce_variant(variant, name, why)
+    return variant

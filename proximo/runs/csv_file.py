@@ -1,0 +1,59 @@
+"""CSV files that grow by whole lines and survive a kill, and the error for files that cannot be written."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from proximo.errors import FilesError, warn
+
+
+@contextmanager
+def files_of(folder: Path) -> Iterator[None]:
+    """Turn a full disk, a missing permission or a vanished folder into a FilesError that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FilesError(f"The log in {folder} cannot be written ({reason}). Free disk space or restore the folder, "
+                         f"then continue from the last checkpoint with `proximo resume {folder}`.") from error
+
+
+class CsvFile:
+    """A CSV file that grows by whole lines.
+
+    Args:
+        path: The file.
+        keep: Bytes of an existing file that stay; the rest is cut off.
+    """
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        self.path = path
+        self._file = open(path, "ab", buffering=1 << 17)  # noqa: SIM115
+        self.size = keep
+        if keep and path.stat().st_size < keep:
+            warn(f"{path} is shorter than when the checkpoint was written: lines are missing from it.")
+            self.size = path.read_bytes().rfind(b"\n") + 1
+        if path.is_file():
+            self._file.truncate(self.size)
+
+    def header(self) -> list[str]:
+        """Return the names in the first line; none for a new file."""
+        if not self.size:
+            return []
+        with open(self.path) as file:
+            return file.readline().strip().split(",")
+
+    def write(self, lines: str) -> None:
+        """Append whole lines; they reach the file at the next flush."""
+        data = lines.encode()
+        self.size += len(data)
+        self._file.write(data)
+
+    def flush(self) -> None:
+        """Hand all lines to the operating system; raise OSError if the disk is full or the file has vanished."""
+        self._file.flush()
+        self.path.stat()
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        self._file.close()

@@ -1,0 +1,97 @@
+"""Parts of a run that belong to the user's program instead of the variant: environments, network, loss, loop."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proximo.catalog import MakeEnvs, Parts, parts_of
+from proximo.config import Config
+from proximo.errors import UsageError
+from proximo.models.play import record_run_video
+from proximo.runs.run import Run, read_record
+
+ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn"}
+
+
+class OwnParts(NamedTuple):
+    """Parts of a run that a program brings along in place of the variant's; None: the variant's.
+
+    `resume_with` is recorded in config.json: the call or command that resumes the run, RUN standing for its folder.
+    """
+
+    train: Callable[..., Any] | None = None
+    make_envs: MakeEnvs | None = None
+    make_agent: Callable[..., Any] | None = None
+    loss_fn: Callable[..., Any] | None = None
+    config: type[Config] | None = None  # the class of the configuration
+    resume_with: str = ""
+
+    def parts(self, variant: str, framework: str) -> Parts:
+        """Return the parts that train, in a framework; UsageError if it is not installed."""
+        usual = parts_of(variant, framework)
+        train = self.train or usual.train
+        return usual._replace(train=train if self.loss_fn is None else partial(train, loss_fn=self.loss_fn),
+                              make_envs=self.make_envs or usual.make_envs,
+                              make_agent=self.make_agent or usual.make_agent)
+
+    def playing_parts(self, variant: str, framework: str) -> Parts:
+        """Return the parts with which a trained model plays: torch acts, and steps the environments from outside.
+
+        Args:
+            variant: The name of the variant.
+            framework: The framework of `make_agent`.
+        """
+        usual = parts_of(variant, "torch")
+        return usual._replace(make_envs=self.make_envs or usual.make_envs,
+                              make_actor=self._make_actor(framework) or usual.make_actor)
+
+    def _make_actor(self, framework: str) -> Callable[..., Any] | None:
+        if self.make_agent is None:
+            return None
+        if framework == "jax":
+            from proximo.on_jax.actor import Actor as JaxActor
+
+            return partial(JaxActor, self.make_agent)
+        from proximo.on_torch.actor import Actor
+
+        return partial(Actor, self.make_agent)
+
+    def video_recorder(self, run: Run) -> Callable[[Path, int], None] | None:
+        """Return what records the videos of a run; None without --capture-video."""
+        if not run.cfg.capture_video:
+            return None
+        parts = self.playing_parts(run.variant, run.cfg.framework)
+        return partial(record_run_video, run.cfg, parts)
+
+    def check_resume(self, run: Run) -> None:
+        """Check that the parts which a run was trained with are here again.
+
+        Raises:
+            UsageError: Some are missing.
+        """
+        lacking = [name for name, part in ARGUMENTS.items()
+                   if f"{name}=..." in run.resume_with and getattr(self, part) is None]
+        if lacking or (run.resume_with.startswith("python ") and self.train is None):
+            raise UsageError(f"{run.folder} was trained with parts of its own. Resume it with: {run.resume_line}")
+
+    def check_several_seeds(self) -> None:
+        """Check that no parts take the place of the variant's, for runs of several seeds in one function.
+
+        Raises:
+            UsageError: There are such parts.
+        """
+        if any((self.train, self.make_envs, self.make_agent, self.loss_fn)):
+            raise UsageError("num_seeds trains with the environments, the network and the loss of the variant. With "
+                             "parts of your own, call proximo.train once for each seed.")
+
+
+NO_OWN_PARTS = OwnParts()
+
+
+def has_own_env(folder: Path) -> bool:
+    """Return whether a folder is that of a run whose environments a program brought along."""
+    if not (folder / "config.json").is_file():
+        return False
+    resume_with = read_record(folder).get("resume_with", "")
+    return "env=..." in resume_with or "make_envs=..." in resume_with
