@@ -18,7 +18,7 @@ Cfg = TypeVar("Cfg")
 class Facts(NamedTuple):
     """What a field declares besides its type, its default and its docstring."""
 
-    group: Group  # "logging": only watches the run, and changes nothing in what is learned
+    group: Group = "training"  # "logging": only watches the run, and changes nothing in what is learned
     resume: Literal["fixed", "free"] = "fixed"  # fixed: a resume refuses another value
     minimum: float | None = None
     above: float | None = None
@@ -101,6 +101,8 @@ def converted(value: Any, hint: Any) -> Any:
     if get_origin(hint) is Literal and isinstance(value, str) and value in get_args(hint):
         return str(value)
     for one in options_of(hint):
+        if (get_origin(one) or one) not in (*NAMES, Literal):  # a type of a user's own field
+            return value
         if (value is None and one is NoneType) or (isinstance(value, bool) and one is bool):
             return value
         if one is str and isinstance(value, (str, os.PathLike)):

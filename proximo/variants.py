@@ -13,7 +13,6 @@ class Atari(Config):
     """ppo_atari: images of Atari games, a shared Nature-CNN, the nine Atari details (14-22)."""
 
     limits: ClassVar[Limits] = Limits(engines=("ale", "gym", "envpool"), worker_default="cores")
-
     env_id: str = "BreakoutNoFrameskip-v4"
     total_timesteps: int = 10_000_000
     num_envs: int = 8
@@ -56,7 +55,6 @@ class AtariEnvpool(Atari):
     """ppo_atari_envpool: EnvPool's Atari games, which reset one step late."""
 
     limits: ClassVar[Limits] = Limits(engines=("envpool",), advice="ppo_atari plays with other engines.")
-
     env_id: str = "Breakout-v5"
     engine: Engine = "envpool"
 
@@ -67,7 +65,6 @@ class AtariXLA(AtariEnvpool):
 
     limits: ClassVar[Limits] = Limits(engines=("envpool",), frameworks=("jax",), inside_only=True,
                                       advice="ppo_atari_envpool trains with torch, ppo_atari plays with other engines.")
-
     framework: Framework = "jax"
     clip_vloss: bool = False
     unroll: bool = setting(True, group="machine")
@@ -140,7 +137,6 @@ class Procgen(Config):
     """ppo_procgen: the generated levels of Procgen, the IMPALA network."""
 
     limits: ClassVar[Limits] = Limits(engines=("envpool",))
-
     env_id: str = "starpilot"
     total_timesteps: int = 25_000_000
     learning_rate: float = 5e-4
@@ -167,7 +163,6 @@ class SelfPlay(Atari):
     """ppo_pettingzoo_ma_atari: one network plays all two or four players of a game."""
 
     limits: ClassVar[Limits] = Limits(engines=("ale",), worker_default="cores", next_step=False, max_players=4)
-
     env_id: str = "pong_v3"
     total_timesteps: int = 20_000_000
     num_envs: int = 16
@@ -183,7 +178,6 @@ class BatchedSim(Config):
     """ppo_continuous_action_isaacgym: thousands of environments that Brax simulates as one batch."""
 
     limits: ClassVar[Limits] = Limits(engines=("brax",), next_step=False)
-
     env_id: str = "Ant"
     total_timesteps: int = 30_000_000
     engine: Engine = "brax"
@@ -229,7 +223,6 @@ class Compact(Atari):
     """
 
     limits: ClassVar[Limits] = Limits(engines=("gym", "ale", "envpool"), worker_default="cores")
-
     env_id: str = "LunarLander-v3"
     model: Model = "mlp"
     shared_network: bool = False

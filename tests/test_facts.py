@@ -53,7 +53,7 @@ def another(cfg, name):
 
 @pytest.mark.parametrize(("variant", "name"), EVERY)
 def test_every_field_of_every_variant_on_resume(variant, name):
-    """Against the decisions above: a fixed field is refused in one line, a free one accepted; through JSON, as saved."""
+    """Against the decisions above, through JSON as saved: a fixed field is refused in one line, a free one accepted."""
     cfg = VARIANTS[variant].config()
     recorded = json.loads(json.dumps(fixed_on_resume(cfg)))
     changed = replace(cfg, **{name: another(cfg, name)})
@@ -102,6 +102,19 @@ def test_a_subclass_that_changes_a_default_keeps_the_facts():
     assert facts(Mine)["gamma"] == facts(Config)["gamma"]._replace(minimum=0.25) and Mine().gamma == 0.5
     assert Mine(gamma=0.2).problems() == ["gamma=0.2 must be between 0.25 and 1"]
     assert list(facts(Mine)) == [f.name for f in fields(Mine)]
+
+
+def test_fields_of_a_users_own_class_need_no_facts():
+    """Without any they are fixed on resume, and a type that is not one of ours is left alone."""
+    @dataclass(frozen=True)
+    class Mine(Config):
+        alpha: float = 0.5
+        layers: dict[str, int] | None = None
+
+    cfg = Mine(alpha=1, layers={"a": 1})
+    assert facts(Mine)["alpha"] == Facts() and cfg.problems() == [] and cfg.resolved() == cfg
+    assert Mine(alpha="1").problems() == ["alpha='1' is not allowed. Use a number."]
+    assert len(refused_changes(cfg, fixed_on_resume(Mine()))) == 2
 
 
 def test_an_unknown_fact_is_an_error():
