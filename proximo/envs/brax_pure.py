@@ -8,33 +8,40 @@ from gymnasium.spaces import Box
 from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.protocols import Episode, Step
 
-EPISODE_LENGTH = 1000  # decisions after which an episode is cut, as in Brax's own training
-BANK_SIZE = 1024  # first states kept ready at most
-METRICS = ("consecutive_successes",)  # of a task's own metrics those that are charted
+EPISODE_LENGTH = 1000  # steps after which an episode is truncated, as in Brax's own training
+BANK_SIZE = 1024  # largest number of first states that are prepared
+METRICS = ("consecutive_successes",)  # those metrics of a task that are logged
 
 
 class BraxState(NamedTuple):
     """All that continues N environments."""
 
     env: Any  # Brax's State, batched (N, ...)
-    bank: Any  # the same, (K, ...): first states of the episodes that begin
-    key: Any  # (2,) uint32, the same for ever: every draw is folded with the number of steps played
-    time: Any  # () int32, steps played
+    bank: Any  # the same, (K, ...): first states for episodes that begin
+    key: Any  # (2,) uint32, never changes: the number of the step is folded into it for every draw
+    time: Any  # () int32, number of steps so far
     running: Running
 
 
 class BraxPure:
-    """A PureEnv over a raw Brax environment (`env`: reset(key), step(state, action), action_size), without wrappers.
+    """A PureEnv over a raw Brax environment, without Brax's wrappers.
 
-    Brax's AutoReset returns to one stored first state and loses the last observation. Here an episode that ends hands
-    out its last observation and begins again from a bank of K first states, renewed every `renew_every` steps.
-    `terminated` is Brax's `done`; after EPISODE_LENGTH decisions without it the episode is `truncated`.
+    Brax's AutoReset returns to one stored first state and loses the last observation. Here an episode that ends returns
+    its last observation, and the next one begins from a bank of K first states that is renewed regularly.
+    `terminated` is Brax's `done`; an episode without it is `truncated` after `episode_length` steps.
+
+    Args:
+        env: Brax's environment: reset(key), step(state, action), action_size.
+        num_envs: N.
+        renew_every: Steps after which the bank is renewed.
+        reward_scaler: Factor of the rewards that are returned; episode returns stay raw.
+        episode_length: Steps after which an episode is truncated.
     """
 
     players: tuple[str, ...] = ()
 
     def __init__(self, env: Any, num_envs: int, renew_every: int, reward_scaler: float,
-                 episode_length: int = EPISODE_LENGTH):
+                 episode_length: int = EPISODE_LENGTH) -> None:
         import jax
 
         self.env, self.num_envs, self.renew_every = env, num_envs, renew_every
@@ -46,14 +53,14 @@ class BraxPure:
         self.metric_names = tuple(name for name in METRICS if name in shapes.metrics)
 
     def reset(self, key: Any) -> tuple[BraxState, Step]:
-        """All environments at first states of their own."""
+        """See PureEnv.reset."""
         import jax
 
         parts = jax.lax.map(lambda part: self.first_states(key, -1 - part), self.parts())
         return self.begin(key, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts))
 
     def step(self, state: BraxState, action: Any) -> tuple[BraxState, Step]:
-        """`action` (N, A), clipped to [-1, 1] here."""
+        """See PureEnv.step. `action` is (N, A) and is clipped to [-1, 1]."""
         import jax
 
         number = state.time // self.renew_every
@@ -62,11 +69,11 @@ class BraxPure:
         return self.advance(state._replace(bank=bank), action)
 
     def parts(self) -> Any:
-        """Numbers of the banks that together are N first states."""
+        """Return the numbers of the banks that together have N first states, (ceil(N / K),)."""
         return np.arange(-(-self.num_envs // self.bank_size), dtype=np.int32)
 
     def first_states(self, key: Any, number: Any) -> Any:
-        """Bank `number` of K first states; those from -1 downwards begin the run."""
+        """Return bank `number` of K first states. Numbers below 0 are used when the run begins."""
         import jax
 
         keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 0), number), self.bank_size)
@@ -74,21 +81,22 @@ class BraxPure:
         return jax.tree.map(lambda x: x.astype(x.dtype), states)  # no weak types, which would compile step() twice
 
     def begin(self, key: Any, env: Any) -> tuple[BraxState, Step]:
-        """The first Step, from at least N first states."""
+        """Return the first state and Step. `env` has at least N first states."""
         import jax
         from jax import numpy as jnp
 
         bank = jax.tree.map(lambda x: x[:self.bank_size], env)
         env = jax.tree.map(lambda x: x[:self.num_envs], env)
         running = start_episodes(self.num_envs, jnp)
-        state = BraxState(env, bank, jnp.asarray(key), jnp.zeros((), jnp.int32), running)
+        state = BraxState(env=env, bank=bank, key=jnp.asarray(key), time=jnp.zeros((), jnp.int32), running=running)
         no, zero = jnp.zeros(self.num_envs, bool), jnp.zeros(self.num_envs, jnp.float32)
         obs = env.obs.astype(jnp.float32)
-        return state, Step(obs, ~no, None, zero, no, no, obs, ~no, Episode(no, running.ret, running.length),
-                           dict.fromkeys(self.metric_names, zero * jnp.nan))
+        episode = Episode(finished=no, ret=running.ret, length=running.length)
+        return state, Step(obs=obs, first=~no, mask=None, reward=zero, terminated=no, truncated=no, final_obs=obs,
+                           valid=~no, episode=episode, metrics=dict.fromkeys(self.metric_names, zero * jnp.nan))
 
     def advance(self, state: BraxState, action: Any) -> tuple[BraxState, Step]:
-        """One step; episodes that end begin again from the bank as it is."""
+        """Step without renewing the bank. Episodes that end begin again from it."""
         import jax
         from jax import numpy as jnp
 
@@ -106,7 +114,8 @@ class BraxPure:
             return jnp.where(ended, first[row], now).astype(first.dtype)
 
         env = jax.tree.map(begin_again, state.bank, after)
-        step = Step(env.obs.astype(jnp.float32), over, None, reward * self.reward_scaler, terminated, truncated,
-                    after.obs.astype(jnp.float32), valid, episode,
-                    {name: after.metrics[name].astype(jnp.float32) for name in self.metric_names})
-        return BraxState(env, state.bank, state.key, state.time + 1, running), step
+        step = Step(obs=env.obs.astype(jnp.float32), first=over, mask=None, reward=reward * self.reward_scaler,
+                    terminated=terminated, truncated=truncated, final_obs=after.obs.astype(jnp.float32), valid=valid,
+                    episode=episode,
+                    metrics={name: after.metrics[name].astype(jnp.float32) for name in self.metric_names})
+        return state._replace(env=env, time=state.time + 1, running=running), step

@@ -1,12 +1,12 @@
 """Gymnasium's classic control written in JAX, so that a whole iteration is one compiled function.
 
-State for state Gymnasium's environments, in float32 where they calculate in float64; how closely is tested. Only the
-random first states come from another generator.
+Each state follows from the last one as in Gymnasium, but in float32 instead of float64; tests compare both. The random
+first states come from another generator.
 """
 
 import difflib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -31,8 +31,8 @@ class Task(NamedTuple):
     advance: Callable[[Parts, Array], tuple[Parts, Array, Array]]  # (state, action) -> state, reward, terminated
     observe: Callable[[Parts], Parts]
     obs_size: int
-    action_space: gym.Space
-    limit: int  # decisions after which an episode is cut
+    action_space: gym.Space[Any]
+    limit: int  # steps after which an episode is truncated
 
 
 class ControlState(NamedTuple):
@@ -40,7 +40,7 @@ class ControlState(NamedTuple):
 
     parts: Parts
     running: Running
-    key: Array  # draws of first states; moves on where an episode ends
+    key: Array  # for first states; changes at a step in which an episode ends
 
 
 class ControlPure:
@@ -55,66 +55,80 @@ class ControlPure:
         self.obs_shape: tuple[int, ...] = (task.obs_size,)
         self.action_space = task.action_space
 
-    def _drawn(self, key: Array) -> Parts:
+    def _first_states(self, key: Array) -> Parts:
         low, high = (jnp.array(x, jnp.float32)[:, None] for x in (self.task.low, self.task.high))
         return tuple(low + (high - low) * jax.random.uniform(key, (len(self.task.low), self.num_envs)))
 
-    def _seen(self, parts: Parts) -> Array:
+    def _observe(self, parts: Parts) -> Array:
         return jnp.stack(self.task.observe(parts), -1)
 
     def reset(self, key: Array) -> tuple[ControlState, Step]:
-        """All environments at first states of their own."""
+        """See PureEnv.reset."""
         key, own = jax.random.split(key)
-        parts, running = self._drawn(own), start_episodes(self.num_envs, jnp)
-        no, zero, obs = jnp.zeros(self.num_envs, bool), jnp.zeros(self.num_envs), self._seen(parts)
-        return ControlState(parts, running, key), Step(obs, ~no, None, zero, no, no, obs, ~no,
-                                                       Episode(no, running.ret, running.length), {})
+        parts, running = self._first_states(own), start_episodes(self.num_envs, jnp)
+        no, zero, obs = jnp.zeros(self.num_envs, bool), jnp.zeros(self.num_envs), self._observe(parts)
+        step = Step(obs=obs, first=~no, mask=None, reward=zero, terminated=no, truncated=no, final_obs=obs, valid=~no,
+                    episode=Episode(finished=no, ret=running.ret, length=running.length), metrics={})
+        return ControlState(parts=parts, running=running, key=key), step
 
     def step(self, state: ControlState, action: Array) -> tuple[ControlState, Step]:
-        """`action` (N,), or (N, 1) for continuous ones."""
+        """See PureEnv.step. `action` is (N,), or (N, 1) for continuous actions."""
         after, reward, terminated = self.task.advance(state.parts, action.reshape(self.num_envs))
         truncated = ~terminated & (state.running.length + 1 >= self.task.limit)
         over, valid = terminated | truncated, jnp.ones(self.num_envs, bool)
         running, episode = count_episodes(state.running, reward, over, valid, jnp)
 
-        def renewed() -> tuple[Parts, Array]:
+        def begin_again() -> tuple[Parts, Array]:
             key, own = jax.random.split(state.key)
-            return tuple(jnp.where(over, new, old) for new, old in zip(self._drawn(own), after)), key
+            return tuple(jnp.where(over, new, old) for new, old in zip(self._first_states(own), after)), key
 
-        parts, key = lax.cond(over.any(), renewed, lambda: (after, state.key))
-        return ControlState(parts, running, key), Step(self._seen(parts), over, None, reward, terminated, truncated,
-                                                       self._seen(after), valid, episode, {})
+        parts, key = lax.cond(over.any(), begin_again, lambda: (after, state.key))
+        step = Step(obs=self._observe(parts), first=over, mask=None, reward=reward, terminated=terminated,
+                    truncated=truncated, final_obs=self._observe(after), valid=valid, episode=episode, metrics={})
+        return ControlState(parts=parts, running=running, key=key), step
 
 
 def make_jax_control(cfg: Config, seeds: Sequence[int]) -> PureVec:
-    """len(seeds) environments of `cfg.env_id` inside the compiled function; UsageError for an id that is not here."""
+    """Make environments of a task that is written in JAX; see PureVec.
+
+    Args:
+        cfg: Its `env_id` is one of control_tasks. Its settings of normalisation are read.
+        seeds: One seed per environment; the first one seeds the batch.
+
+    Raises:
+        UsageError: The task is not written in JAX.
+    """
     tasks = control_tasks()
     if cfg.env_id not in tasks:
         near = difflib.get_close_matches(cfg.env_id, tasks, 3, 0.3) or sorted(tasks)
-        raise UsageError(f"--engine jax has no {cfg.env_id}; use {', '.join(near)}, or --engine gym")
+        raise UsageError(f"--engine jax has no {cfg.env_id}. Use {', '.join(near)}, or --engine gym.")
     return PureVec(ControlPure(tasks[cfg.env_id], len(seeds)), cfg, seeds[0])
 
 
 def control_tasks() -> dict[str, Task]:
-    """Every task by its id in Gymnasium."""
+    """Return every task by its id in Gymnasium."""
     two, three = gym.spaces.Discrete(2), gym.spaces.Discrete(3)
     return {
-        "CartPole-v1": Task((-0.05,) * 4, (0.05,) * 4, cart_pole, _itself, 4, two, 500),
-        "Acrobot-v1": Task((-0.1,) * 4, (0.1,) * 4, acrobot, _acrobot_seen, 6, three, 500),
-        "MountainCar-v0": Task((-0.6, 0.0), (-0.4, 0.0), mountain_car, _itself, 2, three, 200),
-        "MountainCarContinuous-v0": Task((-0.6, 0.0), (-0.4, 0.0), mountain_car_continuous, _itself, 2,
-                                         gym.spaces.Box(-1.0, 1.0, (1,)), 999),
-        "Pendulum-v1": Task((-np.pi, -1.0), (np.pi, 1.0), pendulum, _pendulum_seen, 3,
-                            gym.spaces.Box(-2.0, 2.0, (1,)), 200),
+        "CartPole-v1": Task(low=(-0.05,) * 4, high=(0.05,) * 4, advance=cart_pole, observe=_identity, obs_size=4,
+                            action_space=two, limit=500),
+        "Acrobot-v1": Task(low=(-0.1,) * 4, high=(0.1,) * 4, advance=acrobot, observe=_observe_acrobot, obs_size=6,
+                           action_space=three, limit=500),
+        "MountainCar-v0": Task(low=(-0.6, 0.0), high=(-0.4, 0.0), advance=mountain_car, observe=_identity, obs_size=2,
+                               action_space=three, limit=200),
+        "MountainCarContinuous-v0": Task(low=(-0.6, 0.0), high=(-0.4, 0.0), advance=mountain_car_continuous,
+                                         observe=_identity, obs_size=2, action_space=gym.spaces.Box(-1.0, 1.0, (1,)),
+                                         limit=999),
+        "Pendulum-v1": Task(low=(-np.pi, -1.0), high=(np.pi, 1.0), advance=pendulum, observe=_observe_pendulum,
+                            obs_size=3, action_space=gym.spaces.Box(-2.0, 2.0, (1,)), limit=200),
     }
 
 
-def _itself(parts: Parts) -> Parts:
+def _identity(parts: Parts) -> Parts:
     return parts
 
 
 def cart_pole(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
-    """A pole of 0.1 kg and 1 m on a cart of 1 kg pushed by 10 N, Euler steps of 20 ms (Barto & al. 1983)."""
+    """A pole of 0.1 kg and 1 m on a cart of 1 kg that 10 N push, in Euler steps of 20 ms (Barto et al. 1983)."""
     x, x_dot, theta, theta_dot = parts
     force = jnp.where(action == 1, 10.0, -10.0)
     cos, sin = jnp.cos(theta), jnp.sin(theta)
@@ -127,7 +141,7 @@ def cart_pole(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
 
 
 def acrobot(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
-    """Two links, torque between them, one Runge-Kutta step of 0.2 s (Sutton 1996, with the book's equations)."""
+    """Two links with a torque between them, in Runge-Kutta steps of 0.2 s (Sutton 1996, the book's equations)."""
     torque = action.astype(jnp.float32) - 1.0
 
     def slope(at: Parts) -> Parts:
@@ -140,37 +154,37 @@ def acrobot(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
         return a_dot, b_dot, -(d2 * b_acc + phi1) / d1, b_acc
 
     a, b, a_dot, b_dot = runge_kutta(slope, parts, 0.2)
-    after = (wrapped(a), wrapped(b), jnp.clip(a_dot, -4 * np.pi, 4 * np.pi), jnp.clip(b_dot, -9 * np.pi, 9 * np.pi))
+    after = (wrap_angle(a), wrap_angle(b), jnp.clip(a_dot, -4 * np.pi, 4 * np.pi), jnp.clip(b_dot, -9 * np.pi, 9 * np.pi))
     terminated = -jnp.cos(after[0]) - jnp.cos(after[1] + after[0]) > 1.0
     return after, jnp.where(terminated, 0.0, -1.0), terminated
 
 
-def _acrobot_seen(parts: Parts) -> Parts:
+def _observe_acrobot(parts: Parts) -> Parts:
     a, b, a_dot, b_dot = parts
     return jnp.cos(a), jnp.sin(a), jnp.cos(b), jnp.sin(b), a_dot, b_dot
 
 
 def runge_kutta(slope: Callable[[Parts], Parts], parts: Parts, span: float) -> Parts:
-    """The classical step of order 4."""
-    def moved(along: Parts, share: float) -> Parts:
+    """Integrate over `span` by one classical step of order 4."""
+    def move(along: Parts, share: float) -> Parts:
         return tuple(x + share * span * k for x, k in zip(parts, along))
 
     k1 = slope(parts)
-    k2 = slope(moved(k1, 0.5))
-    k3 = slope(moved(k2, 0.5))
-    k4 = slope(moved(k3, 1.0))
+    k2 = slope(move(k1, 0.5))
+    k3 = slope(move(k2, 0.5))
+    k4 = slope(move(k3, 1.0))
     return tuple(x + span / 6 * (a + 2 * b + 2 * c + d) for x, a, b, c, d in zip(parts, k1, k2, k3, k4))
 
 
-def wrapped(angle: Array) -> Array:
-    """In [-pi, pi]; angles inside it stay as they are."""
+def wrap_angle(angle: Array) -> Array:
+    """Return the angle in [-pi, pi]. Angles in this range are not changed by a single bit."""
     turned = angle - 2 * np.pi * jnp.ceil((angle - np.pi) / (2 * np.pi))
     turned = jnp.where(angle < -np.pi, angle + 2 * np.pi * jnp.ceil((-angle - np.pi) / (2 * np.pi)), turned)
     return jnp.where(jnp.abs(angle) <= np.pi, angle, turned)
 
 
-def _driven(parts: Parts, push: Array) -> Parts:
-    """The car of Moore 1990 after one step."""
+def _drive(parts: Parts, push: Array) -> Parts:
+    """Move the car of Moore 1990 by one step."""
     position, velocity = parts
     velocity = jnp.clip(velocity + push - 0.0025 * jnp.cos(3 * position), -0.07, 0.07)
     position = jnp.clip(position + velocity, -1.2, 0.6)
@@ -178,21 +192,21 @@ def _driven(parts: Parts, push: Array) -> Parts:
 
 
 def mountain_car(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
-    """Left, nothing or right; -1 a step until the flag at 0.5."""
-    after = _driven(parts, (action.astype(jnp.float32) - 1.0) * 0.001)
+    """Push to the left, not at all or to the right; the reward is -1 per step until the flag at 0.5."""
+    after = _drive(parts, (action.astype(jnp.float32) - 1.0) * 0.001)
     return after, -jnp.ones_like(after[0]), (after[0] >= 0.5) & (after[1] >= 0.0)
 
 
 def mountain_car_continuous(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
-    """The force in [-1, 1] costs its square; 100 for the flag at 0.45."""
-    force = jnp.clip(action, -1.0, 1.0)  # suites clip what the policy sampled
-    after = _driven(parts, force * 0.0015)
+    """Push by a force in [-1, 1], which costs 0.1 of its square; the reward is 100 for the flag at 0.45."""
+    force = jnp.clip(action, -1.0, 1.0)  # a suite clips what the policy sampled
+    after = _drive(parts, force * 0.0015)
     terminated = (after[0] >= 0.45) & (after[1] >= 0.0)
     return after, jnp.where(terminated, 100.0, 0.0) - 0.1 * force**2, terminated
 
 
 def pendulum(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
-    """A rod of 1 kg and 1 m, torque of 2 Nm at most, semi-implicit Euler steps of 50 ms; it never ends by itself."""
+    """A rod of 1 kg and 1 m with a torque of at most 2 Nm, in semi-implicit Euler steps of 50 ms; never ends."""
     angle, speed = parts
     torque = jnp.clip(action, -2.0, 2.0)
     cost = ((angle + np.pi) % (2 * np.pi) - np.pi) ** 2 + 0.1 * speed**2 + 0.001 * torque**2
@@ -200,11 +214,11 @@ def pendulum(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
     return (angle + speed * 0.05, speed), -cost, jnp.zeros(angle.shape, bool)
 
 
-def _pendulum_seen(parts: Parts) -> Parts:
+def _observe_pendulum(parts: Parts) -> Parts:
     return jnp.cos(parts[0]), jnp.sin(parts[0]), parts[1]
 
 
 def takes_jax_control(cfg: Config) -> bool:
-    """Whether JAX's own engine plays: it is asked for, or left open where an id is written in JAX here."""
+    """Whether environments written in JAX are used: they are asked for, or exist and no other engine is asked for."""
     return cfg.engine == "jax" or (cfg.engine == "auto" and cfg.autoreset == "same-step" and not cfg.env_workers
                                    and cfg.env_id in control_tasks())
