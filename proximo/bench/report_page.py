@@ -7,17 +7,18 @@ from typing import NamedTuple
 
 from proximo.bench.text import Table
 
+SHORT_CELL = 36  # characters of a table's cell that is never broken into lines
 PAGE_STYLE = """
 :root{color-scheme:light dark}
-body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1200px;padding:1.5rem;background:#fff;color:#1b1b1f}
+body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1360px;padding:1.5rem;background:#fff;color:#1b1b1f}
 h1{font-size:1.7rem;margin:.2rem 0}h2{margin:2.2rem 0 .5rem;border-bottom:1px solid #ddd;padding-bottom:.2rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin:.6rem 0;font-variant-numeric:tabular-nums}
 th,td{padding:.3rem .6rem;border-bottom:1px solid #e4e4e8;text-align:left;vertical-align:top}
 th{background:#f5f5f8;position:sticky;top:0}
-.note{color:#666;font-size:13px;max-width:80ch}
+td.short{white-space:nowrap}.note{color:#666;font-size:13px}
 .above{color:#176b33;font-weight:600}.below{color:#a3231b;font-weight:600}.within{font-weight:600}
 pre{background:#f5f5f8;padding:.7rem;overflow-x:auto;font-size:12.5px;white-space:pre-wrap}
-figure{margin:1rem 0}figure img{width:100%;height:auto;cursor:zoom-in;border:1px solid #eee;background:#fff}
+figure{margin:1rem 0}figure img{max-width:100%;height:auto;cursor:zoom-in;border:1px solid #eee;background:#fff}
 figure.zoomed{position:fixed;inset:0;margin:0;background:#fff;z-index:9;overflow:auto}
 figure.zoomed img{width:auto;min-width:100%;height:96vh;max-width:none;cursor:zoom-out;border:0}
 nav a{margin-right:1rem}
@@ -94,8 +95,8 @@ def _html(part: Part) -> str:
 
 
 def _cell(text: str) -> str:
-    kind = f' class="{text}"' if text in ("above", "within", "below") else ""
-    return f"<td{kind}>{html.escape(text)}</td>"
+    kinds = ["short"] * (len(text) <= SHORT_CELL) + [text] * (text in ("above", "within", "below"))
+    return f'<td class="{" ".join(kinds)}">{html.escape(text)}</td>' if kinds else f"<td>{html.escape(text)}</td>"
 
 
 def _markdown(part: Part) -> str:

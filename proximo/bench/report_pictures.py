@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-AXES: dict[Axis, str] = {"step": "environment steps", "seconds": "wall time in minutes after the first iteration"}
+AXES: tuple[Axis, ...] = ("step", "seconds")
+UNITS = ((3 * 3600, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))  # used from so many seconds, length, name
 WORSE, BETTER, UNCLEAR = "#b3261e", "#1b7f3b", "#555555"
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # label -> x (P,), curves (seeds, P)
 
@@ -59,19 +60,23 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[Run]]) -> str:
 def _draw_curves(panel: "Axes", axis: Axis, found: Curves, colors: Mapping[str, Any]) -> None:
     from matplotlib.ticker import EngFormatter
 
+    longest = max(x[-1] for x, _ in found.values())
+    _, length, unit = next(one for one in UNITS if longest >= one[0])
     for label, (x, curves) in found.items():
         bands = curve_bands(curves)
-        x = x / 60 if axis == "seconds" else x
+        x = x / length if axis == "seconds" else x
         panel.plot(x, bands["iqm"], color=colors[label], linewidth=1.8,
                    label=f"{label} ({count_text(len(curves), 'seed')})")
         if len(curves) > 1:
             panel.plot(x, bands["mean"], color=colors[label], linewidth=1, linestyle=":")
             panel.fill_between(x, bands["low"], bands["high"], color=colors[label], linewidth=0,
                                alpha=0.15 if len(found) < 5 else 0.06)
-    panel.set_xlabel(AXES[axis])
     panel.set_xlim(left=0)
     if axis == "step":
+        panel.set_xlabel("environment steps")
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    else:
+        panel.set_xlabel(f"wall time in {unit} after the first iteration")
 
 
 def ablation_picture(found: Sequence[Ablation]) -> str:

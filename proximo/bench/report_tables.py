@@ -81,9 +81,9 @@ def ablation_table(found: Sequence[Ablation]) -> Table:
     return Table(head=["environment", "run", "detail", "change", "pairs", "difference [95 %]",
                        "P(better with change) [95 %]", "p (worse with change)"], rows=rows,
                  note="Difference: score with the change minus score without, where the score is the mean return of "
-                      "the last 100 training episodes; mean over pairs of equal seeds with a 95 % bootstrap "
-                      "interval over pairs. Below 0, the variant's own choice is better. P: over all pairs of runs (rliable). p: "
-                      "one-sided paired t test, not corrected for the number of rows.")
+                      "the last 100 training episodes; mean over pairs of equal seeds with a 95 % bootstrap interval. "
+                      "Below 0, the variant's own choice is better. P: over all pairs of runs (rliable). p: one-sided "
+                      "paired t test, not corrected for the number of rows.")
 
 
 def _cells(scores: np.ndarray) -> list[str]:

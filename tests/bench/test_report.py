@@ -81,7 +81,7 @@ def test_the_table_s_numbers_are_those_of_the_runs(out):
 
 def test_what_a_reader_asks_for_is_on_the_page(html):
     """Failed runs with their last lines, silent environments, published values, ablation, settings, versions."""
-    for part in ("Two &amp; a half &lt;tasks&gt;", "No episode ended in Endless-v0", "490.04 ± 6.12", "class=\"below\"",
+    for part in ("Two &amp; a half &lt;tasks&gt;", "No episode ended in Endless-v0", "490.04 ± 6.12", 'below">below<',
                  "the loss is not finite at iteration 1", "Effect of each implementation detail",
                  "anneal_lr True to False",
                  "Hyper-parameters that differ", "gae_lambda", "Human-normalised scores", "Badia et al.",
