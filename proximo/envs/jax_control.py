@@ -154,7 +154,8 @@ def acrobot(parts: Parts, action: Array) -> tuple[Parts, Array, Array]:
         return a_dot, b_dot, -(d2 * b_acc + phi1) / d1, b_acc
 
     a, b, a_dot, b_dot = runge_kutta(slope, parts, 0.2)
-    after = (wrap_angle(a), wrap_angle(b), jnp.clip(a_dot, -4 * np.pi, 4 * np.pi), jnp.clip(b_dot, -9 * np.pi, 9 * np.pi))
+    after = (wrap_angle(a), wrap_angle(b),
+             jnp.clip(a_dot, -4 * np.pi, 4 * np.pi), jnp.clip(b_dot, -9 * np.pi, 9 * np.pi))
     terminated = -jnp.cos(after[0]) - jnp.cos(after[1] + after[0]) > 1.0
     return after, jnp.where(terminated, 0.0, -1.0), terminated
 
