@@ -14,6 +14,7 @@ import proximo
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import (
+    LOGGER,
     EnvError,
     FilesError,
     NumbersError,
@@ -75,6 +76,7 @@ def test_our_faults_are_not_taken_for_those_of_others(tmp_path, monkeypatch):
 
 
 def test_only_the_first_process_speaks(caplog, monkeypatch):
+    monkeypatch.setattr(LOGGER, "propagate", True)  # to caplog; the fixture that prints messages stops it
     notify("one")
     warn("two")
     monkeypatch.setenv("RANK", "1")
@@ -87,6 +89,7 @@ def test_only_the_first_process_speaks(caplog, monkeypatch):
     ("notify('one'); warn('two')", "two\n"),
     ("with printed_messages():\n    notify('one'); warn('two')\nnotify('three')", "proximo: one\nproximo: two\n"),
     ("logging.basicConfig(level='INFO', format='%(name)s %(message)s'); notify('one')", "proximo one\n"),
+    ("logging.basicConfig(level='INFO')\nwith printed_messages():\n    notify('one')", "proximo: one\n"),
     ("logging.getLogger('proximo').setLevel('ERROR'); warn('two')", "")])
 def test_messages_are_silent_at_info_until_a_program_asks_for_them(script, printed):
     """In processes of their own: the logger as it is after the import."""

@@ -23,13 +23,15 @@ def printed_messages() -> Iterator[None]:
     if any(isinstance(handler, PrintedMessages) for handler in LOGGER.handlers):
         yield
         return
-    handler, level = PrintedMessages(), LOGGER.level
+    handler, level, propagate = PrintedMessages(), LOGGER.level, LOGGER.propagate
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
+    LOGGER.propagate = False  # a library that gives the root logger a handler would print every message again
     try:
         yield
     finally:
         LOGGER.setLevel(level)
+        LOGGER.propagate = propagate
         LOGGER.removeHandler(handler)
 
 
