@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from proximo.bench.text import Table
 
-SHORT_CELL = 36  # characters of a table's cell that is never broken into lines
+SHORT_CELL = 36  # characters of a number with its interval or the like, which is not broken into lines
 PAGE_STYLE = """
 :root{color-scheme:light dark}
 body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1360px;padding:1.5rem;background:#fff;color:#1b1b1f}
@@ -95,7 +95,7 @@ def _html(part: Part) -> str:
 
 
 def _cell(text: str) -> str:
-    kinds = ["short"] * (len(text) <= SHORT_CELL) + [text] * (text in ("above", "within", "below"))
+    kinds = ["short"] * (text[:1] in "-0123456789" and len(text) <= SHORT_CELL) + [text] * (text in ("above", "within", "below"))
     return f'<td class="{" ".join(kinds)}">{html.escape(text)}</td>' if kinds else f"<td>{html.escape(text)}</td>"
 
 
