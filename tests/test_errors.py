@@ -1,6 +1,7 @@
 """Bad input, bad environments, bad numbers and bad disks: one sentence a problem, its exit code, no traceback."""
 
 import errno
+import logging
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,6 @@ import proximo
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import (
-    LOGGER,
     EnvError,
     FilesError,
     NumbersError,
@@ -75,13 +75,14 @@ def test_our_faults_are_not_taken_for_those_of_others(tmp_path, monkeypatch):
         Session(tmp_path, [], iterations()).play()
 
 
-def test_only_the_first_process_speaks(caplog, monkeypatch):
-    monkeypatch.setattr(LOGGER, "propagate", True)  # to caplog; the fixture that prints messages stops it
+def test_only_the_first_process_speaks(monkeypatch):
+    records = []
+    monkeypatch.setattr(logging.getLogger("proximo"), "handle", records.append)
     notify("one")
     warn("two")
     monkeypatch.setenv("RANK", "1")
     warn("three")
-    assert [(record.name, record.levelname, record.message) for record in caplog.records] == [
+    assert [(record.name, record.levelname, record.getMessage()) for record in records] == [
         ("proximo", "INFO", "one"), ("proximo", "WARNING", "two")]
 
 
