@@ -1,4 +1,4 @@
-"""Environments written as pure functions of JAX: normalised inside the compiled function, and stepped from outside."""
+"""Environments that are pure functions of JAX: normalised inside the compiled function, or stepped one by one."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,14 +20,19 @@ from proximo.protocols import Array, Play, PureEnv, Step
 
 
 class NormalizedState(NamedTuple):
-    """All that continues normalised environments."""
+    """Everything that continues normalised environments."""
 
     envs: Any
     statistics: Statistics
 
 
 class NormalizedPure:
-    """A PureEnv with normalised observations and rewards, as cfg.norm_obs and cfg.norm_reward say (details 28-31)."""
+    """A PureEnv with normalised observations and rewards (details 28-31).
+
+    Args:
+        envs: The environments without normalisation.
+        cfg: Its `norm_obs` and `norm_reward` say what is normalised.
+    """
 
     def __init__(self, envs: PureEnv, cfg: Config) -> None:
         self._envs, self._cfg = envs, cfg
@@ -36,12 +41,12 @@ class NormalizedPure:
         self.players, self.metric_names = envs.players, envs.metric_names
 
     def reset(self, key: Array) -> tuple[NormalizedState, Step]:
-        """See PureEnv.reset; statistics begin anew too."""
+        """See PureEnv.reset. The statistics begin again too."""
         state, step = self._envs.reset(key)
         return self.normalize_reset(state, step, start_statistics(self.num_envs, self.obs_shape, jnp))
 
     def normalize_reset(self, state: Any, step: Step, statistics: Statistics) -> tuple[NormalizedState, Step]:
-        """What a reset returned, with statistics that go on."""
+        """Normalise what the reset of the inner environments returned, with statistics that continue."""
         statistics = count_reset(statistics, step, self._cfg, jnp)
         return NormalizedState(state, statistics), apply_statistics(statistics, step, self._cfg, jnp)
 
@@ -53,18 +58,18 @@ class NormalizedPure:
 
 
 def pack_tree(tree: Any) -> dict[str, np.ndarray]:
-    """Every array of a state by its place in it, exactly."""
+    """Return every array of a state by its path in it, bit for bit."""
     return {jax.tree_util.keystr(path): np.array(_plain(leaf))
             for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def unpack_tree(packed: dict[str, np.ndarray], like: Any) -> Any:
-    """The inverse of pack_tree; `like` is a state of the same structure."""
-    def kept(path: Any, leaf: Array) -> Array:
+    """Return the state that pack_tree packed. `like` is a state of the same structure."""
+    def find(path: Any, leaf: Array) -> Array:
         value = jnp.asarray(packed[jax.tree_util.keystr(path)], _plain(leaf).dtype)
         return jax.random.wrap_key_data(value) if _is_key(leaf) else value
 
-    return jax.tree_util.tree_map_with_path(kept, like)
+    return jax.tree_util.tree_map_with_path(find, like)
 
 
 def _is_key(leaf: Array) -> bool:
@@ -78,15 +83,23 @@ def _plain(leaf: Array) -> Array:
 class PureVec:
     """A PureEnv as a VecEnv, compiled step by step: the same numbers as inside a compiled iteration.
 
-    `pure` is what a compiled iteration takes. `kept` is False where an engine outside JAX holds the environments: then
-    reset() is no pure function, and ties step() to the engine.
+    Attributes:
+        pure: The environments without normalisation, for a compiled iteration.
+
+    Args:
+        pure: The environments.
+        cfg: Its `norm_obs` and `norm_reward` say what is normalised.
+        seed: Seed of the batch.
+        kept: Whether JAX holds the whole state. Otherwise an outside engine holds the environments: reset() is then not
+            a pure function, and step() must be compiled again after it.
+        close: Closes the outside engine.
     """
 
     arrays = "jax"
     render_fps: float | None = None
 
     def __init__(self, pure: PureEnv, cfg: Config, seed: int, kept: bool = True,
-                 close: Callable = lambda: None) -> None:
+                 close: Callable[[], None] = lambda: None) -> None:
         self.pure, self._cfg, self._seed, self.keeps_state, self.close = pure, cfg, seed, kept, close
         self.play: Play = "inside" if kept else "pool"
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
@@ -99,35 +112,35 @@ class PureVec:
         self._state: Any = None
 
     def reset(self) -> Step:
-        """All environments begin anew, as the seed says."""
+        """Begin all environments again from the seed."""
         self._state, step = self._reset(jax.random.key(self._seed))
         if not self.keeps_state:
             self._step = jax.jit(lambda state, action: self.pure.step(state, action))
         if self.statistics is not None:
             self.statistics = count_reset(self.statistics, jax.device_get(step), self._cfg)
-        return self._seen(step)
+        return self._normalize(step)
 
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
         self._state, step = self._step(self._state, jnp.asarray(action))
         if self.statistics is not None:
             self.statistics = count_step(self.statistics, jax.device_get(step), self._cfg)
-        return self._seen(step)
+        return self._normalize(step)
 
-    def _seen(self, step: Step) -> Step:
+    def _normalize(self, step: Step) -> Step:
         return step if self.statistics is None else apply_statistics(self.statistics, jax.device_get(step), self._cfg)
 
-    def state(self) -> dict | None:
-        """Every array of the state, exactly."""
+    def state(self) -> dict[str, Any] | None:
+        """See VecEnv.state; {} before the first reset."""
         if not self.keeps_state:
             return None
         return pack_tree(self._state) if self._state is not None else {}
 
-    def load(self, state: dict) -> None:
-        """Continues where state() was taken."""
+    def load(self, state: dict[str, Any]) -> None:
+        """See VecEnv.load."""
         self.reset()
         self._state = unpack_tree(state, self._state)
 
     def render(self) -> None:
-        """There is no picture of an environment inside the compiled function."""
+        """Return None: these environments have no picture."""
         return

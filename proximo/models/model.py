@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.normalize import Moments, normalize_obs
+from proximo.envs.moments import Moments
+from proximo.envs.normalize import normalize_obs
 from proximo.errors import FilesError, UsageError, warn
 from proximo.models.action_spaces import action_for_env, space_from_json, space_to_json
 from proximo.models.weights import check_finite, checkpoint_weights

@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from proximo.envs.normalize import Moments, Statistics, merge_statistics
+from proximo.envs.moments import Moments
+from proximo.envs.normalize import Statistics, merge_statistics
 from proximo.on_jax.distributed import AXIS, World
 from proximo.on_jax.iterate import Keys, TrainState
 from proximo.on_jax.optimizer import Adam

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
+from proximo.envs.moments import PRIOR_COUNT, update_moments
 from proximo.envs.normalize import (
-    PRIOR_COUNT,
     Normalized,
     Statistics,
     apply_normalization,
@@ -23,7 +23,6 @@ from proximo.envs.normalize import (
     pack_statistics,
     start_statistics,
     unpack_statistics,
-    update_moments,
 )
 from proximo.errors import UsageError
 from proximo.protocols import Step
@@ -126,7 +125,7 @@ def test_a_player_who_is_out_is_not_counted():
              for first, terminated, valid in ((no, out, ~no), (no, no, ~out), (~no, ~out, ~out))]
     running, returns, played = np.zeros(4), [], iter(steps)
     game = SimpleNamespace(num_envs=4, obs_shape=(2,), obs_dtype=np.float32, action_space=None, arrays="numpy",
-                           players=("first", "second"), metric_names=(), step=lambda action: next(played))
+                           players=("first", "second"), metric_names=(), play="host", step=lambda action: next(played))
     envs = Normalized(game, CFG)
     for step in steps:
         step.reward[~step.valid] = 0

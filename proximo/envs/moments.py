@@ -1,0 +1,75 @@
+"""Running mean and variance of many rows, in numpy or jax.numpy (Chan et al. 1983)."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proximo.protocols import Array
+
+PRIOR_COUNT = 1e-4  # the weight of the mean 0 and variance 1 that moments begin with, as in openai/baselines
+
+
+class Moments(NamedTuple):
+    """Mean and variance of `count` rows; float64 in numpy, float32 in JAX."""
+
+    mean: Array  # (*shape,)
+    var: Array  # (*shape,)
+    count: Array  # ()
+
+
+def start_moments(shape: tuple[int, ...], xp: Any = np) -> Moments:
+    """Return the moments of no rows. `xp` is numpy or jax.numpy."""
+    dtype = xp.float64 if xp is np else xp.float32
+    return Moments(mean=xp.zeros(shape, dtype), var=xp.ones(shape, dtype), count=xp.asarray(PRIOR_COUNT, dtype))
+
+
+def update_moments(moments: Moments, batch: Array, counted: Array | None, xp: Any = np) -> Moments:
+    """Add rows.
+
+    Args:
+        moments: The moments so far.
+        batch: (N, *shape).
+        counted: (N,) bool, the rows that are added; None: all.
+        xp: numpy or jax.numpy.
+    """
+    number, mean, within = _moments_of_batch(batch, counted, moments.mean.dtype, xp)
+    delta = mean - moments.mean
+    total = moments.count + number
+    share = number / total  # 0 if no row is added
+    spread = moments.var * moments.count + within + delta * delta * (moments.count * share)
+    return Moments(mean=moments.mean + delta * share, var=spread / total, count=total)
+
+
+def _moments_of_batch(batch: Array, counted: Array | None, dtype: Any, xp: Any) -> tuple[Any, Array, Any]:
+    """Return the number of rows that count, their mean, and the sum of their squared distances to it."""
+    if counted is None and len(batch) == 1:  # one environment: half the work of the general case
+        return 1, batch[0].astype(dtype), 0.0
+    if counted is None:
+        mean = batch.sum(axis=0, dtype=dtype) / len(batch)
+        return len(batch), mean, ((batch - mean) ** 2).sum(axis=0)
+    number = counted.sum()
+    rows = counted.reshape(-1, *(1,) * (batch.ndim - 1))
+    mean = xp.where(rows, batch, 0).sum(axis=0, dtype=dtype) / xp.maximum(number, 1)
+    return number, mean, xp.where(rows, (batch - mean) ** 2, 0).sum(axis=0)
+
+
+def moment_increments(base: Moments, local: Moments) -> np.ndarray:
+    """Return what was added since `base` as one float64 vector, which can be summed over ranks.
+
+    Returns:
+        Count, sum and sum of squares of the added rows, the latter two about the mean of `base`.
+    """
+    number = local.count - base.count
+    first = (local.mean - base.mean) * local.count
+    second = local.var * local.count - base.var * base.count + (local.mean - base.mean) * first
+    return np.concatenate([np.atleast_1d(number), np.ravel(first), np.ravel(second)]).astype(np.float64)
+
+
+def add_increments(base: Moments, sums: np.ndarray) -> Moments:
+    """Return `base` with a sum of moment_increments added."""
+    shape = base.mean.shape
+    first, second = (part.reshape(shape) for part in np.split(sums[1:], 2))
+    total = base.count + sums[0]
+    shift = first / total
+    spread = np.maximum(base.var * base.count + second - shift * first, 0)
+    return Moments(mean=base.mean + shift, var=spread / total, count=total)
