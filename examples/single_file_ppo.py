@@ -87,7 +87,7 @@ def hidden_layers(obs_size: int, hidden_size: int) -> list[nn.Module]:
 class Agent(nn.Module):
     """The critic, V(obs), and the actor, logits of pi(action | obs): two networks that share nothing (detail 13)."""
 
-    def __init__(self, obs_size: int, num_actions: int, cfg: Config):
+    def __init__(self, obs_size: int, num_actions: int, cfg: Config) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):  # leaves torch's global generator as it was
             torch.manual_seed(stream_seed(cfg.seed, "init"))
@@ -123,7 +123,7 @@ def logprob_and_entropy(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]
 class Environments:
     """N environments that are stepped together (detail 1) and reset in the same step in which their episode ends."""
 
-    def __init__(self, cfg: Config):
+    def __init__(self, cfg: Config) -> None:
         # FlattenObservation makes one vector of any observation.
         self.envs = [gym.wrappers.FlattenObservation(gym.make(cfg.env_id)) for _ in range(cfg.num_envs)]
         space = self.envs[0].action_space
@@ -229,7 +229,7 @@ class Adam:
 
     BETA1, BETA2 = 0.9, 0.999
 
-    def __init__(self, agent: Agent, cfg: Config):
+    def __init__(self, agent: Agent, cfg: Config) -> None:
         self.cfg, self.parameters = cfg, list(agent.parameters())
         self.weights = parameters_to_vector(self.parameters).detach()
         vector_to_parameters(self.weights, self.parameters)  # the parameters are views of the vector from now on

@@ -1,5 +1,6 @@
 """Networks from observations to features. Images are uint8, channels first, and are divided by 255 only here."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TypeVar, cast
@@ -33,13 +34,13 @@ class MLP(nn.Module):
         orthogonal: Initialise by layer_init.
     """
 
-    def __init__(self, sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1, orthogonal: bool = True):
+    def __init__(self, sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1, orthogonal: bool = True) -> None:
         super().__init__()
         self.obs_ndim, self.linear_out = obs_ndim, out_std is not None
         last = len(sizes) - 2
         self.layers = nn.ModuleList(
             layer_init(nn.Linear(a, b), out_std if i == last and out_std is not None else math.sqrt(2), 0.0, orthogonal)
-            for i, (a, b) in enumerate(zip(sizes, sizes[1:])))
+            for i, (a, b) in enumerate(itertools.pairwise(sizes)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., *obs_shape) to (..., sizes[-1])."""
@@ -68,7 +69,7 @@ def scaled_images(obs: Tensor, dtype: torch.dtype) -> Tensor:
 class NatureCNN(nn.Module):
     """Three convolutions and a dense layer (Mnih et al. 2015; detail 21)."""
 
-    def __init__(self, obs_shape: Sequence[int], features: int = 512, orthogonal: bool = True):
+    def __init__(self, obs_shape: Sequence[int], features: int = 512, orthogonal: bool = True) -> None:
         super().__init__()
         channels, height, width = obs_shape
         self.convs = nn.ModuleList(layer_init(conv, orthogonal=orthogonal) for conv in (
@@ -88,7 +89,7 @@ class NatureCNN(nn.Module):
 class ResidualBlock(nn.Module):
     """x + conv(relu(conv(relu(x))))."""
 
-    def __init__(self, channels: int):
+    def __init__(self, channels: int) -> None:
         super().__init__()
         self.convs = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
 
@@ -100,7 +101,7 @@ class ResidualBlock(nn.Module):
 class ImpalaCNN(nn.Module):
     """The residual network of IMPALA (Espeholt et al. 2018, figure 3) with torch's initialisation."""
 
-    def __init__(self, obs_shape: Sequence[int], features: int = 256, depths: Sequence[int] = (16, 32, 32)):
+    def __init__(self, obs_shape: Sequence[int], features: int = 256, depths: Sequence[int] = (16, 32, 32)) -> None:
         super().__init__()
         channels, height, width = obs_shape
         self.convs, self.blocks = nn.ModuleList(), nn.ModuleList()
@@ -125,7 +126,7 @@ class Memory(nn.Module):
     begins (detail 34).
     """
 
-    def __init__(self, kind: str, features: int, memory_size: int, orthogonal: bool = True):
+    def __init__(self, kind: str, features: int, memory_size: int, orthogonal: bool = True) -> None:
         super().__init__()
         self.memory_size, self.parts = memory_size, 2 if kind == "lstm" else 1
         self.cell = (nn.LSTM if kind == "lstm" else nn.GRU)(features, memory_size)
@@ -142,7 +143,7 @@ class Memory(nn.Module):
             return y[0], state
         starts = [0, *(torch.nonzero(first[1:].any(1)).flatten() + 1).tolist(), len(x)]
         outputs = []
-        for a, b in zip(starts, starts[1:]):
+        for a, b in itertools.pairwise(starts):
             y, state = self._segment(x[a:b], first[a], state)
             outputs.append(y)
         return torch.cat(outputs), state
