@@ -1,91 +1,107 @@
-"""What the rest of Proximo may assume about environments."""
+"""What the parts of Proximo may assume about each other: environments, distributions, heads and agents."""
 
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 Array = Any  # numpy, torch or jax, as VecEnv.arrays says
-Play = Literal["host", "pool", "inside"]  # how JAX plays an environment suite: see VecEnv.play
+Play = Literal["host", "pool", "inside"]  # how JAX plays environments; see VecEnv.play
 
 
 class Episode(NamedTuple):
-    """What ended at this step, from raw rewards: whole games (a lost life is no end), length in decisions."""
+    """The episodes that ended at a step: whole games from raw rewards. The loss of a life does not end one."""
 
     finished: Array  # (N,) bool
-    ret: Array  # (N,) float32, read only where finished
-    length: Array  # (N,) int32, read only where finished
+    ret: Array  # (N,) float32, sum of raw rewards; defined only where finished
+    length: Array  # (N,) int32, number of steps; defined only where finished
 
 
 class Step(NamedTuple):
-    """What every suite returns. Time is one step; N counts environments (times players)."""
+    """What environments return for one step. N counts environments (in self-play, players of all games)."""
 
-    obs: Array  # (N, *obs_shape)  what the policy acts on next, in its own dtype
+    obs: Array  # (N, *obs_shape)  what the policy acts on next
     first: Array  # (N,) bool      obs begins an episode (after reset(): all True)
-    mask: Array | None  # (N, A) bool  actions allowed at obs (A = sum of nvec for MultiDiscrete); None: no masks here
+    mask: Array | None  # (N, A) bool  actions allowed at obs; A = sum of nvec for MultiDiscrete. None: no masks
     reward: Array  # (N,) float32   what the learner sees (clipped, scaled)
-    terminated: Array  # (N,) bool  the task ended: nothing follows, its value is 0
+    terminated: Array  # (N,) bool  the task ended: the value of what follows is 0
     truncated: Array  # (N,) bool   cut by a time limit: what follows is worth V(final_obs); never True with terminated
-    final_obs: Array | None  # (N, *obs_shape)  what truly followed the action, in rows that ended; None: always obs
-    valid: Array  # (N,) bool  False where a next-step suite used this row to reset: action ignored, nothing to learn
+    final_obs: Array | None  # (N, *obs_shape)  observation after the action, where the episode ended. None: always obs
+    valid: Array  # (N,) bool  False in filler rows, whose action was ignored: there is nothing to learn
     episode: Episode
-    metrics: dict[str, Array]  # more to log, (N,) each, NaN where there is nothing: charts/<name>
+    metrics: dict[str, Array]  # further values to log as charts/<name>, (N,) each, NaN where there is none
 
 
 class VecEnv(Protocol):
-    """N environments behind one contract. Made by `make_SUITE(cfg, seeds)`: one environment (or player row) a seed.
+    """N environments behind one interface. `make_SUITE(cfg, seeds)` makes them, one environment (or player) per seed.
 
-    After an end in a same-step suite, `obs` begins the next episode (`first`), and `final_obs` holds what followed
-    the action. A next-step suite returns the last observation as `obs` (`first` False, `final_obs` None), and its next
-    row is a filler: `valid` False, reward 0, no end, `obs` begins the next episode and `first` is True.
-    Arrays are fresh, or safe to read until the next call of step.
+    A same-step suite resets an environment in the step in which its episode ends: `obs` begins the next episode
+    (`first`), and `final_obs` is the observation after the action. A next-step suite resets it one step later: `obs` is
+    the last observation of the episode (`first` False, `final_obs` None), and the next row is a filler: `valid` False,
+    reward 0, no end, `first` True, and `obs` begins the next episode.
+
+    The arrays of a Step may be read until the next call of step().
     """
 
     num_envs: int
     obs_shape: tuple[int, ...]
     obs_dtype: np.dtype
-    action_space: Any  # the single environment's gymnasium space, with its true bounds
-    arrays: str  # "numpy", "torch" or "jax": what Step holds and what step() takes
-    play: Play  # "host": stepped from Python with numpy arrays. "pool": JAX's compiled rollout steps an outside engine
-    #             through a handle, and is compiled again for every new pool. "inside": a pure function of JAX.
-    players: tuple[str, ...]  # label of each row of one game, else ()
+    action_space: Any  # the gymnasium space of one environment, with its true bounds
+    arrays: str  # "numpy", "torch" or "jax": what a Step holds and what step() takes
+    play: Play  # how JAX plays them. "host": stepped from Python with numpy arrays. "pool": the compiled rollout steps
+    #             an outside engine through a handle, and is compiled again for every new pool. "inside": pure functions
+    players: tuple[str, ...]  # labels of the rows of one game in self-play, otherwise ()
     metric_names: tuple[str, ...]  # the keys of Step.metrics
-    statistics: Any  # normalize.Statistics where observations or rewards are normalised, else None
+    statistics: Any  # normalize.Statistics if observations or rewards are normalised, otherwise None
 
     @property
     def keeps_state(self) -> bool:
-        """Whether state() and load() continue the environments exactly. May try it on copies at the first call."""
+        """Whether state() and load() continue the environments exactly. The first call may test it on copies."""
         ...
 
     @property
     def render_fps(self) -> float | None:
-        """Frames per second at which render() shows the task at its own speed; None where it is not known."""
+        """Frames per second at which render() shows the task at its own speed; None if it is not known."""
         ...
 
-    def reset(self) -> Step: ...
+    def reset(self) -> Step:
+        """Begin an episode in every environment. `first` and `valid` are True, rewards are 0."""
+        ...
 
     def step(self, action: Array) -> Step:
-        """`action` (N, *action_shape) as the policy sampled it: bounds and `start` are the suite's business.
-        Raises EnvError naming the environment, the step and the cause."""
+        """Step every environment.
+
+        Args:
+            action: (N, *action_shape) as the policy sampled it. The suite clips it to the bounds, and adds `start` of a
+                Discrete space.
+
+        Raises:
+            EnvError: An environment failed. The message names the environment, the step and the cause.
+        """
         ...
 
-    def state(self) -> dict | None:
-        """All that continues the environments exactly, as nested dicts with string keys whose leaves are numpy arrays,
-        numbers, strings, booleans, None or lists of such; None where it cannot be kept (then runs rebuild)."""
+    def state(self) -> dict[str, Any] | None:
+        """Return everything that continues the environments exactly, or None if it cannot be saved.
+
+        Returns:
+            Nested dicts with string keys. Leaves are numpy arrays, numbers, strings, booleans, None or lists of such.
+        """
         ...
 
-    def load(self, state: dict) -> None: ...
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from what state() returned for environments of the same kind and number."""
+        ...
 
     def render(self) -> np.ndarray | None:
-        """(H, W, 3) uint8 of the first environment (self-play: the shared screen), or None."""
+        """Return a picture (H, W, 3) uint8 of the first environment (self-play: of the shared screen), or None."""
         ...
 
     def close(self) -> None:
-        """Ends every process and engine within seconds, also after a fault."""
+        """End all processes and engines within seconds, also after an error."""
         ...
 
 
 class PureEnv(Protocol):
-    """The same inside a compiled function; a Step of jax arrays without `metrics` that are not arrays."""
+    """N environments as pure functions of JAX. A Step holds JAX arrays."""
 
     num_envs: int
     obs_shape: tuple[int, ...]
@@ -94,9 +110,13 @@ class PureEnv(Protocol):
     players: tuple[str, ...]
     metric_names: tuple[str, ...]
 
-    def reset(self, key: Array) -> tuple[Any, Step]: ...
+    def reset(self, key: Array) -> tuple[Any, Step]:
+        """Return the state and the Step with which every environment begins an episode."""
+        ...
 
-    def step(self, state: Any, action: Array) -> tuple[Any, Step]: ...
+    def step(self, state: Any, action: Array) -> tuple[Any, Step]:
+        """Return the next state and its Step; see VecEnv.step."""
+        ...
 
 
 class Acted(NamedTuple):
@@ -173,6 +193,8 @@ class Agent(Protocol):
         ...
 
     def evaluate(self, obs: Array, mask: Array | None, action: Array) -> tuple[Array, Array]:
-        """Return logprob (T, N) and value (T + 1, N) of a rollout whose obs (T + 1, N, ...) ends with the closing one.
-        Called only where `evaluates_later` is True."""
+        """Return logprob (T, N) and value (T + 1, N) of a rollout, whose obs (T + 1, N, ...) ends with the closing one.
+
+        It is called only if `evaluates_later` is True.
+        """
         ...
