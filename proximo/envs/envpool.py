@@ -212,7 +212,7 @@ class PoolEnvs:
             return None
 
     def close(self) -> None:
-        """Delete the pool: its threads end with the object, and not with its own close()."""
+        """Delete the pool, because its threads end with the object and not with its own close method."""
         if self.pool is not None:
             self.pool.close()
             self.pool = None

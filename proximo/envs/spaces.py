@@ -32,7 +32,8 @@ class QuickDiscrete(spaces.Discrete):
 
 def space_layout(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype]:
     """Return shape and dtype of a space whose elements are arrays, such as Box."""
-    assert space.shape is not None and space.dtype is not None
+    assert space.shape is not None
+    assert space.dtype is not None
     return space.shape, np.dtype(space.dtype)
 
 

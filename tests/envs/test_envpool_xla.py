@@ -15,10 +15,10 @@ from proximo.variants import AtariXLAScan, Continuous
 
 pytest.importorskip("envpool_assets")
 
-from proximo.envs.envpool import make_envpool, make_envpool_atari  # noqa: E402
-from proximo.envs.envpool_ids import notify_once  # noqa: E402
-from proximo.envs.envpool_xla import make_envpool_xla  # noqa: E402
-from proximo.envs.inside import make_atari_inside  # noqa: E402
+from proximo.envs.envpool import make_envpool, make_envpool_atari
+from proximo.envs.envpool_ids import notify_once
+from proximo.envs.envpool_xla import make_envpool_xla
+from proximo.envs.inside import make_atari_inside
 
 PLAIN = {"norm_obs": False, "norm_reward": False}
 CASES = [Config(env_id="CartPole-v1"), Continuous(env_id="HalfCheetah-v4", **PLAIN),

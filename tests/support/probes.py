@@ -219,7 +219,7 @@ class Faulty(Probe):
         broken = {"nan_obs": (observation * np.nan, reward), "inf_reward": (observation, np.inf),
                   "no_reward": (observation, None), "wrong_shape": (observation[:1], reward),
                   "wrong_dtype": (observation.astype(np.float64), reward), "list_obs": (list(observation), reward)}
-        return self.how == "four_values" and answer[:4] or (*broken[self.how], *rest)
+        return (self.how == "four_values" and answer[:4]) or (*broken[self.how], *rest)
 
 
 class Mortal(Probe):
