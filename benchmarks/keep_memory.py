@@ -1,8 +1,8 @@
-"""What it costs to give the memory of large minibatches back after each: IMPALA's network on 2048 images, one thread.
+"""Measure the cost of returning the memory of large minibatches: the IMPALA network on 2048 images, one thread.
 
     python benchmarks/keep_memory.py --rounds 3
 
-Processes alternate between glibc's own behaviour and proximo.on_torch.device.keep_memory; medians are compared.
+Processes alternate between glibc's default behaviour and proximo.on_torch.device.keep_memory; medians are compared.
 """
 
 import argparse
@@ -16,8 +16,13 @@ import time
 
 
 def measure(kept: bool, rows: int, passes: int) -> dict[str, float]:
-    """Milliseconds and page faults of a row, forward and backward, and the largest memory in MiB; runs inside a process
-    of its own."""
+    """Return milliseconds and page faults per row (forward and backward), and the peak memory in MiB.
+
+    Args:
+        kept: whether to call keep_memory.
+        rows: images per pass.
+        passes: passes to average over, after a first one that allocates.
+    """
     import torch
 
     from proximo.on_torch.device import keep_memory
@@ -28,7 +33,7 @@ def measure(kept: bool, rows: int, passes: int) -> dict[str, float]:
     if kept:
         keep_memory()
     network, images = ImpalaCNN((3, 64, 64)), torch.randint(0, 255, (rows, 3, 64, 64), dtype=torch.uint8)
-    for number in range(passes + 1):  # the first one allocates
+    for number in range(passes + 1):
         if number == 1:
             began, faults = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         network(images).sum().backward()
@@ -39,6 +44,7 @@ def measure(kept: bool, rows: int, passes: int) -> dict[str, float]:
 
 
 def main() -> None:
+    """Print the medians of both behaviours."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=2048)
@@ -57,8 +63,8 @@ def main() -> None:
             rounds.append(json.loads(done.stdout))
     for way, rounds in found.items():
         median = {name: statistics.median(x[name] for x in rounds) for name in rounds[0]}
-        print(f"{way:10}{median['ms']:8.2f} ms a row   {median['faults']:8.1f} page faults a row"
-              f"{median['MiB']:8.0f} MiB at most")
+        print(f"{way:10}{median['ms']:8.2f} ms/row   {median['faults']:8.1f} page faults/row"
+              f"{median['MiB']:8.0f} MiB at peak")
 
 
 if __name__ == "__main__":

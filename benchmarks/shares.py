@@ -1,11 +1,11 @@
-"""Steps a second of the image variants, and where their time goes: environments, acting, learning.
+"""Measure steps per second of the variants with images, and the share of environments, acting and learning.
 
     python benchmarks/shares.py --threads 2
     python benchmarks/shares.py breakout-envpool --iterations 6
 
-Every row is a process of its own; the first iteration (allocating) does not count. The limit beside a row is what this
-machine could do at most: emulation as measured, then all passes of a step through the network (without memory and
-heads) at the rate they reach alone in minibatches, forward and backward, in the same process: noisy by a tenth.
+Every row is measured in its own process. The first iteration, which allocates memory, does not count. The last column
+compares with the most that this machine could reach: the emulation as measured, and all passes of a step through the
+network (without recurrent layer and heads) at the rate that they reach alone in minibatches. It varies by a tenth.
 """
 
 import argparse
@@ -28,7 +28,7 @@ TASKS = {
 
 
 class TimedEnvs:
-    """A VecEnv that counts the seconds inside step()."""
+    """A VecEnv that counts the seconds spent in step()."""
 
     def __init__(self, envs: Any) -> None:
         self._envs, self.seconds = envs, 0.0
@@ -43,8 +43,8 @@ class TimedEnvs:
         return step
 
 
-def measure(task: str, iterations: int, threads: int) -> dict:
-    """Seconds of each part over `iterations` iterations after the first, by proximo.on_torch.train.train itself."""
+def measure(task: str, iterations: int, threads: int) -> dict[str, float]:
+    """Train for `iterations` iterations after the first and return steps per second, shares of time, and the limit."""
     from dataclasses import replace
 
     from proximo.catalog import config_class, parts_of
@@ -54,7 +54,7 @@ def measure(task: str, iterations: int, threads: int) -> dict:
     variant, env_id, fields = TASKS[task]
     cfg = resolve(config_class(variant)(env_id=env_id, threads=threads, logger="none", **fields), variant, 1, 1)
     cfg = replace(cfg, total_timesteps=(iterations + 1) * cfg.batch_size)
-    recipe, timed, spent = parts_of(variant, "torch"), [], {"collect": 0.0}
+    parts, timed, spent = parts_of(variant, "torch"), [], {"collect": 0.0}
     collect = loop.collect
 
     def timed_collect(*args: Any) -> Any:
@@ -64,28 +64,33 @@ def measure(task: str, iterations: int, threads: int) -> dict:
         return collected
 
     def make_envs(cfg: Any, seeds: list[int]) -> Any:
-        timed.append(TimedEnvs(recipe.make_envs(cfg, seeds)))
+        timed.append(TimedEnvs(parts.make_envs(cfg, seeds)))
         return timed[-1]
 
     loop.collect = timed_collect
     began = 0.0
-    for it in loop.train(cfg, make_envs, recipe.make_agent):
+    for it in loop.train(cfg, make_envs, parts.make_agent):
         if it.iteration == 1:
             spent["collect"] = timed[0].seconds = 0.0
             began = time.perf_counter()
     total = time.perf_counter() - began
     return {"sps": iterations * cfg.batch_size / total, "environments": timed[0].seconds / total,
             "acting": (spent["collect"] - timed[0].seconds) / total, "learning": 1 - spent["collect"] / total,
-            "limit": limit(cfg, recipe, timed[0].seconds / iterations / cfg.batch_size)}
+            "limit": limit(cfg, parts, timed[0].seconds / iterations / cfg.batch_size)}
 
 
-def limit(cfg: Any, recipe: Any, emulation: float) -> float:
-    """Steps a second if a step cost its emulation (seconds, shared out already) and its passes through the network at
-    the size of a minibatch, where convolutions are at their best."""
+def limit(cfg: Any, parts: Any, emulation: float) -> float:
+    """Estimate the most steps per second, from emulation and passes through the network alone.
+
+    Args:
+        cfg: the configuration.
+        parts: the parts of the variant.
+        emulation: measured seconds of the environments for one step.
+    """
     import torch
 
-    envs = recipe.make_envs(cfg, list(range(cfg.num_envs)))
-    agent, step = recipe.make_agent(envs, cfg), envs.reset()
+    envs = parts.make_envs(cfg, list(range(cfg.num_envs)))
+    agent, step = parts.make_agent(envs, cfg), envs.reset()
     rows = cfg.minibatch_size
     obs = torch.from_numpy(step.obs).repeat(-(-rows // cfg.num_envs), 1, 1, 1)[:rows]
     envs.close()
@@ -96,7 +101,7 @@ def limit(cfg: Any, recipe: Any, emulation: float) -> float:
         def forward(x: Any) -> Any:
             return agent.value(x, None, ())
     times = {}
-    for name in ("forward", "both", "forward", "both"):  # the first round warms up
+    for name in ("forward", "both", "forward", "both"):  # the first round is a warm-up
         began = time.perf_counter()
         for _ in range(4):
             with torch.set_grad_enabled(name == "both"):
@@ -108,6 +113,7 @@ def limit(cfg: Any, recipe: Any, emulation: float) -> float:
 
 
 def main() -> None:
+    """Print one row per task."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tasks", nargs="*", default=list(TASKS))
     parser.add_argument("--iterations", type=int, default=8)
@@ -122,7 +128,7 @@ def main() -> None:
     for task in args.tasks:
         done = subprocess.run([sys.executable, __file__, task, "--measure", "--iterations", str(args.iterations),
                                "--threads", str(args.threads)], capture_output=True, text=True, check=False,
-                              env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})  # as the command line has it
+                              env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})  # as on the command line
         if done.returncode:
             sys.exit(done.stderr)
         found = json.loads(done.stdout.splitlines()[-1])

@@ -1,13 +1,13 @@
-"""Steps per second of Proximo and of Stable-Baselines3: same hyper-parameters, same machine, alternating, one run.
+"""Compare the steps per second of Proximo and Stable-Baselines3 with the same hyper-parameters on the same machine.
 
     python benchmarks/speed.py                           # CartPole-v1, 4 x 128, one thread each
     python benchmarks/speed.py --task halfcheetah
     python benchmarks/speed.py --task breakout --threads 2
     python benchmarks/speed.py --task processes --threads 2    # 2 processes x 4 environments against 1 x 8
 
-Every measurement is a process of its own, pinned to as many cores as it has threads. Proximo runs as a user runs it,
-with CSV, TensorBoard and checkpoints on; its rate is read off metrics.csv without the first tenth. What compiling costs
-is reported apart. The medians of all rounds are compared.
+Every measurement has its own process, which is pinned to as many cores as it has threads. The programs alternate, and
+the medians of all rounds are compared. Proximo runs with CSV, TensorBoard and checkpoints on; its rate is read from
+metrics.csv without the first tenth. The cost of compilation is reported separately.
 """
 
 import argparse
@@ -20,8 +20,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-TASKS = {
+TASKS: dict[str, Any] = {
     "cartpole": {
         "steps": 150_000, "sb3_steps": 30_000, "proximo": ["ppo", "--env-id", "CartPole-v1"],
         "ways": ["sb3", "eager", "compile", "compile envpool"],
@@ -46,8 +47,8 @@ WORDS = {"eager": [], "compile": ["--compile"], "compile envpool": ["--compile",
          "two processes": ["--env-workers", "0"]}
 
 
-def stable_baselines3(settings: dict, steps: int, threads: int) -> float:
-    """Steps a second of SB3's PPO after its first iteration; runs inside the process of a measurement."""
+def stable_baselines3(settings: dict[str, Any], steps: int, threads: int) -> float:
+    """Return the steps per second of SB3's PPO after its first iteration."""
     import ale_py
     import gymnasium
     import torch
@@ -83,7 +84,7 @@ def stable_baselines3(settings: dict, steps: int, threads: int) -> float:
 
 
 def proximo(words: list[str], steps: int, way: str, threads: int) -> float:
-    """Steps a second of a whole run without its first tenth."""
+    """Return the steps per second of a run without its first tenth."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         start, share = [sys.executable], threads
@@ -101,8 +102,8 @@ def proximo(words: list[str], steps: int, way: str, threads: int) -> float:
     return (rows[-1][0] - start[0]) / (rows[-1][1] - start[1])
 
 
-def measured(arguments: list[str], threads: int) -> float:
-    """One measurement in a fresh process on its own cores."""
+def measure(arguments: list[str], threads: int) -> float:
+    """Return one measurement, made in a new process on its own cores."""
     cores = sorted(os.sched_getaffinity(0))[:threads]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     done = subprocess.run(["taskset", "-c", ",".join(map(str, cores)), sys.executable, __file__, *arguments],
@@ -113,6 +114,7 @@ def measured(arguments: list[str], threads: int) -> float:
 
 
 def main() -> None:
+    """Print every measurement, and a table of medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", choices=TASKS, default="cartpole")
     parser.add_argument("--rounds", type=int, default=5)
@@ -128,11 +130,11 @@ def main() -> None:
     ways, found = task["ways"], {}
     for way in (way for way in ways if way.startswith("compile")):
         began = time.perf_counter()
-        measured(["--task", args.task, "--threads", str(args.threads), "--measure", way], args.threads)
-        print(f"{way}: a first run, which may have to compile, took {time.perf_counter() - began:.0f} s in all")
+        measure(["--task", args.task, "--threads", str(args.threads), "--measure", way], args.threads)
+        print(f"{way}: the first run, which may compile, took {time.perf_counter() - began:.0f} s in total")
     for number in range(args.rounds):
         for way in ways:
-            sps = measured(["--task", args.task, "--threads", str(args.threads), "--measure", way], args.threads)
+            sps = measure(["--task", args.task, "--threads", str(args.threads), "--measure", way], args.threads)
             found.setdefault(way, []).append(sps)
             print(f"round {number + 1}  {way:16} {sps:10,.0f} SPS", flush=True)
     base = statistics.median(found[ways[0]])

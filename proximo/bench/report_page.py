@@ -95,7 +95,8 @@ def _html(part: Part) -> str:
 
 
 def _cell(text: str) -> str:
-    kinds = ["short"] * (text[:1] in "-0123456789" and len(text) <= SHORT_CELL) + [text] * (text in ("above", "within", "below"))
+    is_number = text[:1] in "-0123456789" and len(text) <= SHORT_CELL
+    kinds = ["short"] * is_number + [text] * (text in ("above", "within", "below"))
     return f'<td class="{" ".join(kinds)}">{html.escape(text)}</td>' if kinds else f"<td>{html.escape(text)}</td>"
 
 

@@ -74,7 +74,8 @@ class Model:
         obs = np.asarray(raw_obs)
         shape = tuple(self.spec.obs_shape)
         if obs.shape[-len(shape):] != shape or obs.ndim - len(shape) not in (0, 1):
-            raise UsageError(f"the observation has shape {obs.shape}. This model takes {shape} or (N, {str(shape)[1:]}.")
+            raise UsageError(f"the observation has shape {obs.shape}. This model takes {shape} or "
+                             f"(N, {str(shape)[1:]}.")
         single = obs.ndim == len(shape)
         rows = obs[None] if single else obs
         flags = None if first is None else np.broadcast_to(np.asarray(first, bool), len(rows)).copy()
@@ -145,8 +146,8 @@ def read_model(path: Path) -> dict[str, Any]:
             if "action_space" not in tree:
                 break
             return tree
-    raise FilesError(f"{path} contains no model. Give the folder of a run that has reached its first checkpoint, or the "
-                     "folder of a model.")
+    raise FilesError(f"{path} contains no model. Give the folder of a run that has reached its first checkpoint, or "
+                     "the folder of a model.")
 
 
 def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]) -> Model:
@@ -184,7 +185,7 @@ def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
             warn(f"{error}. This checkpoint is left out.")
             continue
         weights = checkpoint_weights(state["adam"], newest["weights"])
-        statistics = state.get("statistics", {})  # stepped from outside: obs_mean; inside a compiled function: .obs.mean
+        statistics = state.get("statistics", {})  # obs_mean; of environments in a compiled function .obs.mean
         moments = {field: statistics[name] for field in Moments._fields
                    for name in (f"obs_{field}", f".obs.{field}") if name in statistics}
         found.append((state["steps"], newest | {"weights": weights} | (

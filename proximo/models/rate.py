@@ -1,4 +1,4 @@
-"""Rate the checkpoints of a self-play run. Returns of a zero-sum game say nothing about skill, so checkpoints compete."""
+"""Rate the checkpoints of a self-play run by games, because returns of a zero-sum game say nothing about skill."""
 
 import importlib.util
 import json
@@ -77,7 +77,8 @@ def rate(models: Sequence[Contestant], play: Play, rounds: int = 2, seed: int = 
         UsageError: if there are fewer than two contestants, if two have the same name, or if openskill is missing.
     """
     if len(models) < 2 or len({model.name for model in models}) < len(models):
-        raise UsageError(f"{len(models)} players cannot be rated. At least two players with different names are needed.")
+        raise UsageError(f"{len(models)} players cannot be rated. At least two players with different names are "
+                         "needed.")
     if importlib.util.find_spec("openskill") is None:
         raise UsageError('ratings need openskill: pip install "proximo[rate]"')
     games: list[Game] = []

@@ -41,8 +41,8 @@ def check_finite(arrays: Mapping[str, np.ndarray], what: str) -> None:
     """
     bad = [name for name, x in arrays.items() if not np.isfinite(x).all()]
     if bad:
-        raise FilesError(f"the {what} {', '.join(bad)} of the model contain NaN or infinity: it cannot act. Train again "
-                         "with a lower learning rate.")
+        raise FilesError(f"the {what} {', '.join(bad)} of the model contain NaN or infinity: it cannot act. Train "
+                         "again with a lower learning rate.")
 
 
 def checkpoint_weights(adam: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

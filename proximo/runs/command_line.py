@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def command_line() -> str:
-    """Return `proximo train ...`, `python script.py ...`, or either behind torchrun; "" in a notebook or `python -c`."""
+    """Return `proximo train ...` or `python script.py ...`, behind torchrun if it was; "" in a notebook."""
     program, *words = sys.argv or [""]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     start = ["torchrun", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
