@@ -21,30 +21,40 @@ class Suite(NamedTuple):
 
 
 SUITES = (
-    Suite("classic control", "", ("gymnasium", "pygame"), ("ppo", "rpo_continuous_action", "ppo_continuous_action"),
-          ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"), EVERYWHERE),
-    Suite("any Gymnasium environment", "", ("gymnasium",), ("ppo", "ppo_continuous_action", "rpo_continuous_action"),
-          ("my_package:MyEnv-v0",), EVERYWHERE),
-    Suite("Box2D", "box2d", ("gymnasium", "Box2D", "pygame"), ("ppo", "compact", "ppo_continuous_action"),
-          ("LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3"), (LINUX, MAC, WINDOWS)),
-    Suite("Atari", "atari", ("ale_py", "cv2"), ("ppo_atari", "ppo_atari_lstm", "ppo_atari_multigpu", "compact"),
-          ("BreakoutNoFrameskip-v4", "ALE/Pong-v5"), EVERYWHERE),
-    Suite("MuJoCo", "mujoco", ("mujoco",), ("ppo_continuous_action", "rpo_continuous_action"),
-          ("HalfCheetah-v4", "Hopper-v5", "Ant-v4"), EVERYWHERE),
-    Suite("dm_control", "dm_control", ("dm_control", "shimmy", "mujoco"),
-          ("ppo_continuous_action", "rpo_continuous_action"),
-          ("dm_control/cartpole-balance-v0", "dm_control/walker-walk-v0"), EVERYWHERE),
-    Suite("EnvPool", "envpool", ("envpool",), ("ppo_atari_envpool", "any variant with --engine envpool"),
-          ("Breakout-v5", "CartPole-v1", "HalfCheetah-v4"), EVERYWHERE),
-    Suite("EnvPool inside JAX", "envpool,jax", ("envpool", "jax", "flax", "optax"),
-          ("ppo_atari_envpool_xla_jax", "ppo_atari_envpool_xla_jax_scan"), ("Breakout-v5", "Pong-v5"),
-          (LINUX, LINUX_ARM)),  # EnvPool's wheels for macOS and Windows have no XLA handle
-    Suite("Procgen", "procgen", ("envpool", "PyQt5"), ("ppo_procgen",), ("starpilot", "bossfight", "bigfish"),
-          (LINUX, MAC)),
-    Suite("PettingZoo Atari", "pettingzoo", ("pettingzoo", "multi_agent_ale_py", "ale_py", "cv2"),
-          ("ppo_pettingzoo_ma_atari",), ("pong_v3", "surround_v2", "tennis_v3"), (LINUX, MAC)),
-    Suite("Brax", "brax", ("brax", "jax"), ("ppo_continuous_action_isaacgym", "ppo_continuous_action_isaacgym_hands"),
-          ("Ant", "Humanoid"), EVERYWHERE),
+    Suite(name="classic control", extra="", packages=("gymnasium", "pygame"),
+          variants=("ppo", "rpo_continuous_action", "ppo_continuous_action"),
+          examples=("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"), platforms=EVERYWHERE),
+    Suite(name="any Gymnasium environment", extra="", packages=("gymnasium",),
+          variants=("ppo", "ppo_continuous_action", "rpo_continuous_action"),
+          examples=("my_package:MyEnv-v0",), platforms=EVERYWHERE),
+    Suite(name="Box2D", extra="box2d", packages=("gymnasium", "Box2D", "pygame"),
+          variants=("ppo", "compact", "ppo_continuous_action"),
+          examples=("LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3"), platforms=(LINUX, MAC, WINDOWS)),
+    Suite(name="Atari", extra="atari", packages=("ale_py", "cv2"),
+          variants=("ppo_atari", "ppo_atari_lstm", "ppo_atari_multigpu", "compact"),
+          examples=("BreakoutNoFrameskip-v4", "ALE/Pong-v5"), platforms=EVERYWHERE),
+    Suite(name="MuJoCo", extra="mujoco", packages=("mujoco",),
+          variants=("ppo_continuous_action", "rpo_continuous_action"),
+          examples=("HalfCheetah-v4", "Hopper-v5", "Ant-v4"), platforms=EVERYWHERE),
+    Suite(name="dm_control", extra="dm_control", packages=("dm_control", "shimmy", "mujoco"),
+          variants=("ppo_continuous_action", "rpo_continuous_action"),
+          examples=("dm_control/cartpole-balance-v0", "dm_control/walker-walk-v0"), platforms=EVERYWHERE),
+    Suite(name="EnvPool", extra="envpool", packages=("envpool",),
+          variants=("ppo_atari_envpool", "any variant with --engine envpool"),
+          examples=("Breakout-v5", "CartPole-v1", "HalfCheetah-v4"), platforms=EVERYWHERE),
+    # EnvPool's wheels for macOS and Windows have no XLA handle
+    Suite(name="EnvPool inside JAX", extra="envpool,jax", packages=("envpool", "jax", "flax", "optax"),
+          variants=("ppo_atari_envpool_xla_jax", "ppo_atari_envpool_xla_jax_scan"),
+          examples=("Breakout-v5", "Pong-v5"), platforms=(LINUX, LINUX_ARM)),
+    Suite(name="Procgen", extra="procgen", packages=("envpool", "PyQt5"),
+          variants=("ppo_procgen",),
+          examples=("starpilot", "bossfight", "bigfish"), platforms=(LINUX, MAC)),
+    Suite(name="PettingZoo Atari", extra="pettingzoo", packages=("pettingzoo", "multi_agent_ale_py", "ale_py", "cv2"),
+          variants=("ppo_pettingzoo_ma_atari",),
+          examples=("pong_v3", "surround_v2", "tennis_v3"), platforms=(LINUX, MAC)),
+    Suite(name="Brax", extra="brax", packages=("brax", "jax"),
+          variants=("ppo_continuous_action_isaacgym", "ppo_continuous_action_isaacgym_hands"),
+          examples=("Ant", "Humanoid"), platforms=EVERYWHERE),
 )
 
 EXTRAS = {
@@ -87,7 +97,7 @@ def listing() -> str:
     blocks = [_suite_block(suite) for suite in SUITES]
     width = max(map(len, EXTRAS))
     extras = [f"  {name:{width}}  {_state(packages, name)}  ({use})" for name, (packages, use) in EXTRAS.items()]
-    platforms = f"\nPyPI holds wheels for these platforms; nothing was run but on {LINUX}."
+    platforms = f"\nPyPI has wheels for these platforms; only {LINUX} was tested."
     return "\n".join(["Environments", *blocks, platforms, "", "Also", *extras, "",
                       "`proximo train VARIANT --help` explains every hyper-parameter of a variant."])
 

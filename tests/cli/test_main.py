@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import proximo
+from proximo.catalog import VARIANTS
+from proximo.cli.doctor import Finding
 from proximo.cli.main import COMMANDS, main
 from proximo.config import Config
 from proximo.facts import facts
@@ -106,7 +109,7 @@ def test_capture_video_records_at_checkpoints_and_at_the_end(tmp_path):
 
 def test_a_video_of_what_draws_nothing_does_not_end_the_run(tmp_path, capsys):
     assert train(tmp_path, "--env-id", "tests.support.probes:Acting-v0", "--capture-video") == 0
-    assert "no video: tests.support.probes:Acting-v0 draws no pictures" in capsys.readouterr().err
+    assert "No video: tests.support.probes:Acting-v0 cannot be drawn" in capsys.readouterr().err
 
 
 def test_annealing_is_logged(tmp_path):
@@ -129,16 +132,15 @@ def test_metrics_have_the_names_of_the_documents(tmp_path):
 
 def test_the_remainder_that_does_not_run_is_said(tmp_path, capsys):
     train(tmp_path, "--total-timesteps", 350)
-    assert "10 iterations of 2 x 16 = 32 steps; the last 30 of 350 steps fill no iteration and do not run" in \
-        capsys.readouterr().err
+    assert "total_timesteps=350 is not a multiple of the batch size 32: training for 320 steps." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words,said", [
     (["train", "--env-id", "Pendulum-v1", "--total-timesteps", "2048"],
-     "no variant named: ppo_continuous_action, since Pendulum-v1 has continuous actions"),
+     "No variant was named: using ppo_continuous_action, because Pendulum-v1 has continuous actions."),
     (["train", "--env-id", "CartPole-v1", "--total-timesteps", "512"],
-     "no variant named: ppo, since CartPole-v1 has discrete actions"),
-    (["train", "ppo", "--env-id", "CartPole-v0", "--total-timesteps", "512"], "done: ")])
+     "No variant was named: using ppo, because CartPole-v1 has discrete actions."),
+    (["train", "ppo", "--env-id", "CartPole-v0", "--total-timesteps", "512"], "Done: ")])
 def test_train_by_itself(words, said, tmp_path, monkeypatch, capsys):
     """Without a variant, a successor of a retired id, and without --run-dir: runs/ENV__NAME__SEED__TIME."""
     monkeypatch.chdir(tmp_path)
@@ -164,11 +166,39 @@ def test_help_names_every_command(capsys):
     assert all(f"\n  {name} " in said or f"  {name} " in said for name in COMMANDS)
 
 
+def test_the_version_is_printed(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"proximo {proximo.__version__}\n"
+
+
 @pytest.mark.parametrize("command", ["eval", "watch", "plot", "rate", "check-env"])
 def test_each_command_explains_itself(command, capsys):
+    """In a sentence, besides its arguments; defaults are told once."""
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
-    assert ended.value.code == 0 and f"proximo {command}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert ended.value.code == 0 and f"proximo {command}" in said and "default: None" not in said
+    assert any(line[:1].isalpha() and line.count(" ") > 5 for line in said.splitlines()[1:])
+
+
+def test_train_explains_variants_and_that_they_may_be_left_out(capsys):
+    assert main(["train", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "usage: proximo train [VARIANT]" in said and "may be left out" in said
+    assert all(f"\n  {name} " in said for name in VARIANTS) and "proximo train --env-id LunarLander-v3" in said
+
+
+@pytest.mark.parametrize("command", ["list", "doctor"])
+def test_list_and_doctor_take_no_words_but_help(command, capsys):
+    assert main([command, "--help"]) == 0 and f"usage: proximo {command}" in capsys.readouterr().out
+    assert main([command, "foo"]) == 2
+    assert capsys.readouterr().err == f"proximo: Unexpected argument 'foo': `proximo {command}` takes none.\n"
+
+
+@pytest.mark.parametrize(("level", "code"), [("ok", 0), ("note", 0), ("problem", 1)])
+def test_doctor_fails_where_something_installed_is_broken(level, code, monkeypatch, capsys):
+    monkeypatch.setattr("proximo.cli.doctor.doctor", lambda: [Finding(level, "the state of things")])
+    assert main(["doctor"]) == code and "the state of things" in capsys.readouterr().out
 
 
 def test_list_names_every_variant(capsys):
@@ -182,6 +212,31 @@ def test_resume_without_a_run_explains_itself(capsys):
     assert "usage: proximo resume RUN" in capsys.readouterr().out
 
 
+PROGRAM = """
+from dataclasses import dataclass, replace
+
+from proximo import Config
+from proximo.cli.commands import run_program
+from proximo.envs.gym import make_gym
+from proximo.on_torch.assemble import assemble
+from proximo.on_torch.train import train
+
+
+@dataclass(frozen=True)
+class Mine(Config):
+    width: int = 8
+    total_timesteps: int = 320
+
+
+def make_agent(envs, cfg):
+    return assemble(envs, replace(cfg, hidden_size=cfg.width))
+
+
+if __name__ == "__main__":
+    run_program(Mine, train, make_gym, make_agent)
+"""
+
+
 def by_path(path, words, monkeypatch):
     monkeypatch.setattr(sys, "argv", [str(path), *words])
     with pytest.raises(SystemExit) as ended:
@@ -189,40 +244,37 @@ def by_path(path, words, monkeypatch):
     return ended.value.code
 
 
-def test_a_recipe_by_path_is_the_same_as_by_name(plain, tmp_path, monkeypatch, capsys):
-    """`python proximo/on_torch/recipes/ppo.py --seed 1`; faults and --help too."""
-    recipe = Path("proximo/on_torch/recipes/ppo.py")
-    assert by_path(recipe, [*SMALL, "--run-dir", str(tmp_path / "run")], monkeypatch) == 0
+@pytest.fixture
+def program(tmp_path):
+    """The file of a program with a network and a field of its own."""
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    return tmp_path / "mine.py"
+
+
+def test_a_program_is_a_command(program, plain, tmp_path, monkeypatch, capsys):
+    """`python mine.py --seed 2` equals `proximo train` with the same values; faults and --help too."""
+    assert by_path(program, [*SMALL, "--width", "8", "--run-dir", str(tmp_path / "run")], monkeypatch) == 0
     assert same_weights(plain(""), tmp_path / "run")
-    assert by_path(recipe, ["--gamma", "2"], monkeypatch) == 2 and "gamma=2.0 must be" in capsys.readouterr().err
-    assert by_path(recipe, ["--help"], monkeypatch) == 0
-
-
-def test_a_recipe_of_ones_own(tmp_path, monkeypatch, capsys):
-    """A copy with another network and a field of its own, under the name of the variant it builds on."""
-    source = Path("proximo/on_torch/recipes/ppo.py").read_text()
-    source = source.replace("def make_envs", "@dataclass(frozen=True)\nclass Mine(Config):\n    width: int = 8\n\n\n"
-                            "def make_envs").replace("run_recipe(Config", "run_recipe(Mine")
-    source = source.replace("from torch", "from dataclasses import dataclass, replace\n\nfrom torch", 1)
-    source = source.replace("assemble(envs, cfg)", "assemble(envs, replace(cfg, hidden_size=cfg.width))")
-    (tmp_path / "mine.py").write_text(source)
-    assert by_path(tmp_path / "mine.py", [*SMALL, "--width", "5", "--run-dir", str(tmp_path / "run")], monkeypatch) == 0
-    assert {x.shape[0] for name, x in weights(tmp_path / "run").items() if name.endswith("0.bias")} == {5}
     assert json.loads((tmp_path / "run" / "config.json").read_text())["variant"] == "ppo"
-    half = tmp_path / "half"
+    assert by_path(program, ["--gamma", "2"], monkeypatch) == 2 and "gamma=2.0 must be" in capsys.readouterr().err
+    assert by_path(program, ["--help"], monkeypatch) == 0 and "--width" in capsys.readouterr().out
+
+
+def test_the_run_of_a_program_resumes_by_it(program, tmp_path, monkeypatch, capsys):
+    """Stopped and continued, against the same run in one go; `proximo resume` names the command."""
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    assert by_path(program, [*SMALL, "--width", "5", "--capture-video", "--run-dir", str(whole)], monkeypatch) == 0
+    assert {x.shape[0] for name, x in weights(whole).items() if name.endswith("0.bias")} == {5}
+    assert (whole / "videos" / "step-000000320.mp4").exists()
     at_iteration(monkeypatch, 5, terminate)
-    assert by_path(tmp_path / "mine.py", [*SMALL, "--width", "5", "--run-dir", str(half)], monkeypatch) == 143
-    capsys.readouterr()
+    assert by_path(program, [*SMALL, "--width", "5", "--run-dir", str(half)], monkeypatch) == 143
+    assert f"Resume with: python {program} resume {half}\n" in capsys.readouterr().err
     assert main(["resume", str(half)]) == 2
-    assert f"python {tmp_path / 'mine.py'} resume {half}" in capsys.readouterr().err
-    assert by_path(tmp_path / "mine.py", ["resume", str(half)], monkeypatch) == 0
-    assert same_weights(tmp_path / "run", half)
-
-
-@pytest.mark.parametrize("variant", ["ppo", "rpo_continuous_action", "compact"])
-def test_recipes_have_a_main_guard(variant, capsys, monkeypatch):
-    assert by_path(Path(f"proximo/on_torch/recipes/{variant}.py"), ["--help"], monkeypatch) == 0
-    assert f"proximo train {variant}" in capsys.readouterr().out
+    assert f"parts of its own. Resume it with: python {program} resume {half}\n" in capsys.readouterr().err
+    assert by_path(program, ["resume", str(half), "--width", "6"], monkeypatch) == 2
+    assert "width=6 was given" in capsys.readouterr().err
+    assert by_path(program, ["resume", str(half)], monkeypatch) == 0
+    assert same_weights(whole, half)
 
 
 @pytest.mark.parametrize("cfg,local_processes,cores,workers", [

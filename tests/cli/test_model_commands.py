@@ -19,22 +19,22 @@ def run(tmp_path_factory):
 
 
 def test_drawing_that_fails_ends_watch_but_not_training(tmp_path, capsys):
-    words = ("--env-id", "tests.test_evaluate:Unlucky-v0")
+    words = ("--env-id", "tests.models.test_evaluate:Unlucky-v0")
     assert train(tmp_path, *words, "--capture-video", "--total-timesteps", 64) == 0
     said = capsys.readouterr().err
-    assert "no video: tests.test_evaluate:Unlucky-v0: render raised" in said and "done" in said
+    assert "No video: tests.models.test_evaluate:Unlucky-v0: render raised" in said and "Done" in said
     assert main(["watch", str(tmp_path)]) == 3
     assert "render raised RuntimeError: the screen is on fire" in capsys.readouterr().err
 
 
 def test_a_video_that_cannot_be_written_does_not_end_training(tmp_path, monkeypatch, capsys):
     """As where the disk is full, or ffmpeg dies."""
-    def fail(frames, path):
+    def fail(frames, path, fps):
         raise FilesError("the disk is full")
 
     monkeypatch.setattr("proximo.models.video.write_video", fail)
     assert train(tmp_path, "--capture-video", "--total-timesteps", 64) == 0
-    assert "no video: the disk is full" in capsys.readouterr().err
+    assert "No video: the disk is full" in capsys.readouterr().err
 
 
 def test_where_a_video_cannot_be_written_is_said(run, capsys):
@@ -46,7 +46,7 @@ def test_where_a_video_cannot_be_written_is_said(run, capsys):
     ("eval {} --episodes 0 --seed -1 --max-steps 0",
      ["--episodes 0 must be at least 1", "--seed -1 must be at least 0", "--max-steps 0 must be at least 1"]),
     ("watch {} --seed -1 --max-frames 0 --out {}", ["--seed -1 must be at least 0", "--max-frames 0 must be at least 1",
-                                                    "--out {} is a folder; name a file in it: {}/watch.mp4"]),
+                                                    "--out {} is a folder. Name a file in it: {}/watch.mp4"]),
     ("plot {} --window -3", ["--window -3 must be at least 1"]), ("plot {} --window 0", ["--window 0 must be"])])
 def test_numbers_out_of_range_are_refused_all_at_once(run, words, wanted, capsys):
     assert main(words.format(run, run).split()) == 2
@@ -60,10 +60,21 @@ def test_an_evaluation_without_an_end_names_the_flag(tmp_path, capsys):
     assert train(tmp_path / "endless", "--env-id", "tests.support.probes:Endless-v0") == 0
     words = ["eval", str(tmp_path / "endless"), "--max-steps", "20", "--json", str(tmp_path / "eval.json")]
     assert main(words) == 2 and not (tmp_path / "eval.json").exists()
-    assert "no episode ended within 20 decisions; --max-steps N" in capsys.readouterr().err
-    assert train(tmp_path / "uneven", "--env-id", "tests.test_evaluate:Uneven-v0") == 0
+    assert "no episode ended within 20 steps. Allow more with --max-steps N" in capsys.readouterr().err
+    assert train(tmp_path / "uneven", "--env-id", "tests.models.test_evaluate:Uneven-v0") == 0
     assert main(["eval", str(tmp_path / "uneven"), "--episodes", "16", "--max-steps", "20"]) == 0
-    assert "only 8 of 16 episodes ended within 20 decisions" in capsys.readouterr().err
+    assert "Only 8 of 16 episodes ended within 20 steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["eval", "watch", "rate", "resume", "plot"])
+def test_a_folder_that_does_not_exist_is_a_usage_error(command, capsys, tmp_path):
+    assert main([command, str(tmp_path / "nothing")]) == 2
+    assert capsys.readouterr().err.startswith(f"proximo: {tmp_path / 'nothing'} ")
+
+
+def test_plot_says_what_is_missing(capsys):
+    assert main(["plot"]) == 2
+    assert "at least one folder of a run: proximo plot RUN..." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["eval", "watch", "rate"])
@@ -71,7 +82,7 @@ def test_the_folder_of_several_seeds_names_a_run(command, run, tmp_path, capsys)
     for name in ("seed-2", "seed-10"):
         shutil.copytree(run, tmp_path / name)
     assert main([command, str(tmp_path)]) == 2
-    assert f"holds the runs of 2 seeds; name one of them, such as {tmp_path / 'seed-2'}" in capsys.readouterr().err
+    assert f"contains the runs of 2 seeds. Name one of them, such as {tmp_path / 'seed-2'}" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -119,4 +130,4 @@ def test_rate_refuses_what_it_cannot_rate(selfplay, tmp_path, capsys):
     assert train(tmp_path, *words, variant="ppo_pettingzoo_ma_atari") == 0
     capsys.readouterr()
     assert main(["rate", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "proximo: this game has 4 players; ratings compare two\n"
+    assert capsys.readouterr().err == "proximo: this game has 4 players. Only games of two players can be rated.\n"

@@ -7,7 +7,9 @@ import pytest
 
 from proximo.catalog import VARIANTS, config_class
 from proximo.cli.flags import parse_flags
-from proximo.cli.main import main, variant_by_environment
+from proximo.cli.commands import variant_by_environment
+from proximo.cli.main import main
+from proximo.facts import facts
 from proximo.runs.resolve import resolve
 from proximo.variants import BatchedHands
 
@@ -38,9 +40,9 @@ COMMANDS = [
      "--reward-scaler 0.01 --total-timesteps 600000000 --record-video-step-frequency 3660",
      {"track": True, "capture_video": True, "num_envs": 16384, "num_steps": 8, "update_epochs": 5,
       "reward_scaler": 0.01, "total_timesteps": 600_000_000, "record_video_step_frequency": 3660, "logger": "wandb"}),
-    (1, "compact", '--env_name="LunarLander-v2" --model="mlp"', {"env_id": "LunarLander-v2", "model": "mlp",
+    (1, "compact", '--env_name="LunarLander-v2" --model="mlp"', {"env_id": "LunarLander-v3", "model": "mlp",
                                                                 "norm_obs": True, "norm_adv": "batch"}),
-    (1, "compact", '--env="LunarLander-v2" --model="mlp"', {"env_id": "LunarLander-v2", "norm_reward": True}),
+    (1, "compact", '--env="LunarLander-v2" --model="mlp"', {"env_id": "LunarLander-v3", "norm_reward": True}),
     (1, "compact", '--env="PongNoFrameskip-v4" --model="cnn" --end_on_life_loss=True --clip_rewards=True',
      {"env_id": "PongNoFrameskip-v4", "model": "cnn", "end_on_life_loss": True, "clip_rewards": True,
       "norm_reward": False}),
@@ -89,7 +91,7 @@ def test_command_without_a_variant_is_told_one(flags, expected, capsys):
     assert variant_by_environment(shlex.split(flags)) == expected
     config_class(expected)
     parse_flags(config_class(expected), shlex.split(flags))
-    assert ("no variant named" in capsys.readouterr().err) == ("env" in flags)
+    assert ("No variant was named" in capsys.readouterr().err) == ("env" in flags)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -98,4 +100,4 @@ def test_help_explains_every_field(variant, capsys):
         main(["train", variant, "--help"])
     shown = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(f"--{name.replace('_', '-')}" in shown for name in config_class(variant).__dataclass_fields__)
+    assert all(f"--{name.replace('_', '-')}" in shown for name in facts(config_class(variant)))

@@ -57,7 +57,7 @@ def test_a_run_that_crashed_ends_as_if_it_had_not(kind, number, tmp_path, monkey
     assert not (tmp_path / "broken" / "summary.json").exists()
     assert main(["resume", str(tmp_path / "broken")]) == 0
     assert same_weights(tmp_path / "whole", tmp_path / "broken") and same_logs(tmp_path / "whole", tmp_path / "broken")
-    assert ("rebuilt every 3" in capsys.readouterr().err) == kind.startswith("rebuilt")
+    assert ("again every 3" in capsys.readouterr().err) == kind.startswith("rebuilt")
 
 
 @pytest.mark.parametrize("kind,kept", [("cartpole", 8), ("rebuilt", 6)])
