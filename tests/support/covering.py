@@ -14,14 +14,14 @@ def combinations(dimensions: Mapping[str, Sequence[str]], names: Sequence[str]) 
 
 
 def covering_rows(dimensions: Mapping[str, Sequence[str]], groups: Sequence[Sequence[str]],
-                  allowed: Callable[[Values], bool]) -> list[Values]:
+                  allowed: Callable[[Values], bool], cost: Callable[[Values], int] = lambda row: 0) -> list[Values]:
     """Return rows in which every allowed combination of each group of dimensions occurs (greedy, as in IPOG and AETG).
 
     Args:
         dimensions: The values of each dimension; of equally good values the first is taken.
-        groups: Names of dimensions whose combinations must occur. The last group and its last values come first, with
-            the first values of the other dimensions: where values cost time, the cheap ones stand first.
+        groups: Names of dimensions whose combinations must occur; the last group comes first.
         allowed: Whether some values, of all dimensions or of a part of them, go together.
+        cost: How many new combinations a row must have to be worth such values.
 
     Raises:
         ValueError: A combination is allowed, but no whole row with it is.
@@ -33,7 +33,7 @@ def covering_rows(dimensions: Mapping[str, Sequence[str]], groups: Sequence[Sequ
         for name in dimensions:
             if name not in row:
                 choices = whole(dimensions, row, name, allowed)
-                row = max(choices, key=lambda one: len(covered(one, groups) & missing.keys()))
+                row = max(choices, key=lambda one: len(covered(one, groups) & missing.keys()) - cost(one))
         for one in covered(row, groups):
             missing.pop(one, None)
         rows.append({name: row[name] for name in dimensions})
