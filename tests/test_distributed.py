@@ -18,11 +18,11 @@ from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import explained_variance, minibatch_indices
 from proximo.on_torch.networks import mlp
-from proximo.runs.run import write_config
+from proximo.runs.run import Run, write_config
 from proximo.types import Rollout
 from tests.support.replicas import CASES
 from tests.support.runs import same_logs, same_weights
-from tests.support.torch_learning import learn, make_learner
+from tests.support.torch_learning import make_learner, update_once
 from tests.support.torchrun import (
     free_port,
     launch,
@@ -96,8 +96,9 @@ def test_only_the_first_process_writes(pair):
 
 
 def test_only_the_first_process_writes_the_configuration(tmp_path, monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    write_config(tmp_path / "run", Config(), "ppo")
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    write_config(Run(tmp_path / "run", Config(), "ppo"))
     assert not (tmp_path / "run").exists()
 
 
@@ -121,16 +122,16 @@ def test_two_processes_resume_exactly(tmp_path, capsys):
     halves = {name: copy_until_4(tmp_path / name, tmp_path / f"{name}-half") for name in commands}
     fewer, more = (copy_until_4(tmp_path / run, tmp_path / name) for run, name in (("ppo", "fewer"), ("single", "more")))
     said = run_lines_on_two_ranks([f"resume {folder}" for folder in (*halves.values(), more)], tmp_path)
-    assert said.count("goes on after iteration 4 of 10") == 3
+    assert said.count("training continues after iteration 4 of 10") == 3
     for name, half in halves.items():
         assert same_weights(tmp_path / name, half) and same_logs(tmp_path / name, half)
-    assert "more was trained by 1 process, which is not how many go on now" in said
+    assert "more was trained with 1 process and is resumed with 2." in said
     assert main(["resume", str(fewer)]) == 0
-    assert "was trained by 2 processes, which is not how many go on now" in capsys.readouterr().err
+    assert "was trained with 2 processes and is resumed with 1." in capsys.readouterr().err
     assert all(json.loads((run / "summary.json").read_text())["steps"] == 2560 for run in (more, fewer))
     assert main(["resume", str(fewer)]) == 0  # nothing is left to do
     said = capsys.readouterr().err
-    assert "has run all of its 10 iterations" in said and "how many go on now" not in said
+    assert "all 10 iterations are done" in said and "is resumed with" not in said
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
@@ -147,7 +148,7 @@ def test_a_killed_process_ends_the_other_with_exit_code_6(framework, tmp_path):
     said = first.communicate(timeout=60)[1]
     second.communicate()
     assert first.returncode == 6, said
-    assert "another process of this run has ended" in said and "Traceback" not in said
+    assert "Another process of this run has ended" in said and "Traceback" not in said
 
 
 def test_one_process_takes_one_device_id(tmp_path, capsys):
@@ -167,7 +168,7 @@ def test_a_process_that_dies_in_training_ends_the_run(framework, tmp_path):
     process = start(words.split(), JAX_PLATFORMS="cpu")
     said = process.communicate(timeout=200)[1]
     assert process.returncode != 0 and "exitcode  : 7" in said
-    assert "another process of this run has ended" in said or "stopped by SIGTERM after iteration 6" in said
+    assert "Another process of this run has ended" in said or "Stopped by SIGTERM after iteration 6" in said
     assert "proximo/runs/" not in said and "proximo resume" in said
     assert main(["resume", str(run)]) == 0 and json.loads((run / "summary.json").read_text())["steps"] == 640
 
@@ -243,7 +244,7 @@ def learn_rows(parts, cfg, all_reduce_sum=lambda x: x):
         agent = SeparateAgent(mlp([OBS, 8, 1], 1.0), CategoricalHead(mlp([OBS, 8, ACTIONS], 0.5), ACTIONS))
     adam, learner = make_learner(agent, cfg, all_reduce_sum=all_reduce_sum)
     index = minibatch_indices(cfg, rollout.valid.shape, False, np.random.default_rng(0))
-    stats = learn(learner, rollout, advantage, ret, index, 1e-3, cfg)
+    stats = update_once(learner, rollout, advantage, ret, index, 1e-3, cfg)
     stats["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, all_reduce_sum)
     return adam.weights, stats, int(adam.step)
 

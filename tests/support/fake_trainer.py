@@ -1,4 +1,4 @@
-"""A trainer that learns nothing in no time: it writes the run directory that the real one writes, and can be killed.
+"""A trainer that learns nothing in no time: it writes the run folder that the real one writes, and can be killed.
 
 FAKE_SECONDS: how long a run takes; FAKE_FAIL: the seed whose run breaks down; FAKE_BONUS: added to every return.
 """
@@ -14,12 +14,13 @@ from pathlib import Path
 from proximo.config import Config
 from proximo.variants import Atari
 
+FAKE = (sys.executable, "-m", "tests.support.fake_trainer")  # in place of `python -m proximo`, from the repository root
 KINDS = {"ppo": Config, "ppo_atari": Atari}
 PARTS = 20
 
 
 def parsed(words):
-    """--a-b 1 --no-c --d -> {"a_b": "1", "c": False, "d": True}"""
+    """Convert --a-b 1 --no-c --d to {"a_b": "1", "c": False, "d": True}."""
     flags, i = {}, 0
     while i < len(words):
         name = words[i].removeprefix("--").replace("-", "_")

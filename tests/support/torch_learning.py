@@ -18,6 +18,7 @@ from proximo.types import Minibatches
 def make_learner(agent, cfg, loss_fn=ppo_loss, all_reduce_sum=lambda x: x):
     """Return the flat weights of an agent with their Adam state, and the Learner that changes them."""
     adam = flat_adam(agent)
+    adam = adam._replace(step=adam.step.to(adam.weights.dtype))  # float64 for an agent in float64
 
     def apply(gradient, learning_rate):
         return apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
@@ -32,7 +33,7 @@ def make_minibatches(learner, rollout, advantage, index, recurrent, cfg, noise=N
     return Minibatches(index=index, advantage=rows, count=count, noise=noise)
 
 
-def learn(learner, rollout, advantage, ret, index, learning_rate, cfg):
-    """Update an agent without a recurrent layer once. Returns the statistics."""
+def update_once(learner, rollout, advantage, ret, index, learning_rate, cfg):
+    """Run one update of an agent without a recurrent layer. Returns the statistics."""
     minibatches = make_minibatches(learner, rollout, advantage, index, False, cfg)
     return update(learner, make_batch(rollout, ret, (), False), minibatches, learning_rate, cfg.clip_coef, cfg)

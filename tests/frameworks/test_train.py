@@ -1,0 +1,58 @@
+"""Whole training runs against what must hold in them, on both frameworks."""
+
+import numpy as np
+import pytest
+
+from proximo.catalog import parts_of
+from proximo.config import Config
+from proximo.envs.gym import make_gym
+
+
+@pytest.fixture(autouse=True)
+def _float32(framework):
+    """Runs are in float32, as users have them."""
+    with framework.float32():
+        yield
+
+
+@pytest.mark.parametrize("fields,probe", [
+    ({}, "Bounded"), ({}, "Masked"), ({"shared_network": True}, "Bounded"), ({"recurrent": "lstm"}, "Masked"),
+    ({"recurrent": "gru"}, "Bounded")])
+def test_first_pass_of_learning_finds_the_policy_that_acted(framework, fields, probe):
+    """Detail 36: before the first step of the optimizer every ratio is 1, also in rollouts that begin in the middle of
+    episodes."""
+    cfg = Config(env_id=f"tests.support.probes:{probe}-v0", num_envs=4, num_steps=10, num_minibatches=1,
+                 update_epochs=1, memory_size=8, total_timesteps=120, learning_rate=0.1, **fields)
+    parts = parts_of("ppo", framework.name)
+    for it in parts.train(cfg, parts.make_envs, parts.make_agent):
+        assert abs(it.stats["losses/old_approx_kl"]) < 1e-6 and it.stats["losses/clipfrac"] == 0
+
+
+class PoisonedEnvs:
+    """Environments whose filler rows have a given reward, which nobody may learn from."""
+
+    def __init__(self, envs, reward):
+        self.envs, self.reward, self.fillers = envs, reward, 0
+
+    def __getattr__(self, name):
+        return getattr(self.envs, name)
+
+    def step(self, action):
+        step = self.envs.step(action)
+        self.fillers += int((~step.valid).sum())
+        return step._replace(reward=np.where(step.valid, step.reward, np.float32(self.reward)))
+
+
+@pytest.mark.parametrize("change", [{}, {"recurrent": "lstm", "norm_adv": "batch"}, {"target_kl": 0.01}])
+def test_a_filler_row_with_a_reward_of_1e6_changes_nothing(framework, change):
+    """Against the same run with a reward of 0 in filler rows: every bit of weights and statistics."""
+    cfg = Config(env_id="tests.support.probes:Acting-v0", autoreset="next-step", num_envs=4, num_steps=16,
+                 hidden_size=8, memory_size=8, total_timesteps=3 * 64, **change)
+    parts, results = parts_of("ppo", framework.name), []
+    for reward in (0, 1e6):
+        envs = PoisonedEnvs(make_gym(cfg, range(4)), reward)
+        *_, last = parts.train(cfg, lambda cfg, seeds, envs=envs: envs, parts.make_agent)
+        assert envs.fillers == last.steps == 96  # every second row is a filler and counts for nothing
+        results.append((last.weights(), last.stats))
+    assert all(np.array_equal(results[0][0][name], x) for name, x in results[1][0].items())
+    np.testing.assert_equal(results[0][1], results[1][1])
