@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from same_weights import agreement, compare, exit_code, table
 from same_weights_cases import CASES, FAST
-from same_weights_runs import digest_tables, digest_tensors
+from same_weights_digests import digest_tables, digest_tensors
 
 WEIGHTS = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.ones(2)}
 

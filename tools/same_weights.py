@@ -24,15 +24,16 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from same_weights_cases import CASES, FAST, Case
-from same_weights_runs import ForeignCodeError, Group, Side, end_all, play
+from same_weights_runs import STOPPED, ForeignCodeError, Group, Side, end_all, play
 
 TOOLS = Path(__file__).resolve().parent
 HEADER = ("case", "weights", "checkpoint", "metrics", "resumed", "= fresh", "old s", "new s")
 PARTS = ("weights", "checkpoint", "metrics")
-Results = dict[str, dict]  # by the name of the case
+Result = dict[str, Any]  # see play()
+Results = dict[str, Result]  # by the name of the case
 
 
 class Row(NamedTuple):
@@ -55,11 +56,12 @@ def main() -> int:
         work = Path(args.keep).resolve() if args.keep else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [stack.enter_context(checkout(given, work / label)) for label, given in zip(("old", "new"), args.sides)]
         cache = None if args.no_cache else cache_file(args.sides[0])
-        known = read_cache(cache)
-        wanted = [[case for case in cases if case.name not in known], cases]
-        results = run_all(sides, wanted, args.jobs, bool(args.keep))
-        write_cache(cache, known | results[0])
-    rows = [compare(case.name, (known | results[0])[case.name], results[1][case.name]) for case in cases]
+        new: Results = {}
+        old = known(cache, cases)
+        stack.callback(lambda: write_cache(cache, old))
+        wanted = [[case for case in cases if case.name not in old], cases]
+        run_all(sides, wanted, [old, new], args.jobs, bool(args.keep))
+    rows = [compare(case.name, old[case.name], new[case.name]) for case in cases]
     print(table(rows, time.monotonic() - began))
     return exit_code(rows)
 
@@ -111,12 +113,11 @@ def commit_of(revision: str) -> str:
     return git("rev-parse", "--verify", f"{revision}^{{commit}}")
 
 
-def run_all(sides: list[Side], wanted: list[list[Case]], jobs: int, keep: bool) -> list[Results]:
-    """Run the cases wanted of each side, `jobs` groups of processes at a time."""
-    results: list[Results] = [{} for _ in sides]
+def run_all(sides: list[Side], wanted: list[list[Case]], results: list[Results], jobs: int, keep: bool) -> None:
+    """Fill in the results of the cases wanted of each side, `jobs` groups of processes at a time."""
     places = dict.fromkeys(case.place for cases in wanted for case in cases)
     with ThreadPoolExecutor(jobs) as pool:
-        work: list[Future] = []
+        work: list[Future[None]] = []
         try:
             for place in places:
                 for side, cases, found in zip(sides, wanted, results):
@@ -129,7 +130,6 @@ def run_all(sides: list[Side], wanted: list[list[Case]], jobs: int, keep: bool) 
                 future.cancel()
             end_all()
             raise
-    return results
 
 
 def run_group(side: Side, place: str, cases: list[Case], found: Results, keep: bool) -> None:
@@ -137,6 +137,8 @@ def run_group(side: Side, place: str, cases: list[Case], found: Results, keep: b
     group = Group(side, place)
     try:
         for case in cases:
+            if STOPPED.is_set():
+                return
             found[case.name] = result = play(case, group)
             state = "" if result["code"] == 0 else f"  code {result['code']}"
             print(f"{side.label:20} {case.name:52}{result['seconds']:7.1f} s{state}", file=sys.stderr, flush=True)
@@ -147,10 +149,10 @@ def run_group(side: Side, place: str, cases: list[Case], found: Results, keep: b
 
 
 def cache_file(given: str) -> Path | None:
-    """Return where the digests of a revision are kept: by commit, cases, installed libraries and processor."""
+    """Return where the digests of a revision are kept: by commit, way to run, installed libraries and processor."""
     if Path(given).is_dir():
         return None
-    parts = [path.read_text() for path in sorted(TOOLS.glob("same_weights_*.py"))]
+    parts = [(TOOLS / f"same_weights_{name}.py").read_text() for name in ("digests", "envs", "runs", "worker")]
     parts += sorted(f"{each.name} {each.version}" for each in metadata.distributions() if each.name != "proximo")
     cpu = Path("/proc/cpuinfo")
     flags = [line for line in cpu.read_text().splitlines() if line.startswith("flags")] if cpu.exists() else []
@@ -159,22 +161,25 @@ def cache_file(given: str) -> Path | None:
     return base / f"{commit_of(given)}-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:16]}.json"
 
 
-def read_cache(path: Path | None) -> Results:
-    """Return what is known of a revision."""
-    return json.loads(path.read_text()) if path and path.is_file() else {}
+def known(path: Path | None, cases: list[Case]) -> Results:
+    """Return what is kept of those cases, as far as their command lines are still the same."""
+    kept = json.loads(path.read_text()) if path and path.is_file() else {}
+    return {case.name: kept[case.name] for case in cases
+            if case.name in kept and kept[case.name]["words"] == case.words("")}
 
 
 def write_cache(path: Path | None, results: Results) -> None:
-    """Keep results, but for crashes and what took too long."""
+    """Keep results beside what is kept already, but for what was ended by a signal or took too long."""
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
+        kept = json.loads(path.read_text()) if path.is_file() else {}
+        kept |= {name: result for name, result in results.items() if result["code"] in range(128)}
         beside = path.with_suffix(f".{os.getpid()}.tmp")
-        kept = read_cache(path) | {name: result for name, result in results.items() if result["code"] is not None}
         beside.write_text(json.dumps(kept))
         beside.replace(path)
 
 
-def compare(name: str, old: dict, new: dict) -> Row:
+def compare(name: str, old: Result, new: Result) -> Row:
     """Put what one case gave on both sides into a line of the table."""
     times = (f"{old['seconds']:.1f}", f"{new['seconds']:.1f}")
     if old["code"] == new["code"] == 0:
@@ -186,7 +191,7 @@ def compare(name: str, old: dict, new: dict) -> Row:
         exact = "yes" if new["fresh"]["weights"] == new["resumed"]["weights"] else "no"
         return Row((name, *fresh, worst, exact, *times), {*fresh, *resumed} != {"same"})
     if old["code"] == new["code"] is not None and old["said"] == new["said"]:
-        return Row((name, "both refuse", f"({old['code']}) {old['said']}"), False)
+        return Row((name, "both refuse", f"({old['code']}) {old['said'].rpartition(' / ')[2]}"), False)
     said = "; ".join(f"{side} {'works' if result['code'] == 0 else result['said']}"
                      for side, result in (("OLD", old), ("NEW", new)))
     return Row((name, "FAILS", said), True)

@@ -1,7 +1,5 @@
-"""Run the cases of same_weights.py in child processes, and take the digests of what they leave."""
+"""Run the cases of same_weights.py in child processes that know one checkout only."""
 
-import csv
-import hashlib
 import json
 import os
 import select
@@ -10,24 +8,26 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from safetensors import SafetensorError, deserialize
+from safetensors import SafetensorError
 from same_weights_cases import ITERATIONS, Case
+from same_weights_digests import checkpoints, digest_run, runs_in
 
 TOOLS = Path(__file__).resolve().parent
 START_LIMIT = 120  # seconds until a worker has imported the package
 GRACE = 10  # seconds that a rank may take to end after another one has failed
-CLOCK = ("seconds", "sps", "time")  # columns of this name, or ending so, differ between any two runs
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "XLA_FLAGS")
 SITECUSTOMIZE = '''"""Forget editable installs: the package is the one on PYTHONPATH, or it is not found."""
 import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in getattr(finder, "__module__", "")]
 '''
-LIVE: set[subprocess.Popen] = set()  # every child, so that all can be ended at once
+Process = subprocess.Popen[str]
+LIVE: set[Process] = set()  # every child, so that all can be ended at once
+STOPPED = threading.Event()  # set once all were ended: no more are started
 
 
 class ForeignCodeError(Exception):
@@ -57,17 +57,20 @@ def environment(side: Side, place: str) -> dict[str, str]:
     return kept
 
 
-def spawn(side: Side, place: str, words: list[str], log: Path, **pipes: int) -> subprocess.Popen:
-    """Start Python with `words` in a session of its own, what it prints in `log`."""
+def spawn(side: Side, place: str, words: list[str], log: Path, talks: bool) -> Process:
+    """Start Python with `words` in a session of its own, what it prints in `log`; one that talks has two pipes."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as file:
         process = subprocess.Popen([sys.executable, *words], cwd=side.work, env=environment(side, place), text=True,
-                                   start_new_session=True, **({"stdout": file, "stderr": file} | pipes))
+                                   stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE if talks else file, stderr=file, start_new_session=True)
     LIVE.add(process)
+    if STOPPED.is_set():
+        end(process)
     return process
 
 
-def end(process: subprocess.Popen) -> None:
+def end(process: Process) -> None:
     """Kill a child with all of its own children."""
     LIVE.discard(process)
     try:
@@ -78,7 +81,8 @@ def end(process: subprocess.Popen) -> None:
 
 
 def end_all() -> None:
-    """Kill every child that is left."""
+    """Kill every child that is left, and every one that is started from now on."""
+    STOPPED.set()
     for process in list(LIVE):
         end(process)
 
@@ -86,10 +90,10 @@ def end_all() -> None:
 class Group:
     """The persistent processes of one checkout and place: one, or one a rank. They start when first needed."""
 
-    def __init__(self, side: Side, place: str):
+    def __init__(self, side: Side, place: str) -> None:
         self.side, self.place = side, place
         self.ranks = 2 if place.endswith("-x2") else 1
-        self.workers: list[subprocess.Popen] = []
+        self.workers: list[Process] = []
 
     def run(self, words: list[str], log: Path, limit: float) -> int | None:
         """Run a command line of Proximo; return its exit code, None where it crashed or took longer than `limit`."""
@@ -118,20 +122,19 @@ class Group:
 
     def _start(self) -> None:
         log = self.side.work / "logs" / f"{self.place}.start.log"
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         words = ["-P", str(TOOLS / "same_weights_worker.py"), str(self.side.root)]
-        self.workers = [spawn(self.side, self.place, words, log, **pipes) for _ in range(self.ranks)]
+        self.workers = [spawn(self.side, self.place, words, log, True) for _ in range(self.ranks)]
         answers = self._receive(START_LIMIT)
         if answers is None:
             raise ForeignCodeError(f"the package of {self.side.label} does not start:\n{log.read_text()[-2000:]}")
         self._check(answers)
 
-    def _check(self, answers: list[dict]) -> None:
+    def _check(self, answers: list[dict[str, Any]]) -> None:
         strays = {file for answer in answers for file in answer["strays"]}
         if strays:
             raise ForeignCodeError(f"{self.side.label} was to be run from {self.side.root}, but loaded {strays}")
 
-    def _ask(self, requests: list[dict], limit: float) -> list[dict] | None:
+    def _ask(self, requests: list[dict[str, Any]], limit: float) -> list[dict[str, Any]] | None:
         try:
             for process, request in zip(self.workers, requests):
                 print(json.dumps(request), file=process.stdin, flush=True)
@@ -139,10 +142,11 @@ class Group:
             return None
         return self._receive(limit)
 
-    def _receive(self, limit: float) -> list[dict] | None:
+    def _receive(self, limit: float) -> list[dict[str, Any]] | None:
         """Wait for one line of each process; a rank that fails shortens the wait for the others."""
-        pipes = {process.stdout: rank for rank, process in enumerate(self.workers)}
-        answers, deadline = {}, time.monotonic() + limit
+        pipes = {process.stdout: rank for rank, process in enumerate(self.workers) if process.stdout}
+        answers: dict[int, dict[str, Any]] = {}
+        deadline = time.monotonic() + limit
         while pipes:
             ready, _, _ = select.select(list(pipes), [], [], max(0, deadline - time.monotonic()))
             if not ready:
@@ -157,9 +161,10 @@ class Group:
 
     def _torchrun(self, words: list[str], log: Path, limit: float) -> int | None:
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "proximo", *words]
-        process = spawn(self.side, self.place, launch, log)
+        process = spawn(self.side, self.place, launch, log, False)
         try:
-            return process.wait(limit)
+            code = process.wait(limit)
+            return code if code >= 0 else None
         except subprocess.TimeoutExpired:
             return None
         finally:
@@ -173,7 +178,7 @@ def free_port() -> str:
         return str(free.getsockname()[1])
 
 
-def play(case: Case, group: Group) -> dict:
+def play(case: Case, group: Group) -> dict[str, Any]:
     """Run a case, then go on with a copy of it from the checkpoint before its last.
 
     Returns:
@@ -181,7 +186,7 @@ def play(case: Case, group: Group) -> dict:
         `resumed` run, and the `seconds` it took.
     """
     began, work = time.monotonic(), group.side.work
-    result: dict = {"code": 0, "said": "", "fresh": None, "resumed": None}
+    result: dict[str, Any] = {"code": 0, "said": "", "fresh": None, "resumed": None, "words": case.words("")}
     home = f"runs/{case.name}"
     commands = {"fresh": case.words(f"{home}/fresh"), "resumed": ["resume", f"{home}/resumed"]}
     for part, words in commands.items() if case.resumes else [("fresh", commands["fresh"])]:
@@ -207,19 +212,6 @@ def last_words(log: Path) -> str:
     return " / ".join(own) if own and "Traceback (most recent call last):" not in lines else (lines or ["nothing"])[-1]
 
 
-def runs_in(folder: Path) -> dict[str, Path]:
-    """Return the runs of a command by their names: one, or one for each seed."""
-    found = {str(path.parent.relative_to(folder)): path.parent for path in sorted(folder.rglob("config.json"))}
-    if not found:
-        raise ValueError("no config.json")
-    return found
-
-
-def checkpoints(run: Path) -> list[Path]:
-    """Return the checkpoints of a run, oldest first."""
-    return sorted(path for path in (run / "checkpoints").iterdir() if path.name.isdigit())
-
-
 def cut_back(fresh: Path, copy: Path) -> None:
     """Copy a command's runs as they would be if it had been killed after the last but one iteration."""
     shutil.copytree(fresh, copy)
@@ -228,44 +220,3 @@ def cut_back(fresh: Path, copy: Path) -> None:
         (run / "summary.json").unlink()
         for path in checkpoints(run)[ITERATIONS - 1:]:
             shutil.rmtree(path)
-
-
-def digest_run(folder: Path) -> dict:
-    """Return digests of the weights, of the newest checkpoint's tensors, and of metrics.csv and episodes.csv."""
-    runs = runs_in(folder)
-    newest = {name: checkpoints(run)[-1] for name, run in runs.items()}
-    return {"weights": digest_tensors({name: run / "model" for name, run in runs.items()}),
-            "checkpoint": digest_tensors({f"{name}/{path.name}": path for name, path in newest.items()}),
-            "metrics": [digest_tables(runs)]}
-
-
-def digest_tensors(folders: dict[str, Path]) -> list[str]:
-    """Digest the tensors.safetensors of named folders, whatever the order within the files.
-
-    Returns:
-        Two SHA-256: of names, dtypes, shapes and bytes; and of the same without the names.
-    """
-    named, unnamed = [], []
-    for prefix, folder in folders.items():
-        for name, tensor in deserialize((folder / "tensors.safetensors").read_bytes()):
-            content = f"{tensor['dtype']} {tensor['shape']} {hashlib.sha256(tensor['data']).hexdigest()}"
-            named.append(f"{prefix}/{name} {content}")
-            unnamed.append(content)
-    return [digest_lines(sorted(named)), digest_lines(sorted(unnamed))]
-
-
-def digest_tables(runs: dict[str, Path]) -> str:
-    """Digest the CSV files of runs without the columns that depend on the clock."""
-    lines = []
-    for name, run in runs.items():
-        for path in sorted(run.glob("*.csv")):
-            with open(path, newline="") as file:
-                for row in csv.DictReader(file):
-                    cells = sorted((key, value) for key, value in row.items() if not key.lower().endswith(CLOCK))
-                    lines.append(f"{name}/{path.name} {cells}")
-    return digest_lines(lines)
-
-
-def digest_lines(lines: Iterable[str]) -> str:
-    """Return the SHA-256 of lines of text."""
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -11,7 +11,7 @@ import runpy
 import sys
 import traceback
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 
 def serve(checkout: Path) -> None:
@@ -36,7 +36,7 @@ def take_pipes() -> tuple[TextIO, TextIO]:
     return requests, answers
 
 
-def answer(answers: TextIO, content: dict) -> None:
+def answer(answers: TextIO, content: dict[str, Any]) -> None:
     """Write one line to the parent."""
     print(json.dumps(content), file=answers, flush=True)
 
