@@ -116,7 +116,7 @@ def converted(value: Any, hint: Any) -> Any:
     raise TypeError
 
 
-def fits(value: Any, hint: Any) -> bool:
+def is_convertible(value: Any, hint: Any) -> bool:
     """Return whether a value can be converted to the type of a field."""
     try:
         converted(value, hint)

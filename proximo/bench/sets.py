@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from proximo.catalog import VARIANTS
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.facts import Facts, facts, facts_of_all, fits, wanted
+from proximo.facts import Facts, facts, facts_of_all, is_convertible, wanted
 
 FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
 RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes")
@@ -131,7 +131,7 @@ def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str
             problems.append(f"{name} is set by the benchmark itself. Remove it from the overrides.")
         elif name not in facts(VARIANTS[variant].config):
             problems.append(f"{variant} has no field {name}")
-        elif not fits(value, hints[name]):
+        elif not is_convertible(value, hints[name]):
             problems.append(f"{name}={value!r} is not allowed. Use {wanted(hints[name])}.")
     return problems
 
