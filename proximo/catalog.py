@@ -95,8 +95,8 @@ def variant_of(kind: type[Config]) -> str:
     names = {variant.config: name for name, variant in VARIANTS.items()}
     found = [names[base] for base in kind.__mro__ if base in names]
     if not found:
-        raise UsageError(f"{kind.__name__} is not a configuration class. Use Config, or a class of proximo.variants, or "
-                         "a subclass of one of them.")
+        raise UsageError(f"{kind.__name__} is not a configuration class. Use Config, a class of proximo.variants, or a "
+                         "subclass of one of them.")
     return found[0]
 
 

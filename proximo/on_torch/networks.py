@@ -34,7 +34,8 @@ class MLP(nn.Module):
         orthogonal: Initialise by layer_init.
     """
 
-    def __init__(self, sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1, orthogonal: bool = True) -> None:
+    def __init__(self, sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1,
+                 orthogonal: bool = True) -> None:
         super().__init__()
         self.obs_ndim, self.linear_out = obs_ndim, out_std is not None
         last = len(sizes) - 2
