@@ -122,7 +122,7 @@ def _jax_parts(variant: Variant) -> Parts:
     if absent := [name for name in ("jax", "flax", "optax") if importlib.util.find_spec(name) is None]:
         raise UsageError(f'--framework jax needs {", ".join(absent)}: pip install "proximo[jax]"')
     from proximo.on_jax.actor import Actor
-    from proximo.on_jax.agent import assemble
+    from proximo.on_jax.assemble import assemble
     from proximo.on_jax.distributions import GaussianHead, RPOHead
     from proximo.on_jax.train import train
 

@@ -9,35 +9,29 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from proximo.on_torch.optimizer import flat_adam
 
-import proximo.on_jax.agent as jax_agent
-import proximo.on_torch.agent as torch_agent
+import proximo.on_jax.assemble as jax_assemble
+import proximo.on_torch.assemble as torch_assemble
 from proximo.config import Config
 from proximo.on_jax.distributions import RPOHead as JaxRPOHead
 from proximo.on_jax.gae import gae as jax_gae
-from proximo.on_jax.learner import Draws as JaxDraws
 from proximo.on_jax.learner import Learner as JaxLearner
 from proximo.on_jax.learner import explained_variance as jax_explained_variance
-from proximo.on_jax.learner import flat_batch as jax_flat_batch
-from proximo.on_jax.learner import normalized_advantage as jax_normalized_advantage
+from proximo.on_jax.learner import make_batch as jax_make_batch
+from proximo.on_jax.learner import normalize_advantage as jax_normalize_advantage
+from proximo.on_jax.learner import start_adam
 from proximo.on_jax.learner import update as jax_update
 from proximo.on_jax.loss import ppo_loss as jax_ppo_loss
-from proximo.on_jax.networks import binder, initial_weights, named_parameters
-from proximo.on_jax.optimizer import start_adam
-from proximo.on_jax.rollout import Rollout as JaxRollout
-from proximo.on_torch.distributed import average
+from proximo.on_jax.parameters import initial_weights, make_bind, named_parameters
 from proximo.on_torch.distributions import RPOHead as TorchRPOHead
 from proximo.on_torch.gae import gae as torch_gae
-from proximo.on_torch.learner import Draws as TorchDraws
 from proximo.on_torch.learner import explained_variance as torch_explained_variance
-from proximo.on_torch.learner import flat_batch as torch_flat_batch
-from proximo.on_torch.learner import make_learner
-from proximo.on_torch.learner import normalized_advantage as torch_normalized_advantage
+from proximo.on_torch.learner import make_batch as torch_make_batch
+from proximo.on_torch.learner import normalize_advantage as torch_normalize_advantage
 from proximo.on_torch.learner import update as torch_update
 from proximo.on_torch.loss import ppo_loss as torch_ppo_loss
-from proximo.on_torch.rollout import Rollout as TorchRollout
-from proximo.processes import ALONE
+from proximo.types import LossInputs, Minibatches, Rollout
+from tests.support.torch_learning import make_learner
 
 ATOL = 1e-10  # of float64 numbers of order 1 that went through the same arithmetic
 T, N = 8, 4
@@ -80,8 +74,8 @@ def both_agents(case):
     """The torch agent in float64 with larger heads than the initial ones, the JAX agent, and torch's weights for it."""
     (spec, _), cfg, rpo = CASES[case], config(case), case == "rpo"
     torch.manual_seed(7)
-    ours = torch_agent.assemble(spec, cfg, *[lambda net, size: TorchRPOHead(net, size, 0.5)] * rpo).double()
-    theirs = jax_agent.assemble(spec, cfg, *[lambda net, size: JaxRPOHead(net, size, 0.5)] * rpo)
+    ours = torch_assemble.assemble(spec, cfg, *[lambda net, size: TorchRPOHead(net, size, 0.5)] * rpo).double()
+    theirs = jax_assemble.assemble(spec, cfg, *[lambda net, size: JaxRPOHead(net, size, 0.5)] * rpo)
     with torch.no_grad():
         for p in ours.parameters():
             p.add_(torch.randn(p.shape, dtype=p.dtype) * 0.05)
@@ -107,8 +101,8 @@ def data(case, seed=0):
     flags = rng.random((4, T, N)) < 0.2
     terminated, done = flags[0], flags[0] | flags[1]
     numbers = [rng.normal(size=(T, N)) for _ in range(5)]
-    rollout = JaxRollout(obs, flags[2], mask, action, -1 - np.abs(numbers[0]), numbers[1], numbers[2], numbers[3],
-                         terminated, done, ~flags[3])
+    rollout = Rollout(obs, flags[2], mask, action, -1 - np.abs(numbers[0]), numbers[1], numbers[2], numbers[3],
+                      terminated, done, ~flags[3])
     parts = {"lstm": 2, "gru": 1}.get(cfg.recurrent, 0)
     return rollout, numbers[4], tuple(rng.normal(size=(N, 8)) * 0.1 for _ in range(parts))
 
@@ -133,7 +127,7 @@ def test_the_same_weights_give_the_same_distribution_value_and_memory(case):
         lead = (to_torch(rollout.obs), to_torch(rollout.mask), to_torch(rollout.first), tuple(map(to_torch, memory)))
         dist, value, state = ours(*lead)
         expected = [dist.logprob(to_torch(rollout.action)), dist.entropy(), dist.mode(), value, *state]
-    agent = binder(theirs)(weights)
+    agent = make_bind(theirs)(weights)
     dist, value, state = agent(*(None if x is None else jnp.asarray(x) for x in (rollout.obs, rollout.mask,
                                                                                  rollout.first)), memory)
     got = [dist.logprob(rollout.action), dist.entropy(), dist.mode(), value, *state]
@@ -146,8 +140,8 @@ def test_both_build_the_same_parameters_with_the_same_spread(case):
     """Names, shapes and the sizes of first weights; bias and logstd are exactly equal, orthogonal norms too."""
     spec, cfg = CASES[case][0], config(case)
     torch.manual_seed(0)
-    ours = {name: p.detach().numpy() for name, p in torch_agent.assemble(spec, cfg).named_parameters()}
-    theirs = jax_agent.assemble(spec, cfg)
+    ours = {name: p.detach().numpy() for name, p in torch_assemble.assemble(spec, cfg).named_parameters()}
+    theirs = jax_assemble.assemble(spec, cfg)
     drawn = initial_weights(theirs, np.random.default_rng(0))
     assert {name: x.shape for name, x in drawn.items()} == {name: x.shape for name, x in ours.items()}
     assert {name: x.shape for name, x in named_parameters(theirs).items()} == {n: x.shape for n, x in ours.items()}
@@ -170,9 +164,9 @@ def test_advantages_are_normalised_alike(case, norm_adv):
     """Torch returns float32, hence the tolerance; a deviation of ddof 1 would be off by 3 per cent."""
     rollout, _, _ = data(case)
     cfg, (index, _), recurrent = config(case, norm_adv=norm_adv), draws(case), case == "lstm"
-    expected, count = torch_normalized_advantage(to_torch(rollout.reward), to_torch(rollout.valid), to_torch(index),
-                                                 recurrent, cfg, average(ALONE))
-    rows, number = jax_normalized_advantage(jnp.asarray(rollout.reward), jnp.asarray(rollout.valid), index, recurrent,
+    expected, count = torch_normalize_advantage(to_torch(rollout.reward), to_torch(rollout.valid), to_torch(index),
+                                                 recurrent, cfg, lambda x: x)
+    rows, number = jax_normalize_advantage(jnp.asarray(rollout.reward), jnp.asarray(rollout.valid), index, recurrent,
                                             cfg, lambda x: x)
     np.testing.assert_allclose(np.asarray(rows), expected.numpy(), atol=1e-6, rtol=1e-6)
     np.testing.assert_array_equal(np.asarray(number), count.numpy())
@@ -180,7 +174,7 @@ def test_advantages_are_normalised_alike(case, norm_adv):
 
 def test_explained_variance_is_the_same():
     rollout, ret, _ = data("separate mlp")
-    expected = torch_explained_variance(to_torch(rollout.value), to_torch(ret), to_torch(rollout.valid), average(ALONE))
+    expected = torch_explained_variance(to_torch(rollout.value), to_torch(ret), to_torch(rollout.valid), lambda x: x)
     got = jax_explained_variance(*map(jnp.asarray, (rollout.value, ret, rollout.valid)), lambda x: x)
     assert float(got) == pytest.approx(expected, abs=ATOL)
 
@@ -188,43 +182,43 @@ def test_explained_variance_is_the_same():
 @pytest.mark.parametrize("clip_vloss", [True, False])
 def test_the_loss_and_its_gradient_are_the_same(clip_vloss):
     rng, cfg = np.random.default_rng(1), config("separate mlp", clip_vloss=clip_vloss)
-    rows = [rng.normal(size=40) * 0.3 for _ in range(7)]
+    rows = {name: rng.normal(size=40) * 0.3 for name in LossInputs._fields[:7]}
     valid, count, clip = rng.random(40) > 0.2, np.float64(31), np.float64(0.2)
-    tensors = [to_torch(x).requires_grad_() for x in rows]
-    loss, stats = torch_ppo_loss(*tensors, to_torch(valid), torch.tensor(count), torch.tensor(clip), cfg)
+    tensors = {name: to_torch(x).requires_grad_() for name, x in rows.items()}
+    loss, stats = torch_ppo_loss(LossInputs(**tensors, valid=to_torch(valid), count=torch.tensor(count),
+                                            clip_coef=torch.tensor(clip)), cfg)
     loss.backward()
 
-    def of(*rows):
-        return jax_ppo_loss(*rows, jnp.asarray(valid), count, clip, cfg)
+    def loss_of(rows):
+        return jax_ppo_loss(LossInputs(**rows, valid=jnp.asarray(valid), count=count, clip_coef=clip), cfg)
 
-    (other, others), gradients = jax.value_and_grad(of, argnums=tuple(range(7)), has_aux=True)(*map(jnp.asarray, rows))
+    (other, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(jax.tree.map(jnp.asarray, rows))
     assert float(other) == pytest.approx(loss.item(), abs=ATOL)
     assert {k: float(x) for k, x in others.items()} == pytest.approx({k: float(x) for k, x in stats.items()}, abs=ATOL)
-    for i in (0, 2, 6):  # logprob, value, entropy: what a network changes
-        np.testing.assert_allclose(np.asarray(gradients[i]), tensors[i].grad.numpy(), atol=ATOL)
+    for name in ("logprob", "value", "entropy"):  # what a network changes
+        np.testing.assert_allclose(np.asarray(gradients[name]), tensors[name].grad.numpy(), atol=ATOL)
 
 
 def updated_by_torch(case, cfg, agent, batches):
-    adam = flat_adam(agent)
-    adam = adam._replace(step=adam.step.double())
-    learner, stats = make_learner(agent, adam, torch_ppo_loss, cfg), {}
-    recurrent = agent.recurrent
-    for rollout, ret, memory, index, noise, advantage, count in batches:
-        rows = TorchRollout(*map(to_torch, rollout))
-        batch = torch_flat_batch(rows, to_torch(ret), tuple(map(to_torch, memory)), recurrent)
-        stats = torch_update(learner, batch, to_torch(advantage), to_torch(count),
-                             TorchDraws(to_torch(index), to_torch(noise)), 1e-3, cfg.clip_coef, cfg, average(ALONE))
+    adam, learner = make_learner(agent, cfg)
+    adam.step.data = adam.step.double()
+    stats = {}
+    for rollout, ret, memory, minibatches in batches:
+        rows = Rollout(*map(to_torch, rollout))
+        batch = torch_make_batch(rows, to_torch(ret), tuple(map(to_torch, memory)), agent.recurrent)
+        stats = torch_update(learner, batch, Minibatches(*map(to_torch, minibatches)), 1e-3, cfg.clip_coef, cfg)
     return {name: p.detach().numpy() for name, p in agent.named_parameters()}, stats, float(adam.step)
 
 
 def updated_by_jax(case, cfg, agent, weights, batches):
-    learner = JaxLearner(binder(agent), jax_ppo_loss, lambda x: x, False)
+    learner = JaxLearner(agent=agent, bind=make_bind(agent), loss_fn=jax_ppo_loss, all_reduce_sum=lambda x: x,
+                         unroll=False)
     rate, clip = (jnp.asarray(x, jnp.float32) for x in (1e-3, cfg.clip_coef))
 
     @jax.jit
-    def step(adam, rollout, ret, memory, index, noise, advantage, count):
-        batch = jax_flat_batch(JaxRollout(*rollout), ret, memory, agent.recurrent)
-        return jax_update(learner, adam, batch, advantage, count, JaxDraws(index, noise), rate, clip, cfg)
+    def step(adam, rollout, ret, memory, minibatches):
+        batch = jax_make_batch(rollout, ret, memory, agent.recurrent)
+        return jax_update(learner, adam, batch, minibatches, rate, clip, cfg)
 
     adam, stats = start_adam(weights), {}
     for batch in batches:
@@ -237,9 +231,10 @@ def batches_of(case, cfg, number):
     for seed in range(number):
         (rollout, ret, memory), (index, noise) = data(case, seed), draws(case, seed)
         advantage = np.random.default_rng(seed).normal(size=(T, N))
-        rows, count = torch_normalized_advantage(to_torch(advantage), to_torch(rollout.valid), to_torch(index),
-                                                 bool(memory), cfg, average(ALONE))
-        yield rollout, ret, memory, index, noise, rows.double().numpy(), count.double().numpy()
+        rows, count = torch_normalize_advantage(to_torch(advantage), to_torch(rollout.valid), to_torch(index),
+                                                 bool(memory), cfg, lambda x: x)
+        yield rollout, ret, memory, Minibatches(index=index, advantage=rows.double().numpy(),
+                                                count=count.double().numpy(), noise=noise)
 
 
 @pytest.mark.parametrize(("case", "updates", "change"), [

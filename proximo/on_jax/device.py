@@ -1,4 +1,4 @@
-"""Which device runs the compiled functions, and where they are kept between runs."""
+"""The device that runs the compiled functions, its number of threads, and the folder that keeps them between runs."""
 
 import os
 from pathlib import Path
@@ -10,35 +10,40 @@ from proximo.errors import UsageError, notify
 
 
 def pick_device(cfg: Config) -> jax.Device:
-    """The device that cfg.device and --cuda ask for; auto takes a GPU for convolutions and the CPU for small networks.
+    """Return the device that cfg.device and --cuda name; auto selects a GPU for convolutions or many environments.
 
-    UsageError where a GPU is asked for that is not there."""
+    Raises:
+        UsageError: The GPU that was asked for does not exist.
+    """
     gpus = [device for device in jax.local_devices() if device.platform == "gpu"] if cfg.cuda else []
     if cfg.device == "cpu":
         return jax.local_devices(backend="cpu")[0]
     if cfg.device == "auto":
         large = cfg.model != "mlp" or cfg.num_envs >= 1024
         if gpus:
-            notify(f"--device auto: {'the GPU' if large else 'the CPU'}, since the network is "
-                f"{'large' if large else 'small'}")
+            place, size = ("GPU", "large") if large else ("CPU", "small")
+            notify(f"--device auto selects the {place}, because the network is {size}.")
         return gpus[0] if gpus and large else jax.local_devices(backend="cpu")[0]
     index = int(cfg.device.partition(":")[2] or 0)
-    if index >= len(gpus):
+    if not gpus:
         why = "JAX sees none on this machine" if cfg.cuda else "--no-cuda forbids it"
-        raise UsageError(f"--device {cfg.device} asks for a GPU, but {why if not gpus else f'JAX sees {len(gpus)}'}; "
-                         "use --device cpu or auto")
+        raise UsageError(f"--device {cfg.device} needs a GPU, but {why}. Use --device cpu or auto.")
+    if index >= len(gpus):
+        raise UsageError(f"GPU {index} does not exist. JAX sees {len(gpus)}.")
     return gpus[index]
 
 
 def cache_folder() -> Path:
-    """Where compiled functions are kept between runs: JAX's own setting, else the user's cache."""
+    """Return the folder of compiled functions: JAX's own setting, or a folder in the user's cache."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or base / "proximo" / "jax")
 
 
 def set_up_jax(cfg: Config, ranks: int = 1) -> jax.Device:
-    """Keeps compiled functions between runs, and makes the chosen device the default of this process. Before anything
-    else touches JAX. `ranks`: devices that learn together."""
+    """Keep compiled functions between runs, and make the selected device the default of this process.
+
+    Call it before anything else uses JAX. `ranks` is the number of devices that learn together.
+    """
     jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     start_cpu(cfg.threads, ranks)
@@ -48,11 +53,12 @@ def set_up_jax(cfg: Config, ranks: int = 1) -> jax.Device:
 
 
 def start_cpu(threads: int, ranks: int) -> None:
-    """JAX's CPU backend with `threads` threads (0: all cores), as far as this process has not started it yet.
+    """Start JAX's CPU backend with `threads` threads (0: all cores), unless this process has started it already.
 
-    XLA reads the size of its pool from NPROC when it starts, which otherwise stays untouched. Small functions run where
-    they are called, since handing one over to another thread takes longer than many need; several devices are started
-    one after another without waiting."""
+    XLA reads the size of its thread pool from the environment variable NPROC when it starts; it is restored afterwards.
+    With one rank, functions run in the thread that calls them, because passing a small one to another thread takes
+    longer than running it. With several, they are started one after another without waiting.
+    """
     if ranks == 1:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
     before = os.environ.get("NPROC")

@@ -1,10 +1,11 @@
-"""Several processes or devices that learn as one (detail A2): who takes part, and what processes tell each other."""
+"""Several processes or devices that learn as one (detail A2): which they are, and what processes tell each other."""
 
 import os
 from dataclasses import replace
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh
@@ -13,120 +14,124 @@ from proximo.config import Config
 from proximo.envs.normalize import Statistics, merge_statistics
 from proximo.errors import UsageError
 from proximo.on_jax.device import set_up_jax
-from proximo.on_jax.rollout import Episodes
+from proximo.on_jax.train_step import Metrics
+from proximo.processes import World, check_shares, world_from_environment
+from proximo.protocols import Episode
 
-AXIS = "ranks"
+AXIS = "ranks"  # of the mesh
 
 
-class World(NamedTuple):
-    """Who learns together: one rank for each device, numbered over all processes."""
+class Ranks(NamedTuple):
+    """The ranks that learn together: one for each device, numbered over all processes."""
 
-    rank: int  # of this process
-    size: int  # processes; each of several has one device
-    mesh: Mesh | None  # one device a rank, in their order; None where one device learns alone
+    process: int  # number of this process
+    processes: int  # number of processes; if there are several, each has one device
+    mesh: Mesh | None  # one device per rank, in order; None where one device learns alone
 
     @property
-    def ranks(self) -> int:
-        """Devices over all processes."""
+    def size(self) -> int:
+        """Number of ranks."""
         return 1 if self.mesh is None else self.mesh.size
 
     @property
-    def local_ranks(self) -> range:
+    def local(self) -> range:
         """The ranks of this process."""
-        return range(self.ranks) if self.size == 1 else range(self.rank, self.rank + 1)
+        return range(self.size) if self.processes == 1 else range(self.process, self.process + 1)
 
 
-def join(cfg: Config) -> World:
-    """Start JAX and meet the other processes that torchrun started, if any: one rank a process, else one for each of
-    cfg.device_ids. UsageError for sizes that do not fit, said before anybody waits for another."""
-    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    ranks = size if size > 1 else len(cfg.device_ids) or 1
-    if ranks > 1:
-        check_sizes(cfg, ranks, "processes" if size > 1 else "devices")
-    if size > 1:
-        meet(cfg, rank, size)
-    device = set_up_jax(cfg, ranks)
-    if size > 1:
+def join(cfg: Config) -> Ranks:
+    """Start JAX and connect to the other processes that torchrun started, if any.
+
+    Each process is one rank; a single process has one rank for each of cfg.device_ids.
+
+    Raises:
+        UsageError: Sizes or devices do not fit. It is raised before any process waits for another.
+    """
+    world = world_from_environment()
+    count = world.size if world.size > 1 else len(cfg.device_ids) or 1
+    if count > 1:
+        check_shares(cfg, count, "processes" if world.size > 1 else "devices")
+    if world.size > 1:
+        connect(cfg, world)
+    device = set_up_jax(cfg, count)
+    if world.size > 1:
         first = {each.process_index: each for each in reversed(jax.devices(device.platform))}
-        return World(rank, size, Mesh(np.array([first[process] for process in range(size)]), (AXIS,)))
+        devices = np.array([first[process] for process in range(world.size)])
+        return Ranks(process=world.rank, processes=world.size, mesh=Mesh(devices, (AXIS,)))
     local = jax.local_devices(backend=device.platform)
     if max(cfg.device_ids, default=0) >= len(local):
-        raise UsageError(f"--device-ids names device {max(cfg.device_ids)}; JAX sees {len(local)}, numbered from 0")
+        raise UsageError(f"--device-ids names device {max(cfg.device_ids)}. JAX sees {len(local)}, numbered from 0.")
     chosen = [local[index] for index in cfg.device_ids]
-    if ranks == 1:
+    if count == 1:
         jax.config.update("jax_default_device", chosen[0] if chosen else device)
-        return World(0, 1, None)
-    return World(0, 1, Mesh(np.array(chosen), (AXIS,)))
+        return Ranks(process=0, processes=1, mesh=None)
+    return Ranks(process=0, processes=1, mesh=Mesh(np.array(chosen), (AXIS,)))
 
 
-def check_sizes(cfg: Config, ranks: int, what: str) -> None:
-    """UsageError where environments and minibatches cannot be shared out."""
-    if cfg.device_ids and len(cfg.device_ids) != ranks:
-        raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {ranks} processes; give one id for each "
-                         "process")
-    if len(set(cfg.device_ids)) < len(cfg.device_ids) and what == "devices":
-        raise UsageError(f"--device-ids names a device twice: {' '.join(map(str, cfg.device_ids))}; name each once")
-    if cfg.num_envs % ranks:
-        raise UsageError(f"num_envs={cfg.num_envs} does not divide into {ranks} {what}; use a multiple")
-    rows = cfg.num_envs // ranks * (1 if cfg.recurrent != "none" else cfg.num_steps)
-    if rows % cfg.num_minibatches:
-        raise UsageError(f"each of {ranks} {what} holds {rows} rows, which do not divide into "
-                         f"num_minibatches={cfg.num_minibatches}; change num_envs, num_steps or num_minibatches")
-
-
-def meet(cfg: Config, rank: int, size: int) -> None:
-    """Once a process: JAX has one group for as long as it lives."""
+def connect(cfg: Config, world: World) -> None:
+    """Connect this process to the others, once: JAX has one group for the life of a process."""
     if jax.distributed.is_initialized():
         return
-    address, local_rank = coordinator_address(), int(os.environ.get("LOCAL_RANK", "0"))
+    address = coordinator_address()
     try:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(address, size, rank, cfg.device_ids[rank] if cfg.device_ids else local_rank,
+        jax.distributed.initialize(address, world.size, world.rank,
+                                   cfg.device_ids[world.rank] if cfg.device_ids else world.local_rank,
                                    initialization_timeout=120, heartbeat_timeout_seconds=20)
     except RuntimeError as error:
-        raise UsageError(f"process {rank} of {size} could not meet the others at {address} ({error}); name a free "
-                         "port of the first machine with JAX_COORDINATOR_ADDRESS=HOST:PORT") from error
+        raise UsageError(f"Process {world.rank} of {world.size} could not connect to the others at {address} ({error})."
+                         " Name a free port of the first machine with JAX_COORDINATOR_ADDRESS=HOST:PORT.") from error
 
 
 def coordinator_address() -> str:
-    """Where JAX's processes meet: torchrun's address, and a port that follows from torchrun's own, since its store
-    stays there; below the range from which Linux gives ports away. JAX_COORDINATOR_ADDRESS says otherwise."""
+    """Return the address at which JAX's processes connect: JAX_COORDINATOR_ADDRESS, or a port of torchrun's machine.
+
+    torchrun's store keeps its own port, so another one is derived from it, below those that Linux gives away.
+    """
     port = 10_000 + int(os.environ["MASTER_PORT"]) % 20_000
     return os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{os.environ['MASTER_ADDR']}:{port}"
 
 
 def share_of(cfg: Config, parts: int) -> Config:
-    """The configuration inside one of several equal parts: its environments, as many iterations as all."""
+    """Return the configuration of one of several equal parts: its environments, and as many iterations as all."""
     if parts == 1:
         return cfg
     share = cfg.num_envs // parts
     return replace(cfg, num_envs=share, total_timesteps=cfg.num_iterations * share * cfg.num_steps)
 
 
-def from_every_process(world: World, x: np.ndarray) -> np.ndarray:
-    """(*shape) of each process, on every process: (processes, *shape). As bytes, since JAX would round float64."""
-    if world.size == 1:
+def all_gather(ranks: Ranks, x: np.ndarray) -> np.ndarray:
+    """Return (processes, *shape) from (*shape) of each process. Sent as bytes because JAX would round float64."""
+    if ranks.processes == 1:
         return x[None]
     sent = np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)
-    return np.frombuffer(process_allgather(sent).tobytes(), x.dtype).reshape(world.size, *x.shape)
+    return np.frombuffer(process_allgather(sent).tobytes(), x.dtype).reshape(ranks.processes, *x.shape)
 
 
-def agreed_statistics(world: World, base: Statistics, local: Statistics) -> Statistics:
-    """What all processes saw since `base`, which is equal on all of them; see merge_statistics."""
-    if world.size == 1:
+def merge_over_processes(ranks: Ranks, base: Statistics, local: Statistics) -> Statistics:
+    """Add up what all processes saw since `base`, which is equal on all of them; see merge_statistics."""
+    if ranks.processes == 1:
         return local
-    return merge_statistics(base, local, lambda sums: from_every_process(world, sums).sum(0))
+    return merge_statistics(base, local, lambda sums: all_gather(ranks, sums).sum(0))
 
 
-def episodes_of_all(world: World, episodes: Episodes) -> Episodes:
-    """The episodes of all processes, side by side in order of rank, (T, N) over all."""
-    if world.size == 1:
-        return episodes
-    finished, ret, length = (np.concatenate(list(from_every_process(world, np.asarray(x))), axis=1)
-                             for x in episodes[:3])
-    metrics = {}
-    for name, x in episodes.metrics.items():
-        every = from_every_process(world, np.asarray(x, np.float64))
-        metrics[name] = np.nanmean(every) if not np.isnan(every).all() else np.nan
-    valid = from_every_process(world, np.asarray(episodes.valid, np.int64)).sum(0)
-    return Episodes(finished, ret, length, valid, metrics)
+def merge_arrays_over_processes(ranks: Ranks, base: Statistics, local: Statistics) -> Statistics:
+    """Do the same with statistics of the compiled function, which are arrays of JAX."""
+    if ranks.processes == 1:
+        return local
+    merged = merge_over_processes(ranks, *jax.device_get((base, local)))
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), merged)
+
+
+def gather_metrics(ranks: Ranks, metrics: Metrics) -> Metrics:
+    """Return the metrics of all processes: environments side by side in order of rank, (T, N) over all."""
+    if ranks.processes == 1:
+        return metrics
+    finished, ret, length = (np.concatenate(list(all_gather(ranks, np.asarray(x))), axis=1) for x in metrics.episode)
+    charts = {}
+    for name, x in metrics.charts.items():
+        each = all_gather(ranks, np.asarray(x, np.float64))
+        charts[name] = np.nanmean(each) if not np.isnan(each).all() else np.nan
+    valid = all_gather(ranks, np.asarray(metrics.valid, np.int64)).sum(0)
+    return Metrics(losses=metrics.losses, charts=charts, episode=Episode(finished=finished, ret=ret, length=length),
+                   valid=valid)

@@ -1,4 +1,4 @@
-"""Heads: features to a distribution over actions. Noise comes in from outside, keyed by streams.py."""
+"""Heads: features to a distribution over actions. Random numbers are arguments, keyed by streams.py."""
 
 from collections.abc import Sequence
 from functools import cached_property, reduce
@@ -16,9 +16,9 @@ LOG_2_PI = float(np.log(2 * np.pi))
 
 
 class Categorical:
-    """One choice of A from `logits` (..., A), normalised only where a probability is asked for."""
+    """One choice of A from `logits` (..., A), which are normalised only when a probability is needed."""
 
-    def __init__(self, logits: Array):
+    def __init__(self, logits: Array) -> None:
         self.logits = logits
 
     @cached_property
@@ -27,11 +27,11 @@ class Categorical:
         return jax.nn.log_softmax(self.logits)
 
     def sample(self, noise: Array) -> Array:
-        """The Gumbel-max trick: noise (..., A) of -log(Exp(1)); returns (...) int32."""
+        """Return (...) int32 by the Gumbel-max trick; `noise` (..., A) is -log(Exp(1))."""
         return (self.logits + noise).argmax(-1).astype(np.int32)
 
     def logprob(self, action: Array) -> Array:
-        chosen = action[..., None] == jnp.arange(self.logp.shape[-1])  # a gather's gradient is slow on CPU
+        chosen = action[..., None] == jnp.arange(self.logp.shape[-1])  # the gradient of a gather is slow on CPU
         return jnp.where(chosen, self.logp, 0.0).sum(-1)
 
     def entropy(self) -> Array:
@@ -40,17 +40,17 @@ class Categorical:
     def mode(self) -> Array:
         return self.logits.argmax(-1).astype(np.int32)
 
-    def shifted(self, noise: Array | None) -> "Categorical":
+    def perturbed(self, noise: Array | None) -> "Categorical":
         return self
 
 
 class MultiCategorical(NamedTuple):
-    """Independent choices, one of nvec[i] each; log-probabilities and entropies add up (detail 37)."""
+    """Independent choices, one of nvec[i] each. Log-probabilities and entropies are sums (detail 37)."""
 
     parts: tuple[Categorical, ...]
 
     def sample(self, noise: Array) -> Array:
-        """noise (..., sum of nvec); returns (..., len(nvec)) int32."""
+        """Return (..., len(nvec)) int32; `noise` is (..., sum of nvec)."""
         sizes = [part.logits.shape[-1] for part in self.parts]
         chosen = [part.sample(n) for part, n in zip(self.parts, split(noise, sizes))]
         return array_module(noise).stack(chosen, -1)
@@ -64,7 +64,7 @@ class MultiCategorical(NamedTuple):
     def mode(self) -> Array:
         return jnp.stack([part.mode() for part in self.parts], -1)
 
-    def shifted(self, noise: Array | None) -> "MultiCategorical":
+    def perturbed(self, noise: Array | None) -> "MultiCategorical":
         return self
 
 
@@ -75,7 +75,7 @@ class Gaussian(NamedTuple):
     logstd: Array  # (k,)
 
     def sample(self, noise: Array) -> Array:
-        """noise (..., k) standard normal; returns (..., k), not clipped to any bounds (detail 27)."""
+        """Return (..., k), not clipped to any bounds (detail 27); `noise` (..., k) is standard normal."""
         return self.mean + array_module(noise).exp(self.logstd) * noise
 
     def logprob(self, action: Array) -> Array:
@@ -88,23 +88,23 @@ class Gaussian(NamedTuple):
     def mode(self) -> Array:
         return self.mean
 
-    def shifted(self, noise: Array | None) -> "Gaussian":
-        """The mean moved by `noise` (..., k); None: no shift. Only RPO has noise for learning."""
+    def perturbed(self, noise: Array | None) -> "Gaussian":
+        """Add `noise` (..., k) to the mean. It is None for every head but RPO's."""
         return self if noise is None else Gaussian(self.mean + noise, self.logstd)
 
 
 def array_module(x: Any) -> Any:
-    """numpy for its own arrays, on which a small network acts on the host; jax.numpy for all others."""
+    """Return numpy for its own arrays, with which a small network acts on the host, and otherwise jax.numpy."""
     return np if isinstance(x, np.ndarray) else jnp
 
 
 def split(x: Array, sizes: Sequence[int]) -> list[Array]:
-    """Parts of the last axis, of these sizes."""
+    """Split the last axis into parts of these sizes."""
     return array_module(x).split(x, np.cumsum(sizes)[:-1].tolist(), axis=-1)
 
 
-def masked(logits: Array, mask: Array | None) -> Array:
-    """With those of actions that are not allowed all but minus infinite."""
+def mask_logits(logits: Array, mask: Array | None) -> Array:
+    """Replace the logits of actions that are not allowed by MASKED."""
     if mask is None:
         return logits
     return array_module(logits).where(mask, logits, np.float32(MASKED))
@@ -113,16 +113,16 @@ def masked(logits: Array, mask: Array | None) -> Array:
 class CategoricalHead(nnx.Module):
     """Discrete actions: `network` maps features to (..., num_actions) logits."""
 
-    def __init__(self, network: nnx.Module, num_actions: int):
+    def __init__(self, network: nnx.Module, num_actions: int) -> None:
         self.network, self.num_actions = network, num_actions
         self.action_shape, self.action_dtype = (), np.int32
 
     def __call__(self, features: Array, mask: Array | None) -> Categorical:
         logits = self.network(features)
-        return Categorical(masked(logits, mask))
+        return Categorical(mask_logits(logits, mask))
 
     def noise(self, key: Array, *lead: int) -> Array:
-        """(*lead, num_actions), for sample."""
+        """Draw (*lead, num_actions) for Categorical.sample."""
         return jax.random.gumbel(key, (*lead, self.num_actions))
 
     def learning_noise(self, key: Array, *lead: int) -> Array | None:
@@ -132,17 +132,17 @@ class CategoricalHead(nnx.Module):
 class MultiCategoricalHead(nnx.Module):
     """MultiDiscrete actions: `network` maps features to (..., sum of nvec) logits (detail 37)."""
 
-    def __init__(self, network: nnx.Module, nvec: Sequence[int]):
+    def __init__(self, network: nnx.Module, nvec: Sequence[int]) -> None:
         self.network, self.nvec = network, tuple(int(n) for n in nvec)
         self.action_shape, self.action_dtype = (len(self.nvec),), np.int32
 
     def __call__(self, features: Array, mask: Array | None) -> MultiCategorical:
         logits = self.network(features)
-        parts = split(masked(logits, mask), self.nvec)
+        parts = split(mask_logits(logits, mask), self.nvec)
         return MultiCategorical(tuple(Categorical(part) for part in parts))
 
     def noise(self, key: Array, *lead: int) -> Array:
-        """(*lead, sum of nvec), for sample."""
+        """Draw (*lead, sum of nvec) for MultiCategorical.sample."""
         return jax.random.gumbel(key, (*lead, sum(self.nvec)))
 
     def learning_noise(self, key: Array, *lead: int) -> Array | None:
@@ -150,9 +150,11 @@ class MultiCategoricalHead(nnx.Module):
 
 
 class GaussianHead(nnx.Module):
-    """Box actions: `network` maps features to (..., size) means; the deviation is a free vector, log 0 (detail 24)."""
+    """Box actions: `network` maps features to (..., size) means. The log-deviation is a free vector of zeros at first
+    (detail 24).
+    """
 
-    def __init__(self, network: nnx.Module, size: int):
+    def __init__(self, network: nnx.Module, size: int) -> None:
         self.network, self.logstd = network, nnx.Param(np.zeros(size, np.float32))
         self.action_shape, self.action_dtype = (size,), np.float32
 
@@ -160,7 +162,7 @@ class GaussianHead(nnx.Module):
         return Gaussian(self.network(features), self.logstd[...])
 
     def noise(self, key: Array, *lead: int) -> Array:
-        """(*lead, size), for sample."""
+        """Draw (*lead, size) for Gaussian.sample."""
         return jax.random.normal(key, (*lead, *self.action_shape))
 
     def learning_noise(self, key: Array, *lead: int) -> Array | None:
@@ -168,12 +170,12 @@ class GaussianHead(nnx.Module):
 
 
 class RPOHead(GaussianHead):
-    """A Gaussian whose mean is shifted uniformly when learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""
+    """A Gaussian with a uniformly perturbed mean while learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""
 
-    def __init__(self, network: nnx.Module, size: int, rpo_alpha: float):
+    def __init__(self, network: nnx.Module, size: int, rpo_alpha: float) -> None:
         super().__init__(network, size)
         self.rpo_alpha = rpo_alpha
 
     def learning_noise(self, key: Array, *lead: int) -> Array:
-        """(*lead, size), uniform in [-rpo_alpha, rpo_alpha]."""
+        """Draw (*lead, size), uniform in [-rpo_alpha, rpo_alpha]."""
         return jax.random.uniform(key, (*lead, *self.action_shape), minval=-self.rpo_alpha, maxval=self.rpo_alpha)

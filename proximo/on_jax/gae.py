@@ -5,9 +5,18 @@ from jax import Array, lax
 
 
 def gae(reward: Array, value: Array, next_value: Array, terminated: Array, done: Array,
-        gamma: float, gae_lambda: float, unroll: int | bool = 1) -> Array:
-    """All (T, N). `next_value` is V of what truly followed each action, counted as 0 where `terminated`; `done` cuts
-    the recursion. Returns the advantages (T, N); returns are advantages plus values (gae_lambda=1: plain returns)."""
+        gamma: float, gae_lambda: float) -> Array:
+    """Estimate advantages (T, N). Returns are advantages plus values (gae_lambda=1: plain returns).
+
+    Args:
+        reward: (T, N).
+        value: (T, N) V of each observation.
+        next_value: (T, N) V of what followed each action, which counts as 0 where `terminated`.
+        terminated: (T, N) bool.
+        done: (T, N) bool; cuts the recursion.
+        gamma: The discount factor.
+        gae_lambda: lambda.
+    """
     delta = reward + gamma * jnp.where(terminated, 0.0, next_value) - value
     decay = jnp.where(done, 0.0, gamma * gae_lambda)
 
@@ -15,4 +24,4 @@ def gae(reward: Array, value: Array, next_value: Array, terminated: Array, done:
         running = row[0] + row[1] * running
         return running, running
 
-    return lax.scan(earlier, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, unroll=unroll)[1]
+    return lax.scan(earlier, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)[1]

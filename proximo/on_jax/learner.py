@@ -1,4 +1,4 @@
-"""Learning from one batch: minibatches, the gradient step, and when to stop."""
+"""Learning from one batch: minibatches, the gradient, the clipped Adam step, and when to stop."""
 
 import math
 from collections.abc import Callable
@@ -6,70 +6,87 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import Array, lax
 
 from proximo.config import Config
-from proximo.on_jax.networks import Weights
-from proximo.on_jax.optimizer import Adam, apply_gradient
-from proximo.on_jax.rollout import Rollout
+from proximo.on_jax.parameters import Weights
+from proximo.types import Batch, LossInputs, Minibatches, Rollout
+
+BETA1, BETA2 = 0.9, 0.999
+Reduce = Callable[[Any], Any]  # an array, or a tree of them, to its sum over all ranks
 
 
-class Batch(NamedTuple):
-    """What one minibatch step reads: rows (T * N, ...) without memory, (T, N, ...) with."""
+class Adam(NamedTuple):
+    """All weights and the state of Adam (Kingma & Ba 2015, arXiv 1412.6980; optax's moments)."""
 
-    obs: Array
-    mask: Array | None
-    first: Array | None  # read with memory only
-    state: tuple[Array, ...]  # the memory's at t = 0, (N, memory_size) each
-    action: Array
-    logprob: Array
-    value: Array
-    ret: Array
-    valid: Array
-
-
-class Draws(NamedTuple):
-    """All randomness of one update, drawn before it: E epochs of M minibatches of B rows (or environments)."""
-
-    minibatch: Array  # (E, M, B) int32: rows, or environments
-    noise: Array | None  # (E, M, B, k), or (E, M, T, B, k) with memory; None but for RPO
+    weights: Weights
+    exp_avg: Weights
+    exp_avg_sq: Weights
+    step: Array  # () int32, number of updates
+    ok: Array  # () bool, False from the first gradient that is not finite; nothing changes from then on
 
 
 class Learner(NamedTuple):
-    """What stays the same during a run: the agent as a function of its weights, the loss, the sum over ranks."""
+    """What the update calls for every minibatch."""
 
-    bound: Callable[[Weights], Any]
-    loss_fn: Callable  # the signature of ppo_loss
-    average: Callable  # adds an array (or a tree of them) over all ranks
-    unroll: bool  # write the loops out
+    agent: Any  # describes the network; its own weights are not used
+    bind: Callable[[Weights], Any]  # the agent with these weights
+    loss_fn: Callable[[LossInputs, Config], tuple[Array, dict[str, Array]]]
+    all_reduce_sum: Reduce
+    unroll: bool  # unroll the loops over epochs and minibatches when compiling
 
 
-def flat_batch(rollout: Rollout, ret: Array, state: tuple[Array, ...], recurrent: bool) -> Batch:
-    """The rollout as rows to pick from; whole environments stay together for a memory (detail 35)."""
-    def rows(x: Array | None) -> Array | None:
+def start_adam(weights: dict[str, Any]) -> Adam:
+    """Return the state before the first update, with `weights` by parameter name."""
+    weights = {name: jnp.asarray(x) for name, x in weights.items()}
+    moments = optax.scale_by_adam(BETA1, BETA2).init(weights)
+    return Adam(weights=weights, exp_avg=moments.mu, exp_avg_sq=moments.nu, step=moments.count,
+                ok=jnp.ones((), bool))
+
+
+def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, eps: float,
+                   max_grad_norm: float) -> tuple[Adam, Array]:
+    """Clip the gradient and apply one step of Adam (details 3 and 11). Returns its norm too, a scalar."""
+    norm = optax.tree.norm(gradient)
+    ok = adam.ok & jnp.isfinite(norm)
+    scale = jnp.minimum(max_grad_norm / (norm + 1e-6), 1.0)
+    gradient = jax.tree.map(lambda g: g * scale, gradient)
+    moments = optax.ScaleByAdamState(adam.step, adam.exp_avg, adam.exp_avg_sq)
+    direction, moments = optax.scale_by_adam(BETA1, BETA2, eps).update(gradient, moments)
+    weights = jax.tree.map(lambda w, d: w - learning_rate * d, adam.weights, direction)
+    moved = Adam(weights=weights, exp_avg=moments.mu, exp_avg_sq=moments.nu, step=moments.count, ok=ok)
+    return jax.tree.map(lambda new, old: jnp.where(ok, new, old), moved, adam._replace(ok=ok)), norm
+
+
+def make_batch(rollout: Rollout, ret: Array, state: tuple[Array, ...], recurrent: bool) -> Batch:
+    """Flatten the rollout into rows; a recurrent agent keeps whole environments (detail 35)."""
+    def rows(x: Array | None) -> Any:
         return x if recurrent or x is None else x.reshape(-1, *x.shape[2:])
 
-    return Batch(rows(rollout.obs), rows(rollout.mask), rollout.first if recurrent else None, state,
-                 rows(rollout.action), rows(rollout.logprob), rows(rollout.value), rows(ret), rows(rollout.valid))
+    return Batch(obs=rows(rollout.obs), mask=rows(rollout.mask), first=rollout.first if recurrent else None,
+                 state=state, action=rows(rollout.action), logprob=rows(rollout.logprob), value=rows(rollout.value),
+                 ret=rows(ret), valid=rows(rollout.valid))
 
 
-def picked(x: Array, index: Array, axis: int) -> Array:
-    """Rows that are known to exist."""
+def take_rows(x: Array, index: Array, axis: int) -> Array:
+    """Take rows without the check for indices out of bounds."""
     return jnp.take(x, index, axis=axis, mode="clip")
 
 
-def take(batch: Batch, index: Array, recurrent: bool) -> Batch:
-    """The rows (environments, with memory) of one minibatch."""
+def select_minibatch(batch: Batch, index: Array, recurrent: bool) -> Batch:
+    """Select the rows of one minibatch, or the environments for a recurrent agent."""
     axis = 1 if recurrent else 0
-    part = jax.tree.map(lambda x: picked(x, index, axis), batch._replace(state=()))
-    return part._replace(state=tuple(picked(x, index, 0) for x in batch.state))
+    part = jax.tree.map(lambda x: take_rows(x, index, axis), batch._replace(state=()))
+    return part._replace(state=tuple(take_rows(x, index, 0) for x in batch.state))
 
 
 def permutations(key: Array, epochs: int, rows: int) -> Array:
-    """(epochs, rows) int32: every row a shuffle of 0 ... rows - 1.
+    """Return (epochs, rows) int32, each row a shuffle of 0 ... rows - 1.
 
-    XLA sorts plain integers several times faster than pairs on CPU, so random bits carry their place in the lowest
-    bits; as often as it takes for equal bits, which keep their order, to be as rare as among wide ones."""
+    XLA sorts plain integers several times faster than pairs on CPU, so random bits carry their position in the lowest
+    bits. Equal random bits keep their order; sorting is repeated until they are as rare as among 32 random bits.
+    """
     width = max(rows - 1, 1).bit_length()
     order = jnp.broadcast_to(jnp.arange(rows, dtype=jnp.int32), (epochs, rows))
     for part in jax.random.split(key, math.ceil(2.5 * width / (32 - width))):
@@ -79,81 +96,88 @@ def permutations(key: Array, epochs: int, rows: int) -> Array:
     return order
 
 
-def draw(cfg: Config, agent: Any, shape: tuple[int, ...], shuffle: Array, rpo: Array) -> Draws:
-    """Shuffled minibatches that cover the batch of `shape` (T, N) once an epoch (detail 6), of whole environments for a
-    memory (detail 35), and the noise of learning, if any; from the keys `shuffle` and `rpo`."""
-    rows, sequence = (shape[1], shape[:1]) if agent.recurrent else (shape[0] * shape[1], ())
-    epochs, minibatches = cfg.update_epochs, cfg.num_minibatches
-    index = permutations(shuffle, epochs, rows).reshape(epochs, minibatches, -1)
-    return Draws(index, agent.head.learning_noise(rpo, epochs, minibatches, *sequence, index.shape[-1]))
+def minibatch_indices(cfg: Config, shape: tuple[int, ...], recurrent: bool, key: Array) -> Array:
+    """Shuffle a batch of `shape` (T, N) once per epoch into minibatches (detail 6), of whole environments for a
+    recurrent agent (detail 35). Returns (E, M, B) int32.
+    """
+    rows = shape[1] if recurrent else shape[0] * shape[1]
+    return permutations(key, cfg.update_epochs, rows).reshape(cfg.update_epochs, cfg.num_minibatches, -1)
 
 
-def normalized_advantage(advantage: Array, valid: Array, index: Array, recurrent: bool, cfg: Config,
-                         average: Callable) -> tuple[Array, Array]:
-    """The advantages of every minibatch, (E, M, B) or (E, M, T, B), normalised (detail 7), and how many of their rows
-    are valid over all ranks, (E, M), at least 1. Deviations are of the population (ddof 0), as in openai/baselines."""
-    def every(x: Array) -> Array:
-        return jnp.moveaxis(picked(x, index, 1), 0, 2) if recurrent else picked(x.reshape(-1), index, 0)
+def normalize_advantage(advantage: Array, valid: Array, index: Array, recurrent: bool, cfg: Config,
+                        all_reduce_sum: Reduce) -> tuple[Array, Array]:
+    """Normalise the advantages (T, N) of every minibatch over its valid rows on all ranks (detail 7).
 
-    rows, ok = every(advantage), every(valid)
+    Deviations are of the population (ddof 0), as in openai/baselines.
+
+    Returns:
+        The advantages of all minibatches, (E, M, B) or (E, M, T, B), and their numbers of valid rows, (E, M).
+    """
+    def select(x: Array) -> Array:
+        return jnp.moveaxis(take_rows(x, index, 1), 0, 2) if recurrent else take_rows(x.reshape(-1), index, 0)
+
+    rows, ok = select(advantage), select(valid)
     axes = tuple(range(2, rows.ndim))
-    count, total = average((ok.sum(axes).astype(rows.dtype), jnp.where(ok, rows, 0.0).sum(axes)))  # (E, M)
+    count, total = all_reduce_sum((ok.sum(axes).astype(rows.dtype), jnp.where(ok, rows, 0.0).sum(axes)))  # (E, M)
     if cfg.norm_adv != "none":
-        def pooled(x: Array) -> Array:  # every epoch covers the whole batch
+        def pool(x: Array) -> Array:  # every epoch covers the whole batch
             return jnp.broadcast_to(x.sum(1, keepdims=True), x.shape) if cfg.norm_adv == "batch" else x
 
-        def wide(x: Array) -> Array:
+        def widen(x: Array) -> Array:
             return x.reshape(*x.shape, *(1 for _ in axes))
 
-        divisor = jnp.maximum(pooled(count), 1.0)
-        apart = rows - wide(pooled(total) / divisor)
-        squares = average(jnp.square(jnp.where(ok, apart, 0.0)).sum(axes))
-        rows = apart / (wide(jnp.sqrt(pooled(squares) / divisor)) + 1e-8)
+        divisor = jnp.maximum(pool(count), 1.0)
+        centred = rows - widen(pool(total) / divisor)
+        squares = all_reduce_sum(jnp.square(jnp.where(ok, centred, 0.0)).sum(axes))
+        rows = centred / (widen(jnp.sqrt(pool(squares) / divisor)) + 1e-8)
     return rows, jnp.maximum(count, 1.0)
 
 
-def update(learner: Learner, adam: Adam, batch: Batch, advantage: Array, count: Array, draws: Draws,
-           learning_rate: Array | float, clip_coef: Array | float, cfg: Config) -> tuple[Adam, dict[str, Array]]:
-    """K epochs of minibatch steps; means over all minibatches that ran. Stops before the next epoch when an epoch's
-    mean approx_kl exceeds target_kl, on all ranks alike (detail A3)."""
-    def minibatch(adam: Adam, part: tuple) -> tuple[Adam, dict[str, Array]]:
-        index, advantage, noise, count = part
-        rows = take(batch, index, learner.bound(adam.weights).recurrent)
+def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches, learning_rate: Array | float,
+           clip_coef: Array | float, cfg: Config) -> tuple[Adam, dict[str, Array]]:
+    """Train for K epochs of minibatches, and stop before the next epoch when the mean approx_kl of the last one
+    exceeds target_kl, on all ranks alike (detail A3). Returns means over all minibatches that ran too.
+    """
+    def step(adam: Adam, minibatch: Minibatches) -> tuple[Adam, dict[str, Array]]:
+        rows = select_minibatch(batch, minibatch.index, learner.agent.recurrent)
 
         def loss(weights: Weights) -> tuple[Array, dict[str, Array]]:
-            dist, value, _ = learner.bound(weights)(rows.obs, rows.mask, rows.first, rows.state)
-            dist = dist.shifted(noise)
-            return learner.loss_fn(dist.logprob(rows.action), rows.logprob, value, rows.value, advantage, rows.ret,
-                                   dist.entropy(), rows.valid, count, clip_coef, cfg)
+            dist, value, _ = learner.bind(weights)(rows.obs, rows.mask, rows.first, rows.state)
+            dist = dist.perturbed(minibatch.noise)
+            return learner.loss_fn(LossInputs(
+                logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
+                advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
+                count=minibatch.count, clip_coef=clip_coef), cfg)
 
         (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(adam.weights)
-        adam, norm = apply_gradient(adam, learner.average(gradient), learning_rate, cfg.adam_eps, cfg.max_grad_norm)
-        return adam, learner.average(stats) | {"grad_norm": norm}
+        gradient = learner.all_reduce_sum(gradient)
+        adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
+        return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
 
-    def epoch(adam: Adam, parts: tuple) -> tuple[Adam, dict[str, Array]]:
-        adam, stats = lax.scan(minibatch, adam, parts, unroll=learner.unroll)
+    def epoch(adam: Adam, minibatches: Minibatches) -> tuple[Adam, dict[str, Array]]:
+        adam, stats = lax.scan(step, adam, minibatches, unroll=learner.unroll)
         return adam, {name: x.mean() for name, x in stats.items()}
 
-    def epoch_unless_stopped(state: tuple[Adam, Array], parts: tuple) -> tuple[tuple[Adam, Array], tuple]:
+    def epoch_unless_stopped(state: tuple[Adam, Array], minibatches: Minibatches) -> tuple[Any, Any]:
         adam, stopped = state
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(epoch, adam, parts)[1])
-        adam, stats = lax.cond(stopped, lambda: (adam, nothing), lambda: epoch(adam, parts))
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(epoch, adam, minibatches)[1])
+        adam, stats = lax.cond(stopped, lambda: (adam, nothing), lambda: epoch(adam, minibatches))
         return (adam, stopped | (stats["approx_kl"] > cfg.target_kl)), (stats, ~stopped)
 
-    parts = (draws.minibatch, advantage, draws.noise, count)
     if cfg.target_kl is None:
-        adam, stats = lax.scan(epoch, adam, parts, unroll=learner.unroll)
+        adam, stats = lax.scan(epoch, adam, minibatches, unroll=learner.unroll)
         return adam, {name: x.mean() for name, x in stats.items()}
-    (adam, _), (stats, ran) = lax.scan(epoch_unless_stopped, (adam, jnp.zeros((), bool)), parts, unroll=learner.unroll)
+    (adam, _), (stats, ran) = lax.scan(epoch_unless_stopped, (adam, jnp.zeros((), bool)), minibatches,
+                                       unroll=learner.unroll)
     return adam, {name: x.sum() / ran.sum() for name, x in stats.items()}
 
 
-def explained_variance(value: Array, ret: Array, valid: Array, average: Callable) -> Array:
-    """1 - Var[ret - value] / Var[ret] over valid rows of all ranks; NaN where returns do not vary (detail 12)."""
+def explained_variance(value: Array, ret: Array, valid: Array, all_reduce_sum: Reduce) -> Array:
+    """Return 1 - Var[ret - value] / Var[ret] over the valid rows of all ranks; NaN if all returns are equal."""
     def variance(x: Array) -> Array:
-        mean = average(jnp.where(valid, x, 0.0).sum()) / count
-        return average(jnp.where(valid, jnp.square(x - mean), 0.0).sum()) / count
+        mean = all_reduce_sum(jnp.where(valid, x, 0.0).sum()) / count
+        return all_reduce_sum(jnp.where(valid, jnp.square(x - mean), 0.0).sum()) / count
 
-    count = jnp.maximum(average(valid.sum()), 1)
-    of_returns = variance(ret)
-    return jnp.where(of_returns > 0, 1 - variance(ret - value) / of_returns, jnp.nan)
+    count = jnp.maximum(all_reduce_sum(valid.sum()), 1)
+    variance_of_returns = variance(ret)
+    return jnp.where(variance_of_returns > 0, 1 - variance(ret - value) / variance_of_returns, jnp.nan)

@@ -1,199 +1,113 @@
-"""What stands ready before the first step: environments, agent, optimizer, compiled functions."""
+"""What is made before the first step: processes, devices, environments, agent, compiled functions, first state."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import Array
 
 from proximo.config import Config
+from proximo.envs.normalize import apply_normalization
 from proximo.errors import UsageError, notify
-from proximo.on_jax.begin import first_carry, first_state, inner, made, reset_from, with_agreed
-from proximo.on_jax.distributed import AXIS, World, agreed_statistics, episodes_of_all, join, share_of
-from proximo.on_jax.iterate import (
-    Play,
-    TrainState,
-    alone,
-    at,
-    make_iterate,
-    make_learn,
-    make_play,
-    make_play_host,
-    stream_keys,
-    written_out,
-)
-from proximo.on_jax.learner import Learner
-from proximo.on_jax.mesh import (
-    average,
-    here,
-    learn_over_mesh,
-    over_mesh,
-    placed,
-    rank,
-    rows_over_mesh,
-)
-from proximo.on_jax.networks import Weights, binder, numpy_binder, on_cpu
-from proximo.on_jax.rollout import Carry, Episodes, Policy, Storage, compiled_policy
-from proximo.on_jax.snapshot import statistics_of
+from proximo.on_jax.distributed import Ranks, join, share_of
+from proximo.on_jax.learner import Learner, start_adam
+from proximo.on_jax.mesh import all_reduce_sum
+from proximo.on_jax.parameters import initial_weights, make_bind
+from proximo.on_jax.play_host import HostPlayer
+from proximo.on_jax.play_inside import InsidePlayer
+from proximo.on_jax.play_mesh import MeshPlayer
+from proximo.on_jax.play_pool import PoolPlayer
+from proximo.on_jax.player import Player, SeededEnvs
+from proximo.on_jax.train_step import TrainState, stream_keys
 from proximo.protocols import VecEnv
-from proximo.types import FinishedEpisodes
+from proximo.streams import env_seeds, stream_generator
 
-HOST_ROWS = 64  # up to so many environments, numpy acts faster than a compiled function is called
-
-
-class Tools(NamedTuple):
-    """What outlives the environments: an agent and the functions compiled for it."""
-
-    agent: Any  # describes the network; its weights are elsewhere
-    bound: Callable[[Weights], Any]
-    learner: Learner
-    policy: Policy
-    noise: Callable
-    learn: Callable
-    resets: Callable  # of pure environments on all ranks: (keys, statistics) -> (state, step)
+MakeEnvs = Callable[[Any, list[int]], VecEnv]
+MakeAgent = Callable[[Any, Any], Any]
 
 
-class Parts(NamedTuple):
-    """Everything train() works with."""
+def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
+           loss_fn: Callable[..., Any]) -> tuple[Player, TrainState]:
+    """Join the other processes and make everything.
 
-    world: World
-    envs: VecEnv
-    tools: Tools
-    iterate: Callable  # TrainState -> (TrainState, stats, Episodes)
-    state: TrainState
-    inside: bool  # environments are pure functions within the compiled one
-    keeps_state: bool  # environments are part of the snapshot; otherwise they are rebuilt at every checkpoint
+    Returns:
+        The player, and the state before the first iteration, which Player.place() has not put on the devices yet.
 
-
-def set_up(cfg: Config, make_envs: Callable, make_agent: Callable, loss_fn: Callable, pure: bool = False) -> Parts:
-    """Join the other processes and make everything; what train() begins with is in order but not yet on the devices
-    (on_devices). `pure`: leave the iteration uncompiled (it is vmapped first); UsageError where it cannot be."""
-    if problems := cfg.problems():
-        raise UsageError("\n".join(problems))
-    world = join(cfg)
-    if pure and world.ranks > 1:
-        raise UsageError(f"--num-seeds trains on one device; leave --device-ids {cfg.device_ids} and torchrun out")
-    envs = made(cfg, world, make_envs, 0)
+    Raises:
+        UsageError: The configuration does not fit this machine, the other processes, or the environments.
+    """
+    check(cfg)
+    ranks = join(cfg)
+    own, seeded_envs = share_of(cfg, ranks.size), partial(make_seeded_envs, cfg, ranks, make_envs)
+    envs = seeded_envs(0)
     try:
-        inside = envs.arrays == "jax" and envs.state() is not None
-        if pure and not inside:
-            raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function; --num-seeds needs "
-                             "--engine jax or brax")
-        if envs.arrays == "jax" and not inside and len(world.local_ranks) > 1:
-            raise UsageError(f"EnvPool's XLA handle steps one pool on one device, so {world.ranks} --device-ids cannot "
-                             "share it; start one process for each device with torchrun instead")
-        tools = make_tools(cfg, world, envs, make_agent(envs, share_of(cfg, world.ranks)), loss_fn)
-        state = first_state(cfg, world, envs, tools.agent, tools.resets)
-        keeps_state = world.size == 1 and envs.state() is not None
-        if not keeps_state:
-            notify(f"the state of {cfg.env_id} is not kept: its environments are rebuilt every {cfg.checkpoint_every} "
-                "iterations, so that a resumed run equals an uninterrupted one")
-        if pure:
-            iterate = make_iterate(make_play(cfg, inner(cfg, envs), tools.bound), tools.learn)
-        else:
-            iterate = compiled_iterate(cfg, world, envs, tools, state.carry)
-        return Parts(world, envs, tools, iterate, state, inside, keeps_state)
+        learner = make_learner(own, make_agent(envs, own), loss_fn, ranks.size)
+        player = make_player(own, ranks, envs, learner, seeded_envs)
+        if not player.keeps_state:
+            notify(f"the state of {cfg.env_id} cannot be saved. Its environments are made again every "
+                   f"{cfg.checkpoint_every} iterations, so that a resumed run equals an uninterrupted one.")
+        return player, first_state(own, player)
     except BaseException:
         envs.close()
         raise
 
 
-def make_tools(cfg: Config, world: World, envs: Any, agent: Any, loss_fn: Callable) -> Tools:
-    """The agent as functions of its weights; nothing is compiled before it is called."""
-    bound, several, own = binder(agent), world.ranks > 1, share_of(cfg, world.ranks)
-    learner = Learner(bound, loss_fn, average if several else lambda x: x, written_out(cfg))
-    learn = make_learn(own, learner, rank if several else alone)
-
-    def noise(keys: Any, iteration: Array) -> Array:
-        each = [agent.head.noise(at(keys.action, iteration, r), own.num_steps, own.num_envs)
-                for r in world.local_ranks]
-        return jnp.concatenate(each, axis=1) if several else each[0]
-
-    if len(world.local_ranks) > 1:
-        policy = compiled_policy(bound, agent.evaluates_later, rows_over_mesh(world))
-    else:
-        small = agent.evaluates_later and own.num_envs <= HOST_ROWS and on_cpu()
-        policy = compiled_policy(bound, agent.evaluates_later, on_host=numpy_binder(agent) if small else None)
-    outside = several and not (envs.arrays == "jax" and envs.state() is not None)
-    compiled = learn_over_mesh(world, learn, stream_keys(cfg.seed)) if outside else jax.jit(learn)
-    resets = jax.jit(jax.vmap(partial(reset_from, cfg, envs), in_axes=(0, None)))
-    return Tools(agent, bound, learner, policy, jax.jit(noise), compiled, resets)
+def check(cfg: Config) -> None:
+    """Raise UsageError for a configuration that cannot work."""
+    if problems := cfg.problems():
+        raise UsageError("\n".join(problems))
 
 
-def compiled_iterate(cfg: Config, world: World, envs: VecEnv, tools: Tools, carry: Carry) -> Callable:
-    """One compiled function where the environments are pure. With EnvPool's handle there are two, since collecting is
-    compiled anew for every pool; with numpy suites playing stays outside."""
-    own = share_of(cfg, world.ranks)
-    if envs.arrays != "jax":
-        mask_size = None if carry.mask is None else carry.mask.shape[-1]
-        storage = Storage(envs, cfg.num_steps, tools.agent.head, mask_size)
-        play = make_play_host(envs, tools.policy, storage, tools.noise)
-    elif envs.state() is not None:
-        play = make_play(own, inner(cfg, envs), tools.bound, rank if world.ranks > 1 else alone)
-        iterate = make_iterate(play, tools.learn)
-        return over_mesh(world, iterate) if world.ranks > 1 else jax.jit(iterate, donate_argnums=0)
-    else:
-        play = jax.jit(make_play(own, inner(cfg, envs), tools.bound, lambda: world.rank))
-    return make_iterate(agreed_play(world, envs, play) if world.ranks > 1 else play, tools.learn)
+def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: int) -> VecEnv:
+    """Make this process's environments with the seeds of an iteration, normalised as the configuration says. Where
+    several of its devices simulate them, make those of one device.
+    """
+    own = share_of(cfg, ranks.processes)
+    envs = make_envs(own, env_seeds(cfg.seed, own.num_envs, iteration, ranks.process))
+    if envs.play == "inside" and ranks.processes < ranks.size:
+        envs.close()
+        own = share_of(cfg, ranks.size)
+        envs = make_envs(own, env_seeds(cfg.seed, own.num_envs, iteration))
+    return apply_normalization(envs, cfg)
 
 
-def agreed_play(world: World, envs: VecEnv, play: Callable[[TrainState], Play]) -> Callable[[TrainState], Play]:
-    """Playing in this process's own environments, after which all know of all episodes and normalise alike."""
-    def agreed(state: TrainState) -> Play:
-        outside = envs.statistics
-        played = play(state._replace(adam=here(world, state.adam)))
-        played = played._replace(episodes=episodes_of_all(world, jax.device_get(played.episodes)))
-        if outside is None:
-            return played
-        if envs.arrays != "jax":
-            envs.statistics = agreed_statistics(world, outside, envs.statistics)
-            return played
-        return played._replace(envs=with_agreed(world, state.envs.statistics, played.envs))
-    return agreed
+def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1) -> Learner:
+    """Bundle what the update calls."""
+    return Learner(agent=agent, bind=make_bind(agent), loss_fn=loss_fn, unroll=cfg.unrolls,
+                   all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x)
 
 
-def on_devices(parts: Parts, state: TrainState) -> TrainState:
-    """The state where the functions that go on from it expect it: with several ranks, on all their devices."""
-    world = parts.world
-    if world.ranks == 1:
-        return state
-    adam = placed(world, state.adam)
-    if parts.inside:
-        return TrainState(adam, placed(world, state.carry, AXIS), placed(world, state.envs, AXIS),
-                          placed(world, state.keys), placed(world, state.iteration))
-    memory = state.carry.state if world.size > 1 else placed(world, state.carry.state, AXIS)
-    return state._replace(adam=adam, carry=state.carry._replace(state=memory))
+def make_player(cfg: Config, ranks: Ranks, envs: VecEnv, learner: Learner, seeded_envs: SeededEnvs) -> Player:
+    """Choose how the environments are played; `cfg` is the configuration of one rank."""
+    if envs.play == "host":
+        return HostPlayer(cfg, ranks, envs, learner, seeded_envs)
+    if envs.play == "pool":
+        return PoolPlayer(cfg, ranks, envs, learner, seeded_envs)
+    if ranks.mesh is None:
+        return InsidePlayer(cfg, envs, learner)
+    return MeshPlayer(cfg, ranks, ranks.mesh, envs, learner)
 
 
-def rebuilt(cfg: Config, parts: Parts, state: TrainState, make_envs: Callable,
-            iteration: int) -> tuple[Parts, TrainState]:
-    """Fresh environments in place of the old, seeded by the iteration, with the same statistics."""
-    old, world = parts.envs, parts.world
-    statistics = statistics_of(old, state)
-    if parts.inside:
-        env_state, carry = first_carry(cfg, world, old, parts.tools.agent, parts.tools.resets, iteration,
-                                  statistics)
-        return parts, state._replace(carry=placed(world, carry, AXIS), envs=placed(world, env_state, AXIS))
-    old.close()
-    fresh = made(cfg, world, make_envs, iteration)
-    if old.arrays != "jax" and old.statistics is not None:
-        fresh.statistics = old.statistics._replace(running=fresh.statistics.running)
-    env_state, carry = first_carry(cfg, world, fresh, parts.tools.agent, parts.tools.resets, iteration,
-                                  statistics)
-    iterate = compiled_iterate(cfg, world, fresh, parts.tools, carry)
-    return parts._replace(envs=fresh, iterate=iterate), state._replace(carry=carry, envs=env_state)
+def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
+                       loss_fn: Callable[..., Any]) -> InsidePlayer:
+    """Make what plays environments inside the compiled function on one device.
+
+    Raises:
+        UsageError: The environments cannot be there.
+    """
+    envs = make_envs(cfg, env_seeds(cfg.seed, cfg.num_envs))
+    try:
+        if envs.play != "inside":
+            raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function. Use environments that are "
+                             "written in JAX (--engine jax or brax).")
+        return InsidePlayer(cfg, apply_normalization(envs, cfg), make_learner(cfg, make_agent(envs, cfg), loss_fn))
+    except BaseException:
+        envs.close()
+        raise
 
 
-def finished_rows(episodes: Episodes, steps: int) -> tuple[FinishedEpisodes, int]:
-    """The episodes that ended, in order of time, and the valid decisions after this iteration."""
-    played = steps + np.cumsum(episodes.valid)
-    time, row = np.nonzero(episodes.finished)
-    return FinishedEpisodes(played[time], row, episodes.ret[time, row], episodes.length[time, row]), int(played[-1])
-
-
-def named_arrays(weights: dict[str, Array]) -> dict[str, np.ndarray]:
-    """Copies on the host."""
-    return {name: np.array(x) for name, x in weights.items()}
+def first_state(cfg: Config, player: Player) -> TrainState:
+    """Make the state before the first iteration, with weights drawn from stream "init"."""
+    env_state, carry = player.begin(0, None)
+    adam = start_adam(initial_weights(player.agent, stream_generator(cfg.seed, "init")))
+    return TrainState(adam=adam, carry=carry, envs=env_state, keys=stream_keys(cfg.seed), iteration=jnp.int32(0))

@@ -1,4 +1,4 @@
-"""The algorithm on one screen: collect, estimate advantages, update. Who logs, saves or stops stands outside."""
+"""Proximal policy optimization as a generator. Code that logs, saves or stops stands around it."""
 
 from collections.abc import Callable, Generator
 from functools import partial
@@ -8,79 +8,113 @@ import jax
 import numpy as np
 
 from proximo.config import Config
+from proximo.envs.episodes import finished_episodes
 from proximo.envs.normalize import Statistics
 from proximo.errors import NumbersError, notify
-from proximo.on_jax.iterate import TrainState
 from proximo.on_jax.loss import ppo_loss
-from proximo.on_jax.rollout import Episodes
-from proximo.on_jax.setup import finished_rows, named_arrays, on_devices, rebuilt, set_up
-from proximo.on_jax.snapshot import fits, no_latest, restore, snapshot, statistics_of
-from proximo.protocols import VecEnv
+from proximo.on_jax.player import Player
+from proximo.on_jax.setup import MakeAgent, MakeEnvs, set_up
+from proximo.on_jax.snapshot import fits, restore, snapshot
+from proximo.on_jax.train_step import Metrics, TrainState
 from proximo.runs.log import mean_of
 from proximo.types import Iteration
 
 
-def train(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv], make_agent: Callable[[VecEnv, Config], Any],
-          loss_fn: Callable = ppo_loss, state: dict | None = None) -> Generator[Iteration, None, None]:
-    """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields after every iteration; `state` is an
-    earlier Iteration's snapshot(). Raises UsageError, EnvError, NumbersError.
+def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any] = ppo_loss,
+          state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
+    """Train with proximal policy optimization (Schulman et al. 2017, algorithm 1), which train_step.py writes out.
 
-    Environments whose state cannot be kept are rebuilt every cfg.checkpoint_every iterations, resumed or not."""
-    parts = set_up(cfg, make_envs, make_agent, loss_fn)
-    if state and "envs" not in state:  # several processes made this checkpoint
-        parts = parts._replace(keeps_state=False)
+    Environments whose state cannot be saved are made again every cfg.checkpoint_every iterations, resumed or not.
+
+    Args:
+        cfg: The hyper-parameters.
+        make_envs: (cfg, seeds) -> environments, one per seed.
+        make_agent: (envs, cfg) -> the agent, a flax.nnx.Module; see proximo.protocols.Agent.
+        loss_fn: (LossInputs, cfg) -> the loss and named statistics.
+        state: The snapshot() of an earlier Iteration, to continue from.
+
+    Yields:
+        One Iteration after every update. Call its snapshot() and weights() before the next one.
+
+    Raises:
+        UsageError: The configuration, the environments or the snapshot do not fit.
+        EnvError: An environment failed.
+        NumbersError: The loss or its gradient is not finite.
+    """
+    player, now = set_up(cfg, make_envs, make_agent, loss_fn)
     try:
-        anew = state is not None and not fits(state, parts.state)
-        if anew:
-            notify("the checkpoint's environments were shared out over another number of devices: they begin anew")
-        first = restore(state, parts.state, parts.envs, parts.keeps_state and not anew) if state else parts.state
-        now = on_devices(parts, first)
-        steps, latest = (state["steps"], state["latest"]) if state else (0, no_latest(cfg.num_envs))
+        now, begin_again = resume(player, now, state) if state else (now, False)
+        now, history = player.place(now), History(cfg, state)
         for iteration in range(int(now.iteration) + 1, cfg.num_iterations + 1):
-            due = not parts.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0
-            if due or anew:
-                parts, now = rebuilt(cfg, parts, now, make_envs, iteration)
-                anew = False
-            now, stats, episodes = parts.iterate(now)
-            seen = jax.tree.map(np.array, Seen(stats, episodes, now.adam.ok, statistics_of(parts.envs, now)))
-            yield (done := watched(cfg, parts.envs, iteration, seen, steps, latest, partial(same, now),
-                                   parts.keeps_state, parts.world.rank))
-            steps = done.steps
+            due = not player.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0
+            if due or begin_again:
+                now, begin_again = player.rebuild(now, iteration), False
+            now, metrics = player.iterate(now)
+            results = jax.tree.map(np.array, Results(metrics, now.adam.ok, player.statistics(now)))
+            yield history.add(iteration, results, player, partial(current_state, now))
     finally:
-        parts.envs.close()
+        player.envs.close()
 
 
-class Seen(NamedTuple):
-    """What of an iteration is read on the host: by np.array, since jax.device_get takes four times as long."""
+def resume(player: Player, state: TrainState, kept: dict[str, Any]) -> tuple[TrainState, bool]:
+    """Restore a snapshot into the state of a new run. Returns too whether the environments must be made again."""
+    if "envs" not in kept:  # several processes made this checkpoint
+        player.keeps_state = False
+    begin_again = not fits(kept, state)
+    if begin_again:
+        notify("The environments of this checkpoint are divided over another number of devices. They are made again.")
+    return player.unpack(kept, restore(kept, state), player.keeps_state and not begin_again), begin_again
 
-    stats: dict[str, Any]
-    episodes: Episodes
-    ok: Any  # () bool: every gradient was finite
+
+class Results(NamedTuple):
+    """What the host reads of an iteration: with np.array, because jax.device_get takes four times as long."""
+
+    metrics: Metrics
+    ok: Any  # () bool, every gradient was finite
     statistics: Statistics | None  # of normalisation inside the compiled function
 
 
-def same(state: TrainState) -> TrainState:
-    """The state of an iteration that has just ended; the next one takes its memory."""
+class History:
+    """What the host remembers of a run from one iteration to the next.
+
+    Attributes:
+        steps: Environment steps so far (valid rows), over all ranks.
+        latest: Return and length of the latest episode of every environment, NaN where none has finished.
+    """
+
+    def __init__(self, cfg: Config, kept: dict[str, Any] | None) -> None:
+        self._cfg, self.steps = cfg, kept["steps"] if kept else 0
+        self.latest: dict[str, np.ndarray] = kept["latest"] if kept else {
+            "ret": np.full(cfg.num_envs, np.nan), "length": np.full(cfg.num_envs, np.nan)}
+
+    def add(self, iteration: int, results: Results, player: Player, state: Callable[[], TrainState]) -> Iteration:
+        """Add the results of an iteration; `state` returns what it left.
+
+        Raises:
+            NumbersError: A gradient was not finite.
+        """
+        if not results.ok:
+            raise NumbersError(
+                f"the loss or its gradient is not finite in iteration {iteration} (seed {self._cfg.seed}), after "
+                f"{self.steps} steps. The weights are those before it. Lower --learning-rate, or check the rewards.")
+        metrics, latest = results.metrics, self.latest
+        finished, self.steps = finished_episodes(metrics.episode, metrics.valid, self.steps)
+        latest["ret"][finished.row], latest["length"][finished.row] = finished.ret, finished.length  # later rows win
+        stats = {f"losses/{name}": float(x) for name, x in metrics.losses.items()}
+        stats |= {f"charts/{name}": float(x) for name, x in metrics.charts.items()}
+        stats["charts/learning_rate"] = self._cfg.learning_rate_at(iteration)
+        if player.charts_latest:
+            stats["charts/avg_episodic_return"] = mean_of(latest["ret"][~np.isnan(latest["ret"])])
+            stats["charts/avg_episodic_length"] = mean_of(latest["length"][~np.isnan(latest["ret"])])
+        if results.statistics is not None:
+            player.envs.statistics = results.statistics
+        steps = self.steps
+        return Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
+                         snapshot=lambda: snapshot(now := state(), steps, latest, player.pack(now)),
+                         weights=lambda: {name: np.array(x) for name, x in state().adam.weights.items()},
+                         envs=player.envs, rank=jax.process_index(), keeps_state=player.keeps_state)
+
+
+def current_state(state: TrainState) -> TrainState:
+    """Return the state of an iteration that has just ended; the next one takes its memory."""
     return state
-
-
-def watched(cfg: Config, envs: VecEnv, iteration: int, seen: Seen, steps: int, latest: dict[str, np.ndarray],
-            state: Callable[[], TrainState], keeps_state: bool, rank: int = 0) -> Iteration:
-    """One iteration as others see it; `steps` are the decisions before it, `latest` is brought up to date."""
-    if not seen.ok:
-        raise NumbersError(f"the loss or its gradient is not finite in iteration {iteration} (seed {cfg.seed}), after "
-                           f"{steps} steps; the weights are those before it. Lower --learning-rate or look at the "
-                           "rewards")
-    finished, steps = finished_rows(seen.episodes, steps)
-    charts = {f"losses/{name}": float(x) for name, x in seen.stats.items()}
-    charts |= {f"charts/{name}": float(x) for name, x in seen.episodes.metrics.items()}
-    charts["charts/learning_rate"] = cfg.learning_rate_at(iteration)
-    latest["ret"][finished.row], latest["length"][finished.row] = finished.ret, finished.length  # later rows win
-    if envs.arrays == "jax":
-        charts["charts/avg_episodic_return"] = mean_of(latest["ret"][~np.isnan(latest["ret"])])
-        charts["charts/avg_episodic_length"] = mean_of(latest["length"][~np.isnan(latest["ret"])])
-    if seen.statistics is not None:
-        envs.statistics = seen.statistics
-    return Iteration(iteration, steps, charts, finished,
-                     lambda: snapshot(state(), steps, latest, envs, keeps_state),
-                     lambda: named_arrays(state().adam.weights), envs, rank, keeps_state)

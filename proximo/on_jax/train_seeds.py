@@ -1,4 +1,4 @@
-"""Several independent agents trained at once: the compiled iteration, vmapped over seeds."""
+"""Several independent agents trained at once: one compiled function, vmapped over seeds."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,62 +10,75 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.config import Config
-from proximo.errors import NumbersError, notify
-from proximo.on_jax.begin import first_state
-from proximo.on_jax.iterate import TrainState
+from proximo.errors import NumbersError, UsageError, notify
+from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
-from proximo.on_jax.setup import set_up
-from proximo.on_jax.snapshot import no_latest, restore
-from proximo.on_jax.train import Seen, watched
-from proximo.protocols import VecEnv
-from proximo.streams import env_seeds
+from proximo.on_jax.play_inside import InsidePlayer
+from proximo.on_jax.setup import MakeAgent, MakeEnvs, check, first_state, make_inside_player
+from proximo.on_jax.snapshot import restore
+from proximo.on_jax.train import History, Results
 from proximo.types import Iteration
 
 
-def train_seeds(cfg: Config, make_envs: Callable[[Config, list[int]], VecEnv],
-                make_agent: Callable[[VecEnv, Config], Any], loss_fn: Callable = ppo_loss,
-                states: list[dict] | None = None) -> Iterator[list[Iteration | None]]:
-    """Like train() for the seeds cfg.seed .. cfg.seed + cfg.num_seeds - 1: after every iteration one Iteration a seed,
-    in their order, None for those whose numbers are not finite any more. `states` are snapshots, one a seed, of one
-    iteration. Raises UsageError where the environments are not pure functions, NumbersError at the end if a seed had
-    stopped, and whatever train() raises."""
+def train_seeds(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any] = ppo_loss,
+                states: list[dict[str, Any]] | None = None) -> Iterator[list[Iteration | None]]:
+    """Train like train() with the seeds cfg.seed ... cfg.seed + cfg.num_seeds - 1.
+
+    Args:
+        cfg: The hyper-parameters.
+        make_envs: (cfg, seeds) -> environments that are pure functions of JAX.
+        make_agent: See train().
+        loss_fn: See train().
+        states: One snapshot per seed, all of the same iteration, to continue from.
+
+    Yields:
+        After every update one Iteration per seed, in their order; None for a seed whose numbers are not finite.
+
+    Raises:
+        UsageError: The environments are not pure functions of JAX, or several devices were asked for.
+        NumbersError: At the end, if the numbers of a seed were not finite.
+    """
+    check(cfg)
+    if join(cfg).size > 1:
+        raise UsageError(f"num_seeds={cfg.num_seeds} trains on one device. Leave out --device-ids and torchrun.")
     cfgs = [replace(cfg, seed=cfg.seed + s) for s in range(cfg.num_seeds)]
-    parts = set_up(cfg, make_envs, make_agent, loss_fn, pure=True)
-    envs = [parts.envs, *(make_envs(each, env_seeds(each.seed, each.num_envs)) for each in cfgs[1:])]
+    players: list[InsidePlayer] = []
     try:
-        tools = parts.tools
-        lanes = [first_state(each, parts.world, own, tools.agent, tools.resets) for each, own in zip(cfgs, envs)]
-        if states:
-            lanes = [restore(kept, lane, own, True) for kept, lane, own in zip(states, lanes, envs, strict=True)]
-        steps = [kept["steps"] for kept in states] if states else [0] * len(cfgs)
-        latest = [kept["latest"] for kept in states] if states else [no_latest(cfg.num_envs) for _ in cfgs]
-        now = jax.tree.map(lambda *lane: jnp.stack(lane), *lanes)
-        running = list(range(len(cfgs)))
-        iterate = jax.jit(jax.vmap(parts.iterate), donate_argnums=0)
-        for iteration in range(int(lanes[0].iteration) + 1, cfg.num_iterations + 1):
-            now, stats, episodes = iterate(now)
-            kept = now.envs.statistics if parts.envs.statistics is not None else None
-            seen = jax.tree.map(np.array, Seen(stats, episodes, now.adam.ok, kept))
-            done: list[Iteration | None] = [None] * len(cfgs)
-            for s in running:
-                try:
-                    done[s] = it = watched(cfgs[s], envs[s], iteration, lane_of(seen, s), steps[s], latest[s],
-                                           partial(lane_of, now, s), True)
-                    steps[s] = it.steps
-                except NumbersError as error:
-                    notify(str(error))
-            running = [s for s in running if done[s] is not None]
-            if not running:
-                break
-            yield done
-        if lost := [str(each.seed) for s, each in enumerate(cfgs) if s not in running]:
-            raise NumbersError(f"{len(lost)} of {len(cfgs)} seeds ended early, since their numbers were not finite: "
-                               f"{', '.join(lost)}")
+        players.extend(make_inside_player(each, make_envs, make_agent, loss_fn) for each in cfgs)
+        yield from iterate_seeds(cfgs, players, states)
     finally:
-        for own in envs:
-            own.close()
+        for player in players:
+            player.envs.close()
 
 
-def lane_of(tree: TrainState | Seen, seed: int) -> Any:
-    """One seed's part of what all of them share."""
+def iterate_seeds(cfgs: list[Config], players: list[InsidePlayer],
+                  kept: list[dict[str, Any]] | None) -> Iterator[list[Iteration | None]]:
+    """Do what train_seeds does, with the player of each seed."""
+    states = [first_state(each, player) for each, player in zip(cfgs, players)]
+    if kept is not None:
+        states = [player.unpack(one, restore(one, state), True) for one, state, player
+                  in zip(kept, states, players, strict=True)]
+    histories = [History(each, kept[s] if kept else None) for s, each in enumerate(cfgs)]
+    iterate, running = jax.jit(jax.vmap(players[0].step), donate_argnums=0), list(range(len(cfgs)))
+    now = jax.tree.map(lambda *each: jnp.stack(each), *states)
+    for iteration in range(int(states[0].iteration) + 1, cfgs[0].num_iterations + 1):
+        now, metrics = iterate(now)
+        results = jax.tree.map(np.array, Results(metrics, now.adam.ok, players[0].statistics(now)))
+        done: list[Iteration | None] = [None] * len(cfgs)
+        for s in list(running):
+            try:
+                done[s] = histories[s].add(iteration, select_seed(results, s), players[s], partial(select_seed, now, s))
+            except NumbersError as error:
+                notify(str(error))
+                running.remove(s)
+        if not running:
+            break
+        yield done
+    if lost := [str(each.seed) for s, each in enumerate(cfgs) if s not in running]:
+        raise NumbersError(f"{len(lost)} of {len(cfgs)} seeds ended early because their numbers were not finite: "
+                           f"{', '.join(lost)}")
+
+
+def select_seed(tree: Any, seed: int) -> Any:
+    """Select one seed's part of a state or of results."""
     return jax.tree.map(lambda x: x[seed], tree)

@@ -8,7 +8,7 @@ import torch
 from proximo.catalog import config_class, parts_of
 from proximo.envs.normalize import normalize_obs
 from proximo.models.model import model_from, read_model
-from proximo.on_jax.networks import binder
+from proximo.on_jax.parameters import make_bind
 from proximo.runs.run import config_from
 from tests.support.runs import train
 
@@ -77,7 +77,7 @@ def test_distributions_and_values_are_equal(framework, trained):
     """The networks themselves from the saved weights: log-probability of an action, entropy, value and memory."""
     _, trees = trained
     ours, theirs = (loaded(trees[framework], other) for other in ("torch", "jax"))
-    agent, bound = ours.actor.agent, binder(theirs.actor.agent)(
+    agent, bound = ours.actor.agent, make_bind(theirs.actor.agent)(
         {name: jnp.asarray(x) for name, x in trees[framework]["weights"].items()})
     raw, first = observations(ours), firsts()
     obs = raw if ours.moments is None else normalize_obs(ours.moments, raw, ours.cfg.clip_obs)

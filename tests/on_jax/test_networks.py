@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 from jax import lax
 
-from proximo.on_jax.networks import ImpalaCNN, NatureCNN, binder, convolved, named_parameters
+from proximo.on_jax.networks import ImpalaCNN, NatureCNN, convolve
+from proximo.on_jax.parameters import make_bind, named_parameters
 
 
 @pytest.mark.parametrize("pixels,channels,outputs,size,stride", [
     (84, 4, 5, 8, 4), (20, 3, 2, 4, 2), (9, 3, 4, 3, 1), (23, 2, 3, 4, 2), (27, 2, 3, 8, 4), (10, 2, 3, 3, 2)])
-def test_convolved(pixels, channels, outputs, size, stride):
+def test_convolve(pixels, channels, outputs, size, stride):
     """Also where pixels remain that no window covers, and where the stride does not divide the size."""
     def reference(x, weight):
         return lax.conv_general_dilated(x, weight.transpose(2, 3, 1, 0), (stride, stride), "VALID",
@@ -21,7 +22,7 @@ def test_convolved(pixels, channels, outputs, size, stride):
         x = generator.standard_normal((3, pixels, pixels + 1, channels))
         weight = generator.standard_normal((outputs, channels, size, size))
         expected, back = jax.vjp(reference, x, weight)
-        found, our_back = jax.vjp(lambda x, weight: convolved(x, weight, stride), x, weight)
+        found, our_back = jax.vjp(lambda x, weight: convolve(x, weight, stride), x, weight)
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
         cotangent = generator.standard_normal(expected.shape)
         for ours, theirs in zip(our_back(cotangent), back(cotangent)):
@@ -32,6 +33,6 @@ def test_convolved(pixels, channels, outputs, size, stride):
 def test_no_convolution_of_xla_is_left_on_cpu(kind, shape):
     """Neither forward nor backward, where it is slow inside loops: counted, not timed."""
     network, images = kind(shape), np.zeros((2, *shape), np.uint8)
-    bound = binder(network)
-    steps = jax.make_jaxpr(jax.grad(lambda weights: bound(weights)(images).sum()))(named_parameters(network))
+    bind = make_bind(network)
+    steps = jax.make_jaxpr(jax.grad(lambda weights: bind(weights)(images).sum()))(named_parameters(network))
     assert "dot_general" in str(steps) and "conv_general_dilated" not in str(steps)

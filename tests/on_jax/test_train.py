@@ -10,20 +10,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from proximo.on_jax.recipes.ppo import make_agent, make_envs
 
+from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.errors import NumbersError, UsageError
 from proximo.on_jax.loss import ppo_loss
-from proximo.on_jax.rollout import compiled_policy
+from proximo.on_jax.parameters import make_bind
 from proximo.on_jax.setup import set_up
 from proximo.on_jax.train import train
 from proximo.on_jax.train_seeds import train_seeds
 from tests.support.runs import rows
 from tests.support.runs import train as train_line
 
-SMALL = Config(engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2, update_epochs=2,
-               hidden_size=16, norm_obs=True, norm_reward=True)
+_, make_envs, make_agent, _ = parts_of("ppo", "jax")
+SMALL = Config(framework="jax", engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2,
+               update_epochs=2, hidden_size=16, norm_obs=True, norm_reward=True)
 HOST = replace(SMALL, engine="gym")
 POOL = replace(SMALL, engine="envpool", checkpoint_every=2)
 
@@ -70,47 +71,40 @@ def test_what_several_processes_left_goes_on_in_one(cfg):
     assert [it.steps for it, _, _ in again] == [384, 512, 640] and not any(it.keeps_state for it, _, _ in again)
 
 
-def test_a_whole_run_in_one_scan_gives_the_same_weights_and_nothing_is_compiled_twice():
-    runs = run(SMALL)
-    parts = set_up(SMALL, make_envs, make_agent, ppo_loss)
-    state = parts.state
+def test_an_iteration_inside_is_compiled_once():
+    player, state = set_up(SMALL, make_envs, make_agent, ppo_loss)
     for _ in range(3):
-        state, _, _ = parts.iterate(state)
-    assert parts.iterate._cache_size() == 1
-    parts = set_up(SMALL, make_envs, make_agent, ppo_loss, pure=True)
-    state, _ = jax.jit(lambda state: jax.lax.scan(lambda now, _: (parts.iterate(now)[0], None), state, length=5))(
-        parts.state)
-    for name, x in runs[-1][2].items():
-        np.testing.assert_allclose(np.asarray(state.adam.weights[name]), x, atol=2e-6)
+        state, _ = player.iterate(state)
+    assert player.iterate._cache_size() == 1
 
 
-def test_the_update_outside_is_compiled_once():
-    parts = set_up(replace(HOST, shared_network=True), make_envs, make_agent, ppo_loss)
-    state = parts.state
+def test_acting_and_the_update_outside_are_compiled_once():
+    player, state = set_up(replace(HOST, shared_network=True), make_envs, make_agent, ppo_loss)
     for _ in range(3):
-        state, _, _ = parts.iterate(state)
-    act = parts.tools.policy.acting(state.adam.weights).func
-    assert parts.tools.learn._cache_size() == 1 and act._cache_size() == 1
-    parts.envs.close()
+        state, _ = player.iterate(state)
+    act = player.policy(state.adam.weights).act.func
+    assert player.learn._cache_size() == 1 and act._cache_size() == 1
+    player.envs.close()
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "tests.support.probes:Several-v0", "tests.support.probes:Masked-v0"])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "tests.support.probes:Several-v0",
+                                    "tests.support.probes:Masked-v0"])
 def test_acting_in_numpy_is_acting_compiled(env_id):
     """Few rows of a network of its own act on the host: the same choices, the same Gaussian actions up to rounding;
     a forbidden action in neither."""
-    parts = set_up(replace(HOST, env_id=env_id), make_envs, make_agent, ppo_loss)
-    agent, weights, rng = parts.tools.agent, parts.state.adam.weights, np.random.default_rng(0)
+    player, state = set_up(replace(HOST, env_id=env_id), make_envs, make_agent, ppo_loss)
+    agent, weights, rng = player.agent, state.adam.weights, np.random.default_rng(0)
     weights = {name: x + 0.3 * rng.normal(size=x.shape).astype(np.float32) for name, x in weights.items()}
-    mask = None if parts.state.carry.mask is None else rng.random((500, 3)) < [1, 0.5, 0.5]
-    obs = rng.normal(size=(500, *parts.envs.obs_shape)).astype(np.float32)
+    mask = None if state.carry.mask is None else rng.random((500, 3)) < [1, 0.5, 0.5]
+    obs = rng.normal(size=(500, *player.envs.obs_shape)).astype(np.float32)
     noise = np.asarray(agent.head.noise(jax.random.key(1), 500))
     args = (obs, mask, np.zeros(500, bool), (), noise)
-    fast = parts.tools.policy.acting(weights)(*args).action
-    slow = np.asarray(compiled_policy(parts.tools.bound, True).acting(weights)(*args).action)
+    fast = player.policy(weights).act(*args).action
+    slow = np.asarray(jax.jit(lambda weights, *args: make_bind(agent)(weights).act(*args))(weights, *args).action)
     assert isinstance(fast, np.ndarray) and fast.dtype == slow.dtype
     np.testing.assert_allclose(fast, slow, atol=1e-5 if fast.dtype == np.float32 else 0)
     assert len(np.unique(fast)) > 1 and (mask is None or mask[np.arange(500), fast].all())
-    parts.envs.close()
+    player.envs.close()
 
 
 def test_every_seed_learns_what_it_learns_alone():
@@ -141,8 +135,8 @@ def test_target_kl_stops_and_annealing_reaches_the_end():
 
 
 def test_numbers_that_are_not_finite_end_the_run_and_move_nothing():
-    def broken(*args):
-        loss, stats = ppo_loss(*args)
+    def broken(batch, cfg):
+        loss, stats = ppo_loss(batch, cfg)
         return loss * jnp.nan, stats
 
     with pytest.raises(NumbersError, match="iteration 1"):

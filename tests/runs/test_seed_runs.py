@@ -11,8 +11,8 @@ import proximo
 from proximo.catalog import config_class
 from proximo.cli.main import main
 from proximo.errors import UsageError
-from proximo.on_jax.train import Seen
-from proximo.on_jax.train_seeds import lane_of
+from proximo.on_jax.train import Results
+from proximo.on_jax.train_seeds import select_seed
 from proximo.runs.run import read_config
 from proximo.runs.seed_runs import seed_folders
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train, weights
@@ -83,16 +83,16 @@ def test_flags_change_all_and_runs_that_do_not_belong_together_are_said(whole, t
 def test_a_seed_whose_numbers_break_stops_alone(whole, tmp_path, monkeypatch, capsys):
     """The second seed's gradients are said to be infinite from iteration 4 on: the others end as they would have."""
     def failing(tree, seed):
-        found = lane_of(tree, seed)
-        broken = seed == 1 and isinstance(tree, Seen) and next(numbers) >= 4
+        found = select_seed(tree, seed)
+        broken = seed == 1 and isinstance(tree, Results) and next(numbers) >= 4
         return found._replace(ok=np.array(False)) if broken else found
 
     numbers = itertools.count(1)
-    monkeypatch.setattr("proximo.on_jax.train_seeds.lane_of", failing)
+    monkeypatch.setattr("proximo.on_jax.train_seeds.select_seed", failing)
     assert train(tmp_path / "runs", *WORDS) == 4
     said = capsys.readouterr().err
     assert "not finite in iteration 4 (seed 2)" in said and said.count("not finite in iteration") == 1
-    assert "1 of 3 seeds ended early, since their numbers were not finite: 2" in said
+    assert "1 of 3 seeds ended early because their numbers were not finite: 2" in said
     assert len(rows(tmp_path / "runs" / "seed-2", "metrics.csv")) == 3
     assert all(same_weights(whole / name, tmp_path / "runs" / name) for name in ("seed-1", "seed-3"))
     assert same_logs(whole / "seed-3", tmp_path / "runs" / "seed-3")

@@ -1,5 +1,8 @@
-"""One of several processes that train as one under JAX: `torchrun ... -m tests.support.jax_replicas FOLDER CASE...` trains
-every case, again from its first checkpoint, and writes what this rank ends with, for on_jax/test_distributed.py."""
+"""One of several processes that train as one under JAX, for on_jax/test_distributed.py.
+
+`torchrun ... -m tests.support.jax_replicas FOLDER CASE...` trains every case, again from its first checkpoint, and
+writes what this rank ends with.
+"""
 
 import json
 import os
@@ -8,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from proximo.on_jax.recipes import ppo, ppo_continuous_action_isaacgym
 
+from proximo.catalog import parts_of
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.on_jax.train import train
 from proximo.variants import BatchedSim
 
-INSIDE = Config(engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2, update_epochs=2,
-                hidden_size=16, norm_obs=True, norm_reward=True, checkpoint_every=2, threads=1)
+INSIDE = Config(framework="jax", engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2,
+                update_epochs=2, hidden_size=16, norm_obs=True, norm_reward=True, checkpoint_every=2, threads=1)
 CASES = {
     "inside": INSIDE,
     "outside": replace(INSIDE, engine="gym", target_kl=1e-3, learning_rate=1e-2),
@@ -30,21 +33,21 @@ CASES = {
 def train_case(name: str, folder: Path) -> None:
     """NAMErank.npz: the weights; NAMErank.json: all else."""
     cfg, seeds, told, kept = CASES[name], [], [], None
-    recipe = ppo_continuous_action_isaacgym if name == "brax" else ppo
+    parts = parts_of("ppo_continuous_action_isaacgym" if name == "brax" else "ppo", "jax")
 
     def noting_envs(cfg: Config, given: list[int]):
         seeds.append(given)
-        return recipe.make_envs(cfg, given)
+        return parts.make_envs(cfg, given)
 
-    for last in train(cfg, noting_envs, recipe.make_agent):
+    for last in train(cfg, noting_envs, parts.make_agent):
         told.append([last.steps, last.finished.ret.tolist(), last.finished.row.tolist(), sorted(last.stats.items())])
         if last.iteration == cfg.checkpoint_every:
             kept = last.snapshot()
     weights, statistics = last.weights(), last.envs.statistics.obs
-    *_, again = train(cfg, recipe.make_envs, recipe.make_agent, state=kept)
+    *_, again = train(cfg, parts.make_envs, parts.make_agent, state=kept)
     np.savez(folder / f"{name}{os.environ['RANK']}.npz", **weights)
     (folder / f"{name}{os.environ['RANK']}.json").write_text(json.dumps({
-        "seeds": seeds, "told": told, "rank": last.rank, "mean": np.asarray(statistics.mean).tolist(),
+        "seeds": seeds, "told": told, "mean": np.asarray(statistics.mean).tolist(),
         "count": float(statistics.count), "resumed": all(np.array_equal(weights[k], x)
                                                          for k, x in again.weights().items())}))
 

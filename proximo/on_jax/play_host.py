@@ -1,0 +1,194 @@
+"""Environments that Python steps with numpy arrays: acting and learning are compiled, and playing is a loop."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from proximo.config import Config
+from proximo.envs.normalize import pack_statistics, unpack_statistics
+from proximo.envs.pure import pack_tree, unpack_tree
+from proximo.on_jax.distributed import Ranks, gather_metrics, merge_over_processes
+from proximo.on_jax.learner import Learner
+from proximo.on_jax.mesh import compile_learn, divide_rows, local_copy, place_for_learning
+from proximo.on_jax.networks import on_cpu
+from proximo.on_jax.parameters import Weights, make_numpy_bind
+from proximo.on_jax.player import SeededEnvs
+from proximo.on_jax.train_step import Collected, Keys, Metrics, TrainState, fold_key, make_step
+from proximo.protocols import Acted, Episode, VecEnv
+from proximo.types import Carry, Rollout, RolloutBuffer
+
+NUMPY_ROWS = 64  # up to this many environments, acting in numpy is faster than calling a compiled function
+
+
+class Policy(NamedTuple):
+    """The functions of an agent with certain weights that collecting calls."""
+
+    act: Callable[..., Acted]  # (obs, mask, first, state, noise)
+    value: Callable[..., Array]  # (obs, first, state) -> (N,)
+    evaluate: Callable[..., tuple[Any, Any, Any]]  # (buffer, closing) -> logprob, value (T, N); V(closing) (N,)
+
+
+class HostPlayer:
+    """Plays such environments; see Player.
+
+    Attributes:
+        policy: Weights to the Policy with these weights.
+        learn: The compiled function that follows playing; see make_learn.
+    """
+
+    charts_latest = False
+
+    def __init__(self, cfg: Config, ranks: Ranks, envs: VecEnv, learner: Learner, seeded_envs: SeededEnvs) -> None:
+        self.envs, self.keeps_state = envs, ranks.processes == 1 and envs.keeps_state
+        self.agent, self._cfg, self._ranks, self._seeded_envs = learner.agent, cfg, ranks, seeded_envs
+        self.policy, self.learn = make_policy(cfg, ranks, learner), compile_learn(cfg, ranks, learner)
+        self._noise, self._step = jax.jit(self._draw_noise), make_step(self._play, self.learn)
+
+    def begin(self, iteration: int, statistics: Any = None) -> tuple[Any, Carry]:
+        """See Player. The environments have their own seeds and statistics."""
+        before = self.envs.statistics
+        step = self.envs.reset()
+        if before is not None:
+            self.envs.statistics = merge_over_processes(self._ranks, before, self.envs.statistics)
+        obs, mask, first = (None if x is None else np.array(x) for x in (step.obs, step.mask, step.first))
+        mask_size = None if mask is None else mask.shape[-1]
+        self._buffer = RolloutBuffer(self.envs, self._cfg.num_steps, self.agent.head, mask_size)
+        memory = self.agent.initial_state(self.envs.num_envs)
+        return (), Carry(obs=obs, mask=mask, first=first, state=memory)
+
+    def place(self, state: TrainState) -> TrainState:
+        """See Player."""
+        return place_for_learning(self._ranks, state)
+
+    def _draw_noise(self, keys: Keys, iteration: Array) -> Array:
+        """Draw (T, N, ...) for the environments of all ranks of this process."""
+        return jnp.concatenate([
+            self.agent.head.noise(fold_key(keys.action, iteration, rank), self._cfg.num_steps, self._cfg.num_envs)
+            for rank in self._ranks.local], axis=1)
+
+    def _play(self, state: TrainState) -> Collected:
+        """Play in this process's environments, then merge the statistics of all processes."""
+        before = self.envs.statistics
+        policy = self.policy(local_copy(self._ranks, state.adam.weights))
+        noise = np.asarray(self._noise(state.keys, state.iteration + 1))
+        played = collect(policy, self.envs, state.carry, self._buffer, noise)
+        if before is not None:
+            self.envs.statistics = merge_over_processes(self._ranks, before, self.envs.statistics)
+        return played
+
+    def iterate(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        """See Player."""
+        state, metrics = self._step(state)
+        return state, gather_metrics(self._ranks, metrics)
+
+    def rebuild(self, state: TrainState, iteration: int) -> TrainState:
+        """See Player."""
+        statistics = self.envs.statistics
+        self.envs.close()
+        self.envs = self._seeded_envs(iteration)
+        if statistics is not None:
+            self.envs.statistics = statistics._replace(running=self.envs.statistics.running)
+        return state._replace(carry=self.begin(iteration)[1])
+
+    def statistics(self, state: TrainState) -> None:
+        """See Player. The environments normalise outside the compiled function."""
+        return
+
+    def pack(self, state: TrainState) -> dict[str, Any]:
+        """See Player."""
+        kept = {} if self.envs.statistics is None else {"statistics": pack_statistics(self.envs.statistics)}
+        return kept | ({"carry": pack_tree(state.carry), "envs": self.envs.state()} if self.keeps_state else {})
+
+    def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
+        """See Player."""
+        if "statistics" in kept:
+            statistics, fresh = unpack_statistics(kept["statistics"]), self.envs.statistics.running
+            self.envs.statistics = statistics if whole else statistics._replace(running=fresh)
+        if not whole:
+            return state
+        self.envs.load(kept["envs"])
+        carry = unpack_tree(kept["carry"], state.carry)
+        obs, mask, first = (None if x is None else np.asarray(x) for x in (carry.obs, carry.mask, carry.first))
+        return state._replace(carry=Carry(obs=obs, mask=mask, first=first, state=carry.state))
+
+
+def make_policy(cfg: Config, ranks: Ranks, learner: Learner) -> Callable[[Weights], Policy]:
+    """Compile the functions of a Policy for any weights. Few rows of a small network are computed in numpy instead.
+
+    With several devices in this process, each computes a part of the rows.
+    """
+    bind, agent, mesh = learner.bind, learner.agent, None if len(ranks.local) == 1 else ranks.mesh
+
+    def compiled(f: Callable[..., Any], axis: int) -> Callable[..., Any]:
+        return jax.jit(f if mesh is None else divide_rows(mesh, f, axis))
+
+    value = compiled(lambda weights, *args: bind(weights).value(*args), 0)
+    evaluate = compiled(lambda weights, *args: bind(weights).evaluate(*args), 1)
+
+    def evaluate_rollout(weights: Weights, buffer: RolloutBuffer, closing: Carry) -> tuple[Any, Any, Any]:
+        mask = None if closing.mask is None else buffer.arrays["mask"][:-1]
+        logprob, values = map(np.asarray, evaluate(weights, buffer.arrays["obs"], mask, buffer.arrays["action"]))
+        return logprob, values[:-1], values[-1]
+
+    def evaluate_closing(weights: Weights, buffer: RolloutBuffer, closing: Carry) -> tuple[Any, Any, Any]:
+        last = value(weights, closing.obs, np.zeros_like(closing.first), closing.state)
+        return buffer.arrays["logprob"], buffer.arrays["value"], np.asarray(last)
+
+    later = evaluate_rollout if agent.evaluates_later else evaluate_closing
+    if mesh is None and agent.evaluates_later and cfg.num_envs <= NUMPY_ROWS and on_cpu():
+        in_numpy = make_numpy_bind(agent)
+        return lambda weights: Policy(act=in_numpy(weights).act, value=partial(value, weights),
+                                      evaluate=partial(later, weights))
+    act = compiled(lambda weights, *args: bind(weights).act(*args), 0)
+    return lambda weights: Policy(act=partial(act, weights), value=partial(value, weights),
+                                  evaluate=partial(later, weights))
+
+
+def collect(policy: Policy, envs: VecEnv, carry: Carry, buffer: RolloutBuffer, noise: np.ndarray) -> Collected:
+    """Play len(noise) steps from `carry`. `noise` (T, N, ...) decides the actions.
+
+    V(final_obs) and V of the closing observation use the state of the recurrent layer after the last step, and do not
+    advance it. The rollout's arrays are those of the buffer.
+    """
+    arrays, rows, state = buffer.arrays, buffer.rows, carry.state
+    never, truncated_at = np.zeros(envs.num_envs, bool), []
+    masks = rows.get("mask", [None] * (len(noise) + 1))
+    rows["obs"][0][...], rows["first"][0][...] = carry.obs, carry.first
+    if carry.mask is not None:
+        masks[0][...] = carry.mask
+    for t, step_noise in enumerate(noise):
+        acted = policy.act(rows["obs"][t], masks[t], rows["first"][t], state, step_noise)
+        state = acted.state
+        rows["action"][t][...] = acted.action
+        if acted.value is not None:
+            rows["logprob"][t][...], rows["value"][t][...] = acted.logprob, acted.value
+        step = envs.step(buffer.env_actions[t])
+        buffer.put(t, step)
+        if step.final_obs is not None and step.truncated.any():
+            rows["final_value"][t][...] = policy.value(np.asarray(step.final_obs), never, state)
+            truncated_at.append(t)
+    closing = Carry(obs=rows["obs"][-1].copy(), mask=None if masks[-1] is None else masks[-1].copy(),
+                    first=rows["first"][-1].copy(), state=state)
+    logprob, value, last = policy.evaluate(buffer, closing)
+    next_value = np.concatenate([value[1:], last[None]])
+    if truncated_at:
+        known = np.zeros((len(noise), 1), bool)
+        known[truncated_at] = True
+        next_value = np.where(arrays["truncated"] & known, arrays["final_value"], next_value)
+    rollout = Rollout(
+        obs=arrays["obs"][:-1], first=arrays["first"][:-1], mask=None if carry.mask is None else arrays["mask"][:-1],
+        action=arrays["action"], logprob=logprob, value=value, next_value=next_value, reward=arrays["reward"],
+        terminated=arrays["terminated"], done=arrays["terminated"] | arrays["truncated"], valid=arrays["valid"])
+    return Collected(rollout=rollout, carry=closing, envs=(), charts=mean_metrics(buffer),
+                     episode=Episode(*(arrays[name] for name in ("finished", "ret", "length"))))
+
+
+def mean_metrics(buffer: RolloutBuffer) -> dict[str, Any]:
+    """Return the mean of every metric over the rows that have it; NaN where none has."""
+    known = {name: x[~np.isnan(x)] for name, x in buffer.metrics.items()}
+    return {name: x.mean() if x.size else np.nan for name, x in known.items()}

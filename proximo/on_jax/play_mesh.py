@@ -1,0 +1,145 @@
+"""Environments that are pure functions of JAX, on several devices: each simulates and learns from a part of them."""
+
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from proximo.config import Config
+from proximo.envs.moments import Moments
+from proximo.envs.normalize import Statistics, merge_statistics
+from proximo.on_jax.distributed import AXIS, Ranks
+from proximo.on_jax.learner import Learner
+from proximo.on_jax.mesh import all_reduce_sum, mesh_rank, put_on_mesh
+from proximo.on_jax.play_inside import first_statistics, normalize_pure, reset_pure
+from proximo.on_jax.rollout import make_play
+from proximo.on_jax.snapshot import pack_inside, unpack_inside
+from proximo.on_jax.train_step import Metrics, Step, TrainState, make_learn, make_step, stream_key
+from proximo.protocols import Episode
+from proximo.types import Carry
+
+
+class MeshPlayer:
+    """Plays such environments; see Player. `carry` and `envs` of its states have a leading axis of ranks."""
+
+    charts_latest = True
+
+    def __init__(self, cfg: Config, ranks: Ranks, mesh: Mesh, envs: Any, learner: Learner) -> None:
+        self.envs, self.keeps_state = envs, ranks.processes == 1
+        self.agent, self._cfg, self._mesh = learner.agent, cfg, mesh
+        step = make_step(make_play(cfg, normalize_pure(envs, cfg), learner.bind, mesh_rank),
+                         make_learn(cfg, learner, mesh_rank))
+        self.iterate = step_over_mesh(mesh, step, envs.statistics is not None)
+        self._resets = jax.jit(jax.vmap(partial(reset_pure, envs, cfg), in_axes=(0, None)))
+
+    def begin(self, iteration: int, statistics: Statistics | None = None) -> tuple[Any, Carry]:
+        """See Player."""
+        statistics = statistics or first_statistics(self.envs)
+        keys = jax.random.split(stream_key(self._cfg.seed, "env", iteration), self._mesh.size)
+        env_state, step = self._resets(keys, statistics)
+        if statistics is not None:
+            env_state = env_state._replace(statistics=merge_reset_statistics(statistics, env_state.statistics))
+        memory = tuple(jnp.stack([x] * self._mesh.size) for x in self.agent.initial_state(self.envs.num_envs))
+        return env_state, Carry(obs=step.obs, mask=step.mask, first=step.first, state=memory)
+
+    def place(self, state: TrainState) -> TrainState:
+        """See Player."""
+        mesh = self._mesh
+        return TrainState(adam=put_on_mesh(mesh, state.adam), carry=put_on_mesh(mesh, state.carry, AXIS),
+                          envs=put_on_mesh(mesh, state.envs, AXIS), keys=put_on_mesh(mesh, state.keys),
+                          iteration=put_on_mesh(mesh, state.iteration))
+
+    def rebuild(self, state: TrainState, iteration: int) -> TrainState:
+        """See Player."""
+        env_state, carry = self.begin(iteration, self.statistics(state))
+        return state._replace(carry=put_on_mesh(self._mesh, carry, AXIS), envs=put_on_mesh(self._mesh, env_state, AXIS))
+
+    def statistics(self, state: TrainState) -> Statistics | None:
+        """See Player."""
+        if self.envs.statistics is None:
+            return None
+        return jax.tree.map(lambda x: x.addressable_data(0)[0], state.envs.statistics)
+
+    def pack(self, state: TrainState) -> dict[str, Any]:
+        """See Player."""
+        return pack_inside(state, self.statistics(state), self.keeps_state)
+
+    def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
+        """See Player."""
+        return unpack_inside(kept, state, whole)
+
+
+def step_over_mesh(mesh: Mesh, step: Step, normalizes: bool) -> Step:
+    """Compile a pure step for every device at once. `carry` and `envs` have a leading axis of ranks; everything else of
+    the state, and all metrics, are the same on all devices.
+    """
+    shared, own = PartitionSpec(), PartitionSpec(AXIS)
+    spec: Any = TrainState(adam=shared, carry=own, envs=own, keys=shared, iteration=shared)  # type: ignore[arg-type]
+    metrics_spec: Any = Metrics(losses=shared, charts=own, episode=own, valid=own)  # type: ignore[arg-type]
+
+    def step_of_rank(state: TrainState) -> tuple[TrainState, Metrics]:
+        before = state._replace(carry=drop_axis(state.carry), envs=drop_axis(state.envs))
+        after, metrics = step(before)
+        if normalizes:
+            merged = merge_statistics_of_ranks(before.envs.statistics, after.envs.statistics)
+            after = after._replace(envs=after.envs._replace(statistics=merged))
+        metrics = Metrics(metrics.losses, *add_axis(metrics[1:]))
+        return after._replace(carry=add_axis(after.carry), envs=add_axis(after.envs)), metrics
+
+    mapped = jax.shard_map(step_of_rank, mesh=mesh, in_specs=(spec,), out_specs=(spec, metrics_spec), check_vma=False)
+
+    def step_of_all(state: TrainState) -> tuple[TrainState, Metrics]:
+        state, metrics = mapped(state)
+        episode = Episode(*(jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1) for x in metrics.episode))  # (T, N)
+        charts = {name: jnp.nanmean(x) for name, x in metrics.charts.items()}
+        merged = lax.with_sharding_constraint((charts, episode, metrics.valid.sum(0)), NamedSharding(mesh, shared))
+        return state, Metrics(metrics.losses, *merged)
+
+    return jax.jit(step_of_all, donate_argnums=0)
+
+
+def drop_axis(tree: Any) -> Any:
+    """Remove a leading axis of size 1."""
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+def add_axis(tree: Any) -> Any:
+    """Add a leading axis of size 1."""
+    return jax.tree.map(lambda x: x[None], tree)
+
+
+def merge_reset_statistics(base: Statistics, ranks: Statistics) -> Statistics:
+    """Add up what the resets of all ranks, (ranks, ...), have added to `base`. All ranks get the same result."""
+    base, local = jax.device_get((base, ranks))
+    each = [jax.tree.map(itemgetter(r), local) for r in range(len(local.running))]
+    sums: list[np.ndarray] = []
+
+    def note(x: np.ndarray) -> np.ndarray:
+        sums.append(x)
+        return x
+
+    for one in each:
+        merge_statistics(base, one, note)
+    merged = merge_statistics(base, each[0], lambda _: np.sum(sums, 0))._replace(running=local.running[0])
+    wide = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x, jnp.float32)] * len(each)), merged)
+    return wide._replace(running=ranks.running)
+
+
+def merge_statistics_of_ranks(base: Statistics, local: Statistics) -> Statistics:
+    """Add up what all ranks saw since `base`, which is equal on all of them; see merge_statistics."""
+    def merge(base: Moments, local: Moments) -> Moments:
+        number = local.count - base.count
+        first = (local.mean - base.mean) * local.count
+        second = local.var * local.count - base.var * base.count + (local.mean - base.mean) * first
+        number, first, second = all_reduce_sum((number, first, second))
+        total = base.count + number
+        shift = first / total
+        spread = jnp.maximum(base.var * base.count + second - shift * first, 0)
+        return Moments(mean=base.mean + shift, var=spread / total, count=total)
+
+    return Statistics(obs=merge(base.obs, local.obs), ret=merge(base.ret, local.ret), running=local.running)

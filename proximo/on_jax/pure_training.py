@@ -1,0 +1,82 @@
+"""Training as two pure functions, for environments that are pure functions of JAX: jit, vmap and shard them freely.
+
+Example:
+    Eight agents, one iteration each, then a hundred iterations in one call::
+
+        training = make_training(cfg, make_envs, make_agent)
+        states = jax.vmap(training.init)(jax.random.split(jax.random.key(1), 8))
+        step = jax.vmap(training.step)
+        states, metrics = jax.jit(step)(states)                                              # metrics: (8, ...)
+        states, metrics = jax.lax.scan(lambda now, _: step(now), states, length=100)         # metrics: (100, 8, ...)
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from proximo.config import Config
+from proximo.on_jax.learner import start_adam
+from proximo.on_jax.loss import ppo_loss
+from proximo.on_jax.parameters import initial_weights, named_parameters
+from proximo.on_jax.play_inside import InsidePlayer
+from proximo.on_jax.setup import MakeAgent, MakeEnvs, check, make_inside_player
+from proximo.on_jax.train_step import Keys, Step, TrainState, key_data
+from proximo.streams import stream_generator, stream_seed
+
+
+class Training(NamedTuple):
+    """Two pure functions that together are train() on one device."""
+
+    init: Callable[[Array], TrainState]  # key -> state before the first iteration
+    step: Step  # state -> (state after one more iteration, Metrics)
+
+
+def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
+                  loss_fn: Callable[..., Any] = ppo_loss) -> Training:
+    """Make the pure functions of one training.
+
+    All random numbers derive from the key that `init` gets; cfg.seed is not used. `init(jax.random.key(seed))` begins
+    the run of train() with that seed. Every array of the state is described in TrainState; with T steps and N
+    environments the metrics of an iteration are losses and charts, () each, finished episodes, (T, N), and the number
+    of valid rows, (T,). The weights are `state.adam.weights`, by parameter name, in the layout of torch.
+
+    cfg.total_timesteps sets only the length of the schedules: `step` goes on after cfg.num_iterations iterations, when
+    an annealed learning rate has fallen to 0.
+
+    Args:
+        cfg: The hyper-parameters.
+        make_envs: (cfg, seeds) -> environments with `play` "inside".
+        make_agent: See train().
+        loss_fn: See train().
+
+    Raises:
+        UsageError: The configuration cannot work, or the environments are not pure functions of JAX.
+    """
+    check(cfg)
+    player = make_inside_player(cfg, make_envs, make_agent, loss_fn)
+    return Training(init=partial(init_state, player), step=player.step)
+
+
+def init_state(player: InsidePlayer, key: Array) -> TrainState:
+    """Make the state before the first iteration, as a pure function of a key.
+
+    numpy draws weights and keys in a callback, so that they are those of train().
+    """
+    shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in named_parameters(player.agent).items()}
+    streams = (*Keys._fields, "env")
+    numbers = jax.ShapeDtypeStruct((len(streams), 2), np.uint32)
+
+    def draw(words: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        seed = int.from_bytes(np.asarray(words).astype(">u4").tobytes(), "big")
+        weights = initial_weights(player.agent, stream_generator(seed, "init"))
+        return weights, np.stack([key_data(stream_seed(seed, stream)) for stream in streams])
+
+    weights, drawn = jax.pure_callback(draw, (shapes, numbers), jax.random.key_data(key), vmap_method="sequential")
+    *keys, env_key = (jax.random.wrap_key_data(words) for words in drawn)
+    env_state, carry = player.begin_with(env_key)
+    return TrainState(adam=start_adam(weights), carry=carry, envs=env_state, keys=Keys(*keys), iteration=jnp.int32(0))

@@ -1,0 +1,139 @@
+"""One iteration of PPO (Schulman et al. 2017, algorithm 1) from state to state: play, estimate advantages, update.
+
+Everything is pure here but for `play`, which may step environments outside JAX (play_pool.py, play_host.py).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from proximo.config import Config
+from proximo.on_jax.gae import gae
+from proximo.on_jax.learner import (
+    Adam,
+    Learner,
+    explained_variance,
+    make_batch,
+    minibatch_indices,
+    normalize_advantage,
+    update,
+)
+from proximo.protocols import Episode
+from proximo.streams import stream_seed
+from proximo.types import Carry, Minibatches, Rollout
+
+Rank = Callable[[], Array | int]  # this rank's number, inside the compiled function
+
+
+class Keys(NamedTuple):
+    """The streams of random numbers. They never change: each is folded with the iteration and the rank."""
+
+    action: Array
+    minibatch: Array
+    rpo: Array
+
+
+class TrainState(NamedTuple):
+    """Everything that a run continues from."""
+
+    adam: Adam
+    carry: Carry
+    envs: Any  # state of the environments; () where they are stepped outside the compiled function
+    keys: Keys
+    iteration: Array  # () int32, iterations done
+
+
+class Collected(NamedTuple):
+    """What a rollout leaves."""
+
+    rollout: Rollout
+    carry: Carry
+    envs: Any  # see TrainState
+    episode: Episode  # (T, N)
+    charts: dict[str, Array]  # () means of Step.metrics over all rows, NaN where there is nothing
+
+
+class Metrics(NamedTuple):
+    """What an iteration reports, as arrays of fixed shape."""
+
+    losses: dict[str, Any]  # () means over all minibatches
+    charts: dict[str, Any]  # () see Collected
+    episode: Episode  # (T, N) arrays: `finished`, and the return and length of what finished
+    valid: Any  # (T,) number of valid rows
+
+
+Play = Callable[[TrainState], Collected]
+Learn = Callable[..., tuple[Adam, dict[str, Array]]]  # (adam, rollout, memory, keys, iteration)
+Step = Callable[[TrainState], tuple[TrainState, Metrics]]
+
+
+def key_data(number: int) -> np.ndarray:
+    """Return the data of the key that a 64-bit number stands for, (2,) uint32."""
+    return np.array([number >> 32, number & 0xFFFFFFFF], np.uint32)
+
+
+def stream_key(seed: int, stream: str, iteration: int = 0) -> Array:
+    """Make the key of one stream."""
+    return jax.random.wrap_key_data(jnp.asarray(key_data(stream_seed(seed, stream, iteration))))
+
+
+def stream_keys(seed: int) -> Keys:
+    """Make the keys that an iteration draws from."""
+    return Keys(*(stream_key(seed, stream) for stream in Keys._fields))
+
+
+def fold_key(key: Array, iteration: Array, rank: Array | int) -> Array:
+    """Return the key of a stream in one iteration on one rank."""
+    return jax.random.fold_in(jax.random.fold_in(key, iteration), rank)
+
+
+def rank_zero() -> int:
+    """Return the rank where there is only one."""
+    return 0
+
+
+def make_learn(cfg: Config, learner: Learner, rank: Rank = rank_zero) -> Learn:
+    """Make the function that follows playing: advantages, minibatches and the update.
+
+    It takes (adam, rollout, memory, keys, iteration), with `memory` the recurrent state at the rollout's start and
+    `iteration` that of this rollout, counted from 1, and returns (adam, losses).
+    """
+    agent, reduce_sum = learner.agent, learner.all_reduce_sum
+
+    def learn(adam: Adam, rollout: Rollout, memory: tuple[Array, ...], keys: Keys,
+              iteration: Array) -> tuple[Adam, dict[str, Array]]:
+        rollout = jax.tree.map(jnp.asarray, rollout)
+        no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
+        advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
+                        cfg.gae_lambda)
+        ret = advantage + rollout.value
+        index = minibatch_indices(cfg, rollout.valid.shape, agent.recurrent,
+                                  fold_key(keys.minibatch, iteration, rank()))
+        sequence = rollout.valid.shape[:1] if agent.recurrent else ()
+        noise = agent.head.learning_noise(fold_key(keys.rpo, iteration, rank()), *index.shape[:2], *sequence,
+                                          index.shape[-1])
+        normalized, count = normalize_advantage(advantage, rollout.valid, index, agent.recurrent, cfg, reduce_sum)
+        adam, losses = update(learner, adam, make_batch(rollout, ret, memory, agent.recurrent),
+                              Minibatches(index=index, advantage=normalized, count=count, noise=noise),
+                              cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration), cfg)
+        losses["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, reduce_sum)
+        return adam, losses
+
+    return learn
+
+
+def make_step(play: Play, learn: Learn) -> Step:
+    """Make the function of one whole iteration; it is pure where `play` is."""
+    def step(state: TrainState) -> tuple[TrainState, Metrics]:
+        iteration = state.iteration + 1
+        played = play(state)
+        adam, losses = learn(state.adam, played.rollout, state.carry.state, state.keys, iteration)
+        after = TrainState(adam=adam, carry=played.carry, envs=played.envs, keys=state.keys, iteration=iteration)
+        valid = played.rollout.valid.sum(1, dtype=np.int32)
+        return after, Metrics(losses=losses, charts=played.charts, episode=played.episode, valid=valid)
+
+    return step

@@ -1,0 +1,102 @@
+"""init and step as pure functions: under jit they are train() bit for bit, and they vmap, scan and shard."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from proximo.catalog import parts_of
+from proximo.config import Config
+from proximo.envs.episodes import finished_episodes
+from proximo.errors import UsageError
+from proximo.on_jax.pure_training import make_training
+from proximo.on_jax.train import train
+
+_, make_envs, make_agent, _ = parts_of("ppo", "jax")
+SMALL = Config(framework="jax", engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2,
+               update_epochs=2, hidden_size=16, norm_obs=True, norm_reward=True, seed=3)
+CASES = {"normalised": SMALL, "plain": replace(SMALL, norm_obs=False, norm_reward=False, anneal_lr=False),
+         "memory": replace(SMALL, recurrent="gru", memory_size=8), "shared": replace(SMALL, shared_network=True)}
+
+
+def arrays(tree):
+    """Every array as numpy, keys of JAX as their data."""
+    return [np.asarray(jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+            for x in jax.tree.leaves(tree)]
+
+
+def assert_equal(one, other):
+    for a, b in zip(arrays(one), arrays(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def assert_close(one, other):
+    for a, b in zip(arrays(one), arrays(other), strict=True):
+        np.testing.assert_allclose(a, b, atol=5e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("cfg", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("init_compiled", [False, True])
+def test_step_under_jit_is_train_bit_for_bit(cfg, init_compiled):
+    training, steps = make_training(cfg, make_envs, make_agent), 0
+    step = jax.jit(training.step)
+    state = (jax.jit(training.init) if init_compiled else training.init)(jax.random.key(cfg.seed))
+    for it in train(cfg, make_envs, make_agent):
+        state, metrics = step(state)
+        assert {name: float(x) for name, x in metrics.losses.items()} == pytest.approx(
+            {name.removeprefix("losses/"): x for name, x in it.stats.items() if "losses/" in name}, abs=0, nan_ok=True)
+        weights = it.weights()
+        assert all(np.array_equal(weights[name], x) for name, x in state.adam.weights.items())
+        finished, steps = finished_episodes(jax.tree.map(np.asarray, metrics.episode), np.asarray(metrics.valid), steps)
+        assert steps == it.steps and np.array_equal(finished.ret, it.finished.ret)
+    assert int(state.iteration) == cfg.num_iterations
+    assert step._cache_size() == 1
+
+
+def test_cfg_seed_is_not_used():
+    one, other = (make_training(replace(SMALL, seed=seed), make_envs, make_agent).init(jax.random.key(7))
+                  for seed in (1, 2))
+    assert_equal(one, other)
+
+
+def test_vmap_over_three_keys_is_three_trainings():
+    training = make_training(SMALL, make_envs, make_agent)
+    keys = jax.random.split(jax.random.key(0), 3)
+    states, metrics = jax.jit(jax.vmap(training.step))(jax.jit(jax.vmap(training.init))(keys))
+    assert metrics.episode.ret.shape == (3, SMALL.num_steps, SMALL.num_envs) and metrics.valid.shape == (3, 32)
+    for s, key in enumerate(keys):
+        alone, losses = jax.jit(training.step)(training.init(key))
+        assert_close(jax.tree.map(lambda x, s=s: x[s], states), alone)
+        assert_close(jax.tree.map(lambda x, s=s: x[s], metrics.losses), losses.losses)
+    first = states.adam.weights["critic.layers.0.weight"]
+    assert not np.array_equal(first[0], first[1])
+
+
+def test_scan_over_steps_is_a_loop_over_steps():
+    training = make_training(SMALL, make_envs, make_agent)
+    state = training.init(jax.random.key(1))
+    scanned, metrics = jax.jit(lambda state: jax.lax.scan(lambda now, _: training.step(now), state, length=4))(state)
+    step = jax.jit(training.step)
+    for _ in range(4):
+        state, last = step(state)
+    assert_close(scanned, state)
+    assert_close(jax.tree.map(lambda x: x[-1], metrics.losses), last.losses)
+    assert metrics.losses["approx_kl"].shape == (4,) and metrics.episode.finished.shape == (4, 32, 4)
+
+
+def test_a_loss_of_ones_own_takes_the_shared_inputs():
+    def loss_fn(batch, cfg):
+        loss = ((batch.value - batch.ret) ** 2 * batch.valid).sum() / batch.count
+        return loss, {"loss": loss}
+
+    training = make_training(SMALL, make_envs, make_agent, loss_fn)
+    _, metrics = jax.jit(training.step)(training.init(jax.random.key(1)))
+    assert set(metrics.losses) == {"loss", "grad_norm", "explained_variance"}
+
+
+@pytest.mark.parametrize("change,sentence", [({"engine": "gym"}, "is not simulated inside the compiled function"),
+                                             ({"num_minibatches": 3}, "num_minibatches=3")])
+def test_what_cannot_work_is_refused(change, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        make_training(replace(SMALL, **change), make_envs, make_agent)
