@@ -1,25 +1,28 @@
 """From Python: proximo.train and proximo.load, environments, networks and losses of one's own, and threads."""
 
 import json
+import subprocess
+import sys
 import threading
+from dataclasses import dataclass
+from functools import partial
 
 import gymnasium
 import numpy as np
 import pytest
-from proximo.on_torch.recipes.ppo import make_agent, make_envs
 
 import proximo
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
-from proximo.errors import FilesError, UsageError
+from proximo.errors import EnvError, FilesError, UsageError
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.networks import mlp
-from proximo.on_torch.train import train as loop
-from proximo.variants import RPO
+from proximo.types import LossInputs
+from proximo.variants import RPO, Continuous
 from tests.support.runs import at_iteration, same_logs, same_weights, terminate, train
 
 CFG = Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, hidden_size=8, memory_size=8,
@@ -38,7 +41,7 @@ def test_python_and_command_line_make_the_same_run(tmp_path, capsys):
     assert config["variant"] == "ppo" and config["config"]["seed"] == 1 and "torch" in config["versions"]
     assert list(summary) == ["variant", "env_id", "seed", "framework", "steps", "episodes", "episodic_return_mean",
                              "episodic_return_std", "episodic_length_mean", "episodic_length_std", "sps",
-                             "wall_seconds"]
+                             "compile_seconds", "wall_seconds"]
     assert summary["steps"] == 320 and summary["framework"] == "torch"
 
 
@@ -62,13 +65,13 @@ def test_environments_network_and_loss_of_ones_own(tmp_path):
         seen.append(list(seeds))
         return GymEnvs(lambda *_: gymnasium.make("CartPole-v1"), seeds, "mine")
 
-    def loss(*arguments):
-        seen.append(len(arguments))
-        return ppo_loss(*arguments)
+    def loss(inputs, cfg):
+        seen.append(type(inputs))
+        return ppo_loss(inputs, cfg)
 
-    proximo.train(cfg(tmp_path / "mine", env_id="mine"), envs, tiny_agent, loss)
-    proximo.train(cfg(tmp_path / "recipe"), make_agent=tiny_agent)
-    assert same_weights(tmp_path / "mine", tmp_path / "recipe") and len(seen[0]) == 2 and set(seen[1:]) == {11}
+    proximo.train(cfg(tmp_path / "mine", env_id="mine"), make_envs=envs, make_agent=tiny_agent, loss_fn=loss)
+    proximo.train(cfg(tmp_path / "variant"), make_agent=tiny_agent)
+    assert same_weights(tmp_path / "mine", tmp_path / "variant") and len(seen[0]) == 2 and LossInputs in seen
     with pytest.raises(FilesError, match="the weights belong to another network"):
         proximo.load(tmp_path / "mine")
     model = proximo.load(tmp_path / "mine", make_agent=tiny_agent)
@@ -94,7 +97,7 @@ def test_a_run_with_a_network_of_its_own_resumes_with_it(tmp_path, monkeypatch, 
     with pytest.raises(KeyboardInterrupt):
         proximo.train(cfg(halves), make_agent=tiny_agent)
     assert main(["resume", str(halves)]) == 2
-    assert f"continue it with: proximo.resume('{halves}', make_agent=...)" in capsys.readouterr().err
+    assert f"Resume it with: proximo.resume('{halves}', make_agent=...)" in capsys.readouterr().err
     with pytest.raises(UsageError, match="parts of its own"):
         proximo.resume(halves)
     assert proximo.resume(halves, make_agent=tiny_agent) == halves
@@ -110,16 +113,194 @@ def test_all_problems_come_at_once_and_leave_nothing(tmp_path):
         proximo.train(cfg(tmp_path / "run", env_id="CartPoll-v1"))
     assert not (tmp_path / "run").exists()
     proximo.train(cfg(tmp_path / "run"))
-    with pytest.raises(UsageError, match="holds a run already"):
+    with pytest.raises(UsageError, match="contains a run already"):
         proximo.train(cfg(tmp_path / "run"))
 
 
-def test_a_configuration_of_no_variant_is_pointed_to_the_loop(tmp_path):
-    class Mine(Config):
-        pass
+@dataclass(frozen=True)
+class Wide(Continuous):
+    """Other defaults only."""
 
-    with pytest.raises(UsageError, match="Mine is the configuration of no variant; call the loop itself"):
-        proximo.train(Mine())
+    hidden_size: int = 8
+    num_steps: int = 64
+    num_minibatches: int = 2
+    update_epochs: int = 1
+    total_timesteps: int = 128
+    logger: str = "none"
+
+
+@pytest.mark.parametrize("given", [Wide, Wide()])
+def test_a_subclass_counts_as_the_variant_it_builds_on(given, tmp_path):
+    """By its class or an object of it; its defaults hold, and the run resumes without it."""
+    folder = proximo.train(given, env_id="Pendulum-v1", run_dir=str(tmp_path / "run"))
+    content = json.loads((folder / "config.json").read_text())
+    assert content["variant"] == "ppo_continuous_action" and content["config"]["hidden_size"] == 8
+    proximo.resume(folder, total_timesteps=192)
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 192
+
+
+def test_what_is_no_configuration_is_refused():
+    class Bare(Config):
+        seed = 3
+
+    with pytest.raises(UsageError, match="Bare needs the decorator @dataclass"):
+        proximo.train(Bare)
+    for wrong in (3, dict, {"seed": 1}):
+        with pytest.raises(UsageError, match="is not a configuration class"):
+            proximo.train(wrong)
+    with pytest.raises(UsageError, match="ppo_atary is not a variant. Did you mean ppo_atari?"):
+        proximo.train("ppo_atary")
+
+
+@pytest.mark.parametrize("call", [
+    lambda run, **fields: proximo.train("ppo", run_dir=str(run), **fields),
+    lambda run, **fields: proximo.train(Config, run_dir=str(run), **fields),
+    lambda run, **fields: proximo.train(Config(**fields), run_dir=str(run)),
+    lambda run, **fields: proximo.train(Config(), run_dir=run, **fields),
+    lambda run, **fields: proximo.train(env="CartPole-v1", run_dir=str(run), **fields),
+    lambda run, **fields: proximo.train(env_id="CartPole-v1", run_dir=str(run), **fields)])
+def test_every_way_to_name_a_run_gives_the_same(call, tmp_path):
+    """By variant, class, object, or the environment alone; values as keyword arguments."""
+    fields = {**CFG.__dict__, "total_timesteps": 64}
+    fields = {name: fields[name] for name in fields if fields[name] != getattr(Config(), name)}
+    proximo.train(cfg(tmp_path / "run", total_timesteps=64))
+    call(tmp_path / "other", **fields)
+    assert same_weights(tmp_path / "run", tmp_path / "other")
+
+
+def test_wrong_names_are_named_with_the_nearest():
+    with pytest.raises(UsageError) as error:
+        proximo.train("ppo", learning_rat=1e-3, totl_timesteps=5)
+    assert str(error.value).splitlines() == [
+        "learning_rat is not a field of this variant. Did you mean learning_rate?",
+        "totl_timesteps is not a field of this variant. Did you mean total_timesteps?"]
+
+
+class Corridor(gymnasium.Env):
+    """Walk right to the end; an environment that is registered nowhere."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, length=5):
+        self.length, self.place = length, 0
+
+    def observe(self):
+        return np.full(3, self.place / self.length, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.place = max(0, self.place + 2 * int(action) - 1)
+        return self.observe(), float(self.place == self.length), self.place == self.length, False, {}
+
+
+VALUES = {name: getattr(CFG, name) for name in ("num_envs", "num_steps", "num_minibatches", "update_epochs",
+                                                "hidden_size", "total_timesteps", "checkpoint_every", "logger")}
+
+
+@pytest.mark.parametrize("env", [Corridor, Corridor(), lambda: Corridor(), partial(Corridor, length=5)])
+def test_environments_that_are_registered_nowhere(env, tmp_path):
+    """A class, an object and functions give the same run as make_envs; the variant follows from the spaces."""
+    folder = proximo.train(env=env, run_dir=str(tmp_path / "run"), **VALUES)
+    proximo.train("ppo", make_envs=lambda cfg, seeds: GymEnvs(Corridor, seeds, "Corridor"),
+                  run_dir=str(tmp_path / "other"), **VALUES)
+    assert same_weights(folder, tmp_path / "other")
+    content = json.loads((folder / "config.json").read_text())
+    assert (content["variant"], content["config"]["env_id"]) == ("ppo", "Corridor")
+    assert content["resume_with"] == "proximo.resume('RUN', env=...)"
+
+
+def test_a_run_in_an_environment_of_its_own_resumes_and_is_evaluated_with_it(tmp_path, monkeypatch, capsys):
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    proximo.train(env=Corridor, run_dir=str(whole), **VALUES)
+    at_iteration(monkeypatch, 5, terminate)
+    with pytest.raises(KeyboardInterrupt):
+        proximo.train(env=Corridor, run_dir=str(halves), **VALUES)
+    assert f"Resume with: proximo.resume('{halves}', env=...)" in capsys.readouterr().err
+    for refused in (lambda: proximo.resume(halves), lambda: proximo.evaluate(halves, episodes=2)):
+        with pytest.raises(UsageError, match=r"env=\.\.\."):
+            refused()
+    assert main(["eval", str(halves)]) == 2 and "proximo.evaluate(" in capsys.readouterr().err
+    assert proximo.resume(halves, env=Corridor) == halves
+    assert same_weights(whole, halves) and same_logs(whole, halves)
+    found = proximo.evaluate(halves, episodes=8, env=lambda: Corridor(3), deterministic=False)
+    assert len(found.returns) == 8 and set(found.returns) == {1.0} and min(found.lengths) >= 3
+    assert proximo.evaluate(proximo.load(halves), 8, Corridor(3), deterministic=False) == found
+
+
+def test_environments_in_worker_processes(tmp_path):
+    """Functions travel to other processes, and give the same weights there."""
+    folder = proximo.train(env=lambda: Corridor(), run_dir=str(tmp_path / "run"), **VALUES)
+    proximo.train(env=lambda: Corridor(), env_workers=2, run_dir=str(tmp_path / "workers"), **VALUES)
+    assert same_weights(folder, tmp_path / "workers")
+
+
+class Locked(Corridor):
+    def __deepcopy__(self, memo):
+        raise TypeError("cannot pickle '_thread.lock' object")
+
+
+SHARED = Corridor()
+
+
+@pytest.mark.parametrize(("env", "sentence"), [
+    (Locked(), "cannot be copied .TypeError: cannot pickle '_thread.lock' object.* env=lambda: MyEnv()"),
+    (lambda: SHARED, "returned the same environment twice. It must make a new one at each call"),
+    (lambda: "CartPole-v1", "made a str; a gymnasium.Env is needed"),
+    (gymnasium.make_vec("CartPole-v1", 2), "is a vector of environments. Pass a function that makes one"),
+    (3, "env=3 is not an environment. Pass the id of an environment, a function")])
+def test_environments_that_cannot_be_used_are_refused(env, sentence, tmp_path):
+    with pytest.raises(UsageError, match=sentence):
+        proximo.train(env=env, run_dir=str(tmp_path / "run"), **VALUES)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_factory_that_fails_is_an_environment_at_fault(tmp_path):
+    def broken():
+        raise OSError("no robot on this port")
+
+    with pytest.raises(EnvError, match="could not make an environment: OSError: no robot on this port"):
+        proximo.train("ppo", env=broken, run_dir=str(tmp_path / "run"), **VALUES)
+    with pytest.raises(UsageError, match="env and make_envs were both given"):
+        proximo.train(env=Corridor, make_envs=print)
+    with pytest.raises(UsageError, match="env='A-v0' and env_id='B-v0' were both given"):
+        proximo.train(env="A-v0", env_id="B-v0")
+
+
+def test_evaluation_from_python_equals_the_command(tmp_path, capsys):
+    folder = proximo.train(cfg(tmp_path / "run"))
+    assert main(["eval", str(folder), "--episodes", "4", "--deterministic", "--json", str(tmp_path / "eval.json")]) == 0
+    found = proximo.evaluate(folder, episodes=4)
+    assert found.returns == json.loads((tmp_path / "eval.json").read_text())["returns"]
+    assert proximo.evaluate(proximo.load(folder), episodes=4) == found
+    assert proximo.evaluate(folder, 4, "CartPole-v1") == found
+    with pytest.raises(UsageError, match="there is no such folder"):
+        proximo.evaluate(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", Corridor, Corridor(), lambda: Corridor()])
+def test_environments_are_checked(env):
+    findings = proximo.check_env(env)
+    assert findings and not [finding for finding in findings if finding.ok is False]
+
+
+def test_from_python_only_warnings_are_printed(tmp_path):
+    """In a process of its own, where no command line has configured the logger."""
+    script = f"import proximo\nfrom proximo import Config\nproximo.train({cfg(tmp_path / 'run', total_timesteps=64)!r})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_package_is_light():
+    """Nothing but the standard library is imported before something is called."""
+    heavy = {"numpy", "torch", "jax", "gymnasium", "tyro", "rich"}
+    script = f"import sys, proximo; print(sorted({heavy} & {{*sys.modules}}))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"
+    assert all(hasattr(proximo, name) for name in proximo.__all__)
 
 
 def test_a_signal_ends_a_call_as_ctrl_c_does(tmp_path, monkeypatch):
@@ -145,17 +326,21 @@ def test_training_in_a_thread(tmp_path):
     assert failures == [] and (tmp_path / "run" / "summary.json").exists()
 
 
-def test_the_loop_is_an_ordinary_generator():
-    """Stop when you like, go on from a snapshot; nothing is written and nothing watches."""
-    whole = [it.stats["losses/value_loss"] for it in loop(CFG, make_envs, make_agent)]
+def test_the_loop_is_an_ordinary_generator(tmp_path, monkeypatch):
+    """Stop when you like, continue from a snapshot; nothing is written and nothing watches."""
+    monkeypatch.chdir(tmp_path)
+    whole = [it.stats["losses/value_loss"] for it in proximo.iterations(CFG)]
     snapshot, first = None, []
-    for it in loop(CFG, make_envs, make_agent):
+    for it in proximo.iterations(CFG):
         first.append(it.stats["losses/value_loss"])
         if it.iteration == 4:
             snapshot = it.snapshot()
             break
-    rest = [it.stats["losses/value_loss"] for it in loop(CFG, make_envs, make_agent, state=snapshot)]
-    assert len(whole) == 10 and first + rest == whole
+    rest = [it.stats["losses/value_loss"] for it in proximo.iterations(CFG, state=snapshot)]
+    assert len(whole) == 10 and first + rest == whole and list(tmp_path.iterdir()) == []
+    for wrong in ({"gamma": 2.0}, {"num_seeds": 2, "framework": "jax"}, {"gama": 0.9}):
+        with pytest.raises(UsageError):
+            proximo.iterations(CFG, **wrong)
 
 
 def test_videos_from_python(tmp_path):

@@ -15,7 +15,7 @@ def told(env_id):
 
 def test_a_good_environment_has_no_fault():
     wrong, right = told("CartPole-v1")
-    assert not wrong and "same seed gives the same episode" in right and "state can be kept" in right
+    assert not wrong and "same seed gives the same episode" in right and "state can be saved" in right
 
 
 def test_masks_are_obeyed():
