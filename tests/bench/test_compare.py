@@ -1,4 +1,4 @@
-"""Checks the comparison of two sets of runs by runs whose scores are known."""
+"""Compare two sets of runs with known scores."""
 
 import json
 
@@ -14,7 +14,7 @@ pytest.importorskip("rliable")
 
 
 def write_runs(place, scores, env_id="CartPole-v1", gamma=0.99, more_config=None, **more):
-    """One finished run a score, with seeds 1, 2, ...; no benchmark wrote them, so their label is made of flags."""
+    """Write one finished run per score, with seeds 1, 2, ...; their label comes from their settings."""
     for seed, score in enumerate(scores, 1):
         run_dir = place / f"{env_id}__{gamma}__{seed}"
         run_dir.mkdir(parents=True)
@@ -29,7 +29,7 @@ OLD = np.array([10.0, 12.0, 11.0, 13.0, 9.0, 10.5])
 
 
 def test_a_regression_ends_with_code_1_and_its_environment(tmp_path, capsys):
-    """B is worse by 3 +- 0.5 on every seed: scipy's paired test says so, and so must the exit code."""
+    """B is worse by 3 +- 0.5 on every seed. The p value is compared with scipy's paired test."""
     new = OLD - 3 + np.array([0.5, -0.5, 0.2, -0.2, 0.1, 0.0])
     write_runs(tmp_path / "a", OLD)
     write_runs(tmp_path / "b", new)
@@ -44,7 +44,7 @@ def test_a_regression_ends_with_code_1_and_its_environment(tmp_path, capsys):
 
 
 def test_equal_or_better_runs_end_with_code_0(tmp_path, capsys):
-    """Bit-identical runs, and runs that are better, are no regression."""
+    """Identical runs and better runs are not a regression."""
     for name, scores in (("a", OLD), ("same", OLD), ("better", OLD + 5)):
         write_runs(tmp_path / name, scores)
     assert compare(tmp_path / "a", tmp_path / "same") == 0
@@ -53,7 +53,7 @@ def test_equal_or_better_runs_end_with_code_0(tmp_path, capsys):
 
 
 def test_runs_pair_by_seed_not_by_order(tmp_path):
-    """B lacks seed 1: five pairs remain, and each difference is that of one seed."""
+    """B has no seed 1: five pairs remain, and each difference is between equal seeds."""
     write_runs(tmp_path / "a", OLD)
     write_runs(tmp_path / "b", OLD + 1)
     (tmp_path / "b" / "CartPole-v1__0.99__1" / "summary.json").unlink()
@@ -63,7 +63,7 @@ def test_runs_pair_by_seed_not_by_order(tmp_path):
 
 
 def test_two_flags_pair_where_each_side_has_one_label(tmp_path):
-    """A folder of gamma 0.99 against one of 0.9: labels differ, environments and seeds pair."""
+    """gamma 0.99 against gamma 0.9: the labels differ, but environments and seeds are equal."""
     write_runs(tmp_path / "a", OLD)
     write_runs(tmp_path / "b", OLD, gamma=0.9)
     found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
@@ -71,7 +71,7 @@ def test_two_flags_pair_where_each_side_has_one_label(tmp_path):
 
 
 def test_several_environments_are_corrected_for(tmp_path):
-    """Three environments, one of them with p = 0.03 alone: after Holm's correction nothing is a regression."""
+    """Three environments, one of them with p = 0.03 before Holm's correction: none is a regression."""
     for k in range(2):
         write_runs(tmp_path / "a", OLD, f"Env{k}-v0")
         write_runs(tmp_path / "b", OLD, f"Env{k}-v0")
@@ -85,14 +85,14 @@ def test_several_environments_are_corrected_for(tmp_path):
 
 
 def test_self_play_is_compared_by_the_length_of_games(tmp_path):
-    """The metric can be named; a run without it has no pair."""
+    """The metric can be chosen."""
     write_runs(tmp_path / "a", OLD, episodic_length_mean=5.0)
     write_runs(tmp_path / "b", OLD, episodic_length_mean=6.0)
     assert find_comparisons(tmp_path / "a", tmp_path / "b", "episodic_length")[0].difference.value == pytest.approx(1)
 
 
 def test_what_a_run_filled_in_is_no_difference(tmp_path):
-    """Neither worker processes and threads chosen by the machine, nor num_envs that follows from local_num_envs."""
+    """Worker processes and threads depend on the machine; num_envs follows from local_num_envs."""
     write_runs(tmp_path / "a", OLD, more_config={"env_workers": 0, "threads": 1, "num_envs": 4})
     write_runs(tmp_path / "b", OLD, more_config={"env_workers": 2, "threads": 2, "num_envs": 4})
     found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
@@ -104,14 +104,14 @@ def test_what_a_run_filled_in_is_no_difference(tmp_path):
 
 
 def test_an_unknown_metric_is_answered_with_the_known_ones(tmp_path):
-    """The metric is wrong, not the seeds."""
+    """The message must not blame the seeds."""
     write_runs(tmp_path / "a", OLD)
     with pytest.raises(UsageError, match="metric=nope is unknown. Use episodic_return or episodic_length"):
         compare(tmp_path / "a", tmp_path / "a", "nope")
 
 
 def test_what_cannot_be_compared_is_one_sentence(tmp_path):
-    """No folder, no runs, nothing in common, one seed only."""
+    """No folder, no runs, nothing in common, or a single seed."""
     with pytest.raises(UsageError, match="is not a folder"):
         compare(tmp_path / "none", tmp_path / "none")
     (tmp_path / "empty").mkdir()

@@ -1,4 +1,4 @@
-"""Checks the published numbers against the tables they were taken from, and the sets that reproduce them."""
+"""Published numbers against the tables that they come from, and the benchmark files that reproduce them."""
 
 import importlib.util
 from pathlib import Path
@@ -17,7 +17,7 @@ SETS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.toml"))
 
 
 def test_numbers_of_the_tables():
-    """Spot checks against the documents' tables, one for each part of them."""
+    """One number of each published table."""
     found = {(row.variant, row.env_id, row.implementation): (row.mean, row.std, row.steps, row.seeds)
              for row in published_results()}
     assert found["ppo", "CartPole-v1", "cleanrl ppo"] == (490.04, 6.12, 500_000, 3)
@@ -29,27 +29,27 @@ def test_numbers_of_the_tables():
 
 
 def test_every_number_has_a_source_and_a_known_variant():
-    """A number without a source is hearsay."""
+    """Every row has a source, an implementation and a protocol."""
     for row in published_results():
         assert row.source and row.implementation and row.protocol in ("training", "evaluation")
         assert row.variant == "" or row.variant in VARIANTS
         assert row.metric in ("episodic_return", "episodic_length") and row.seeds >= 1 and row.steps > 0
 
 
-def test_what_differs_says_so():
-    """Another simulator, another version or another way of counting must carry its reason."""
+def test_published_numbers_say_what_differs():
+    """Another simulator, another version or another way of counting is given as a reason."""
     for row in published_results():
         if row.variant == "ppo_continuous_action_isaacgym":
             assert "Isaac Gym" in row.differs
-        if row.env_id.startswith("dm_control/") or row.env_id.endswith("-v4") and "NoFrameskip" not in row.env_id:
+        if row.env_id.startswith("dm_control/") or (row.env_id.endswith("-v4") and "NoFrameskip" not in row.env_id):
             assert row.differs
         if row.protocol == "evaluation":
             assert row.differs
     assert [row.differs for row in published_for("ppo", "CartPole-v1")][:2] == ["", ""]
 
 
-def test_scores_of_people_and_of_chance():
-    """57 games, as in the literature; Breakout's 1.7 and 30.5 are in every paper."""
+def test_scores_of_humans_and_of_random_play():
+    """57 games, as in the literature; every paper has Breakout's 1.7 and 30.5."""
     assert len(atari_scores()) == 57
     assert atari_scores()["Breakout"] == (1.7, 30.5)
     assert atari_scores()["Surround"] == (-10.0, 6.5)
@@ -61,12 +61,12 @@ def test_scores_of_people_and_of_chance():
     ("BreakoutNoFrameskip-v4", "Breakout"), ("Pong-v5", "Pong"), ("ALE/MsPacman-v5", "MsPacman"),
     ("CartPole-v1", None), ("Breakout", None), ("pong_v3", None)])
 def test_games_of_ids(env_id, game):
-    """Each engine writes the ids of Atari its own way."""
+    """Each engine has its own form of Atari ids."""
     assert atari_game(env_id) == game
 
 
-def test_every_published_environment_of_the_seeds_is_in_a_set():
-    """The documents' tables are reproduced by the shipped files, except what no engine plays."""
+def test_every_published_environment_is_in_a_set():
+    """The benchmark files cover every published environment that some engine can play."""
     played = {(row.variant, env_id) for path in SETS for row in load_set(path).rows for env_id in row.env_ids}
     impossible = {"Pusher-v4", "BallBalance", "AllegroHand", "ShadowHand"}
     wanted = {(row.variant, row.env_id) for row in published_results() if row.variant}
@@ -78,7 +78,7 @@ def test_every_published_environment_of_the_seeds_is_in_a_set():
 
 @pytest.mark.parametrize("path", SETS, ids=lambda path: path.stem)
 def test_a_shipped_set_parses_and_its_environments_exist_or_their_extra_is_named(path):
-    """Against each engine's own list of ids, where the engine is installed; else the file must name a known extra."""
+    """Ids are compared with the list of each installed engine; other files must name the extra that they need."""
     bench_set = load_set(path)
     assert bench_set.extra in ("", *(suite.extra for suite in SUITES))
     for row in bench_set.rows:
@@ -89,7 +89,7 @@ def test_a_shipped_set_parses_and_its_environments_exist_or_their_extra_is_named
 
 
 def missing_ids(variant, env_ids):
-    """(engine, ids it has not); an engine that is not installed has nothing missing."""
+    """Return (engine, ids that it does not have); nothing is missing from an engine that is not installed."""
     if variant == "ppo_continuous_action_isaacgym":
         from proximo.envs.brax import BACKENDS, ISAAC
         return "brax", [env_id for env_id in env_ids if env_id not in BACKENDS and env_id not in ISAAC]

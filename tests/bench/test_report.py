@@ -1,12 +1,10 @@
-"""Checks the report's numbers against the runs they are made of, and the page itself in a real browser."""
+"""Numbers of a report against the runs that it shows, and the page in a real browser."""
 
 import csv
 import json
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,11 +19,11 @@ from proximo.bench.results import group_runs, read_runs
 from proximo.bench.runner import bench
 from proximo.bench.text import number_text, steps_text
 from proximo.errors import UsageError
+from tests.support.fake_trainer import FAKE
 
 pytest.importorskip("rliable")
 pytest.importorskip("matplotlib")
 
-FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_trainer.py"))
 SET = """
 title = "Two & a half <tasks>"
 seeds = 3
@@ -48,11 +46,10 @@ overrides = {gae_lambda = 0.9}
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """A benchmark of the fake trainer with an ablation and one failed seed, and its report."""
+    """Run a benchmark of the fake trainer, with an ablation and a failed seed, and write its report."""
     place = tmp_path_factory.mktemp("report")
     (place / "set.toml").write_text(SET)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
         patch.setenv("FAKE_FAIL", "3")
         assert bench(place / "set.toml", workers=2, out=place / "out", ablate=["anneal_lr"], command=FAKE) == 1
     report(place / "out")
@@ -64,7 +61,7 @@ def html(out):
     return (out / "report.html").read_text()
 
 
-def test_the_table_s_numbers_are_those_of_the_runs(out):
+def test_numbers_of_the_table_are_those_of_the_runs(out):
     """report.csv against numpy on the summaries: mean, population deviation, evaluation, speed."""
     rows = {(row["env_id"], row["run"]): row for row in csv.DictReader((out / "report.csv").open())}
     means = [json.loads((out / "CartPole-v1" / "ppo" / seed / "summary.json").read_text())["episodic_return_mean"]
@@ -79,7 +76,7 @@ def test_the_table_s_numbers_are_those_of_the_runs(out):
     assert ("PongNoFrameskip-v4", "ppo_atari-gae_lambda=0.9") in rows
 
 
-def test_what_a_reader_asks_for_is_on_the_page(html):
+def test_the_page_has_every_section(html):
     """Failed runs with their last lines, silent environments, published values, ablation, settings, versions."""
     for part in ("Two &amp; a half &lt;tasks&gt;", "No episode ended in Endless-v0", "490.04 ± 6.12", 'below">below<',
                  "the loss is not finite at iteration 1", "Effect of each implementation detail",
@@ -90,8 +87,8 @@ def test_what_a_reader_asks_for_is_on_the_page(html):
     assert html.count("<figure>") == 5  # ablation, two environments' curves, human-normalised, profiles
 
 
-def test_the_page_needs_nothing_beside_it(html):
-    """No address that a browser would fetch."""
+def test_the_page_needs_no_other_file(html):
+    """The page has no address that a browser would fetch."""
     class Addresses(HTMLParser):
         found: list = []
 
@@ -104,14 +101,14 @@ def test_the_page_needs_nothing_beside_it(html):
 
 
 def test_the_same_runs_give_the_same_page(out, html, tmp_path):
-    """Intervals and pictures included; only the command's line may differ."""
+    """Intervals and figures included."""
     again = report(out, tmp_path / "again.html")
     assert again == tmp_path / "again.html" and again.read_text() == html
     assert {path.name for path in tmp_path.iterdir()} == {"again.html", "again.md", "again.csv"}
 
 
 def test_markdown_has_the_same_tables(out):
-    """Each row has as many cells as its head."""
+    """Each row has as many cells as the head."""
     lines = (out / "report.md").read_text().splitlines()
     assert "## Results" in lines and any("490.04 ± 6.12" in line for line in lines)
     widths = [line.count("|") for line in lines[lines.index("## Results"):] if line.startswith("| CartPole")]
@@ -120,7 +117,7 @@ def test_markdown_has_the_same_tables(out):
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
 def test_the_page_opens_in_a_browser_and_its_pictures_are_drawn(out, tmp_path):
-    """Headless Chromium without network: every picture has a size, and the screenshot is no empty page."""
+    """In headless Chromium without network, every figure has a size and the screenshot is not empty."""
     page = (out / "report.html").read_text().replace("</body>", "<script>addEventListener('load',()=>{document.title="
                                                      "[...document.images].map(i=>i.naturalWidth).join()})</script></body>")
     (tmp_path / "page.html").write_text(page)
@@ -138,7 +135,7 @@ def test_the_page_opens_in_a_browser_and_its_pictures_are_drawn(out, tmp_path):
 
 
 def test_ablations_are_paired_by_seed(out):
-    """The fake trainer loses 50 points without annealing, spread over the last 100 episodes as its own ramp says."""
+    """The fake trainer loses 50 points at its end without annealing; the score averages over its last 100 episodes."""
     found = find_ablations(group_runs(read_runs(out)))
     assert [(one.env_id, one.base, one.detail, one.pairs) for one in found] == [
         ("CartPole-v1", "ppo", "anneal_lr", 2),
@@ -160,7 +157,7 @@ def test_rolling_curves_are_means_of_the_last_100_episodes(out):
 
 
 def test_set_up_does_not_count_as_wall_time(out, tmp_path):
-    """Two runs whose first iterations ended after 25 and 900 seconds: without set-up their curves overlap."""
+    """The first iterations of two runs end after 25 and 900 seconds: without set-up their curves overlap."""
     runs = group_runs(read_runs(out))["CartPole-v1", "ppo"]
     late = tmp_path / "late"
     late.mkdir()
@@ -177,7 +174,7 @@ def test_set_up_does_not_count_as_wall_time(out, tmp_path):
 
 
 def test_a_panel_without_a_common_range_is_left_out(out, tmp_path):
-    """The first run ended all its episodes within its first iteration: there is no wall time to draw against."""
+    """All episodes of the run ended in its first iteration, so there is no wall time to draw."""
     runs = group_runs(read_runs(out))["CartPole-v1", "ppo"]
     (tmp_path / "metrics.csv").write_text("iteration,global_step,seconds\n1,500000,600\n")
     (tmp_path / "episodes.csv").write_text((runs[0].path / "episodes.csv").read_text())
@@ -188,7 +185,7 @@ def test_a_panel_without_a_common_range_is_left_out(out, tmp_path):
 
 
 def test_results_are_filed_under_the_id_that_was_played(tmp_path):
-    """A benchmark file that names a retired id: config.json says which environment ran."""
+    """A benchmark file names a retired id; config.json has the id that was played."""
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "config.json").write_text(json.dumps({"variant": "ppo", "config": {"env_id": "Taxi-v4"}}))
     (tmp_path / "1.job.json").write_text(json.dumps({"env_id": "Taxi-v3", "variant": "ppo", "label": "ppo", "seed": 1}))
@@ -196,7 +193,7 @@ def test_results_are_filed_under_the_id_that_was_played(tmp_path):
 
 
 def test_a_file_cut_short_by_a_kill_is_read_as_far_as_it_goes(out, tmp_path):
-    """The last line of episodes.csv is half written; an empty file and none are no curves."""
+    """The last line of episodes.csv is incomplete; then the file is empty, then missing."""
     run = read_runs(out)[0]
     text = (run.path / "episodes.csv").read_text()
     (tmp_path / "episodes.csv").write_text(text[:len(text) // 2].rstrip() + "\n12")
@@ -209,7 +206,7 @@ def test_a_file_cut_short_by_a_kill_is_read_as_far_as_it_goes(out, tmp_path):
 
 
 def test_verdicts_only_where_the_same_thing_was_measured(out):
-    """One published number, changed in one respect at a time: each difference must be the reason for no verdict."""
+    """One published number, changed in one respect at a time: each change is given as the reason for no verdict."""
     runs = group_runs(read_runs(out))["CartPole-v1", "ppo"]
     row = Published("ppo", "CartPole-v1", "CartPole-v1", "somebody", "episodic_return", 490.04, 6.12, 500_000, 3, "",
                     "training", "", "somewhere")
@@ -229,22 +226,22 @@ def test_verdicts_only_where_the_same_thing_was_measured(out):
 
 
 def test_folders_without_runs_are_refused(tmp_path):
-    """One sentence each."""
+    """A folder that does not exist, and an empty one."""
     with pytest.raises(UsageError, match="is not a folder"):
         report(tmp_path / "none")
     with pytest.raises(UsageError, match="contains no runs"):
         report(tmp_path)
 
 
-def test_one_plain_run_that_is_not_finished_makes_a_page(tmp_path):
-    """No benchmark, no summary: the page says so."""
+def test_a_single_unfinished_run_makes_a_page(tmp_path):
+    """A run without a benchmark and without a summary."""
     run_dir = tmp_path / "CartPole-v1__ppo__1"
     run_dir.mkdir()
     (run_dir / "config.json").write_text(json.dumps({"variant": "ppo", "config": {"env_id": "CartPole-v1", "seed": 1}}))
     assert "CartPole-v1__ppo__1 is unfinished" in report(tmp_path).read_text()
 
 
-def test_numbers_as_people_write_them():
-    """Thousands, millions, and nothing at all."""
+def test_formats_of_numbers():
+    """Thousands, millions, and missing numbers."""
     assert [steps_text(n) for n in (500, 128_000, 500_000, 8_000_000)] == ["500", "128k", "500k", "8M"]
     assert [number_text(x) for x in (1234.5, None, float("nan"))] == ["1,234.50", "-", "-"]

@@ -1,4 +1,4 @@
-"""Checks bench against a fake trainer: every run once, faults named, nothing played twice after a kill."""
+"""Benchmarks with a fake trainer: every run once, failures reported, nothing repeated after a kill."""
 
 import importlib.util
 import json
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,8 +18,8 @@ from proximo.bench.sets import label_of, load_set
 from proximo.bench.text import duration_text
 from proximo.cli.main import main
 from proximo.errors import UsageError
+from tests.support.fake_trainer import FAKE
 
-FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_trainer.py"))
 SET = """
 title = "two tasks"
 seeds = 2
@@ -32,13 +31,6 @@ steps = 10000
 """
 
 
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    """The fake trainer is run by path, from a process of its own."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "two.toml"
@@ -46,8 +38,8 @@ def file(tmp_path):
     return path
 
 
-def test_every_run_is_played_once_and_finished_ones_are_skipped(file, tmp_path, capfd):
-    """Against the list of folders that the layout promises, and against the logs of a second call."""
+def test_every_run_is_trained_once_and_finished_ones_are_skipped(file, tmp_path, capfd):
+    """The documented folders exist, and a second call leaves every log as it is."""
     out = tmp_path / "out"
     assert bench(file, workers=2, out=out, command=FAKE) == 0
     for env_id in ("CartPole-v1", "Acrobot-v1"):
@@ -61,8 +53,8 @@ def test_every_run_is_played_once_and_finished_ones_are_skipped(file, tmp_path, 
     assert "4 runs finished, 0 failed" in capfd.readouterr().err
 
 
-def test_packages_of_the_report_are_asked_for_before_anything_runs(file, tmp_path, monkeypatch, capfd):
-    """Hours of training must not end with a report that cannot be made, nor with a traceback."""
+def test_missing_packages_of_the_report_are_named_before_anything_runs(file, tmp_path, monkeypatch, capfd):
+    """Otherwise hours of training would end with a report that cannot be made."""
     find_spec = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name in ("rliable", "scipy")
                         else find_spec(name, *rest))
@@ -75,8 +67,8 @@ def test_packages_of_the_report_are_asked_for_before_anything_runs(file, tmp_pat
                                           '"proximo[bench]"\n')
 
 
-def test_a_failed_run_is_named_with_its_last_lines_and_stops_nobody(file, tmp_path, monkeypatch, capfd):
-    """Seed 1 breaks down with exit code 4: seed 2 must finish, and the next call must try seed 1 again."""
+def test_a_failed_run_is_reported_with_its_last_lines_and_the_others_go_through(file, tmp_path, monkeypatch, capfd):
+    """Seed 1 fails with exit code 4: seed 2 still finishes, and the next call tries seed 1 again."""
     monkeypatch.setenv("FAKE_FAIL", "1")
     out = tmp_path / "out"
     assert bench(file, out=out, command=FAKE) == 1
@@ -90,8 +82,8 @@ def test_a_failed_run_is_named_with_its_last_lines_and_stops_nobody(file, tmp_pa
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_after_a_kill_the_same_command_goes_on(file, tmp_path, how):
-    """Against metrics.csv: an iteration played twice, or a restart from nothing, would show in its lines."""
+def test_after_a_kill_the_same_command_continues(file, tmp_path, how):
+    """metrics.csv would show an iteration that was repeated, or a restart from the beginning."""
     out = tmp_path / "out"
     program = (f"import signal, sys; from proximo.bench.runner import bench; "
                f"signal.signal(signal.SIGINT, signal.default_int_handler); "  # where the tests run in the background
@@ -111,8 +103,8 @@ def test_after_a_kill_the_same_command_goes_on(file, tmp_path, how):
     assert "eval" in words
 
 
-def test_a_run_with_other_settings_is_kept_aside_and_played_anew(file, tmp_path):
-    """The same folder asked for other steps: the old results must neither count nor vanish."""
+def test_a_run_with_other_settings_is_moved_aside_and_run_again(file, tmp_path):
+    """The same folder with another number of steps: old results neither count nor vanish."""
     out = tmp_path / "out"
     assert bench(file, seeds=1, out=out, command=FAKE) == 0
     file.write_text(SET.replace("10000", "20000"))
@@ -122,8 +114,8 @@ def test_a_run_with_other_settings_is_kept_aside_and_played_anew(file, tmp_path)
     assert [json.loads((old / "summary.json").read_text())["steps"] for old in folder.glob("1.*.old")] == [10_000]
 
 
-def test_two_benchmarks_never_play_in_one_folder(file, tmp_path):
-    """The lock is held by a file of another open: the second call must be refused in one sentence."""
+def test_two_benchmarks_never_run_in_one_folder(file, tmp_path):
+    """The lock is held by another open file: the call is refused."""
     import fcntl
     out = tmp_path / "out"
     out.mkdir()
@@ -134,7 +126,7 @@ def test_two_benchmarks_never_play_in_one_folder(file, tmp_path):
 
 
 def test_every_problem_of_a_file_is_named_at_once(tmp_path):
-    """Against a file with seven faults: one message holds them all."""
+    """A file with eight problems: one message has them all."""
     path = tmp_path / "bad.toml"
     path.write_text('seeds = 0\nsed = 1\n[[run]]\nvariant = "pop"\nenv_ids = []\nsteps = -1\n[[run]]\nvariant = "ppo"\n'
                     'env_ids = ["A-v0"]\nsteps = 1000\noverrides = {gama = 0.9, clip_vloss = 1, seed = 3}\n')
@@ -151,7 +143,7 @@ def test_every_problem_of_a_file_is_named_at_once(tmp_path):
 
 
 def test_an_impossible_configuration_is_refused_before_anything_runs(tmp_path):
-    """num_envs * num_steps that does not divide: the sentence is the configuration's own."""
+    """num_envs * num_steps is not divisible by num_minibatches: the message is that of the configuration."""
     path = tmp_path / "bad.toml"
     path.write_text(SET + "overrides = {num_envs = 3, num_steps = 7}\n")
     with pytest.raises(UsageError, match="is not divisible by num_minibatches"):
@@ -159,7 +151,7 @@ def test_an_impossible_configuration_is_refused_before_anything_runs(tmp_path):
 
 
 def test_two_runs_may_not_write_one_folder(tmp_path):
-    """Runs that differ in steps only share a name until one has a label."""
+    """Runs that differ in the steps only have the same name, unless one has a label."""
     row = '[[run]]\nvariant = "ppo"\nenv_ids = ["A-v0"]\nsteps = {}\n{}\n'
     path = tmp_path / "same.toml"
     path.write_text(row.format(1000, "") + row.format(2000, ""))
@@ -169,8 +161,8 @@ def test_two_runs_may_not_write_one_folder(tmp_path):
     assert [entry.label for entry in load_set(path).rows] == ["", "longer"]
 
 
-def test_ablation_switches_one_detail_off_on_the_base_s_seeds(file):
-    """Against the configuration: each run differs from the base in its detail alone; what is off already is said."""
+def test_an_ablation_changes_one_detail_with_the_seeds_of_the_base(file):
+    """Each run differs from the base in one detail only; a detail that changes nothing is reported."""
     jobs, notes = jobs_of(load_set(file), [1, 2], ["norm_adv", "anneal_lr", "shared_network", "noop_max"])
     assert {(job.ablates, job.seed) for job in jobs} == {
         (detail, seed) for detail in ("", "norm_adv", "anneal_lr", "shared_network") for seed in (1, 2)}
@@ -184,7 +176,7 @@ def test_ablation_switches_one_detail_off_on_the_base_s_seeds(file):
 
 
 def test_flags_and_labels():
-    """Against the command line's own spelling."""
+    """Flags as the command line spells them."""
     assert flags_of({"clip_vloss": False, "track": True, "gamma": 0.9, "device_ids": [0, 1]}) == [
         "--no-clip-vloss", "--track", "--gamma", "0.9", "--device-ids", "0", "1"]
     assert label_of("ppo", {"norm_adv": "none", "gamma": 0.9, "track": True}) == "ppo-gamma=0.9,norm_adv=none"
@@ -195,8 +187,8 @@ def test_flags_and_labels():
     assert tracked.key == job.key != Job("ppo", "dm_control/cartpole-balance-v0", 2, 10, "ppo", {}).key
 
 
-def test_a_damaged_summary_is_no_finished_run(file, tmp_path):
-    """A summary cut short by a full disk must be played again, not reported."""
+def test_a_run_with_a_damaged_summary_is_not_finished(file, tmp_path):
+    """A run whose summary was cut short by a full disk is run again."""
     out = tmp_path / "out"
     assert bench(file, seeds=1, out=out, command=FAKE) == 0
     job = jobs_of(load_set(file), [1])[0][0]
@@ -206,7 +198,7 @@ def test_a_damaged_summary_is_no_finished_run(file, tmp_path):
 
 
 def test_progress_and_durations(tmp_path):
-    """Against a file whose last line is cut short, as one finds it while a run writes."""
+    """The last line is incomplete, as in the file of a live run."""
     (tmp_path / "metrics.csv").write_text("iteration,global_step,seconds\n1,512,0.5\n2,1024,1.0\n3,15")
     assert progress(tmp_path) == (1024, 1024.0)
     assert progress(tmp_path / "none") == (0, 0.0)
@@ -214,7 +206,7 @@ def test_progress_and_durations(tmp_path):
 
 
 def test_the_time_left_comes_from_the_speed_of_the_same_environment(tmp_path):
-    """One run ended at 1000 steps a second, two of 10000 steps wait: 20 seconds for one worker, 10 for two."""
+    """One run had 1000 steps per second, two runs of 10000 steps wait: 20 seconds for one worker, 10 for two."""
     job = Job("ppo", "CartPole-v1", 1, 10_000, "ppo", {})
     others = [Job("ppo", "CartPole-v1", seed, 10_000, "ppo", {}) for seed in (2, 3)]
     view = BenchView(tmp_path, BenchState(list(others), [], [], []))
@@ -227,8 +219,8 @@ def test_the_time_left_comes_from_the_speed_of_the_same_environment(tmp_path):
     assert view.seconds_left() == 10
 
 
-def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(file, tmp_path):
-    """The same command under a pseudo-terminal and with a pipe."""
+def test_a_terminal_shows_a_table_and_a_pipe_lines(file, tmp_path):
+    """The same command in a pseudo-terminal and with a pipe."""
     import pty
     program = (f"import signal, sys; from proximo.bench.runner import bench; "
                f"signal.signal(signal.SIGINT, signal.default_int_handler); "  # where the tests run in the background
@@ -251,7 +243,7 @@ def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(file, tmp_path):
 
 
 def test_every_flag_of_train_reaches_every_run(file, capsys):
-    """Refused values and misspelt flags, since nothing runs then: both must be named as `proximo train` names them."""
+    """Values that are refused and flags that do not exist, because then nothing has to run."""
     assert main(["bench", str(file), "--gamma", "2", "--workers", "2"]) == 2
     assert "ppo-gamma=2.0: gamma=2.0 must be between 0 and 1" in capsys.readouterr().err
     assert main(["bench", str(file), "--wrokers", "2"]) == 2

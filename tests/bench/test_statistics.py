@@ -1,4 +1,4 @@
-"""Checks the statistics against rliable's and scipy's own numbers, and against what can be worked out by hand."""
+"""Statistics against rliable, scipy, and numbers worked out by hand."""
 
 import numpy as np
 import pytest
@@ -28,8 +28,8 @@ SCORES = np.random.default_rng(7).normal(10, 3, size=(9, 4))
 OTHERS = np.random.default_rng(8).normal(11, 3, size=(6, 4))
 
 
-def test_iqm_is_rliable_s():
-    """For every number of values modulo 4, since the quarter that is cut is rounded down."""
+def test_iqm_matches_rliable():
+    """For every number of values modulo 4, because the quarter that is cut off is rounded down."""
     for count in range(1, 13):
         values = SCORES.ravel()[:count]
         assert iqm(values) == pytest.approx(metrics.aggregate_iqm(values))
@@ -37,8 +37,8 @@ def test_iqm_is_rliable_s():
     assert np.allclose(trimmed_mean(SCORES), stats.trim_mean(SCORES, 0.25, axis=0))
 
 
-def test_intervals_are_rliable_s_own():
-    """get_interval_estimates with its generator seeded alike gives the same three numbers."""
+def test_intervals_match_rliable():
+    """get_interval_estimates with the same seed gives the same three numbers."""
     found = estimate(SCORES, seed=3)
     with rliable_seed(3):
         values, intervals = library.get_interval_estimates(
@@ -48,7 +48,7 @@ def test_intervals_are_rliable_s_own():
 
 
 def test_the_same_data_give_the_same_interval_and_the_global_generator_stays_untouched():
-    """A report made twice must be the same; a run in the same process must not notice."""
+    """Two reports on the same runs are equal, and other code in the process keeps its random numbers."""
     np.random.seed(5)
     expected = np.random.random(3)
     np.random.seed(5)
@@ -74,8 +74,8 @@ def test_one_seed_has_no_interval_and_does_not_crash():
     assert estimate(np.array([3.0])) == (3.0, 3.0, 3.0)
 
 
-def test_probability_of_improvement_is_rliable_s():
-    """Against Mann and Whitney's U as rliable takes it, ties among the values included."""
+def test_probability_of_improvement_matches_rliable():
+    """rliable computes it from Mann and Whitney's U; the values include ties."""
     assert improvement(SCORES, OTHERS) == pytest.approx(metrics.probability_of_improvement(SCORES, OTHERS))
     tied_a, tied_b = SCORES.round(), OTHERS.round()
     assert improvement(tied_a, tied_b) == pytest.approx(metrics.probability_of_improvement(tied_a, tied_b))
@@ -84,8 +84,8 @@ def test_probability_of_improvement_is_rliable_s():
     assert found == (1, 1, 1)
 
 
-def test_performance_profiles_are_rliable_s():
-    """Values and intervals of create_performance_profile."""
+def test_performance_profiles_match_rliable():
+    """Values and intervals against create_performance_profile."""
     thresholds = np.linspace(0, 20, 7)
     found = performance_profiles({"a": SCORES}, thresholds)["a"]
     with rliable_seed(0):
@@ -96,8 +96,8 @@ def test_performance_profiles_are_rliable_s():
     assert np.array_equal(single["value"], [(SCORES[:1] > t).mean() for t in thresholds])
 
 
-def test_curve_bands_hold_their_own_line():
-    """Mean and trimmed mean at each point against scipy; the band encloses the line."""
+def test_curve_bands_contain_the_line():
+    """Mean and trimmed mean at each point against scipy; the line is inside the band."""
     curves = np.cumsum(np.random.default_rng(1).normal(size=(8, 20)), axis=1)
     bands = curve_bands(curves)
     assert np.allclose(bands["mean"], curves.mean(0))
@@ -105,8 +105,8 @@ def test_curve_bands_hold_their_own_line():
     assert (bands["low"] <= bands["iqm"]).all() and (bands["iqm"] <= bands["high"]).all()
 
 
-def test_the_verdict_is_welch_s_test():
-    """Against scipy's test of two samples whose second is known by mean and population deviation only."""
+def test_verdicts_match_welchs_test():
+    """Against scipy's test of two samples; the verdict knows only mean and deviation of the second one."""
     ours, theirs = SCORES[:, 0], OTHERS[:, 0]
     found = verdict(list(ours), theirs.mean(), theirs.std(), len(theirs))
     p = stats.ttest_ind(ours, theirs, equal_var=False).pvalue
@@ -117,7 +117,7 @@ def test_the_verdict_is_welch_s_test():
 
 
 def test_verdicts_where_nothing_varies_or_too_little_is_known():
-    """MountainCar-v0 is -200 ± 0 on both sides; a lone seed or a missing deviation allows no test."""
+    """MountainCar-v0 is -200 ± 0 on both sides; a single seed or a missing deviation allows no test."""
     assert verdict([-200.0] * 3, -200.0, 0.0, 3).word == "within"
     assert verdict([-190.0] * 3, -200.0, 0.0, 3).word == "above"
     assert verdict([1.0], 0.0, 0.1, 3) == ("", "only one seed of ours")
@@ -126,7 +126,7 @@ def test_verdicts_where_nothing_varies_or_too_little_is_known():
 
 
 def test_paired_comparison():
-    """The p value is scipy's ttest_rel, one-sided; identical runs are no regression, a constant loss is one."""
+    """The p value is that of scipy's one-sided ttest_rel; identical runs have 1, a constant loss has 0."""
     old, new = SCORES[:, 0], SCORES[:, 1]
     assert paired_p_value(new, old) == pytest.approx(stats.ttest_rel(new, old, alternative="less").pvalue)
     assert paired_p_value(old, old) == 1.0
@@ -135,13 +135,13 @@ def test_paired_comparison():
     assert paired_difference(new, old).value == pytest.approx((new - old).mean())
 
 
-def test_holm_s_correction():
-    """Worked by hand: 0.01 x 3, then 0.02 x 2, then 0.5; never falling, never above 1."""
+def test_holms_correction():
+    """By hand: 0.01 x 3, 0.02 x 2, 0.5 x 1; never falling, and at most 1."""
     assert holm([0.5, 0.01, 0.02]) == pytest.approx([0.5, 0.03, 0.04])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
 
 
 def test_normalised_scores():
-    """0 at random play, 1 at a person: Breakout's 1.7 and 30.5."""
+    """0 for random play and 1 for a human: Breakout's 1.7 and 30.5."""
     assert np.allclose(normalise(np.array([1.7, 30.5, 59.3]), 1.7, 30.5), [0, 1, 2])

@@ -1,4 +1,4 @@
-"""Checks the search against a fake trainer whose best setting is known, and against a kill in its middle."""
+"""Searches with a fake trainer whose best setting is known, also when they are killed."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,10 @@ from proximo.bench.progress import progress
 from proximo.bench.tune import tune
 from proximo.bench.tune_search import load_search
 from proximo.errors import UsageError
+from tests.support.fake_trainer import FAKE
 
 optuna = pytest.importorskip("optuna")
 
-FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_trainer.py"))
 SEARCH = """
 title = "anneal or not"
 variant = "ppo"
@@ -31,12 +30,6 @@ anneal_lr = {choices = [true, false]}
 """
 
 
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    """The fake trainer is run by path, from a process of its own."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-
-
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "search.toml"
@@ -48,7 +41,7 @@ def study_of(place):
     return optuna.load_study(study_name="anneal or not", storage=f"sqlite:///{place}/study.db")
 
 
-def test_the_best_is_found_and_equal_settings_are_played_once(file, tmp_path, capsys):
+def test_the_best_is_found_and_equal_settings_run_once(file, tmp_path, capsys):
     """The fake trainer loses 50 points without annealing; the value is the mean over both seeds' summaries."""
     out = tmp_path / "out"
     assert tune(file, out=out, command=FAKE) == 0
@@ -64,8 +57,8 @@ def test_the_best_is_found_and_equal_settings_are_played_once(file, tmp_path, ca
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_search_goes_on_after_a_kill(file, tmp_path, how):
-    """The trial under way must be taken up with the same settings, and its run gone on with, not begun anew."""
+def test_a_search_continues_after_a_kill(file, tmp_path, how):
+    """The interrupted trial continues with the same settings, and its run is resumed instead of restarted."""
     out = tmp_path / "out"
     program = (f"import sys; from proximo.bench.tune import tune; "
                f"sys.exit(tune({str(file)!r}, out={str(out)!r}, command={FAKE!r}))")
@@ -88,7 +81,7 @@ def test_a_search_goes_on_after_a_kill(file, tmp_path, how):
 
 
 def test_the_pruner_stops_a_run_that_falls_behind(file, tmp_path, monkeypatch):
-    """With a pruner that gives up everything at its first report, no run may reach its end."""
+    """The pruner gives up every trial at its first report, so no run reaches its end."""
     class Never(optuna.pruners.BasePruner):
         def prune(self, study, trial):
             return True
@@ -101,7 +94,7 @@ def test_the_pruner_stops_a_run_that_falls_behind(file, tmp_path, monkeypatch):
 
 
 def test_a_failed_run_fails_its_trial_and_not_the_search(file, tmp_path, monkeypatch, capfd):
-    """Seed 2 breaks down in every trial: the search must end by itself and say that nothing got through."""
+    """Seed 2 fails in every trial: the search ends and says that no trial has finished."""
     monkeypatch.setenv("FAKE_FAIL", "2")
     assert tune(file, out=tmp_path / "out", trials=2, command=FAKE) == 1
     said = capfd.readouterr().err
@@ -109,7 +102,7 @@ def test_a_failed_run_fails_its_trial_and_not_the_search(file, tmp_path, monkeyp
 
 
 def test_every_problem_of_a_search_is_named_at_once(tmp_path):
-    """Against a file with six faults."""
+    """A file with six problems."""
     path = tmp_path / "bad.toml"
     path.write_text('variant = "ppo"\nenv_ids = ["A-v0", "B-v0"]\nsteps = 0\npruner = "gardener"\nfoo = 1\n'
                     '[space]\nlearning_rate = {low = 1.0, high = 0.1}\ngama = {choices = [1]}\n')

@@ -1,4 +1,4 @@
-"""Playing with a model: which steps an evaluation counts, and which frames a video shows."""
+"""Evaluations and videos: which steps count, and which frames are shown."""
 
 import gymnasium
 import numpy as np
@@ -25,7 +25,7 @@ class Player:
 
 
 class Drawn(Probe):
-    """A frame says which episode it belongs to, and how many actions were taken in it."""
+    """Each frame encodes the episode and the number of actions in it."""
 
     metadata = {"render_modes": ["rgb_array"]}
     render_mode, episode = None, 0
@@ -39,14 +39,14 @@ class Drawn(Probe):
 
 
 class Unlucky(Drawn):
-    """Cannot draw."""
+    """Its render fails."""
 
     def render(self):
         raise RuntimeError("the screen is on fire")
 
 
 class Uneven(Probe):
-    """An even seed's episodes end after 3 steps, an odd seed's never."""
+    """Episodes end after 3 steps for an even seed, and never for an odd one."""
 
     def reset(self, *, seed=None, options=None):
         if seed is not None:
@@ -63,7 +63,7 @@ gymnasium.register("Unlucky-v0", entry_point=Unlucky)
     ("same-step", 99, [10, 11, 12, 13]), ("next-step", 99, [10, 11, 12, 13, 14]), ("same-step", 3, [10, 11, 12]),
     ("same-step", 1, [10])])
 def test_a_video_shows_one_episode_from_its_first_frame(autoreset, most, shown):
-    """Nothing of the next episode; the last frame of all only where the suite has not begun anew by then."""
+    """No frame of the next episode; the final frame only where the suite has not yet reset."""
     envs = make_gym(Config(env_id="Drawn-v0", autoreset=autoreset), [1, 2])
     assert [frame[0, 0, 0] for frame in frames(Player("Drawn-v0"), envs, True, 0, most)] == shown
 
@@ -74,14 +74,15 @@ def test_an_environment_that_cannot_draw_is_named():
         next(frames(Player("Unlucky-v0"), envs, True))
 
 
-def test_rows_whose_episode_lasts_too_long_are_given_up(monkeypatch, capsys):
-    """The others play on to their share, however often; where nothing ends that is said early, and nothing is found."""
+def test_episodes_that_last_too_long_are_given_up(monkeypatch, capsys):
+    """The other rows play their share; where no episode ends at all, the user is told early and the result is empty."""
     monkeypatch.setattr("proximo.models.evaluate.PATIENCE", 5)
     player = Player("Uneven-v0")
     found = evaluate(player, make_gym(Config(env_id="Uneven-v0"), [0, 1, 2]), 12, True, max_steps=6)
     assert found.lengths == [3] * 8 and found.rows == [0] * 4 + [2] * 4 and capsys.readouterr().err == ""
     found = evaluate(player, make_gym(Config(env_id="Uneven-v0"), [1, 3]), 2, True, max_steps=9)
-    assert found.returns == [] and "no episode has ended within 5 steps. Evaluation waits for up to 9 steps" in capsys.readouterr().err
+    assert found.returns == []
+    assert "no episode has ended within 5 steps. Evaluation waits for up to 9 steps" in capsys.readouterr().err
 
 
 def test_every_player_has_as_many_episodes():

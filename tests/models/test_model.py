@@ -1,4 +1,4 @@
-"""A trained model as its user meets it: the same actions as in training, normaliser and memory inside."""
+"""Trained models: the same actions as in training, with normaliser and memory inside."""
 
 import gymnasium
 import numpy as np
@@ -22,10 +22,10 @@ from tests.support.runs import train
 def runs(tmp_path_factory):
     """One small run of each kind."""
     folder = tmp_path_factory.mktemp("runs")
-    for name, words in {"plain": (), "normalised": ("--norm-obs",), "lstm": ("--recurrent", "lstm"), "masked": (
-            "--env-id", "tests.support.probes:Masked-v0"), "started": ("--env-id", "tests.support.probes:Started-v0"), "bounded": (
-            "--env-id", "tests.support.probes:Bounded-v0"), "several": ("--env-id", "tests.support.probes:Several-v0")}.items():
+    for name, words in {"plain": (), "normalised": ("--norm-obs",), "lstm": ("--recurrent", "lstm")}.items():
         assert train(folder / name, *words) == 0
+    for name in ("Masked", "Started", "Bounded", "Several"):
+        assert train(folder / name.lower(), "--env-id", f"tests.support.probes:{name}-v0") == 0
     return folder
 
 
@@ -40,8 +40,8 @@ def test_one_observation_or_many(runs):
     assert proximo.load(runs / "plain" / "model").act(one, deterministic=True) == action
 
 
-def test_it_plays_in_a_gymnasium_environment(runs):
-    """The loop that a user writes, sampled and likeliest actions; the same seed plays the same game."""
+def test_a_model_acts_in_a_gymnasium_environment(runs):
+    """The loop that a user writes, with sampled and deterministic actions; the same seed gives the same episode."""
     model, env = proximo.load(runs / "lstm"), gymnasium.make("CartPole-v1")
     games = []
     for deterministic in (False, False, True):
@@ -58,7 +58,7 @@ def test_it_plays_in_a_gymnasium_environment(runs):
 
 
 def test_the_normaliser_is_inside_and_stays_as_it_is(runs):
-    """Against normalising by hand with the saved statistics; the raw observation goes in."""
+    """Against normalisation by hand with the saved statistics."""
     model, raw = proximo.load(runs / "normalised"), np.array([[0.3, -0.2, 0.1, 0.4]], np.float32)
     assert model.moments.count > 100
     seen = normalize_obs(model.moments, raw, model.cfg.clip_obs)
@@ -95,7 +95,7 @@ def test_forbidden_actions_are_never_chosen(runs):
     ("started", spaces.Discrete(2, start=5)), ("several", spaces.MultiDiscrete([3, 2])),
     ("bounded", spaces.Box(np.array([-1, 0], np.float32), np.array([1, 2], np.float32)))])
 def test_actions_are_as_the_environment_takes_them(runs, name, space):
-    """With `start` added, clipped to the true bounds, in the space's dtype."""
+    """With `start` added, clipped to the bounds, and in the dtype of the space."""
     model = proximo.load(runs / name)
     for action in model.act(np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)):
         assert space.contains(action if name != "started" else int(action))
@@ -107,7 +107,7 @@ def test_an_observation_of_another_shape_is_refused(runs, obs):
         proximo.load(runs / "plain").act(obs)
 
 
-def test_what_holds_no_model_is_said(tmp_path):
+def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(FilesError, match="contains no model"):
         proximo.load(tmp_path)
     save_tree(tmp_path / "model", {"iteration": 3})
@@ -115,7 +115,7 @@ def test_what_holds_no_model_is_said(tmp_path):
         proximo.load(tmp_path)
 
 
-def test_a_damaged_model_or_one_of_another_network_is_said(runs, tmp_path):
+def test_a_damaged_model_or_one_of_another_network_is_refused(runs, tmp_path):
     tree = load_tree(runs / "plain" / "model")
     name = next(iter(tree["weights"]))
     save_tree(tmp_path / "model", tree | {"weights": {**tree["weights"], name: tree["weights"][name][:2]}})
@@ -145,10 +145,10 @@ def test_repr_shows_variant_environment_and_shapes(runs):
 
 
 class Subclass(spaces.Discrete):
-    """As suites may give one."""
+    """A suite may have one."""
 
 
-def test_a_subclass_of_a_space_is_kept_as_what_it_is():
+def test_a_subclass_of_a_space_is_saved_as_its_base():
     assert space_from_json(space_to_json(Subclass(3))) == spaces.Discrete(3)
 
 
@@ -163,7 +163,7 @@ def test_action_spaces_travel_as_json(space):
 
 
 def test_evaluation_plays_as_many_whole_games_in_every_row(runs):
-    """Short games are not favoured: against the quota of each row; and evaluating twice gives the same."""
+    """The same number in each row, so that short episodes are not favoured; a second evaluation gives the same."""
     model = proximo.load(runs / "plain")
     found = [evaluate(model, make_gym(Config(), [1, 2, 3]), 7, False, seed=5) for _ in range(2)]
     assert found[0] == found[1] and len(found[0].returns) == 7
@@ -180,8 +180,8 @@ def test_eval_prints_and_writes(runs, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
-def test_the_newest_checkpoint_holds_the_models_weights(framework, tmp_path):
-    """What `proximo rate` plays with, against the model that was saved at the same iteration."""
+def test_the_newest_checkpoint_has_the_weights_of_the_model(framework, tmp_path):
+    """Against the model that was saved in the same iteration; `proximo rate` plays with such weights."""
     assert train(tmp_path / "run", "--framework", framework, "--norm-obs") == 0
     times, models = zip(*models_over_time(tmp_path / "run"), strict=True)
     newest = read_model(tmp_path / "run")

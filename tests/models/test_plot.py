@@ -1,4 +1,4 @@
-"""Learning curves from episodes.csv: numbers against slow definitions, pictures against what they must show."""
+"""Learning curves from episodes.csv: numbers against slow definitions, figures against their contents."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_smoothing_is_the_mean_of_the_last_window():
 
 
 def test_curve_is_sorted_and_leaves_out_a_line_being_written(tmp_path):
-    """Environments that end in the same iteration are not written in order; a live run may be read at any moment."""
+    """Episodes of one iteration need not be in order, and a live run can be read at any time."""
     run = fake_run(tmp_path / "run", 1, 0)
     with open(run / "episodes.csv", "a") as file:
         file.write("30,player0,3.5,9,1\n10,player1,-1,9,1\n40,pla")
@@ -41,7 +41,7 @@ def test_curve_is_sorted_and_leaves_out_a_line_being_written(tmp_path):
 
 
 def test_mean_and_deviation_over_seeds():
-    """Against the definition at one point, and over the runs that got that far."""
+    """Against the definition at two points; each run counts as far as it got."""
     steps = np.arange(1, 101) * 10
     curves = [Curve("ppo", {}, steps, np.full(100, 2.0)), Curve("ppo", {}, steps, np.full(100, 6.0)),
               Curve("ppo", {}, steps[:20], np.full(20, 10.0)), Curve("ppo", {}, steps[:0], np.zeros(0))]
@@ -53,7 +53,7 @@ def test_mean_and_deviation_over_seeds():
 
 
 def test_seeds_share_a_line_and_settings_that_differ_split_it(tmp_path):
-    """Against the names a reader expects; the folder and the seed never split."""
+    """Labels name the settings that differ; folder and seed are none."""
     runs = [fake_run(tmp_path / f"{seed}_{clip}", seed, clip_coef=clip) for seed in (1, 2) for clip in (0.1, 0.2)]
     runs.append(fake_run(tmp_path / "other", 1, env_id="Acrobot-v1"))
     curves = [Curve("ppo", json.loads((run / "config.json").read_text())["config"], read_episodes(run).step,
@@ -64,7 +64,7 @@ def test_seeds_share_a_line_and_settings_that_differ_split_it(tmp_path):
 
 
 def test_picture_has_a_line_and_a_band(tmp_path):
-    """Against the colours in the picture: the line's, and for several seeds the band's light one."""
+    """The figure has pixels in the colour of the line, and for several seeds in that of the band."""
     runs = [fake_run(tmp_path / "runs" / str(seed), 40 * seed) for seed in (1, 2, 3)]
 
     def pixels(path: Path, colour: tuple[int, int, int]) -> int:
@@ -77,8 +77,8 @@ def test_picture_has_a_line_and_a_band(tmp_path):
     assert pixels(one, line) > 500 and pixels(one, band) < 500
 
 
-def test_runs_without_an_episode_are_said(tmp_path):
-    """Against the text of the picture (an SVG draws letters as paths and keeps the words as comments)."""
+def test_runs_without_an_episode_are_named(tmp_path):
+    """An SVG draws letters as paths and keeps the words as comments."""
     alone = plot([fake_run(tmp_path / "a", 5, 0)], tmp_path / "alone.svg").read_text()
     both = plot([tmp_path / "a", fake_run(tmp_path / "b", 6)], tmp_path / "both.svg").read_text()
     assert "<!-- ppo, seed 5: no episode finished -->" in alone
@@ -86,7 +86,7 @@ def test_runs_without_an_episode_are_said(tmp_path):
 
 
 def test_episodes_that_end_together_make_no_cliff():
-    """Four environments that end at one step: the line goes to their mean, not down a wall at that step."""
+    """Episodes of parallel environments end at one step: the line goes to their mean without a vertical drop."""
     steps, values = last_of_equal(np.array([10, 20, 20, 20, 30]), np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     assert steps.tolist() == [10, 20, 30]
     assert values.tolist() == [1.0, 4.0, 5.0]
@@ -96,7 +96,7 @@ def test_episodes_that_end_together_make_no_cliff():
 
 
 def test_the_title_has_no_module_and_the_footnote_explains_what_is_there(tmp_path):
-    """Against the words of the SVG."""
+    """The words of the SVG."""
     runs = [fake_run(tmp_path / str(seed), seed, env_id="my.module:Env-v0") for seed in (1, 2)]
     one, two = plot(runs[:1], tmp_path / "one.svg").read_text(), plot(runs, tmp_path / "two.svg").read_text()
     assert "<!-- Env-v0 -->" in one
@@ -108,7 +108,7 @@ def test_the_title_has_no_module_and_the_footnote_explains_what_is_there(tmp_pat
 
 
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path):
-    """Each message names the path and what to do."""
+    """Each message has the path and what to do."""
     run = fake_run(tmp_path / "run", 1)
     with pytest.raises(UsageError, match="no run was given"):
         find_runs([])

@@ -1,4 +1,4 @@
-"""Ratings against players whose strength is known, and one real game of Pong."""
+"""Ratings of players with known strength, and one real game of Pong."""
 
 import json
 from functools import partial
@@ -22,14 +22,14 @@ def of_strength(strength, name):
 
 
 def contest(first, second, seed):
-    """The stronger one wins more often: strengths are what the players answer."""
+    """Play a game that the stronger side wins more often; the actions of the players are their strengths."""
     strength = [int(act(np.zeros(1))[0]) for act in (first, second)]
     gain = np.sign(np.random.default_rng(seed).normal(strength[0] - strength[1], 1))
     return float(gain), -float(gain)
 
 
 def test_ratings_follow_strength():
-    """Four players in their true order, whatever order they are given in; uncertainty shrinks with games."""
+    """Four players are rated in their true order, and uncertainty shrinks with the number of games."""
     models = [of_strength(k, f"k{k}") for k in (2, 0, 3, 1)]
     few, _ = rate(models, contest, rounds=1)
     many, games = rate(models, contest, rounds=12)
@@ -41,7 +41,7 @@ def test_ratings_follow_strength():
 
 
 def test_both_sides_and_draws():
-    """Every pair plays from both sides with the same seed; equal returns leave equal ratings."""
+    """Every pair plays from both sides with the same seed; equal returns give equal ratings."""
     met = []
 
     def record(first, second, seed):
@@ -55,14 +55,14 @@ def test_both_sides_and_draws():
     assert [rating.drawn for rating in ratings] == [4, 4]
 
 
-def test_repeats():
+def test_equal_seeds_give_equal_ratings():
     models = [of_strength(k, f"k{k}") for k in range(3)]
     assert rate(models, contest, seed=5) == rate(models, contest, seed=5)
 
 
-def test_every_player_begins_every_game_anew():
-    """Noise of its own in each game and on each side, other noise by another seed; the beginning of the game itself is
-    the same from both sides."""
+def test_every_player_starts_every_game_with_its_own_noise():
+    """Each game and side has its own noise, which depends on the seed; the start of a game is the same for both sides.
+    """
     def noises(seed):
         told = []
         models = [of_strength(k, f"k{k}")._replace(begin=told.append) for k in range(3)]
@@ -73,7 +73,7 @@ def test_every_player_begins_every_game_anew():
     assert noises(1) == noises(1) and not set(noises(1)) & set(noises(2))
 
 
-def test_the_random_player_begins_anew():
+def test_begin_restarts_the_random_player():
     player, obs = random_player(1000), np.zeros((9, 1))
     player.begin(5)
     first = player.act(obs)
@@ -85,7 +85,7 @@ def test_the_random_player_begins_anew():
 
 
 class Remembering:
-    """An actor whose action counts what it saw since its memory was empty, then adds noise if any."""
+    """An actor whose action is the number of observations since its memory was cleared, and its noise."""
 
     def initial_state(self, num_envs):
         return (np.zeros(num_envs, int),)
@@ -96,7 +96,7 @@ class Remembering:
 
 
 def test_a_model_plays_each_game_with_empty_memory_and_its_own_noise():
-    """Two models of one network differ by nothing but what begin() gives them."""
+    """Two models of one network differ only in what begin() gives them."""
     spec = Spec((1,), np.dtype(np.float32), Discrete(2))
     one, two = (model_player(Model(Remembering(), spec, Config(), "ppo", None), steps) for steps in (10, 20))
     obs, noise = np.zeros((1, 1), np.float32), []
@@ -109,15 +109,15 @@ def test_a_model_plays_each_game_with_empty_memory_and_its_own_noise():
     assert len(set(noise)) == len(noise) == 12 and (one.name, two.steps) == ("10 steps", 20)
 
 
-def test_nobody_to_compare():
+def test_too_few_players_are_refused():
     with pytest.raises(UsageError, match="At least two players"):
         rate([of_strength(1, "a")], contest)
     with pytest.raises(UsageError, match="different names"):
         rate([of_strength(1, "a"), of_strength(2, "a")], contest)
 
 
-def test_files(tmp_path):
-    """The JSON holds every rating and game; the picture is one and is not blank."""
+def test_rating_files(tmp_path):
+    """The JSON file has every rating and game; the figure is not blank."""
     ratings, games = rate([of_strength(1, "a"), of_strength(2, "b"), random_player(3)], contest)
     write_ratings(ratings, games, tmp_path)
     kept = json.loads((tmp_path / "rating.json").read_text())
@@ -133,7 +133,7 @@ def test_files(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_real_game_of_pong():
-    """Returns of the two sides are opposite, the seed repeats the game, and players see their own rows."""
+    """Returns are opposite, the same seed gives the same game, and players see their own rows."""
     pytest.importorskip("multi_agent_ale_py")
     seen = []
 

@@ -1,4 +1,4 @@
-"""Videos, read back by ffmpeg: format, sizes, pictures and faults."""
+"""Videos, read back by ffmpeg: format, size, frames and failures."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from tests.support.runs import train
 
 
 def ramp(count: int, height: int = 64, width: int = 64) -> Iterator[np.ndarray]:
-    """Frames that brighten: frame k is grey 20 * k."""
+    """Yield frames of rising brightness: frame k is grey 20 * k."""
     return (np.full((height, width, 3), 20 * k, np.uint8) for k in range(count))
 
 
@@ -30,8 +30,8 @@ def read_back(path: Path) -> tuple[dict, np.ndarray]:
     return about, np.array([np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames])
 
 
-def test_browsers_play_it_and_the_pictures_are_there(tmp_path, capsys):
-    """Against ffmpeg's reading: H.264, yuv420p, every frame, its brightness, and the index at the front."""
+def test_browsers_can_play_the_video(tmp_path, capsys):
+    """H.264, yuv420p, every frame with its brightness, and the index at the front of the file."""
     path = write_video(ramp(10), tmp_path / "new" / "a.mp4", fps=20)
     about, frames = read_back(path)
     assert about["codec"] == "h264" and about["pix_fmt"].startswith("yuv420p") and about["fps"] == 20
@@ -43,7 +43,7 @@ def test_browsers_play_it_and_the_pictures_are_there(tmp_path, capsys):
 
 
 def test_a_gif_is_a_gif(tmp_path):
-    """Against Pillow's reading: every frame and its brightness, at the speed asked for, at most 50 frames a second."""
+    """Every frame with its brightness, at the requested speed and at most 50 frames per second."""
     for fps, milliseconds in ((4, 250), (100, 20)):
         with Image.open(write_video(ramp(5), tmp_path / f"{fps}.gif", fps)) as picture:
             assert (picture.format, picture.n_frames, picture.size) == ("GIF", 5, (256, 256))
@@ -54,7 +54,7 @@ def test_a_gif_is_a_gif(tmp_path):
 
 
 def test_watch_plays_at_the_speed_of_the_environment(tmp_path, capsys):
-    """FrozenLake's metadata asks for 4 frames a second: at 30 a game would be over in a blink."""
+    """The metadata of FrozenLake says 4 frames per second."""
     assert train(tmp_path / "run", "--env-id", "FrozenLake-v1") == 0
     assert main(["watch", str(tmp_path / "run"), "--out", str(tmp_path / "a.mp4")]) == 0
     assert read_back(tmp_path / "a.mp4")[0]["fps"] == 4
@@ -72,7 +72,7 @@ def test_other_formats_are_refused(tmp_path, name):
 
 
 def test_tiny_and_odd_frames(tmp_path):
-    """Whole factors keep pixels sharp; odd sides become even by repeating the last line."""
+    """Whole factors keep pixels sharp; odd sides become even by repeating the last row or column."""
     frame = np.random.default_rng(0).integers(0, 256, (84, 84, 3), dtype=np.uint8)
     assert enlarge(frame).shape == (252, 252, 3)
     np.testing.assert_array_equal(enlarge(frame)[::3, ::3], frame)
@@ -83,14 +83,14 @@ def test_tiny_and_odd_frames(tmp_path):
     assert frames.shape == (2, 402, 604, 3)
 
 
-def test_a_black_video_is_said(tmp_path, capsys):
-    """The fault that users met in silence (user-needs 26)."""
+def test_a_black_video_is_reported(tmp_path, capsys):
+    """A machine without a renderer gives black frames."""
     write_video(ramp(1), tmp_path / "black.mp4")
     assert "is black" in capsys.readouterr().err
 
 
-def test_faults_leave_the_older_video_alone(tmp_path):
-    """A frame of another shape or type, or none at all, is refused; nothing half-written stays."""
+def test_failures_leave_the_older_video_unchanged(tmp_path):
+    """A frame of another shape or dtype, or no frame, is refused; no partial file stays."""
     path = tmp_path / "a.mp4"
     path.write_bytes(b"older")
     wrong = ([], [np.zeros((64, 64), np.uint8)], [np.zeros((64, 64, 3))], [*ramp(1), *ramp(1, 32, 32)])
@@ -104,7 +104,7 @@ def test_faults_leave_the_older_video_alone(tmp_path):
 
 
 def test_sigterm_leaves_no_partial_file(tmp_path):
-    """A process that is terminated in the middle of a video."""
+    """A process is terminated in the middle of a video."""
     program = ("import sys, time, numpy; from pathlib import Path; from proximo.models.video import write_video\n"
                "def frames():\n"
                "    while True:\n"
@@ -122,14 +122,14 @@ def test_sigterm_leaves_no_partial_file(tmp_path):
 
 
 def test_without_the_package_the_command_is_named(tmp_path, monkeypatch):
-    """None in sys.modules is what Python finds where a package is missing."""
+    """None in sys.modules makes an import fail."""
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(UsageError, match="pip install imageio-ffmpeg"):
         write_video(ramp(2), tmp_path / "a.mp4")
 
 
 def with_ffmpeg(monkeypatch, at_third) -> Iterator[np.ndarray]:
-    """Frames of a size that leaves bytes in the pipe's buffer; `at_third(process)` meets ffmpeg at the third."""
+    """Yield frames that leave bytes in the pipe's buffer, and call `at_third` with ffmpeg's process at the third."""
     started = []
 
     def start(*words, **options):
@@ -143,15 +143,15 @@ def with_ffmpeg(monkeypatch, at_third) -> Iterator[np.ndarray]:
         yield frame
 
 
-def test_ffmpeg_is_out_of_reach_of_ctrl_c(tmp_path, monkeypatch):
-    """A terminal sends Ctrl-C to every process of the foreground's group: ffmpeg must be in another group."""
+def test_ctrl_c_does_not_reach_ffmpeg(tmp_path, monkeypatch):
+    """A terminal sends Ctrl-C to every process of the foreground group: ffmpeg must be in another group."""
     groups = []
     write_video(with_ffmpeg(monkeypatch, lambda ffmpeg: groups.append(os.getpgid(ffmpeg.pid))), tmp_path / "a.mp4")
     assert groups != [os.getpgid(0)] and read_back(tmp_path / "a.mp4")[1].shape[0] == 6
 
 
-def test_an_ffmpeg_that_is_killed_without_a_word_is_said(tmp_path, monkeypatch):
-    """Against the sentence: neither an IndexError nor a broken pipe."""
+def test_a_killed_ffmpeg_is_reported(tmp_path, monkeypatch):
+    """The message is neither an IndexError nor a broken pipe."""
     def kill(ffmpeg):
         ffmpeg.send_signal(signal.SIGKILL)
         ffmpeg.wait()
@@ -161,8 +161,8 @@ def test_an_ffmpeg_that_is_killed_without_a_word_is_said(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path):
-    """Also where a file stands in its place."""
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
+    """Also if a file is in its place."""
     (tmp_path / "file").write_text("")
     for path in (Path("/proc/x/y.mp4"), tmp_path / "file" / "y.mp4"):
         with pytest.raises(FilesError, match="cannot be written"):

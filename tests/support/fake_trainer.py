@@ -1,6 +1,6 @@
 """A trainer that learns nothing in no time: it writes the run folder that the real one writes, and can be killed.
 
-FAKE_SECONDS: how long a run takes; FAKE_FAIL: the seed whose run breaks down; FAKE_BONUS: added to every return.
+FAKE_SECONDS: how long a run takes; FAKE_FAIL: the seed whose run fails.
 """
 
 import csv
@@ -49,7 +49,7 @@ def train(run_dir):
     begun = int(state.read_text()) if state.exists() else 0
     import numpy as np  # here, so that an evaluation begins at once
     rng = np.random.default_rng(seed)
-    reward = 100 * rng.random() + float(os.environ.get("FAKE_BONUS", "0")) - 50 * (not cfg["anneal_lr"])
+    reward = 100 * rng.random() - 50 * (not cfg["anneal_lr"])
     for part in range(begun, PARTS):
         step = steps * (part + 1) // PARTS
         with (run_dir / "metrics.csv").open("a") as file:
