@@ -59,8 +59,6 @@ def apply_gradient(adam: Adam, gradient: Tensor, learning_rate: Tensor, eps: flo
 
 def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Callable[..., tuple[Tensor, Tensor]]:
     """Make the function (batch, minibatch, clip_coef) -> (gradient (P,), statistics of the loss (k,))."""
-    parameters = list(agent.parameters())
-
     def gradient(batch: Batch, minibatch: Minibatches, clip_coef: Tensor) -> tuple[Tensor, Tensor]:
         rows = select_minibatch(batch, minibatch.index, agent.recurrent)
         dist, value, _ = agent(rows.obs, rows.mask, rows.first, rows.state)
@@ -69,6 +67,7 @@ def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Calla
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
             count=minibatch.count, clip_coef=clip_coef), cfg)
+        parameters = list(agent.parameters())  # looked up here, since --compile replaces them
         parts = torch.autograd.grad(loss, parameters, allow_unused=True)
         flat = torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in zip(parameters, parts)])
         return flat, torch.stack(list(stats.values()))
