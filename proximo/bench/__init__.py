@@ -1,1 +1,1 @@
-"""Many runs: sets of them, their jobs, statistics, reports and hyper-parameter search."""
+"""Benchmarks: many runs from one file, statistics over seeds, reports, comparisons, hyper-parameter search."""

@@ -1,4 +1,4 @@
-"""Published results, and the scores of people and of chance on 57 Atari games, as data with their sources."""
+"""Published results, and the scores of humans and of random play in 57 Atari games, with their sources."""
 
 import csv
 import re
@@ -8,54 +8,54 @@ from typing import Any, NamedTuple
 
 
 class Published(NamedTuple):
-    """One number somebody published."""
+    """One published number."""
 
     variant: str
-    """ours that it stands beside; empty: any"""
+    """the variant that it is compared with; empty: any"""
     env_id: str
-    """our id of the environment"""
+    """the id of the environment here"""
     published_env_id: str
-    """the id it was published under"""
+    """the id under which it was published"""
     implementation: str
     metric: str
     """episodic_return or episodic_length"""
     mean: float
     std: float | None
-    """population deviation over seeds; None: not published"""
+    """population standard deviation over seeds; None: not published"""
     steps: int
     seeds: int
     setting: str
     protocol: str
-    """training: last 100 episodes of training; evaluation: of a trained agent"""
+    """training: the last 100 episodes of training; evaluation: episodes of a trained agent"""
     differs: str
-    """why no verdict is fair whatever we run; empty: it is, where steps and metric agree"""
+    """why no run of ours is comparable; empty: a run with the same steps and metric is"""
     source: str
 
 
 @cache
 def published_results() -> tuple[Published, ...]:
-    """Every published result, in the order of the file."""
+    """Return every published result, in the order of the file."""
     return tuple(_published(row) for row in _rows("results.csv"))
 
 
 def published_for(variant: str, env_id: str) -> list[Published]:
-    """What stands beside our runs of this variant in this environment, verdicts or none."""
+    """Return the published results of a variant in an environment, comparable or not."""
     return [row for row in published_results() if row.env_id == env_id and row.variant in ("", variant)]
 
 
 @cache
 def atari_scores() -> dict[str, tuple[float, float]]:
-    """Game -> (score of random play, score of a person); Badia et al. 2020, 57 games."""
+    """Return game -> (score of random play, score of a human), for 57 games (Badia et al. 2020)."""
     return {row["game"]: (float(row["random"]), float(row["human"])) for row in _rows("atari57.csv")}
 
 
 def atari_source() -> str:
-    """Where the scores of random play and of people come from."""
+    """Return the source of the scores of random play and of humans."""
     return _rows("atari57.csv")[0]["source"]
 
 
 def atari_game(env_id: str) -> str | None:
-    """Breakout of BreakoutNoFrameskip-v4, Breakout-v5 and ALE/Breakout-v5; None where it is none of the 57."""
+    """Return Breakout for BreakoutNoFrameskip-v4, Breakout-v5 and ALE/Breakout-v5; None if it is none of the 57."""
     game = re.sub(r"(NoFrameskip|Deterministic)?-v\d+$", "", env_id.removeprefix("ALE/"))
     return game if game in atari_scores() and game != env_id else None
 
