@@ -161,7 +161,7 @@ def torch_findings(machine: Machine) -> list[Finding]:
     found = [Finding("ok", f"GPU: {gpu}") for gpu in machine.gpus]
     if machine.gpus and "+cpu" in version:
         found.append(Finding("problem", f"this machine has a GPU, but torch {version} is built without CUDA",
-                             "pip uninstall -y torch && pip install torch --index-url https://pypi.org/simple"))
+                             "pip uninstall -y torch, then install a build of torch with CUDA"))
     elif "nvidia-smi" in machine.programs and not machine.gpus:
         found.append(Finding("problem", "the GPU driver does not answer", "nvidia-smi"))
     else:

@@ -162,6 +162,8 @@ def _sha256(path: Path) -> str:
 
 
 def _sync(path: Path) -> None:
+    if os.name == "nt":  # cannot open folders, nor flush files that are opened for reading
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
