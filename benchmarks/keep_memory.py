@@ -19,9 +19,9 @@ def measure(kept: bool, rows: int, passes: int) -> dict[str, float]:
     """Return milliseconds and page faults per row (forward and backward), and the peak memory in MiB.
 
     Args:
-        kept: whether to call keep_memory.
-        rows: images per pass.
-        passes: passes to average over, after a first one that allocates.
+        kept: Whether to call keep_memory.
+        rows: Images per pass.
+        passes: Passes to average over, after a first one that allocates.
     """
     import torch
 

@@ -83,9 +83,9 @@ def limit(cfg: Any, parts: Any, emulation: float) -> float:
     """Estimate the most steps per second, from emulation and passes through the network alone.
 
     Args:
-        cfg: the configuration.
-        parts: the parts of the variant.
-        emulation: measured seconds of the environments for one step.
+        cfg: The configuration.
+        parts: The parts of the variant.
+        emulation: Measured seconds of the environments for one step.
     """
     import torch
 

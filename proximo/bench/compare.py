@@ -49,15 +49,15 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> int:
     differ, for example by a flag or the framework.
 
     Args:
-        a: a folder of runs.
-        b: a folder of runs that should not be worse.
+        a: A folder of runs.
+        b: A folder of runs that should not be worse.
         metric: episodic_return or episodic_length; empty: the one that measures the variant.
 
     Returns:
         The exit code: 1 if B is significantly worse in any environment, otherwise 0.
 
     Raises:
-        UsageError: if the metric is unknown, if there are no pairs, or if a package is missing.
+        UsageError: If the metric is unknown, if there are no pairs, or if a package is missing.
     """
     found = find_comparisons(a, b, metric)
     _print(found, a, b)

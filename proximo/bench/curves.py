@@ -17,7 +17,7 @@ def rolling_curve(run: Run, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
     """Return x and the mean over the last 100 episodes up to x, of returns or, in self-play, of lengths.
 
     Args:
-        run: the run.
+        run: The run.
         axis: "step": environment steps; "seconds": wall time since the end of the first iteration, so that set-up and
             compilation do not count.
 

@@ -30,7 +30,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder: two benchmarks in one folder would start every run twice.
 
     Raises:
-        UsageError: if another process holds the lock.
+        UsageError: If another process holds the lock.
     """
     try:
         import fcntl

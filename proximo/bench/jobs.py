@@ -72,16 +72,16 @@ def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (
     """List all runs of a benchmark.
 
     Args:
-        bench_set: the benchmark file.
-        seeds: the seeds of each environment.
-        ablate: implementation details; for each there is one more set of runs, in which it is changed.
-        overrides: settings of every run; they take precedence over those of the file.
+        bench_set: The benchmark file.
+        seeds: The seeds of each environment.
+        ablate: Implementation details; for each there is one more set of runs, in which it is changed.
+        overrides: Settings of every run; they take precedence over those of the file.
 
     Returns:
         The runs, and one sentence for each detail whose change would change nothing in a row.
 
     Raises:
-        UsageError: if a detail is unknown, or if a configuration is impossible.
+        UsageError: If a detail is unknown, or if a configuration is impossible.
     """
     details = [name for name, fact in every_field().items() if fact.off is not ...]
     if unknown := [detail for detail in ablate if detail not in details]:

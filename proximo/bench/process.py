@@ -38,8 +38,8 @@ def is_finished(folder: Path, job: Job) -> bool:
     """Return whether this very job has its summary, and its evaluation if it should have one.
 
     Args:
-        folder: the folder of the benchmark.
-        job: the job.
+        folder: The folder of the benchmark.
+        job: The job.
     """
     run_dir = folder / job.folder
     return _read_job(folder, job).get("key") == job.key and "steps" in read_record(run_dir / "summary.json") and (
@@ -62,10 +62,10 @@ def start_job(folder: Path, job: Job, workers: int, command: Sequence[str]) -> R
     A run with other settings in the same folder is moved aside.
 
     Args:
-        folder: the folder of the benchmark.
-        job: the job.
-        workers: how many runs share the cores; with more than one, numerical libraries use one thread each.
-        command: the words that start Proximo.
+        folder: The folder of the benchmark.
+        job: The job.
+        workers: How many runs share the cores; with more than one, numerical libraries use one thread each.
+        command: The words that start Proximo.
     """
     run_dir = folder / job.folder
     record = _read_job(folder, job)

@@ -39,15 +39,15 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     """Write report.html, report.md and report.csv.
 
     Args:
-        directory: a folder of runs, of a benchmark or of `proximo train`.
-        out: a folder, or the name of the page (NAME.html); empty: the directory itself.
+        directory: A folder of runs, of a benchmark or of `proximo train`.
+        out: A folder, or the name of the page (NAME.html); empty: the directory itself.
 
     Returns:
         The path of the page.
 
     Raises:
-        UsageError: if there are no runs, or if a package is missing.
-        FilesError: if the page cannot be written.
+        UsageError: If there are no runs, or if a package is missing.
+        FilesError: If the page cannot be written.
     """
     require_packages("proximo report")
     directory = Path(directory)

@@ -30,8 +30,8 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[Run]]) -> str:
     An axis on which no group has a common range is left out.
 
     Args:
-        env_id: the environment, for the title.
-        runs_of: the runs by label.
+        env_id: The environment, for the title.
+        runs_of: The runs by label.
 
     Returns:
         SVG, or an empty string if no episode ended.
@@ -108,9 +108,9 @@ def profiles_picture(profiles: Mapping[str, Mapping[str, np.ndarray]], threshold
     """Draw the share of runs above each normalised score, with intervals.
 
     Args:
-        profiles: what statistics.performance_profiles returns.
+        profiles: What statistics.performance_profiles returns.
         thresholds: (P,) normalised scores.
-        name: how they are normalised, for the axis.
+        name: How they are normalised, for the axis.
     """
     figure = _figure(8, 4.6)
     panel = figure.subplots()

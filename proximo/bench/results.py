@@ -54,7 +54,7 @@ def read_runs(directory: str | Path) -> list[Run]:
         The runs in order of environment, label and seed.
 
     Raises:
-        UsageError: if there is no run.
+        UsageError: If there is no run.
     """
     directory = Path(directory)
     if not directory.is_dir():

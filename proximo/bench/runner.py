@@ -26,19 +26,19 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, workers: i
     Runs are in OUT/ENV/LABEL/SEED; SEED.log and SEED.job.json are beside them.
 
     Args:
-        file: the benchmark file.
-        seeds: how many seeds, or which; None: those of the file.
-        workers: how many runs are trained at the same time.
-        out: the folder of the runs; empty: runs/bench/NAME.
-        ablate: implementation details to change, one set of runs each.
-        overrides: settings of every run.
-        command: the words that start Proximo.
+        file: The benchmark file.
+        seeds: How many seeds, or which; None: those of the file.
+        workers: How many runs are trained at the same time.
+        out: The folder of the runs; empty: runs/bench/NAME.
+        ablate: Implementation details to change, one set of runs each.
+        overrides: Settings of every run.
+        command: The words that start Proximo.
 
     Returns:
         The exit code. 0: all runs have finished; 1: some have failed; 130: interrupted.
 
     Raises:
-        UsageError: if the file or an argument is wrong, or if another benchmark is running in the folder.
+        UsageError: If the file or an argument is wrong, or if another benchmark is running in the folder.
     """
     problems: list[str] = []
     bench_set = load_set(file)

@@ -74,7 +74,7 @@ def load_set(path: str | Path) -> BenchSet:
     """Read and check a benchmark file.
 
     Raises:
-        UsageError: if the file cannot be read or has problems; the message has one line for each.
+        UsageError: If the file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
     content = read_toml(path)
@@ -99,7 +99,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file.
 
     Raises:
-        UsageError: if the file cannot be read or is not TOML.
+        UsageError: If the file cannot be read or is not TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -75,9 +75,9 @@ def bootstrap(scores: np.ndarray | list[np.ndarray], function: Callable[..., np.
     Args:
         scores: (seeds, environments, ...). Seeds are resampled within each environment. Several arrays, as a list, are
             resampled independently.
-        function: maps scores of that shape to an array (K,).
-        seed: the seed of the resampling.
-        repetitions: how often to resample.
+        function: Maps scores of that shape to an array (K,).
+        seed: The seed of the resampling.
+        repetitions: How often to resample.
 
     Returns:
         The value, and the lower and upper ends of the interval, (K,) each. All three are equal for a single seed.
@@ -111,7 +111,7 @@ def curve_bands(curves: np.ndarray, seed: int = 0) -> dict[str, np.ndarray]:
 
     Args:
         curves: (seeds, P).
-        seed: the seed of the bootstrap.
+        seed: The seed of the bootstrap.
 
     Returns:
         "mean", "iqm", and "low" and "high", the interval of the interquartile mean; (P,) each.
@@ -144,8 +144,8 @@ def paired_difference(new: np.ndarray, old: np.ndarray, seed: int = 0) -> Estima
 
     Args:
         new: (seeds,) or (seeds, environments).
-        old: the same shape; equal rows have equal seeds.
-        seed: the seed of the bootstrap.
+        old: The same shape; equal rows have equal seeds.
+        seed: The seed of the bootstrap.
     """
     return estimate(_matrix(new) - _matrix(old), np.mean, seed)
 
@@ -179,9 +179,9 @@ def verdict(ours: Sequence[float] | np.ndarray, mean: float, std: float | None, 
 
     Args:
         ours: (seeds,).
-        mean: the published mean over seeds.
-        std: the published population standard deviation over seeds; None if there is none.
-        seeds: the number of published seeds.
+        mean: The published mean over seeds.
+        std: The published population standard deviation over seeds; None if there is none.
+        seeds: The number of published seeds.
 
     Returns:
         The verdict; its word is empty if too little is known for a test.
@@ -211,9 +211,9 @@ def performance_profiles(scores: Mapping[str, np.ndarray], thresholds: np.ndarra
     """Return the share of runs above each threshold, with its interval.
 
     Args:
-        scores: normalised scores (seeds, environments) by name.
+        scores: Normalised scores (seeds, environments) by name.
         thresholds: (P,).
-        seed: the seed of the bootstrap.
+        seed: The seed of the bootstrap.
 
     Returns:
         "value", "low" and "high", (P,) each, by name.

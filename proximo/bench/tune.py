@@ -51,18 +51,18 @@ def tune(file: str | Path, workers: int = 1, out: str | Path = "", trials: int |
     """Run the trials that a search still lacks, and print the best one.
 
     Args:
-        file: the search file.
-        workers: how many trials run at the same time.
-        out: the folder of the runs and of study.db (the study, unless the file names another storage of Optuna);
+        file: The search file.
+        workers: How many trials run at the same time.
+        out: The folder of the runs and of study.db (the study, unless the file names another storage of Optuna);
             empty: runs/tune/NAME.
-        trials: trials in total; None: as in the file.
-        command: the words that start Proximo.
+        trials: Trials in total; None: as in the file.
+        command: The words that start Proximo.
 
     Returns:
         The exit code. 0: a best trial was found; 1: no trial has finished; 130: interrupted.
 
     Raises:
-        UsageError: if the file has problems, if Optuna is missing, or if another benchmark is running in the folder.
+        UsageError: If the file has problems, if Optuna is missing, or if another benchmark is running in the folder.
     """
     try:
         import optuna
@@ -140,8 +140,8 @@ def _watch(trial: "Trial", context: Context, running: RunningJob, scores: list[f
     """Wait for a process, and report the mean score so far to the pruner.
 
     Raises:
-        TrialPruned: if the pruner gives up the trial.
-        TuneHaltedError: if the search was interrupted.
+        TrialPruned: If the pruner gives up the trial.
+        TuneHaltedError: If the search was interrupted.
     """
     import optuna
     job, reports = running.job, 0

@@ -41,7 +41,7 @@ def load_search(path: str | Path) -> Search:
     """Read and check a search file.
 
     Raises:
-        UsageError: if the file cannot be read or has problems; the message has one line for each.
+        UsageError: If the file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
     content = read_toml(path)

@@ -25,7 +25,7 @@ def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:
     """Rebuild the space that `space_to_json` described.
 
     Raises:
-        FilesError: if the type of the space is not one of the four.
+        FilesError: If the type of the space is not one of the four.
     """
     if data["type"] == "Discrete":
         return gym.spaces.Discrete(data["n"], start=data["start"])
@@ -47,7 +47,7 @@ def action_for_env(action: np.ndarray, space: gym.Space[Any]) -> np.ndarray:
 
     Args:
         action: (N, ...) as the policy sampled it.
-        space: the action space of one environment.
+        space: The action space of one environment.
 
     Returns:
         (N, *space.shape) in the dtype of the space.

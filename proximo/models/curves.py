@@ -28,7 +28,7 @@ def read_episodes(run: Path) -> EpisodeTable:
     """Read the finished episodes of a run. Incomplete lines, as a live run or a kill leaves them, are skipped.
 
     Raises:
-        UsageError: if there is no episodes.csv.
+        UsageError: If there is no episodes.csv.
     """
     try:
         lines = (run / "episodes.csv").read_text(encoding="utf-8").split("\n")

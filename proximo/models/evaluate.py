@@ -34,13 +34,13 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
     Every environment plays the same number of episodes, so that short episodes are not favoured.
 
     Args:
-        model: the model that acts.
+        model: The model that acts.
         envs: N environments whose observations are not normalised; the model normalises them with its own statistics,
             which do not change.
-        episodes: how many episodes to play. In self-play this is rounded up, so that every player has equally many.
-        deterministic: take the most likely actions instead of sampling them.
-        seed: the seed of the noise of sampled actions.
-        max_steps: environment steps after which an unfinished episode is given up.
+        episodes: How many episodes to play. In self-play this is rounded up, so that every player has equally many.
+        deterministic: Take the most likely actions instead of sampling them.
+        seed: The seed of the noise of sampled actions.
+        max_steps: Environment steps after which an unfinished episode is given up.
 
     Returns:
         The episodes. They are fewer than asked for where an environment gave up an episode.
@@ -72,17 +72,17 @@ def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0,
     action.
 
     Args:
-        model: the model that acts.
-        envs: the environments, as in `evaluate`.
-        deterministic: take the most likely actions instead of sampling them.
-        seed: the seed of the noise of sampled actions.
-        max_frames: stop after so many frames.
+        model: The model that acts.
+        envs: The environments, as in `evaluate`.
+        deterministic: Take the most likely actions instead of sampling them.
+        seed: The seed of the noise of sampled actions.
+        max_frames: Stop after so many frames.
 
     Yields:
         (H, W, 3) uint8; nothing if the environment cannot draw.
 
     Raises:
-        EnvError: if drawing fails.
+        EnvError: If drawing fails.
     """
     for step in islice(play(model, envs, deterministic, seed), max_frames):
         over = _to_numpy(step.episode.finished)[0]

@@ -31,11 +31,11 @@ class Model:
     """A trained agent. It normalises observations itself and keeps its memory between calls of `act`.
 
     Args:
-        actor: the network; it has `initial_state` and `act` (on_torch/actor.py, on_jax/actor.py).
-        spec: shapes of its environment.
-        cfg: the configuration that it was trained with.
-        variant: the name of the variant.
-        moments: statistics that normalise observations, or None.
+        actor: The network; it has `initial_state` and `act` (on_torch/actor.py, on_jax/actor.py).
+        spec: Shapes of its environment.
+        cfg: The configuration that it was trained with.
+        variant: The name of the variant.
+        moments: Statistics that normalise observations, or None.
     """
 
     def __init__(self, actor: Any, spec: Spec, cfg: Config, variant: str, moments: Moments | None) -> None:
@@ -50,7 +50,7 @@ class Model:
         """Clear the memory and restart the noise of sampled actions.
 
         Args:
-            seed: the seed of that noise; the same seed and observations give the same actions.
+            seed: The seed of that noise; the same seed and observations give the same actions.
         """
         self._state: tuple[Any, ...] | None = None
         self._seed, self._calls, self._rows = seed, 0, 0
@@ -63,13 +63,13 @@ class Model:
             first: (N,) bool, True where an episode begins: the memory is cleared there. By default only the first call
                 begins an episode.
             mask: (N, A) bool, the allowed actions (A choices in all), or None to allow all.
-            deterministic: take the most likely action instead of sampling one.
+            deterministic: Take the most likely action instead of sampling one.
 
         Returns:
             An action as `env.step` of the environment takes it, or N of them.
 
         Raises:
-            UsageError: if the observation has another shape.
+            UsageError: If the observation has another shape.
         """
         obs = np.asarray(raw_obs)
         shape = tuple(self.spec.obs_shape)
@@ -91,7 +91,7 @@ class Model:
             obs: (N, *obs_shape), not normalised.
             first: (N,) bool or None, as in `act`.
             mask: (N, A) bool or None, as in `act`.
-            deterministic: take the most likely actions instead of sampling them.
+            deterministic: Take the most likely actions instead of sampling them.
 
         Returns:
             (N, *action_shape).
@@ -114,14 +114,14 @@ def save_model(folder: Path, variant: str, cfg: Config, envs: VecEnv, weights: d
     """Write a model as one folder: weights and normaliser in safetensors, everything else in JSON.
 
     Args:
-        folder: the folder to write or to replace.
-        variant: the name of the variant.
-        cfg: the configuration of the run.
-        envs: the environments of the run, which give shapes, action space and statistics.
-        weights: the parameters of the network by name.
+        folder: The folder to write or to replace.
+        variant: The name of the variant.
+        cfg: The configuration of the run.
+        envs: The environments of the run, which give shapes, action space and statistics.
+        weights: The parameters of the network by name.
 
     Raises:
-        FilesError: if the folder cannot be written.
+        FilesError: If the folder cannot be written.
     """
     tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(envs.obs_shape),
             "obs_dtype": str(np.dtype(envs.obs_dtype)), "action_space": space_to_json(envs.action_space),
@@ -135,8 +135,8 @@ def read_model(path: Path) -> dict[str, Any]:
     """Read the folder of a model, or of a run that has saved one.
 
     Raises:
-        UsageError: if there is no such folder.
-        FilesError: if there is no model in it, or if it is damaged.
+        UsageError: If there is no such folder.
+        FilesError: If there is no model in it, or if it is damaged.
     """
     if not path.is_dir():
         raise UsageError(f"{path} is not a run: there is no such folder.")
@@ -154,12 +154,12 @@ def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]
     """Build a model from what `read_model` returned.
 
     Args:
-        tree: the content of a model folder.
-        cfg: its configuration.
+        tree: The content of a model folder.
+        cfg: Its configuration.
         make_actor: `make_actor(spec, cfg, weights)` rebuilds the network.
 
     Raises:
-        FilesError: if the weights belong to another network, or if a number is not finite.
+        FilesError: If the weights belong to another network, or if a number is not finite.
     """
     moments = Moments(**tree["obs_moments"]) if "obs_moments" in tree else None
     check_finite(tree["weights"], "weights")
@@ -175,7 +175,7 @@ def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
     Damaged checkpoints are left out with a warning.
 
     Raises:
-        FilesError: if the run has no model.
+        FilesError: If the run has no model.
     """
     newest, found = read_model(run), []
     for folder in checkpoints(run):

@@ -40,7 +40,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     """Return every path that is a run, and for every other path the runs below it.
 
     Raises:
-        UsageError: if no path is given, or if a path neither is nor contains a run.
+        UsageError: If no path is given, or if a path neither is nor contains a run.
     """
     if not paths:
         raise UsageError("no run was given. Name the folders of runs: proximo plot RUN ...")
@@ -57,16 +57,16 @@ def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
     """Draw the learning curves of runs. Runs of one variant, environment and setting are the seeds of one line.
 
     Args:
-        runs: folders of runs, or folders that contain runs.
-        out: the picture; its ending gives the format.
-        window: episodes of the rolling mean.
+        runs: Folders of runs, or folders that contain runs.
+        out: The picture; its ending gives the format.
+        window: Episodes of the rolling mean.
 
     Returns:
         `out`.
 
     Raises:
-        UsageError: if a folder neither is nor contains a run, or if the format is unknown.
-        FilesError: if `out` cannot be written.
+        UsageError: If a folder neither is nor contains a run, or if the format is unknown.
+        FilesError: If `out` cannot be written.
     """
     from matplotlib.figure import Figure
 
@@ -112,8 +112,8 @@ def average_over_seeds(curves: Sequence[Curve], window: int = WINDOW) -> tuple[n
     """Average rolling means over runs; each run counts up to where it stopped.
 
     Args:
-        curves: at least one curve with episodes.
-        window: episodes of the rolling mean.
+        curves: At least one curve with episodes.
+        window: Episodes of the rolling mean.
 
     Returns:
         Environment steps, mean and population standard deviation, (POINTS,) each.

@@ -65,16 +65,16 @@ def rate(models: Sequence[Contestant], play: Play, rounds: int = 2, seed: int = 
     begin at 25 +- 8.3. The higher return wins; equal returns are a draw.
 
     Args:
-        models: at least two contestants with different names.
+        models: At least two contestants with different names.
         play: `play(first, second, seed)` plays one game and returns both returns.
-        rounds: games of each pair from each side.
-        seed: the seed of the games and of their order.
+        rounds: Games of each pair from each side.
+        seed: The seed of the games and of their order.
 
     Returns:
         The ratings in the order of `models`, and the games in the order in which they were played.
 
     Raises:
-        UsageError: if there are fewer than two contestants, if two have the same name, or if openskill is missing.
+        UsageError: If there are fewer than two contestants, if two have the same name, or if openskill is missing.
     """
     if len(models) < 2 or len({model.name for model in models}) < len(models):
         raise UsageError(f"{len(models)} players cannot be rated. At least two players with different names are "
@@ -139,7 +139,7 @@ def play_selfplay(make_envs: Callable[[list[int]], VecEnv]) -> Play:
         make_envs: `make_envs(seeds)` makes a self-play suite with one row for each seed.
 
     Raises:
-        UsageError: if the game is not a game of two players.
+        UsageError: If the game is not a game of two players.
     """
     whole = make_envs([1] * MOST_PLAYERS)
     whole.close()
@@ -172,7 +172,7 @@ def write_ratings(ratings: Sequence[Rating], games: Sequence[Game], folder: Path
     """Write rating.json (ratings and games) and rating.png (rating over training).
 
     Raises:
-        FilesError: if a file cannot be written.
+        FilesError: If a file cannot be written.
     """
     content = {"ratings": [rating._asdict() for rating in ratings], "games": [game._asdict() for game in games]}
     text = json.dumps(content, indent=1)

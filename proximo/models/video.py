@@ -51,16 +51,16 @@ def write_video(frames: Iterable[np.ndarray], path: Path, fps: float = 30.0) -> 
 
     Args:
         frames: (H, W, 3) uint8 each, all of the same shape.
-        path: a name that ends in .mp4 or .gif.
-        fps: frames per second.
+        path: A name that ends in .mp4 or .gif.
+        fps: Frames per second.
 
     Returns:
         `path`.
 
     Raises:
-        UsageError: if the name has another ending, if imageio-ffmpeg is missing, if there is no frame, or if a frame
+        UsageError: If the name has another ending, if imageio-ffmpeg is missing, if there is no frame, or if a frame
             has another shape or dtype.
-        FilesError: if `path` cannot be written.
+        FilesError: If `path` cannot be written.
     """
     check_format(path)
     part = path.with_suffix(f".part{path.suffix}")
@@ -91,7 +91,7 @@ def _encode(frames: Iterable[np.ndarray], path: Path, part: Path, fps: float) ->
     ffmpeg runs in its own session: Ctrl-C in a terminal must reach Proximo only, which then decides.
 
     Raises:
-        OSError: with the first line of ffmpeg's message.
+        OSError: With the first line of ffmpeg's message.
     """
     frames = iter(frames)
     first = next(frames)

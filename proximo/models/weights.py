@@ -14,11 +14,11 @@ def check_weights(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> 
     """Check that saved weights have the names and shapes of a network's parameters.
 
     Args:
-        expected: the shape of each parameter of the network.
-        found: the shape of each saved weight.
+        expected: The shape of each parameter of the network.
+        found: The shape of each saved weight.
 
     Raises:
-        FilesError: if a name is missing or unknown, or if a shape differs; the message lists every difference.
+        FilesError: If a name is missing or unknown, or if a shape differs; the message lists every difference.
     """
     names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if not names:
@@ -33,11 +33,11 @@ def check_finite(arrays: Mapping[str, np.ndarray], what: str) -> None:
     """Check that saved arrays contain no NaN and no infinity.
 
     Args:
-        arrays: the arrays by name.
-        what: what they are ("weights"), for the message.
+        arrays: The arrays by name.
+        what: What they are ("weights"), for the message.
 
     Raises:
-        FilesError: if a value is not finite; the message names every such array.
+        FilesError: If a value is not finite; the message names every such array.
     """
     bad = [name for name, x in arrays.items() if not np.isfinite(x).all()]
     if bad:
@@ -51,8 +51,8 @@ def checkpoint_weights(adam: Mapping[str, Any], like: Mapping[str, np.ndarray]) 
     Torch keeps all weights in one vector; JAX keeps one array for each name.
 
     Args:
-        adam: the optimizer state of a checkpoint.
-        like: weights of the same network, which give names, order and shapes.
+        adam: The optimizer state of a checkpoint.
+        like: Weights of the same network, which give names, order and shapes.
     """
     if "weights" not in adam:
         return {name: adam[f".weights['{name}']"] for name in like}
