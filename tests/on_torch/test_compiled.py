@@ -1,0 +1,49 @@
+"""The functions that --compile compiles, traced but not compiled, against the plain ones."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from proximo.config import Config
+from proximo.on_torch.aot import functional
+from proximo.on_torch.assemble import assemble
+from proximo.on_torch.compiled import pack_minibatch, unpack_gradient
+from proximo.on_torch.learner import flat_adam, make_gradient
+from proximo.on_torch.loss import ppo_loss
+from proximo.types import Batch, Minibatches
+from proximo.variants import RPO
+
+ROWS = 12
+
+
+def make_case(masked, noisy):
+    """An agent, a batch of random rows and one minibatch of half of them."""
+    torch.manual_seed(0)
+    cfg = RPO(rpo_alpha=0.5) if noisy else Config()
+    space = spaces.Box(-1, 1, (2,)) if noisy else spaces.Discrete(3)
+    agent = assemble(SimpleNamespace(obs_shape=(4,), obs_dtype=np.dtype(np.float32), action_space=space), cfg)
+    action = torch.randn(ROWS, 2) if noisy else torch.randint(2, (ROWS,))
+    mask = torch.tensor([[True, True, False]]).expand(ROWS, 3).contiguous() if masked else None
+    batch = Batch(obs=torch.randn(ROWS, 4), mask=mask, first=None, state=(), action=action, logprob=-torch.rand(ROWS),
+                  value=torch.randn(ROWS), ret=torch.randn(ROWS), valid=torch.rand(ROWS) > 0.2)
+    size = ROWS // 2
+    noise = torch.rand(size, 2) if noisy else None
+    return cfg, agent, batch, Minibatches(index=torch.randperm(ROWS)[:size], advantage=torch.randn(size),
+                                          count=torch.tensor(5.0), noise=noise)
+
+
+@pytest.mark.parametrize(("masked", "noisy"), [(False, False), (True, False), (False, True)])
+def test_the_gradient_as_a_function_of_weights_is_the_plain_one(masked, noisy):
+    """Bit for bit, and not zero: the parameters that the loss depends on are those that are given."""
+    cfg, agent, batch, minibatch = make_case(masked, noisy)
+    adam = flat_adam(agent)
+    gradient, clip = make_gradient(agent, ppo_loss, cfg), torch.tensor(0.2)
+    expected, stats = gradient(batch, minibatch, clip)
+    weights = adam.weights.clone()
+    adam.weights.zero_()  # only the weights that are passed may count
+    found, others = functional(agent, unpack_gradient(gradient, batch, minibatch))(
+        weights, *pack_minibatch(batch, minibatch, clip))
+    assert torch.equal(found, expected) and torch.equal(others, stats) and float(found.abs().max()) > 0
