@@ -83,7 +83,7 @@ def test_each_problem_is_one_sentence(change, sentence):
     assert len(problems) == 1 and problems[0].startswith(sentence)
 
 
-def test_all_problems_come_at_once():
+def test_all_problems_are_reported_together():
     cfg = Config(gamma=2.0, learning_rate=math.nan, num_minibatches=3, total_timesteps=10, seed=-1, env_workers=3)
     assert len(cfg.problems()) == 6
 
@@ -101,7 +101,7 @@ def test_fields_of_variants_are_checked_too(cfg, name):
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.sampled_from(["none", "lstm"]))
 def test_the_minibatches_that_are_offered_work(num_envs, num_steps, num_minibatches, recurrent):
-    """Whatever is refused, every number that the sentence offers is accepted."""
+    """Every number that the sentence of a refusal offers is accepted."""
     cfg = Config(num_envs=num_envs, num_steps=num_steps, num_minibatches=num_minibatches, recurrent=recurrent)
     problems = cfg.problems()
     whole = num_envs % num_minibatches == 0 if recurrent == "lstm" else cfg.batch_size % num_minibatches == 0
@@ -111,7 +111,7 @@ def test_the_minibatches_that_are_offered_work(num_envs, num_steps, num_minibatc
         assert offered and all(not replace(cfg, num_minibatches=k).problems() for k in offered)
 
 
-def test_compact_resolves_its_tricks_by_the_model():
+def test_defaults_of_compact_depend_on_the_model():
     flat, images = Compact().resolved(), Compact(model="cnn").resolved()
     assert (flat.norm_obs, flat.norm_reward, flat.clip_rewards) == (True, True, False)
     assert (images.norm_obs, images.norm_reward, images.clip_rewards) == (False, False, True)
@@ -121,7 +121,7 @@ def test_compact_resolves_its_tricks_by_the_model():
 @pytest.mark.parametrize("env_id,alpha", [("Ant-v4", 0.01), ("Reacher-v4", 0.01), ("InvertedDoublePendulum-v4", 0.01),
                                           ("Pusher-v5", 0.01), ("Walker2d-v4", 0.5), ("Humanoid-v4", 0.5),
                                           ("HumanoidStandup-v4", 0.5), ("Pendulum-v1", 0.5)])
-def test_rpo_alpha_depends_on_the_environment_and_is_said(env_id, alpha, capsys):
+def test_rpo_alpha_depends_on_the_environment_and_is_reported(env_id, alpha, capsys):
     assert RPO(env_id=env_id).resolved().rpo_alpha == alpha
     assert ("rpo_alpha = 0.01" in capsys.readouterr().err) == (alpha == 0.01)
     assert RPO(env_id=env_id, rpo_alpha=0.3).resolved().rpo_alpha == 0.3

@@ -4,6 +4,7 @@ import ast
 import json
 import shutil
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -136,7 +137,7 @@ def test_every_declared_field_is_explained_in_one_line(path):
     """The line below it, which --help shows: no stop at its end, no second line that the help would break."""
     for node in ast.parse(Path(path).read_text()).body:
         body = node.body if isinstance(node, ast.ClassDef) else []
-        for one, after in zip(body, body[1:]):
+        for one, after in pairwise(body):
             if isinstance(one, ast.AnnAssign) and isinstance(one.value, ast.Call) and ast.unparse(
                     one.value.func) == "setting":
                 text = after.value.value if isinstance(after, ast.Expr) else ""

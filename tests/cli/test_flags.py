@@ -1,5 +1,4 @@
-"""The reading of command lines against the spellings that tyro, argparse and the compact repository accept, and the
-effect of every flag: each field, changed, changes what it should."""
+"""Command lines in the spellings that tyro, argparse and other implementations of PPO accept, and every mistake."""
 
 from dataclasses import fields
 
@@ -58,13 +57,13 @@ def test_mistakes_are_named(words, sentence):
     assert sentence in str(error.value) and "\n" not in str(error.value)
 
 
-def test_all_mistakes_come_at_once():
+def test_all_mistakes_are_reported_together():
     with pytest.raises(UsageError) as error:
         parse_flags(Config, ["--num-env", "8", "--gamma", "high", "stray", "--seed", "x", "--track"])
     assert len(str(error.value).splitlines()) == 4
 
 
-def test_a_flag_that_may_be_left_to_the_variant():
+def test_a_flag_whose_default_depends_on_other_fields():
     assert parse_flags(Compact, ["--norm-obs", "none", "--clip-rewards", "--no-norm-reward"]) == {
         "norm_obs": None, "clip_rewards": True, "norm_reward": False}
     assert parse_flags(RPO, ["--rpo-alpha", "0.01"]) == {"rpo_alpha": 0.01}
