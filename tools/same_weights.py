@@ -69,7 +69,7 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sides", nargs=2, metavar=("OLD", "NEW"), help="git revisions, or folders with the package")
+    parser.add_argument("sides", nargs=2, metavar="CHECKOUT", help="OLD and NEW: revisions, or folders with the package")
     parser.add_argument("--jobs", type=int, default=1, help="groups of cases that run at the same time")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="cases with one of these in their names")
     parser.add_argument("--skip", nargs="+", default=[], metavar="WORD", help="not cases with one of these")
