@@ -86,7 +86,7 @@ def games_for_one() -> dict[str, str]:
 
 
 def is_atari(env_id: str) -> bool:
-    """Whether an id means an Atari game: by its form, and by the game where other environments have the same form.
+    """Whether an id means an Atari game: by its form, and if other environments have the same form, by the game.
 
     `Ant-v5` has the form of `Breakout-v5`.
     """

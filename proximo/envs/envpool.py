@@ -9,7 +9,7 @@ from proximo.config import Config
 from proximo.envs.ale import MAX_FRAMES, clips_rewards
 from proximo.envs.atari_ids import sticky_chance
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
-from proximo.envs.envpool_ids import envpool_id, import_envpool, libraries_loaded, notify_once, pool_threads
+from proximo.envs.envpool_ids import envpool_id, import_envpool, load_libraries, notify_once, pool_threads
 from proximo.envs.episodes import EpisodeCounter
 from proximo.errors import EnvError, UsageError, warn
 from proximo.protocols import Episode, Play, Step
@@ -204,7 +204,7 @@ class PoolEnvs:
     def render(self) -> np.ndarray | None:
         """See VecEnv.render; None also for families that EnvPool cannot draw."""
         mujoco = any("mujoco" in base.__module__ for base in type(self.pool).__mro__)
-        if mujoco and not libraries_loaded():
+        if mujoco and not load_libraries():
             return None
         try:
             return self.pool.render(env_ids=[0])[0]

@@ -19,7 +19,7 @@ def import_envpool() -> ModuleType:
     Raises:
         UsageError: It is not installed, or does not fit the system.
     """
-    libraries_loaded()
+    load_libraries()
     try:
         import envpool
     except ImportError as error:
@@ -29,7 +29,7 @@ def import_envpool() -> ModuleType:
 
 
 @cache
-def libraries_loaded() -> bool:
+def load_libraries() -> bool:
     """Load Qt (for Procgen; from PyQt5-Qt5 if that is installed) and EGL (for pictures of MuJoCo) for EnvPool.
 
     Both must be loaded before the first import of EnvPool, therefore only import_envpool imports it.
@@ -81,8 +81,7 @@ def envpool_id(env_id: str, all_ids: list[str]) -> str:
 
 
 def pool_threads(num_envs: int) -> int:
-    """Return the number of EnvPool's threads: the cores, divided by the processes that torchrun started on the machine.
-    """
+    """Return the number of threads: the cores, divided by the processes that torchrun started on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # Linux only
     return max(1, min(cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_envs))
 

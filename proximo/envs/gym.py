@@ -20,7 +20,7 @@ def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:
         seeds: One seed per environment.
 
     Returns:
-        The environments, without normalization.
+        The environments, without normalisation.
 
     Raises:
         UsageError: The id is unknown, a package is missing, the engine is not for Gymnasium, or there is no policy for

@@ -1,4 +1,4 @@
-"""Pictures of environments on machines without a screen."""
+"""Pictures of environments, also on machines without a screen."""
 
 import os
 import sys

@@ -34,7 +34,7 @@ def make_mujoco(cfg: Config, seeds: Sequence[int]) -> VecEnv:
         seeds: One seed per environment.
 
     Returns:
-        The environments, without normalization.
+        The environments, without normalisation.
 
     Raises:
         UsageError: The id is unknown, a package is missing, or there is no policy for a space.

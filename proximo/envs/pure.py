@@ -90,24 +90,24 @@ class PureVec:
         pure: The environments.
         cfg: Its `norm_obs` and `norm_reward` say what is normalised.
         seed: Seed of the batch.
-        kept: Whether JAX holds the whole state. Otherwise an outside engine holds the environments: reset() is then not
-            a pure function, and step() must be compiled again after it.
+        play: "inside" if JAX has the whole state; "pool" if an outside engine has the environments. Then reset() is not
+            a pure function, and step() is compiled again after it.
         close: Closes the outside engine.
     """
 
     arrays = "jax"
     render_fps: float | None = None
 
-    def __init__(self, pure: PureEnv, cfg: Config, seed: int, kept: bool = True,
+    def __init__(self, pure: PureEnv, cfg: Config, seed: int, play: Play = "inside",
                  close: Callable[[], None] = lambda: None) -> None:
-        self.pure, self._cfg, self._seed, self.keeps_state, self.close = pure, cfg, seed, kept, close
-        self.play: Play = "inside" if kept else "pool"
+        self.pure, self._cfg, self._seed, self.play, self.close = pure, cfg, seed, play, close
+        self.keeps_state = play == "inside"
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
         self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else pure.obs_dtype
         self.players, self.metric_names = pure.players, pure.metric_names
         normalizes = cfg.norm_obs or cfg.norm_reward
         self.statistics = start_statistics(self.num_envs, self.obs_shape) if normalizes else None
-        self._reset = jax.jit(pure.reset) if kept else pure.reset
+        self._reset = jax.jit(pure.reset) if self.keeps_state else pure.reset
         self._step = jax.jit(pure.step)
         self._state: Any = None
 

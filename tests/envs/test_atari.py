@@ -1,4 +1,4 @@
-"""The ALE loop against Stable-Baselines3's wrappers on Gymnasium's environment, frame by frame; and its switches."""
+"""The ALE loop equals Stable-Baselines3's wrappers on Gymnasium's environment, frame by frame, for all switches."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ ale_py = pytest.importorskip("ale_py")
 
 
 class KeyedNoops(reference.NoopResetEnv):
-    """NoopReset with our own counts, so that both stacks begin alike."""
+    """NoopReset with the number of no-ops that AleGame uses, so that both begin with the same frame."""
 
     def __init__(self, env, seed, noop_max):
         super().__init__(env, 30)
@@ -31,7 +31,7 @@ class KeyedNoops(reference.NoopResetEnv):
 
 
 class FrameStack:
-    """FrameStack of openai/baselines: filled at a reset, channels first."""
+    """FrameStack of openai/baselines: a reset fills it; channels first."""
 
     def __init__(self, env, size):
         self.env, self.size = env, size
@@ -62,7 +62,7 @@ def reference_stack(cfg, seed, max_frames):
 
 
 def compare(cfg, steps, seed=7, max_frames=MAX_FRAMES):
-    """Plays both side by side with random actions; returns how many ends were seen, and the raw returns of games."""
+    """Play both with the same random actions. Return the number of ends, and the raw returns of games."""
     ours, theirs = AleEnvs(cfg, [seed], max_frames=max_frames), reference_stack(cfg, seed, max_frames)
     step, obs, ends, returns = ours.reset(), theirs.reset(), 0, []
     rng = np.random.default_rng(0)
@@ -78,7 +78,7 @@ def compare(cfg, steps, seed=7, max_frames=MAX_FRAMES):
             returns.append(float(step.episode.ret[0]))
             assert returns[-1] == info["episode"]["r"]
         if step.first[0]:
-            if "episode" not in info:  # where a game ends within a skip, the reference keeps older frames
+            if "episode" not in info:  # if a game ends within a skip, the reference keeps older frames
                 assert np.array_equal(step.final_obs[0], obs), t
             obs, ends = theirs.reset(), ends + 1
         assert np.array_equal(step.obs[0], obs), t
@@ -86,19 +86,19 @@ def compare(cfg, steps, seed=7, max_frames=MAX_FRAMES):
 
 
 def test_breakout_equals_the_reference_frame_by_frame():
-    """Observations, rewards, ends and raw returns, over life losses and game overs."""
+    """Observations, rewards, ends and raw returns are equal, over lost lives and ends of games."""
     ends, returns = compare(Atari(), 1500)
     assert ends >= 25 and len(returns) >= 5
 
 
 def test_pong_equals_the_reference_frame_by_frame():
-    """A game without lives whose end comes after a thousand decisions."""
+    """A game without lives, which ends after a thousand steps."""
     ends, returns = compare(Atari(env_id="PongNoFrameskip-v4"), 1700)
     assert ends == len(returns) >= 1 and returns[0] <= -14
 
 
-def test_rewards_of_frames_that_no_decision_covers_count_in_the_raw_return():
-    """Skiing takes points at every frame, no-ops too; the limit of frames ends it. Gymnasium's statistics see them."""
+def test_rewards_of_frames_without_an_action_count_in_the_raw_return():
+    """Skiing takes points at every frame, also during no-ops. Gymnasium's statistics count them too."""
     cfg = Atari(env_id="SkiingNoFrameskip-v4", fire_reset=False, clip_rewards=False)
     ends, returns = compare(cfg, 150, max_frames=200)
     envs = AleEnvs(cfg, [7], max_frames=200)
@@ -111,14 +111,14 @@ def test_rewards_of_frames_that_no_decision_covers_count_in_the_raw_return():
     {"noop_max": 0}, {"frame_skip": 3}, {"end_on_life_loss": False}, {"fire_reset": False}, {"clip_rewards": False},
     {"screen_size": 64}, {"frame_stack": 1}], ids=str)
 def test_each_switch_equals_the_reference_with_the_same_switch(other):
-    """Against the same wrappers, left out or given another number."""
+    """The reference has the same wrapper left out, or the same number."""
     cfg = replace(Atari(env_id="SpaceInvadersNoFrameskip-v4" if "clip_rewards" in other else Atari.env_id), **other)
     compare(cfg, 120)
 
 
 @pytest.mark.parametrize("grayscale", [True, False])
 def test_without_max_pool_the_newest_plane_is_the_screen(grayscale):
-    """Against OpenCV on the emulator's own picture; colour has three planes a frame."""
+    """Frames are equal to OpenCV's on the picture of the emulator. A colour frame has three planes."""
     envs = AleEnvs(Atari(max_pool=False, grayscale=grayscale), [1])
     envs.reset()
     step = envs.step(np.array([2]))
@@ -134,7 +134,7 @@ def play(envs, action):
 
 
 def test_sticky_actions_come_from_the_id_or_the_flag(capsys):
-    """With chance 1 the first button (no-op) is held for ever, so that actions change nothing; ids say their chance."""
+    """With probability 1 the first no-op is repeated for ever, so actions change nothing; ids have a probability."""
     for id_sticky, env_id in ((0.0, "BreakoutNoFrameskip-v4"), (0.0, "Breakout-v5"), (0.25, "ALE/Breakout-v5")):
         assert read_atari_name(env_id) == ("Breakout", id_sticky)
     make_atari(Atari(env_id="ALE/Breakout-v5"), [1]).close()
@@ -151,7 +151,7 @@ def test_sticky_actions_come_from_the_id_or_the_flag(capsys):
 
 
 def test_the_frame_limit_truncates():
-    """Pong cannot end within 600 frames; what followed the action is kept, the game starts anew."""
+    """Pong cannot end within 600 frames. final_obs is the observation after the action, and a new game begins."""
     envs = AleEnvs(Atari(env_id="PongNoFrameskip-v4"), [3, 4], max_frames=600)
     envs.reset()
     for _ in range(160):
@@ -165,7 +165,7 @@ def test_the_frame_limit_truncates():
 
 
 def test_state_continues_exactly_in_other_environments():
-    """With sticky actions and over ends, 200 further steps agree bit for bit."""
+    """200 more steps are equal bit for bit, with sticky actions and over ends."""
     cfg = Atari(sticky=0.25)
     envs, rng = AleEnvs(cfg, [1, 2, 3]), np.random.default_rng(0)
     envs.reset()
@@ -183,7 +183,7 @@ def test_state_continues_exactly_in_other_environments():
 
 
 def test_worker_processes_play_the_same_games():
-    """Two processes against this one, and what they keep."""
+    """Steps and states of two processes are equal to those of one."""
     envs, workers = make_atari(Atari(), [1, 2]), make_atari(Atari(env_workers=2), [1, 2])
     try:
         steps = [(envs.reset(), workers.reset())]
@@ -200,7 +200,7 @@ def test_worker_processes_play_the_same_games():
 
 
 def test_reset_begins_again_and_seeds_differ():
-    """The same seeds the same games; other seeds other no-ops."""
+    """The same seeds begin the same games; other seeds have other numbers of no-ops."""
     envs = AleEnvs(Atari(), [1, 2, 3, 4])
     first = envs.reset().obs.copy()
     play(envs, 2)
@@ -208,8 +208,7 @@ def test_reset_begins_again_and_seeds_differ():
     assert len({noop_count(seed, 0, 30) for seed in range(200)}) == 30
 
 
-def test_what_is_wrong_is_said():
-    """Ids, engines and actions."""
+def test_errors_of_ids_reset_modes_and_actions():
     with pytest.raises(UsageError, match="Did you mean Breakout"):
         make_atari(Atari(env_id="BrekoutNoFrameskip-v4"), [1])
     with pytest.raises(UsageError, match="not the id of an Atari game"):
@@ -223,7 +222,7 @@ def test_what_is_wrong_is_said():
             envs.step(action)
 
 
-def test_variants_of_one_frame_and_of_the_compact_document():
-    """ppo_atari_lstm sees one plane; the compact variant clips rewards with images only."""
+def test_single_frames_and_the_rewards_of_compact():
+    """ppo_atari_lstm observes one frame; compact clips rewards with images only."""
     assert make_atari(AtariLSTM(), [1]).reset().obs.shape == (1, 1, 84, 84)
     assert clips_rewards(Compact(model="cnn")) and not clips_rewards(Compact(model="mlp"))

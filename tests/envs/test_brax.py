@@ -1,4 +1,4 @@
-"""Brax: a small environment with known ends against hand-written numbers, the compiled path against the stepped one."""
+"""Brax: a small environment with known numbers; the compiled path is equal to the stepped one."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ CFG = replace(BatchedSim(), env_id="fast", num_steps=4, reward_scaler=0.5)
 
 
 class Walk:
-    """Begins at a random place in [0, 1) and moves by the action; done beyond 3."""
+    """Begins at a random place in [0, 1) and moves by the action; done above 3."""
 
     action_size = 1
 
@@ -45,7 +45,7 @@ def push(envs, by):
 
 
 def test_terminated_rows_begin_again_and_keep_their_last_observation():
-    """Row by row: V's input at the end, raw returns, scaled rewards, first states that differ."""
+    """Last observations, raw returns, scaled rewards and different first states are right in every row."""
     envs = walks()
     start = envs.reset()
     assert start.first.all()
@@ -71,7 +71,7 @@ def test_actions_are_clipped_to_the_bounds():
 
 
 def test_time_limit_is_truncated_unless_the_task_ended():
-    """At decision 5 of 5; a task that ends there is terminated only."""
+    """It is truncated at step 5 of 5; a task that ends at this step is terminated only."""
     envs = walks(episode_length=5)
     envs.reset()
     steps = [push(envs, 0.0) for _ in range(5)]
@@ -86,7 +86,7 @@ def test_time_limit_is_truncated_unless_the_task_ended():
 
 
 def test_bank_is_renewed_every_iteration():
-    """First states come from one bank for num_steps steps, and from another afterwards."""
+    """First states come from one bank for num_steps steps, and then from another."""
     envs = walks(num_envs=4, cfg=replace(CFG, num_steps=3), episode_length=1)
     envs.reset()
     seen = [set(push(envs, 0.0).obs[:, 0].tolist()) for _ in range(6)]
@@ -97,7 +97,7 @@ def test_bank_is_renewed_every_iteration():
 
 @pytest.mark.parametrize("num_envs", [3, 2500])
 def test_compiled_whole_equals_stepped(num_envs):
-    """PureEnv scanned in one compiled function against the VecEnv, more rows than the bank among them."""
+    """A scan over PureEnv.step in one compiled function equals the VecEnv, also with more rows than the bank has."""
     cfg = replace(CFG, framework="jax")
     envs = walks(num_envs, cfg, episode_length=6)
     action = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (14, num_envs, 1)), jnp.float32)
@@ -110,7 +110,7 @@ def test_compiled_whole_equals_stepped(num_envs):
 
 
 def test_state_continues_exactly():
-    """load() into environments of another seed repeats 12 steps, statistics of the normalisation included."""
+    """Environments of another seed that load the state, with its statistics, repeat 12 steps."""
     cfg = replace(CFG, norm_obs=True, norm_reward=True)
     envs, other = walks(cfg=cfg, episode_length=5), walks(cfg=cfg, episode_length=5)
     envs.reset()
@@ -127,7 +127,7 @@ def test_state_continues_exactly():
 
 
 def test_normalised_as_numpy_would():
-    """One statistic on the device against the numpy functions."""
+    """The statistics on the device are equal to those of the numpy functions."""
     cfg = replace(CFG, norm_obs=True, norm_reward=True)
     raw, envs = walks(episode_length=5), walks(cfg=cfg, episode_length=5)
     raw.reset(), envs.reset()
@@ -143,7 +143,7 @@ def test_normalised_as_numpy_would():
     assert np.allclose(envs.statistics.obs.var, statistics.obs.var, rtol=1e-3)
 
 
-def test_bad_numbers_and_shapes_are_said():
+def test_errors_of_numbers_and_shapes():
     envs = walks()
     envs.reset()
     with pytest.raises(EnvError, match=r"must have shape \(3, 1\)"):
@@ -153,7 +153,7 @@ def test_bad_numbers_and_shapes_are_said():
 
 
 def test_real_brax_environment_and_names(capsys):
-    """Brax's own task for tests, Isaac's names, and what has no relative."""
+    """Brax's own task for tests, tasks of Isaac Gym, and those that have no counterpart."""
     envs = make_brax(CFG, [1, 2, 3, 4])
     start = envs.reset()
     assert start.obs.shape == (4, 2)
@@ -162,7 +162,7 @@ def test_real_brax_environment_and_names(capsys):
     envs.load(envs.state())
     for _ in range(5):
         push(envs, 1.0)
-    assert envs._advance._cache_size() == 1  # compiled once, whatever the arrays come from
+    assert envs._advance._cache_size() == 1  # compiled once, wherever the arrays come from
     assert envs.render() is None
     assert brax_task("Cartpole") == "inverted_pendulum"
     assert "Cartpole runs as Brax's inverted_pendulum" in capsys.readouterr().err

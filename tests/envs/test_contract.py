@@ -13,13 +13,14 @@ from proximo.envs.atari import make_atari
 from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool, make_envpool_atari
 from proximo.envs.gym import make_gym
+from proximo.envs.inside import make_control_inside
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.normalize import apply_normalization
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen
-from proximo.envs.spaces import scripted_action
 from proximo.protocols import Step
 from proximo.variants import Atari, AtariEnvpool, AtariLSTM, BatchedSim, Continuous, Procgen, SelfPlay
+from tests.support.play import random_actions
 
 SEEDS = [21, 22]
 
@@ -56,6 +57,8 @@ SUITES = [
     ("brax", ("brax",), make_brax, BatchedSim(env_id="fast")),
     ("brax normalized", ("brax",), make_brax, BatchedSim(env_id="fast", norm_obs=True)),
     ("procgen", ("envpool_assets", "PyQt5"), make_procgen, Procgen()),
+    ("jax CartPole", ("jax",), make_control_inside, Config(engine="jax")),
+    ("envpool CartPole inside", ("envpool_assets", "jax"), make_control_inside, Config(engine="envpool")),
 ]
 KEEPS_NO_STATE = ("envpool", "procgen", "dm_control", "gym LunarLander")  # how the names begin; all others keep theirs
 
@@ -77,7 +80,7 @@ def make_envs(request):
 
 
 def as_numpy(step):
-    """A copy in numpy, whatever the suite's arrays are."""
+    """Return a copy in numpy, whatever the suite's arrays are."""
     def one(value):
         if value is None:
             return None
@@ -87,26 +90,24 @@ def as_numpy(step):
                 {name: one(value) for name, value in step.metrics.items()})
 
 
-def in_kind(envs, action):
-    """The action as the kind of array that the suite takes."""
+def as_suite_array(envs, action):
+    """Return the action as the kind of array that the suite takes."""
     if envs.arrays == "torch":
         return pytest.importorskip("torch").as_tensor(action)
     return pytest.importorskip("jax").numpy.asarray(action) if envs.arrays == "jax" else action
 
 
 def play(envs, steps, rng):
-    """reset() and `steps` allowed random steps, as copies."""
+    """Yield reset() and `steps` random steps as copies."""
     step = as_numpy(envs.reset())
     yield step
     for _ in range(steps):
-        rows = [scripted_action(envs.action_space, None if step.mask is None else step.mask[i], rng)
-                for i in range(envs.num_envs)]
-        step = as_numpy(envs.step(in_kind(envs, np.stack(rows))))
+        step = as_numpy(envs.step(as_suite_array(envs, random_actions(envs, step, rng))))
         yield step
 
 
-def same(one, other):
-    """Every bit that may be read."""
+def assert_same(one, other):
+    """Check that two steps are equal in every bit that may be read."""
     over = one.terminated | one.truncated
     assert all(np.array_equal(getattr(one, name), getattr(other, name))
                for name in ("obs", "first", "reward", "terminated", "truncated", "valid"))
@@ -121,7 +122,7 @@ def test_attributes(make_envs, request):
     assert isinstance(envs.obs_shape, tuple) and np.dtype(envs.obs_dtype) != np.float64
     assert isinstance(envs.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box)
     assert isinstance(envs.players, tuple) and isinstance(envs.metric_names, tuple)
-    assert envs.play == ("inside" if name.startswith("brax") else "host")
+    assert envs.play == ("inside" if name.startswith(("brax", "jax")) else "pool" if "inside" in name else "host")
     assert envs.keeps_state is not name.startswith(KEEPS_NO_STATE)
     assert (envs.statistics is not None) == (name.endswith("normalized") or name in ("dm_control", "procgen"))
     assert envs.statistics is None or envs.statistics.running.shape == (envs.num_envs,)
@@ -144,7 +145,7 @@ def test_shapes_and_dtypes(make_envs):
 
 
 def test_ends(make_envs):
-    """reset() begins everywhere; an end is one of two kinds; what follows it is as the suite's reset mode says."""
+    """reset() begins every episode; an end is of one kind; what follows it depends on the reset mode of the suite."""
     envs = make_envs()
     owed = np.zeros(envs.num_envs, bool)
     for t, step in enumerate(play(envs, 200, np.random.default_rng(0))):
@@ -163,14 +164,14 @@ def test_ends(make_envs):
 
 
 def test_same_seeds_same_behaviour(make_envs):
-    """Made twice alike, it behaves alike."""
+    """Two sets of environments with the same seeds make the same steps."""
     one, two = (play(make_envs(), 60, np.random.default_rng(0)) for _ in range(2))
     for left, right in zip(one, two, strict=True):
-        same(left, right)
+        assert_same(left, right)
 
 
 def test_state_continues_or_is_none(make_envs):
-    """state() returns None unless keeps_state; where it does not, other environments continue from it exactly."""
+    """state() returns None unless keeps_state is True; then other environments continue from it exactly."""
     envs, other = make_envs(), make_envs([31, 32])
     rng = np.random.default_rng(0)
     *_, step = play(envs, 40, rng)
@@ -182,15 +183,13 @@ def test_state_continues_or_is_none(make_envs):
     *_, _ = play(other, 3, np.random.default_rng(1))
     other.load(state)
     for _ in range(60):
-        rows = [scripted_action(envs.action_space, None if step.mask is None else step.mask[i], rng)
-                for i in range(envs.num_envs)]
-        action = in_kind(envs, np.stack(rows))
+        action = as_suite_array(envs, random_actions(envs, step, rng))
         step = as_numpy(envs.step(action))
-        same(step, as_numpy(other.step(action)))
+        assert_same(step, as_numpy(other.step(action)))
 
 
 def assert_plain(state):
-    """Nested dicts with string keys; leaves are arrays, numbers, strings, booleans, None or lists of such."""
+    """Check for nested dicts with string keys; leaves are arrays, numbers, strings, booleans, None or lists."""
     if isinstance(state, dict):
         assert all(type(name) is str for name in state)
         for value in state.values():

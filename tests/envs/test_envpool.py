@@ -1,4 +1,4 @@
-"""EnvPool behind the contract: late resets, whole games, checked actions, ids, and what it leaves wrong put right."""
+"""EnvPool: late resets, returns of whole games, checked actions, ids, and corrections of what EnvPool does wrong."""
 
 import sys
 
@@ -13,7 +13,7 @@ from proximo.envs.envpool_ids import envpool_id, import_envpool, notify_once, po
 from proximo.errors import EnvError, UsageError
 from proximo.variants import Atari, AtariEnvpool
 
-pytest.importorskip("envpool_assets")  # envpool itself must not be imported before its libraries
+pytest.importorskip("envpool_assets")  # importorskip("envpool") would import it before its libraries
 
 
 def pool(env_id, seeds=(1, 2), **fields):
@@ -21,7 +21,7 @@ def pool(env_id, seeds=(1, 2), **fields):
 
 
 def test_a_late_reset_is_a_filler_row():
-    """CartPole pushed to one side: reward 1 a decision, so the return equals the length and the rows in between."""
+    """CartPole pushed to one side: the reward is 1 per step, so the return equals the length."""
     envs = pool("CartPole-v1")
     step, played, ended = envs.reset(), np.zeros(2, int), np.zeros(2, bool)
     for _ in range(60):
@@ -33,12 +33,12 @@ def test_a_late_reset_is_a_filler_row():
         ended = step.terminated | step.truncated
         assert np.array_equal(step.episode.finished, ended)
         assert (step.episode.ret[ended] == played[ended]).all() and (step.episode.length[ended] == played[ended]).all()
-        assert (np.abs(step.obs[ended][:, 2]) > 0.2).all()  # the pole has fallen: what truly followed the action
+        assert (np.abs(step.obs[ended][:, 2]) > 0.2).all()  # the pole has fallen: the observation after the action
         played[ended] = 0
 
 
 def test_a_time_limit_truncates():
-    """Pendulum ends at 200 decisions, all rows alike."""
+    """Pendulum is truncated after 200 steps, in all rows."""
     envs = pool("Pendulum-v1")
     envs.reset()
     steps = [envs.step(np.zeros((2, 1), np.float32)) for _ in range(201)]
@@ -47,7 +47,7 @@ def test_a_time_limit_truncates():
 
 
 def test_dm_control_reward_of_the_reset_row_is_zero():
-    """EnvPool repeats the last reward there; the last decision's own reward is not 0."""
+    """EnvPool repeats the last reward there; the reward of the last step itself is not 0."""
     envs = pool("dm_control/cartpole-balance-v0")
     envs.reset()
     steps = [envs.step(np.zeros((2, 1), np.float32)) for _ in range(1001)]
@@ -56,7 +56,7 @@ def test_dm_control_reward_of_the_reset_row_is_zero():
 
 
 def test_atari_returns_are_of_whole_games_and_raw():
-    """Against sums of EnvPool's own raw reward between two real ends of Space Invaders (5 to 30 points each)."""
+    """Returns equal sums of EnvPool's raw reward between two ends of games of Space Invaders (5 to 30 points each)."""
     cfg = AtariEnvpool(env_id="SpaceInvadersNoFrameskip-v4")
     envs = make_envpool_atari(cfg, [1, 2, 3, 4])
     envs.reset()
@@ -81,7 +81,7 @@ def test_atari_returns_are_of_whole_games_and_raw():
 
 
 def test_atari_takes_the_options_of_the_variant():
-    """The shapes that they give; what EnvPool cannot do is said."""
+    """Options change the shapes; an option that EnvPool does not have is an error."""
     assert make_envpool_atari(Atari(frame_stack=1, screen_size=64), [1]).obs_shape == (1, 64, 64)
     assert make_envpool_atari(Atari(grayscale=False), [1]).obs_shape == (12, 84, 84)
     for wrong in ({"noop_max": 0}, {"max_pool": False}):
@@ -89,8 +89,8 @@ def test_atari_takes_the_options_of_the_variant():
             make_envpool_atari(Atari(**wrong), [1])
 
 
-def test_atari_under_another_variant_is_said_once(capsys):
-    """`ppo --engine envpool` has no flags for what it then plays with; ppo_atari_envpool has, and says nothing."""
+def test_atari_in_another_variant_is_logged_once(capsys):
+    """`ppo --engine envpool` has no flags for Atari and logs its settings; ppo_atari_envpool logs nothing."""
     make_envpool_atari(AtariEnvpool(env_id="Freeway-v5"), [1]).close()
     assert capsys.readouterr().err == ""
     notify_once.cache_clear()
@@ -104,7 +104,7 @@ def test_atari_under_another_variant_is_said_once(capsys):
     np.array([0, 1, 0]), np.array([0]), np.array([0, 2]), np.array([-1, 0]), np.array([0.0, 1.0]),
     np.array([[0], [1]])], ids=str)
 def test_wrong_whole_numbers_do_not_reach_the_engine(action):
-    """Each of these ends the interpreter or is taken for another action by EnvPool itself."""
+    """EnvPool itself ends the interpreter with these, or takes them for other actions."""
     envs = pool("CartPole-v1")
     envs.reset()
     with pytest.raises(EnvError, match="CartPole"):
@@ -122,7 +122,7 @@ def test_wrong_floats_do_not_reach_the_engine(action):
 
 
 def test_actions_are_clipped_to_the_bounds():
-    """An action far out of bounds does what the bound does; float32 in, whatever the engine takes out."""
+    """An action far out of bounds has the effect of the bound; it is float32 whatever dtype the engine has."""
     one, two = pool("HalfCheetah-v4"), pool("HalfCheetah-v4")
     one.reset(), two.reset()
     for _ in range(5):
@@ -131,7 +131,7 @@ def test_actions_are_clipped_to_the_bounds():
 
 
 def test_bounds_that_mean_nothing_are_no_bounds():
-    """The smallest and the largest float, as EnvPool writes where it has none; true ones stay."""
+    """The smallest and the largest float, EnvPool's sign for no bound, become infinite; true bounds stay."""
     info = np.finfo(np.float64)
     space = true_action_space(spaces.Box(info.tiny, info.max, (2,), np.float64), "X")
     assert np.isneginf(space.low).all() and np.isposinf(space.high).all() and space.dtype == np.float32
@@ -139,7 +139,7 @@ def test_bounds_that_mean_nothing_are_no_bounds():
 
 
 def test_whole_numbers_in_several_dimensions():
-    """A Box of integers from 0 is MultiDiscrete; each component has its own bound."""
+    """A Box of integers from 0 becomes MultiDiscrete; each component has its own bound."""
     native = spaces.Box(0, np.array([3, 1]), dtype=np.int32)
     space = true_action_space(native, "X")
     writer = ActionWriter(space, native, 2, "X")
@@ -150,7 +150,7 @@ def test_whole_numbers_in_several_dimensions():
 
 
 def test_dict_observations_lie_in_the_order_of_their_names():
-    """As Gymnasium flattens them; whole numbers become flags; a mask that fits the actions is taken out."""
+    """They are flattened as in Gymnasium; numbers of Discrete become flags; a mask that fits the actions is removed."""
     space = spaces.Dict({"b": spaces.Box(-1, 1, (2,)), "a": spaces.Discrete(3), "action_mask": spaces.MultiBinary(4)},
                         sort_keys=False)
     reader = pool_reader(space, 4)
@@ -160,13 +160,13 @@ def test_dict_observations_lie_in_the_order_of_their_names():
 
 
 def test_images_are_channels_first():
-    """CarRacing's engine gives (96, 96, 3)."""
+    """CarRacing's engine returns (96, 96, 3)."""
     envs = pool("CarRacing-v3", [1])
     assert envs.reset().obs.shape == (1, 3, 96, 96) and envs.obs_dtype == np.uint8
 
 
 def test_same_seeds_same_games_and_reset_begins_again():
-    """EnvPool's own reset goes on with its random numbers and ignores seeds."""
+    """EnvPool's own reset continues its random numbers and ignores seeds."""
     first = pool("Acrobot-v1", (5, 9)).reset().obs
     envs = pool("Acrobot-v1", (5, 9))
     assert np.array_equal(envs.reset().obs, first) and not np.array_equal(first[0], first[1])
@@ -183,14 +183,14 @@ def test_environments_that_all_begin_alike_are_mentioned(capsys):
 
 
 def test_rows_of_other_environments_are_refused():
-    """EnvPool once answered with one environment in every row (its issues 312 and 324)."""
+    """EnvPool once returned one environment in every row (its issues 312 and 324)."""
     envs = pool("CartPole-v1")
     with pytest.raises(EnvError, match="NumPy"):
         envs._check_rows(np.zeros((2, 4)), np.array([0, 0]))
 
 
 def test_ids():
-    """Names of Gymnasium find their environment; unknown ones are answered with near ones."""
+    """Ids of Gymnasium find their environment; an error for an unknown id names similar ones."""
     known = import_envpool().list_all_envs()
     for env_id, name in (("BreakoutNoFrameskip-v4", "Breakout-v5"), ("ALE/MsPacman-v5", "MsPacman-v5"),
                          ("dm_control/ball_in_cup-catch-v0", "BallInCupCatch-v1"), ("Hopper-v4", "Hopper-v4"),
@@ -203,8 +203,11 @@ def test_ids():
 
 
 def test_other_systems_and_shared_cores(monkeypatch):
-    """Processes of torchrun on one machine share its cores; a system that cannot tell which are ours (macOS, Windows)
-    gives all. Where EnvPool has no wheel, its absence is said; the system's name is no reason to refuse."""
+    """Processes of torchrun on one machine share its cores.
+
+    macOS and Windows do not say which cores a process may use: then it is all of them. If EnvPool has no wheel for a
+    system, it is missing; the name of the system is no reason for an error.
+    """
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)), raising=False)
     assert pool_threads(64) == 8 and pool_threads(4) == 4
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
@@ -220,7 +223,7 @@ def test_other_systems_and_shared_cores(monkeypatch):
 
 
 def test_pictures():
-    """Of MuJoCo too, for which EGL must be loaded first; None where a family cannot draw."""
+    """Also of MuJoCo, for which EGL must be loaded first; None for a family that cannot draw."""
     for env_id in ("CartPole-v1", "Hopper-v4"):
         envs = pool(env_id)
         envs.reset()

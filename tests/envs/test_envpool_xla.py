@@ -1,4 +1,4 @@
-"""EnvPool inside a compiled function against the same pool stepped by numpy, through ends and filler rows."""
+"""EnvPool inside a compiled function equals the same pool stepped by numpy, over ends and filler rows."""
 
 import gc
 import os
@@ -27,7 +27,7 @@ CASES = [Config(env_id="CartPole-v1"), Continuous(env_id="HalfCheetah-v4", **PLA
 
 @pytest.mark.parametrize("cfg", CASES, ids=[cfg.env_id for cfg in CASES])
 def test_the_same_steps_as_outside(cfg):
-    """Bit for bit, also where actions and observations have 64 bits."""
+    """They are equal bit for bit, also where actions and observations have 64 bits."""
     atari = isinstance(cfg, AtariXLAScan)
     ours = (make_atari_inside if atari else make_envpool_xla)(cfg, [5, 6, 7])
     theirs = (make_envpool_atari if atari else make_envpool)(cfg, [5, 6, 7])
@@ -49,7 +49,7 @@ def test_the_same_steps_as_outside(cfg):
 
 
 def test_a_second_reset_plays_the_new_pool():
-    """A function compiled with one pool steps that pool for ever."""
+    """A function that was compiled with one pool always steps that pool."""
     envs = make_envpool_xla(replace(CASES[0]), [1, 2])
     assert envs.play == "pool" and not envs.keeps_state and envs.state() is None
     runs = []
@@ -61,7 +61,7 @@ def test_a_second_reset_plays_the_new_pool():
 
 
 def same_play(one, other, steps=40):
-    """Two VecEnvs through the same random actions."""
+    """Check that two VecEnvs make the same steps with the same random actions."""
     rng = np.random.default_rng(0)
     np.testing.assert_array_equal(one.reset().obs, other.reset().obs)
     for _ in range(steps):
@@ -86,7 +86,7 @@ def test_what_cannot_be_read_inside_is_stepped_outside(env_id, capsys):
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
 @pytest.mark.parametrize("make", [make_envpool, make_envpool_xla])
 def test_close_ends_the_threads_of_a_pool(make):
-    """While the closed object is still held, and also when close() is called again."""
+    """They end although the closed object is still referenced, and also if close() is called again."""
     def threads():
         return len(os.listdir("/proc/self/task"))
 
@@ -99,8 +99,8 @@ def test_close_ends_the_threads_of_a_pool(make):
     assert threads() == before
 
 
-def test_variants_for_the_inside_refuse_it_and_free_the_pool(monkeypatch):
-    """One sentence that names what steps it outside."""
+def test_variants_for_the_inside_raise_and_free_the_pool(monkeypatch):
+    """The error names the variants that step it outside."""
     ended = []
     monkeypatch.setattr("proximo.envs.envpool.PoolEnvs.close", lambda self: ended.append(self))
     with pytest.raises(UsageError, match="^FrozenLake-v1 cannot be stepped inside .*Use ppo_atari_envpool .*--engine"):
@@ -109,7 +109,7 @@ def test_variants_for_the_inside_refuse_it_and_free_the_pool(monkeypatch):
 
 
 def test_systems_without_a_handle(monkeypatch, capsys):
-    """EnvPool's code says that it has none on macOS; only that this is believed can be tested here."""
+    """EnvPool's code says that it has none on macOS. Only the reaction to the name of the system is tested here."""
     notify_once.cache_clear()
     monkeypatch.setattr("sys.platform", "darwin")
     envs = make_envpool_xla(Config(env_id="CartPole-v1"), [1])
@@ -121,7 +121,7 @@ def test_systems_without_a_handle(monkeypatch, capsys):
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "MiniGrid-Empty-5x5-v0"])
 def test_two_iterations_outside(env_id, tmp_path):
-    """From the command line, with a checkpoint that makes the pool anew in between."""
+    """From the command line, with a checkpoint in between that makes a new pool."""
     words = (f"train ppo --framework jax --engine envpool --env-id {env_id} --num-envs 2 --num-steps 8 "
              "--num-minibatches 2 --update-epochs 1 --total-timesteps 32 --hidden-size 8 --checkpoint-every 1 "
              f"--threads 1 --logger none --run-dir {tmp_path / 'run'}")

@@ -1,4 +1,4 @@
-"""Episode counts against a plain Python loop."""
+"""Episode counts equal those of a plain Python loop."""
 
 import numpy as np
 from hypothesis import given
@@ -11,7 +11,7 @@ ROWS = st.lists(st.tuples(st.integers(-9, 9), st.booleans(), st.booleans()), min
 
 @given(ROWS)
 def test_counter_and_pure_function_equal_a_loop(rows):
-    """Against adding up by hand; filler rows (not valid, reward 0) touch nothing."""
+    """Counts equal sums in a loop; filler rows (not valid, reward 0) change nothing."""
     counter, running = EpisodeCounter(1), start_episodes(1)
     ret = length = 0
     for reward, over, valid in rows:

@@ -1,4 +1,4 @@
-"""The Gymnasium suite against Gymnasium's own SyncVectorEnv, and its border against environments that misbehave."""
+"""The Gymnasium suite equals Gymnasium's SyncVectorEnv, and reports environments that misbehave."""
 
 
 import gymnasium
@@ -9,44 +9,33 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from proximo.config import Config
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
-from proximo.envs.gym_ids import gym_id
-from proximo.envs.spaces import scripted_action
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError
+from tests.support.play import play_random
 from tests.support.probes import DictObs
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 SEEDS = [11, 12, 13]
 
 
-def made(env_id, seeds=SEEDS, **fields):
+def make_envs(env_id, seeds=SEEDS, **fields):
     return make_gym(Config(env_id=env_id, **fields), seeds)
 
 
 def probe(name, seeds=SEEDS, **fields):
-    return made(f"tests.support.probes:{name}-v0", seeds, **fields)
-
-
-def played(envs, step, steps, rng):
-    """Plays allowed random actions; yields each step with the action that led to it."""
-    for _ in range(steps):
-        rows = range(envs.num_envs)
-        action = np.stack([scripted_action(envs.action_space, None if step.mask is None else step.mask[i], rng)
-                           for i in rows])
-        step = envs.step(action)
-        yield action, step
+    return make_envs(f"tests.support.probes:{name}-v0", seeds, **fields)
 
 
 @pytest.mark.parametrize("env_id", CLASSIC)
 @pytest.mark.parametrize("mode", ["same-step", "next-step"])
 def test_equals_gymnasiums_vector_environment(env_id, mode):
-    """Against SyncVectorEnv with the same seeds and actions, in both reset modes: every bit of every step."""
-    envs = made(env_id, autoreset=mode)
+    """With the same seeds and actions, every step is equal bit for bit, in both reset modes."""
+    envs = make_envs(env_id, autoreset=mode)
     reference = SyncVectorEnv([lambda: gymnasium.make(env_id)] * 3,
                               autoreset_mode=AutoresetMode[mode.replace("-", "_").upper()])
     begin, (obs, _) = envs.reset(), reference.reset(seed=SEEDS)
     assert np.array_equal(begin.obs, obs)
     ends = 0
-    for action, step in played(envs, begin, 450, np.random.default_rng(0)):
+    for action, step in play_random(envs, begin, 450, np.random.default_rng(0)):
         obs, reward, terminated, truncated, info = reference.step(action)
         over = terminated | truncated
         ends += over.sum()
@@ -60,7 +49,7 @@ def test_equals_gymnasiums_vector_environment(env_id, mode):
 
 
 def test_both_reset_modes_play_the_same_episodes():
-    """Against each other: the transitions of next-step without its filler rows are those of same-step."""
+    """The transitions of next-step without its filler rows are those of same-step."""
     rows = {}
     for mode in ("same-step", "next-step"):
         envs = probe("Truncated", [3], autoreset=mode)
@@ -78,33 +67,33 @@ def test_both_reset_modes_play_the_same_episodes():
     assert 30 < fewer < 40 and rows["next-step"] == rows["same-step"][:fewer]
 
 
-def test_reset_begins_anew_from_the_seeds():
-    """Two resets with the same seeds give the same observations, other seeds others."""
-    envs = made("CartPole-v1")
+def test_reset_begins_again_from_the_seeds():
+    """Two resets with the same seeds return the same observations, other seeds other ones."""
+    envs = make_envs("CartPole-v1")
     one = envs.reset().obs.copy()
     envs.step(np.array([0, 1, 0]))
     assert np.array_equal(envs.reset().obs, one)
-    assert not np.array_equal(made("CartPole-v1", [1, 2, 3]).reset().obs, one)
+    assert not np.array_equal(make_envs("CartPole-v1", [1, 2, 3]).reset().obs, one)
 
 
 @pytest.mark.parametrize("mode", ["same-step", "next-step"])
 @pytest.mark.parametrize("env_id", [*CLASSIC, "Taxi-v3", "FrozenLake-v1", "Blackjack-v1"])
 def test_state_continues_exactly(env_id, mode):
-    """Against the environments that were never interrupted: 300 steps after loading into others, every bit."""
+    """300 steps of other environments that loaded the state are equal bit for bit to those without an interruption."""
     pytest.importorskip("pygame")
-    envs, other = made(env_id, autoreset=mode), made(env_id, [1, 2, 3], autoreset=mode)
+    envs, other = make_envs(env_id, autoreset=mode), make_envs(env_id, [1, 2, 3], autoreset=mode)
     rng = np.random.default_rng(0)
-    *_, (_, last) = played(envs, envs.reset(), 77, rng)
+    *_, (_, last) = play_random(envs, envs.reset(), 77, rng)
     state = envs.state()
-    for _ in played(other, other.reset(), 5, np.random.default_rng(1)):
+    for _ in play_random(other, other.reset(), 5, np.random.default_rng(1)):
         pass
     other.load(state)
-    for action, step in played(envs, last, 300, rng):
+    for action, step in play_random(envs, last, 300, rng):
         assert same_steps(step, other.step(action))
 
 
 def test_state_taken_between_an_end_and_its_reset():
-    """In next-step mode the row that owes a reset still owes it after loading."""
+    """In next-step mode a row that has to be reset is still reset after loading."""
     envs, other = probe("Observed", [5], autoreset="next-step"), probe("Observed", [6], autoreset="next-step")
     envs.reset(), other.reset()
     assert envs.step(np.array([0])).terminated[0]
@@ -114,16 +103,16 @@ def test_state_taken_between_an_end_and_its_reset():
 
 
 @pytest.mark.parametrize("env_id", ["LunarLander-v3", "BipedalWalker-v3"])
-def test_opaque_state_is_said_not_guessed(env_id):
-    """Box2D's world cannot be kept: state() is None."""
+def test_state_of_a_physics_engine_is_none(env_id):
+    """Box2D's world cannot be saved: state() is None."""
     pytest.importorskip("Box2D")
-    envs = made(env_id)
+    envs = make_envs(env_id)
     envs.reset()
     assert envs.state() is None
 
 
-def test_state_that_a_replay_refutes_is_none():
-    """An environment whose state hides in its class is not trusted although every attribute could be kept."""
+def test_state_is_none_if_a_copy_does_not_continue_from_it():
+    """The state of this environment is hidden in its class, although every attribute can be saved."""
 
     class Hidden(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(-1e9, 1e9, (1,), np.float32)
@@ -139,13 +128,13 @@ def test_state_that_a_replay_refutes_is_none():
             return np.array([self.ticks[0]], np.float32), 0.0, False, False, {}
 
     gymnasium.register("Hidden-v0", entry_point=lambda: Hidden())
-    envs = made("Hidden-v0")
+    envs = make_envs("Hidden-v0")
     envs.reset()
     assert envs.state() is None
 
 
 def test_flattened_observations():
-    """Against gymnasium.spaces.flatten of the observation that the environment gives."""
+    """They equal gymnasium.spaces.flatten of the environment's observation."""
     envs = probe("DictObs", [4])
     env = DictObs()
     observation, _ = env.reset(seed=4)
@@ -155,7 +144,7 @@ def test_flattened_observations():
 
 
 def test_images_become_channels_first():
-    """Against where the probe puts its three numbers."""
+    """The three numbers of the probe are where they should be."""
     envs = probe("Image")
     step = envs.reset()
     assert envs.obs_shape == (3, 12, 10) and step.obs.dtype == np.uint8
@@ -170,29 +159,12 @@ def test_images_become_channels_first():
     ("Bounded", [[-3.0, -1.0], [0.5, 1.5], [9.0, 9.0]], [[-1, 0], [0.5, 1.5], [1, 2]]),
 ])
 def test_actions_reach_the_environment(name, action, given):
-    """Against the action that the probe echoes: start is added, Box clipped to its bounds (detail 27)."""
+    """The probe returns its action as observation: start is added, Box is clipped to its bounds (detail 27)."""
     envs = probe(name)
     envs.reset()
     action = np.array(action)
     before = action.copy()
     assert np.allclose(envs.step(action).obs * 10, given) and np.array_equal(action, before)
-
-
-@pytest.mark.parametrize("name", ["Masked", "DictMasked"])
-@pytest.mark.parametrize("mode", ["same-step", "next-step"])
-def test_masks_follow_the_environment(name, mode):
-    """The probe raises where a forbidden action is taken; allowed ones play through ends and resets."""
-    envs = probe(name, autoreset=mode)
-    begin = envs.reset()
-    assert envs.obs_shape == (2,) and begin.mask.tolist() == [[False, True, True]] * 3
-    for _, step in played(envs, begin, 30, np.random.default_rng(0)):
-        assert step.mask.sum(axis=1).tolist() == [2, 2, 2]
-    with pytest.raises(EnvError, match="forbidden"):
-        envs.step(np.argmin(step.mask, axis=1))
-
-
-def test_no_mask_without_one():
-    assert made("CartPole-v1").reset().mask is None
 
 
 @pytest.mark.parametrize(("how", "words"), [
@@ -211,8 +183,8 @@ def test_faults_name_environment_step_and_cause(how, words):
     assert "environment 0" in str(caught.value) and "step 7" in str(caught.value) and words in str(caught.value)
 
 
-def test_a_bad_last_observation_is_seen():
-    """NaN in the observation that ends an episode is not hidden by the reset that follows it."""
+def test_a_last_observation_with_nan_is_an_error():
+    """NaN in the last observation of an episode is not hidden by the reset that follows."""
 
     class BadEnd(DictObs):
         observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
@@ -221,43 +193,16 @@ def test_a_bad_last_observation_is_seen():
             return np.full(2, np.nan if self.played == 4 else 0, np.float32)
 
     gymnasium.register("BadEnd-v0", entry_point=BadEnd)
-    envs = made("BadEnd-v0")
+    envs = make_envs("BadEnd-v0")
     envs.reset()
     with pytest.raises(EnvError, match="last observation"):
         for _ in range(4):
             envs.step(np.zeros(3, int))
 
 
-@pytest.mark.parametrize(("env_id", "words"), [
-    ("CartPol-v1", "CartPole-v1"), ("LunarLander-v9", "LunarLander-v3"), ("no_such_module:Env-v0", "no_such_module"),
-    ("tests.support.probes:Spoken-v0", "Text"),
-])
-def test_ids_and_spaces_that_cannot_run(env_id, words):
-    with pytest.raises(UsageError, match=words):
-        made(env_id)
-
-
-@pytest.mark.parametrize(("old", "new"), [
-    ("LunarLander-v2", "LunarLander-v3"), ("BipedalWalker-v2", "BipedalWalker-v3"),
-    ("HalfCheetah-v2", "HalfCheetah-v4"), ("CarRacing-v2", "CarRacing-v3"),
-])
-def test_retired_ids_run_as_their_successors(old, new, capsys):
-    assert gym_id(old) == new
-    assert f"{old} is retired. Its successor {new} is used instead." in capsys.readouterr().err
-
-
-def test_a_missing_package_is_said_with_its_command(monkeypatch):
-    def absent(*_, **__):
-        raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
-
-    monkeypatch.setattr(gymnasium, "make", absent)
-    with pytest.raises(UsageError, match=r'pip install "proximo\[box2d\]"'):
-        made("LunarLander-v3")
-
-
 def test_render_shows_the_first_environment():
     pytest.importorskip("pygame")
-    envs = made("CartPole-v1", [1])
+    envs = make_envs("CartPole-v1", [1])
     envs.reset()
     picture = envs.render()
     assert picture.shape == (400, 600, 3) and picture.dtype == np.uint8 and picture.std() > 0
@@ -265,10 +210,10 @@ def test_render_shows_the_first_environment():
 
 
 def test_raw_returns_are_of_whole_episodes():
-    """CartPole pays 1 a step, so return and length agree, and the longest run of a fixed policy is below 500."""
-    envs = made("CartPole-v1", [1, 2])
+    """CartPole's reward is 1 per step, so the return equals the length."""
+    envs = make_envs("CartPole-v1", [1, 2])
     seen = np.zeros(2)
-    for _, step in played(envs, envs.reset(), 200, np.random.default_rng(0)):
+    for _, step in play_random(envs, envs.reset(), 200, np.random.default_rng(0)):
         seen += 1
         for i in np.flatnonzero(step.episode.finished):
             assert step.episode.ret[i] == step.episode.length[i] == seen[i]
@@ -276,15 +221,15 @@ def test_raw_returns_are_of_whole_episodes():
 
 
 def test_rendering_changes_nothing():
-    """Against the same environments never rendered: steps, and a state loaded across."""
+    """Steps are equal to those of environments that are not rendered, also after loading a state."""
     pytest.importorskip("Box2D")
-    envs, unseen = made("LunarLander-v3", [1]), made("LunarLander-v3", [1])
+    envs, unseen = make_envs("LunarLander-v3", [1]), make_envs("LunarLander-v3", [1])
     assert same_steps(envs.reset(), unseen.reset())
     for t in range(150):
         assert same_steps(envs.step(np.array([t % 4])), unseen.step(np.array([t % 4])))
         if t % 50 == 0:
             assert envs.render().ndim == 3
-    cart, other = made("CartPole-v1", [1]), made("CartPole-v1", [2])
+    cart, other = make_envs("CartPole-v1", [1]), make_envs("CartPole-v1", [2])
     cart.reset(), other.reset(), cart.render()
     other.load(cart.state())
     assert same_steps(cart.step(np.array([1])), other.step(np.array([1])))

@@ -1,5 +1,4 @@
-"""Classic control in JAX against Gymnasium's own classes: the same state and action give the same step, for whole
-episodes."""
+"""Classic control in JAX equals Gymnasium: the same state and action lead to the same step, for whole episodes."""
 
 import gymnasium as gym
 import jax
@@ -12,14 +11,14 @@ from proximo.envs.jax_control import ControlPure, control_tasks, make_jax_contro
 from proximo.errors import UsageError
 
 N = 4
-# Float32 against float64 over an episode. Acrobot and the pendulum are chaotic: followed for 40 steps.
+# Largest differences between float32 and float64 in an episode. Acrobot and pendulum are chaotic: 40 steps only.
 TOLERANCE = {"CartPole-v1": 2e-5, "Acrobot-v1": 5e-4, "MountainCar-v0": 2e-5, "MountainCarContinuous-v0": 2e-5,
              "Pendulum-v1": 5e-4}
 STEPS = {"Acrobot-v1": 40, "Pendulum-v1": 40}
 
 
-def mirrored(env_id):
-    """Our environments at the first states of Gymnasium's, and these."""
+def start_equal(env_id):
+    """Return ControlPure at the first states of Gymnasium's environments, and those environments."""
     ours = ControlPure(control_tasks()[env_id], N)
     theirs = [gym.make(env_id, disable_env_checker=True) for _ in range(N)]
     for i, env in enumerate(theirs):
@@ -33,7 +32,7 @@ def mirrored(env_id):
 
 @pytest.mark.parametrize("env_id", TOLERANCE)
 def test_every_step_is_gymnasiums(env_id):
-    ours, theirs, state = mirrored(env_id)
+    ours, theirs, state = start_equal(env_id)
     step, rng, live, ends = jax.jit(ours.step), np.random.default_rng(3), [True] * N, 0
     for _ in range(STEPS.get(env_id, 250)):
         box = isinstance(ours.action_space, gym.spaces.Box)
@@ -55,7 +54,7 @@ def test_every_step_is_gymnasiums(env_id):
     assert ends == N or env_id in STEPS or env_id == "MountainCarContinuous-v0"
 
 
-def test_a_time_limit_cuts_and_is_no_death():
+def test_a_time_limit_truncates_and_does_not_terminate():
     envs = ControlPure(control_tasks()["MountainCar-v0"], 2)
     state, _ = envs.reset(jax.random.key(1))
     step = jax.jit(envs.step)
@@ -65,7 +64,7 @@ def test_a_time_limit_cuts_and_is_no_death():
     assert got.episode.length.tolist() == [200, 200] and got.episode.ret.tolist() == [-200.0, -200.0]
 
 
-def test_state_goes_on_exactly():
+def test_state_continues_exactly():
     envs, other = (make_jax_control(Config(norm_obs=True), [3, 4]) for _ in range(2))
     assert envs.play == "inside" and envs.keeps_state
     envs.reset()

@@ -1,4 +1,4 @@
-"""MuJoCo and dm_control against Gymnasium itself, and their kept states against runs that were never interrupted."""
+"""MuJoCo and dm_control equal Gymnasium's own environments, and continue exactly from a saved state."""
 
 import os
 from dataclasses import replace
@@ -25,7 +25,7 @@ def actions(envs, steps, seed=0):
 
 
 def test_equals_gymnasium_with_clipped_actions():
-    """Details 27 and 28's input: float32 of Gymnasium's numbers under actions clipped to the bounds."""
+    """Numbers are those of Gymnasium as float32, with actions clipped to the bounds (detail 27)."""
     envs = make_mujoco(replace(RAW, env_id="Hopper-v4"), [5])
     one = gymnasium.make("Hopper-v4")
     obs, _ = one.reset(seed=5)
@@ -45,8 +45,10 @@ def test_equals_gymnasium_with_clipped_actions():
 
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v4", "Ant-v4", "Ant-v5", "Humanoid-v4", "Reacher-v5"])
 def test_state_continues_exactly(env_id):
-    """Bit-equal after load() into other environments, over ends and new episodes; Ant's and Humanoid's rewards read
-    positions that lag behind the state."""
+    """Other environments that load the state repeat the steps bit for bit, over ends and new episodes.
+
+    The rewards of Ant and Humanoid depend on positions that are half a step behind the state.
+    """
     envs, other = (make_mujoco_rows(env_id, "same-step", seeds) for seeds in ([1, 2], [3, 4]))
     plan = actions(envs, 190)
     envs.reset(), other.reset()
@@ -60,7 +62,7 @@ def test_state_continues_exactly(env_id):
 
 
 def test_normalised_with_one_statistic():
-    """The variant's own defaults: clipped observations, and a state that keeps the statistics."""
+    """With the defaults of the variant, observations are clipped, and the statistics are part of the state."""
     cfg = Continuous(env_id="InvertedPendulum-v4")
     envs = apply_normalization(make_mujoco(cfg, [1, 2]), cfg)
     envs.reset()
@@ -73,7 +75,7 @@ def test_normalised_with_one_statistic():
 
 
 def test_dm_control():
-    """Flat float32 observations; 1000 decisions end by the time limit; its physics is not kept; it can be drawn."""
+    """Observations are flat float32, the time limit is 1000 steps, the state cannot be saved, it can be drawn."""
     pytest.importorskip("shimmy")
     pytest.importorskip("dm_control")
     envs = make_mujoco(replace(RAW, env_id="dm_control/cartpole-balance-v0"), [1])
@@ -91,7 +93,7 @@ def test_dm_control():
 
 
 def test_lqr_never_ends():
-    """No time limit and nearly unbounded actions break nothing."""
+    """An environment without a time limit and with nearly unbounded actions works."""
     pytest.importorskip("shimmy")
     pytest.importorskip("dm_control")
     envs = make_mujoco(replace(RAW, env_id="dm_control/lqr-lqr_2_1-v0"), [1])
@@ -114,13 +116,13 @@ def test_pusher_v4_runs_on_envpool_or_offers_its_successor(capsys):
         make_mujoco(replace(RAW, env_id="Pusher-v4", engine="gym"), [1])
 
 
-def test_faults_are_one_sentence():
+def test_an_unknown_id_is_an_error():
     with pytest.raises(UsageError, match="HalfCheetah-v"):
         make_mujoco(replace(RAW, env_id="HalfChetah-v4"), [1])
 
 
 def test_pictures_without_a_screen(monkeypatch):
-    """EGL is chosen where nothing else was and no screen is there, and the picture is not black."""
+    """EGL is chosen if no renderer was chosen and there is no screen; the picture is not black."""
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setenv("DISPLAY", ":0")
@@ -136,7 +138,7 @@ def test_pictures_without_a_screen(monkeypatch):
 
 
 def test_misspelt_tasks_are_named_as_they_were_typed():
-    """Not as shimmy registers them."""
+    """The message does not have the prefix under which shimmy registers them."""
     pytest.importorskip("shimmy")
     pytest.importorskip("dm_control")
     with pytest.raises(UsageError, match="^env_id=dm_control/walker-wlk-v0 is unknown. Did you mean dm_control/walk"):

@@ -1,4 +1,4 @@
-"""Normalisation against the plain float64 definition over all that was seen."""
+"""Normalisation equals its definition in float64 over all rows."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -30,8 +30,8 @@ from proximo.protocols import Step
 CFG = Config(norm_obs=True, norm_reward=True, gamma=0.9)
 
 
-def defined(rows):
-    """Mean and variance of the rows and of PRIOR_COUNT rows of mean 0 and variance 1."""
+def definition(rows):
+    """Return mean and variance of the rows and of PRIOR_COUNT rows with mean 0 and variance 1."""
     total = PRIOR_COUNT + len(rows)
     mean = rows.sum(axis=0) / total
     return mean, (PRIOR_COUNT * (1 + mean**2) + ((rows - mean) ** 2).sum(axis=0)) / total
@@ -45,7 +45,7 @@ def some_step(rng, num_envs=3, over=0.2, filler=False):
                 None if filler else obs + 100, np.ones(num_envs, bool), None, {})
 
 
-def close(one, other):
+def assert_close(one, other):
     for left, right in zip((*one.obs, *one.ret), (*other.obs, *other.ret), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-12)
 
@@ -53,7 +53,7 @@ def close(one, other):
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 12), st.floats(-1e3, 1e3))
 def test_moments_equal_the_definition(seed, batches, offset):
-    """Against mean and variance over the concatenated counted rows."""
+    """Moments equal mean and variance of all counted rows."""
     rng = np.random.default_rng(seed)
     moments, seen = start_statistics(1, (2,)).obs, []
     for _ in range(batches):
@@ -61,14 +61,14 @@ def test_moments_equal_the_definition(seed, batches, offset):
         seen.append(batch[counted])
         batch[~counted] = 1e9  # must not be read
         moments = update_moments(moments, batch, counted)
-    mean, var = defined(np.concatenate(seen))
+    mean, var = definition(np.concatenate(seen))
     np.testing.assert_allclose(moments.mean, mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(moments.var, var, rtol=1e-6)
     assert moments.count == pytest.approx(PRIOR_COUNT + sum(map(len, seen)))
 
 
 def test_steps_equal_baselines():
-    """Against `ret = ret * gamma + r; update; ret[done] = 0` written as a loop over environments."""
+    """Steps equal `ret = ret * gamma + r; update; ret[done] = 0` as a loop over environments."""
     rng, statistics = np.random.default_rng(0), start_statistics(3, (2,))
     returns, observed, running = [], [], np.zeros(3)
     for _ in range(50):
@@ -79,8 +79,8 @@ def test_steps_equal_baselines():
             running[i] = running[i] * CFG.gamma + step.reward[i]
         returns.append(running.copy())
         running[step.terminated | step.truncated] = 0
-        mean, var = defined(np.concatenate(observed))
-        deviation = np.sqrt(defined(np.concatenate(returns))[1] + 1e-8)
+        mean, var = definition(np.concatenate(observed))
+        deviation = np.sqrt(definition(np.concatenate(returns))[1] + 1e-8)
         np.testing.assert_allclose(normalised.obs, np.clip((step.obs - mean) / np.sqrt(var + 1e-8), -10, 10), rtol=1e-5,
                                    atol=1e-5)
         np.testing.assert_allclose(normalised.reward, np.clip(step.reward / deviation, -10, 10), rtol=1e-5)
@@ -90,7 +90,7 @@ def test_steps_equal_baselines():
 
 
 def test_both_reset_modes_count_the_same():
-    """Against each other, over the same episodes: the fillers of next-step change nothing."""
+    """The statistics of the same episodes are equal: the fillers of next-step change nothing."""
     totals = []
     for mode in ("same-step", "next-step"):
         cfg = replace(CFG, env_id="tests.support.probes:Echo-v0", autoreset=mode)
@@ -103,7 +103,7 @@ def test_both_reset_modes_count_the_same():
             step = envs.step(np.array([0]))
             assert not step.valid[0]
         totals.append(envs.statistics)
-    close(*totals)
+    assert_close(*totals)
     np.testing.assert_array_equal(totals[0].running, totals[1].running)
 
 
@@ -118,8 +118,10 @@ def test_filler_rows_touch_nothing():
 
 
 def test_a_player_who_is_out_is_not_counted():
-    """Self-play, four rows of one game: row 1 is out at step 1, waits at step 2, and acts again in the new game that
-    begins at step 3. Against the definition over what was acted on, and the returns of those who played."""
+    """Self-play with four rows of one game: row 1 is out at step 1, waits at step 2 and acts again at step 3.
+
+    Statistics equal the definition over observations that were acted on, and over returns of players who played.
+    """
     rng, out, no = np.random.default_rng(0), np.array([False, True, False, False]), np.zeros(4, bool)
     steps = [some_step(rng, 4)._replace(first=first, terminated=terminated, truncated=no, valid=valid)
              for first, terminated, valid in ((no, out, ~no), (no, no, ~out), (~no, ~out, ~out))]
@@ -136,12 +138,12 @@ def test_a_player_who_is_out_is_not_counted():
     seen = np.concatenate([steps[0].obs[~out], steps[1].obs[~out], steps[2].obs]).astype(float)
     statistics = envs.statistics
     for moments, rows in ((statistics.obs, seen), (statistics.ret, np.concatenate(returns))):
-        np.testing.assert_allclose((moments.mean, moments.var), defined(rows), rtol=1e-9)
+        np.testing.assert_allclose((moments.mean, moments.var), definition(rows), rtol=1e-9)
     np.testing.assert_array_equal(statistics.running, np.zeros(4))
 
 
 def merge_all(base, locals_):
-    """What each rank holds after an all-reduce between them."""
+    """Return what each rank has after an all-reduce."""
     parts = []
     for local in locals_:
         merge_statistics(base, local, lambda part: parts.append(part) or part)
@@ -151,7 +153,7 @@ def merge_all(base, locals_):
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_merged_ranks_equal_one_process(ranks):
-    """Against one process that saw every rank's rows; every rank ends with the same moments."""
+    """Every rank ends with the moments of one process that has the rows of all ranks."""
     rng = np.random.default_rng(0)
     start = base = count_step(start_statistics(3, (2,)), some_step(rng), CFG)
     for _ in range(3):  # three iterations, merged after each
@@ -167,7 +169,7 @@ def test_merged_ranks_equal_one_process(ranks):
         whole = base.obs
         for obs in rows:
             whole = update_moments(whole, obs, None)
-        close(merged[0], Statistics(whole, merged[0].ret, None))
+        assert_close(merged[0], Statistics(whole, merged[0].ret, None))
         for other, local in zip(merged, locals_, strict=True):
             assert np.array_equal(other.obs.mean, merged[0].obs.mean)
             assert np.array_equal(other.ret.var, merged[0].ret.var)
@@ -180,8 +182,8 @@ def test_merging_one_rank_changes_nothing():
     rng = np.random.default_rng(0)
     base = count_step(start_statistics(3, (2,)), some_step(rng), CFG)
     local = count_step(base, some_step(rng), CFG)
-    close(merge_statistics(base, local, lambda part: part), local)
-    close(merge_statistics(base, base, lambda part: part), base)
+    assert_close(merge_statistics(base, local, lambda part: part), local)
+    assert_close(merge_statistics(base, base, lambda part: part), base)
 
 
 def test_the_reset_counts_and_begins_returns_anew():
@@ -194,7 +196,7 @@ def test_the_reset_counts_and_begins_returns_anew():
 @pytest.mark.parametrize(("fields", "normalizes"), [({}, False), ({"norm_obs": True}, True),
                                                     ({"norm_reward": True}, True)])
 def test_the_configuration_decides_what_is_normalized(fields, normalizes):
-    """make_gym never normalizes; apply_normalization does once, also when it is called twice."""
+    """make_gym never normalises; apply_normalization does so once, also if it is called twice."""
     cfg = Config(**fields)
     plain = make_gym(cfg, [1])
     envs = apply_normalization(plain, cfg)
@@ -218,7 +220,7 @@ def test_only_what_is_asked_for():
 
 
 def test_state_continues_exactly():
-    """Against environments never interrupted, statistics included; packing is exact."""
+    """Other environments that load the state repeat the steps, with the statistics; packing is exact."""
     cfg = replace(CFG, env_id="Pendulum-v1")
     envs, other = (Normalized(make_gym(cfg, seeds), cfg) for seeds in ([1, 2], [3, 4]))
     envs.reset(), other.reset()
@@ -235,7 +237,7 @@ def test_state_continues_exactly():
 
 
 def test_the_same_functions_in_jax():
-    """Against numpy: the pure functions run inside jit with jax.numpy."""
+    """The pure functions run inside jit with jax.numpy, with the results of numpy."""
     jax = pytest.importorskip("jax")
     rng = np.random.default_rng(0)
     plain, compiled = start_statistics(3, (2,)), start_statistics(3, (2,), jax.numpy)

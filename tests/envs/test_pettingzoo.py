@@ -1,4 +1,4 @@
-"""Self-play, frame by frame against SuperSuit's stack, and against the rules of the environment contract."""
+"""Self-play equals SuperSuit's wrappers frame by frame, and follows the environment contract."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ pytest.importorskip("tinyscaler")
 
 
 def play(envs, steps, seed=0):
-    """Random steps; copies, since a suite's arrays are good until the next step only."""
+    """Yield random steps as copies, because the arrays of a Step may be read only until the next one."""
     random = np.random.default_rng(seed)
     for _ in range(steps):
         step = envs.step(random.integers(0, envs.action_space.n, envs.num_envs))
@@ -30,7 +30,7 @@ def same(one, other):
 
 
 def supersuit_stack(name, games, max_cycles):
-    """The reference preprocessing, as the seeds write it down; channels last."""
+    """Return the reference: SuperSuit's wrappers in their usual order, with channels last."""
     ss = pytest.importorskip("supersuit")
     import ale_py
     from pettingzoo.atari.all_modules import atari_environments
@@ -47,7 +47,7 @@ def supersuit_stack(name, games, max_cycles):
 @pytest.mark.parametrize(("name", "players"), [("pong_v3", 2), ("surround_v2", 2), ("basketball_pong_v3", 2),
                                                ("quadrapong_v4", 4)])
 def test_equals_supersuit(name, players):
-    """Every frame, reward, end and last observation of two games over two time limits (no-ops off)."""
+    """Every frame, reward, end and last observation of two games is equal, over two time limits (without no-ops)."""
     reference = supersuit_stack(name, 2, max_cycles=150)
     envs = make_pettingzoo(replace(SelfPlay(), env_id=name, noop_max=0, max_cycles=150), list(range(2 * players)))
     obs, _ = reference.reset(seed=0)
@@ -69,7 +69,7 @@ def test_equals_supersuit(name, players):
 
 
 def test_indicator_planes_become_0_and_1_when_divided_by_255():
-    """What the network sees: frames in [0, 1], and one plane of ones, that of the row's own player."""
+    """The network receives frames in [0, 1], and a plane of ones for the player of the row."""
     envs = make_pettingzoo(SelfPlay(), [1, 2, 3, 4])
     assert envs.players == ("player0", "player1")
     assert envs.obs_shape == (6, 84, 84)
@@ -80,7 +80,7 @@ def test_indicator_planes_become_0_and_1_when_divided_by_255():
 
 
 def test_raw_returns_of_both_players():
-    """At a time limit: returns are the unclipped sums, lengths count decisions, and the game is truncated."""
+    """At a time limit, returns are sums of raw rewards, lengths count steps, and the game is truncated."""
     envs = make_pettingzoo(replace(SelfPlay(), max_cycles=1200, noop_max=0), [5, 6])
     envs.reset()
     steps = list(play(envs, 300))
@@ -93,20 +93,20 @@ def test_raw_returns_of_both_players():
 
 
 def test_games_differ_and_repeat():
-    """No-ops make games differ; the same seeds give the same games, also in two threads."""
+    """No-ops make games differ; the same seeds play the same games, also in two threads."""
     envs = make_pettingzoo(SelfPlay(), [1, 1, 2, 2, 3, 3])
     twin = make_pettingzoo(replace(SelfPlay(), env_workers=2), [1, 1, 2, 2, 3, 3])
     assert np.array_equal(envs.reset().obs, twin.reset().obs)
     assert all(same(a, b) for a, b in zip(play(envs, 30), play(twin, 30)))
     envs.reset()
-    shown = [envs.step(np.zeros(6, int)).obs[::2].copy() for _ in range(25)][-1]  # Pong stands still at first
+    shown = [envs.step(np.zeros(6, int)).obs[::2].copy() for _ in range(25)][-1]  # nothing moves in Pong at first
     assert len({row.tobytes() for row in shown}) > 1
     twin.close()
 
 
 @pytest.mark.parametrize("sticky", [None, 0.25])
 def test_state_continues_exactly(sticky):
-    """load() into other games, begun from other seeds, repeats 60 steps, a time limit and its new game among them."""
+    """Games with other seeds that load the state repeat 60 steps, over a time limit and a new game."""
     cfg = replace(SelfPlay(), sticky=sticky, max_cycles=200)
     envs, other = make_pettingzoo(cfg, [1, 1, 2, 2]), make_pettingzoo(cfg, [8, 8, 9, 9])
     envs.reset()
@@ -119,7 +119,7 @@ def test_state_continues_exactly(sticky):
 
 
 class ScriptedGame:
-    """Two players; player 1 is out at decision 2, the game ends at decision 4."""
+    """Two players; player 1 is out at step 2, the game ends at step 4."""
 
     num_players, skip, action_mapping = 2, 4, np.zeros(3, np.intc)
 
@@ -135,7 +135,7 @@ class ScriptedGame:
 
 
 def test_filler_rows_after_one_player_is_out(monkeypatch):
-    """The player who is out gets filler rows without reward, ended once, until the next game begins."""
+    """A player who is out ends once, and then has filler rows without reward until the next game begins."""
     monkeypatch.setattr("proximo.envs.pettingzoo.SelfPlayGame", ScriptedGame)
     envs = SelfPlayEnvs([ScriptedGame()], clip_rewards=True, workers=0)
     envs.reset()
@@ -148,8 +148,7 @@ def test_filler_rows_after_one_player_is_out(monkeypatch):
     assert [(s.episode.finished * s.episode.ret).tolist() for s in steps][:4] == [[0, 0], [0, -10], [0, 0], [12, 0]]
 
 
-def test_faults_are_one_sentence():
-    """Ids, numbers of rows and actions that cannot be."""
+def test_errors_of_ids_rows_settings_and_actions():
     with pytest.raises(UsageError, match="pong_v3"):
         make_pettingzoo(replace(SelfPlay(), env_id="pong_v2"), [1, 2])
     with pytest.raises(UsageError, match="num_envs=3 is not divisible by the 2 players of pong_v3. Use 2 or 4."):
@@ -165,7 +164,7 @@ def test_faults_are_one_sentence():
 
 
 def test_players_are_normalised_by_one_statistic():
-    """--norm-obs and --norm-reward do what they say, keep raw returns, and are part of the state."""
+    """All players share the statistics, which are part of the state; raw returns stay."""
     cfg = SelfPlay(norm_obs=True, norm_reward=True, clip_rewards=False, max_cycles=200)
     envs = apply_normalization(make_pettingzoo(cfg, [1, 1]), cfg)
     assert envs.players == ("player0", "player1") and envs.obs_dtype == np.float32

@@ -1,4 +1,4 @@
-"""Procgen: ids, levels that are the ones asked for, real seeds, and rewards scaled with the variant's own gamma."""
+"""Procgen: ids, levels, seeds, and rewards scaled with the gamma of the variant."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from proximo.envs.procgen import GAMES, make_procgen, procgen_id
 from proximo.errors import UsageError
 from proximo.variants import Procgen
 
-pytest.importorskip("envpool_assets")  # envpool itself must not be imported before its libraries
+pytest.importorskip("envpool_assets")  # importorskip("envpool") would import it before its libraries
 pytest.importorskip("PyQt5")
 
 
@@ -21,7 +21,7 @@ def first_obs(seeds=(1, 2, 3), **fields):
 
 
 def test_ids_and_modes(capsys):
-    """Games, EnvPool's ids and the ids of the old package; an id's own mode holds, and is said."""
+    """Games, EnvPool's ids and ids of the old package; the mode of an id is used, with a message."""
     known = import_envpool().list_all_envs()
     assert all(procgen_id(game, mode, known) in known for game in GAMES for mode in ("easy", "hard"))
     assert procgen_id("StarpilotEasy-v0", "easy", known) == "StarpilotEasy-v0"
@@ -36,7 +36,7 @@ def test_ids_and_modes(capsys):
 
 
 def test_images_and_seeds():
-    """(3, 64, 64) uint8; other seeds other levels, the same seeds the same."""
+    """Images are (3, 64, 64) uint8; the same seeds play the same levels, other seeds other ones."""
     obs = first_obs()
     assert obs.shape == (3, 3, 64, 64) and obs.dtype == np.uint8
     assert not np.array_equal(obs[0], obs[1]) and np.array_equal(obs, first_obs())
@@ -44,7 +44,7 @@ def test_images_and_seeds():
 
 
 def test_number_and_start_of_levels():
-    """With one level every environment begins alike; another first level is another one; hard mazes are larger."""
+    """With one level all environments begin with it; another first level differs; hard mazes are larger."""
     one = first_obs(env_id="maze", num_levels=1, start_level=3)
     assert (one == one[0]).all()
     assert not np.array_equal(one, first_obs(env_id="maze", num_levels=1, start_level=4))
@@ -52,7 +52,7 @@ def test_number_and_start_of_levels():
 
 
 def test_rewards_are_scaled_and_returns_raw():
-    """Against openai/baselines' recipe in plain numpy, with gamma 0.999, filler rows left out."""
+    """Rewards equal the method of openai/baselines in plain numpy, with gamma 0.999 and without filler rows."""
     cfg = Procgen(env_id="bigfish")
     plain = make_procgen(cfg, list(range(8)))
     envs = apply_normalization(make_procgen(cfg, list(range(8))), cfg)

@@ -1,6 +1,7 @@
-"""Probe environments: each has one property that a learner, or the border around environments, must get right.
+"""Probe environments: each has one property that a learner, or the code around environments, must handle.
 
-Registered on import, so `tests.support.probes:Constant-v0` is an id anywhere. Episodes have a fixed length unless said.
+They are registered on import, so that `tests.support.probes:Constant-v0` is an id everywhere. Episodes have a fixed length
+unless the docstring says something else.
 """
 
 import os
@@ -15,7 +16,7 @@ UNIT = spaces.Box(-1, 1, (2,), np.float32)
 
 
 class Probe(gymnasium.Env):
-    """Observes 2 floats, takes 2 actions, ends (terminated) after `length` steps; reward 1 a step."""
+    """Observations are 2 floats, there are 2 actions, it terminates after `length` steps; the reward is 1 per step."""
 
     length = 4
     observation_space = UNIT
@@ -39,7 +40,7 @@ class Probe(gymnasium.Env):
 
 
 class Constant(Probe):
-    """One step, reward 1, nothing to observe: the value must become 1."""
+    """One step with reward 1 and nothing to observe: the value must become 1."""
 
     length = 1
 
@@ -48,7 +49,7 @@ class Constant(Probe):
 
 
 class Observed(Probe):
-    """One step, the reward is the cue that is observed: the value must follow the observation."""
+    """One step whose reward is the cue in the observation: the value must follow the observation."""
 
     length = 1
 
@@ -57,7 +58,7 @@ class Observed(Probe):
 
 
 class Delayed(Probe):
-    """Two steps, reward 1 at the second: the value of the first observation must be gamma."""
+    """Two steps with reward 1 at the second: the value of the first observation must become gamma."""
 
     length = 2
 
@@ -69,7 +70,7 @@ class Delayed(Probe):
 
 
 class Acting(Probe):
-    """One step, reward 1 for action 1 where the cue is positive and for action 0 where it is not, else -1."""
+    """One step with reward 1 for action 1 if the cue is positive, or action 0 if it is negative; otherwise -1."""
 
     length = 1
 
@@ -78,7 +79,7 @@ class Acting(Probe):
 
 
 class Truncated(Probe):
-    """Reward 1 for ever, cut every 5 steps, nothing to observe: the value must become 1 / (1 - gamma)."""
+    """Reward 1 for ever, truncated after 5 steps, nothing to observe: the value must become 1 / (1 - gamma)."""
 
     def observe(self):
         return np.zeros(2, np.float32)
@@ -89,7 +90,7 @@ class Truncated(Probe):
 
 
 class Memory(Probe):
-    """The cue is seen at the first step only; reward 1 where the last action (of 4) matches it, else -1."""
+    """The cue is observed at the first step only; the reward is 1 if the last action (of 4) matches it, otherwise -1."""
 
     def observe(self):
         return np.array([self.cue if self.played == 0 else 0, self.played == 3], np.float32)
@@ -99,7 +100,7 @@ class Memory(Probe):
 
 
 class Masked(Probe):
-    """3 actions, of which one is forbidden and changes; it raises where a forbidden one is taken."""
+    """3 actions, of which a different one is forbidden at each step; it raises if that one is taken."""
 
     action_space = spaces.Discrete(3)
 
@@ -120,7 +121,7 @@ class Masked(Probe):
 
 
 class DictMasked(Masked):
-    """The same mask as a key of a Dict observation."""
+    """Masked with the mask as a key of a Dict observation."""
 
     observation_space = spaces.Dict({"seen": UNIT, "action_mask": spaces.MultiBinary(3)})
 
@@ -147,7 +148,7 @@ class DictObs(Probe):
 
 
 class Image(Probe):
-    """(12, 10, 3) uint8, channels last: the channel number in the corner."""
+    """Observations are (12, 10, 3) uint8, channels last, with a different number per channel in one pixel."""
 
     observation_space = spaces.Box(0, 255, (12, 10, 3), np.uint8)
 
@@ -158,7 +159,7 @@ class Image(Probe):
 
 
 class Echo(Probe):
-    """Says what it was given: the action comes back as the observation (first 2 numbers)."""
+    """The observation is the last action (its first 2 numbers)."""
 
     def reset(self, *, seed=None, options=None):
         self.given = np.zeros(2)
@@ -198,7 +199,7 @@ class Endless(Probe):
 
 
 class Faulty(Probe):
-    """Misbehaves at step `at` of its life in the way that `how` names."""
+    """Misbehaves at step number `at`, counted over all episodes, in the way that `how` names."""
 
     def __init__(self, how="raises", at=7):
         self.how, self.at, self.age = how, at, 0
@@ -219,11 +220,11 @@ class Faulty(Probe):
         broken = {"nan_obs": (observation * np.nan, reward), "inf_reward": (observation, np.inf),
                   "no_reward": (observation, None), "wrong_shape": (observation[:1], reward),
                   "wrong_dtype": (observation.astype(np.float64), reward), "list_obs": (list(observation), reward)}
-        return (self.how == "four_values" and answer[:4]) or (*broken[self.how], *rest)
+        return answer[:4] if self.how == "four_values" else (*broken[self.how], *rest)
 
 
 class Mortal(Probe):
-    """Where several processes train as one, that of rank 1 dies in the 200th step of all its environments."""
+    """If several processes train together, that of rank 1 ends at the 200th step of all its environments."""
 
     steps = 0
 
@@ -235,7 +236,7 @@ class Mortal(Probe):
 
 
 class Positions(gymnasium.ObservationWrapper):
-    """CartPole, of which only the positions of cart and pole are seen: the velocities must be remembered."""
+    """CartPole, of which only the positions of cart and pole are observed: velocities need a memory."""
 
     def __init__(self):
         super().__init__(gymnasium.make("CartPole-v1").unwrapped)
@@ -252,7 +253,7 @@ FAULTS = ("raises", "hangs", "dies", "nan_obs", "inf_reward", "no_reward", "wron
 
 
 def register_probes():
-    """`tests.support.probes:NAME-v0`; faults under their names in words, as `Faulty_nan_obs-v0`."""
+    """Register `tests.support.probes:NAME-v0`; faults have their own names, such as `Faulty_nan_obs-v0`."""
     for probe in PROBES:
         gymnasium.register(f"{probe.__name__}-v0", entry_point=probe)
     gymnasium.register("Positions-v0", entry_point=Positions, max_episode_steps=200)
