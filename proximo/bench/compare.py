@@ -42,8 +42,8 @@ class Comparison(NamedTuple):
     """steps per second of B divided by those of A; None if unknown"""
 
 
-def compare(a: str | Path, b: str | Path, metric: str = "") -> int:
-    """Print a comparison of B (new) with A (old).
+def compare(a: str | Path, b: str | Path, metric: str = "") -> tuple[str, bool]:
+    """Compare B (new) with A (old).
 
     Runs are paired by environment, label and seed. If each side has only one label in an environment, the labels may
     differ, for example by a flag or the framework.
@@ -54,20 +54,17 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> int:
         metric: episodic_return or episodic_length; empty: the one that measures the variant.
 
     Returns:
-        The exit code: 1 if B is significantly worse in any environment, otherwise 0.
+        The table and the verdict as text for a terminal, and whether B is significantly worse in any environment.
 
     Raises:
         UsageError: If the metric is unknown, if there are no pairs, or if a package is missing.
     """
     found = find_comparisons(a, b, metric)
-    _print(found, a, b)
-    worse = [one for one in found if one.p_worse < LEVEL]
-    for one in worse:
-        print(f"regression: {one.env_id} ({one.new_label}), p = {one.p_worse:.2g}")
-    if not worse:
-        print(f"no significant regression (one-sided paired t test at {LEVEL:.0%}, Holm's correction over "
-              f"{count_text(len(found), 'comparison')})")
-    return 1 if worse else 0
+    verdict = [f"regression: {one.env_id} ({one.new_label}), p = {one.p_worse:.2g}"
+               for one in found if one.p_worse < LEVEL]
+    equal = (f"no significant regression (one-sided paired t test at {LEVEL:.0%}, Holm's correction over "
+             f"{count_text(len(found), 'comparison')})")
+    return _table(found, a, b) + "\n".join(verdict or [equal]), bool(verdict)
 
 
 def find_comparisons(a: str | Path, b: str | Path, metric: str = "") -> list[Comparison]:
@@ -118,7 +115,7 @@ def _compare_groups(old: Groups, new: Groups, old_key: Key, new_key: Key, metric
                       speed=new_sps / old_sps if old_sps and new_sps else None)
 
 
-def _print(found: list[Comparison], a: str | Path, b: str | Path) -> None:
+def _table(found: list[Comparison], a: str | Path, b: str | Path) -> str:
     from rich.console import Console
     from rich.table import Table
     table = Table(title=f"A: {a}\nB: {b}", title_justify="left")
@@ -131,5 +128,7 @@ def _print(found: list[Comparison], a: str | Path, b: str | Path) -> None:
         table.add_row(one.env_id, one.old_label, one.new_label, str(one.pairs), interval_text(one.old),
                       interval_text(one.new), interval_text(one.difference), interval_text(one.improvement),
                       f"{one.p_worse:.2g}", speed, style=style)
-    console = Console()
-    Console(width=None if console.is_terminal else 220).print(table)  # a pipe has no width: rich would fold to 80
+    console = Console(width=None if Console().is_terminal else 220)  # a pipe has no width: rich would fold to 80
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()

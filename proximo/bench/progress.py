@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from proximo.bench.jobs import Job
 from proximo.bench.process import RunningJob
 from proximo.bench.text import duration_text
+from proximo.errors import notify
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -40,7 +41,7 @@ class BenchView:
             from rich.live import Live
             self._live = Live(self._table(), console=Console(stderr=True), refresh_per_second=2)
             self._live.__enter__()
-        self._print(self._counts())
+        self._notify(self._counts())
         return self
 
     def __exit__(self, *fault: Any) -> None:
@@ -58,7 +59,7 @@ class BenchView:
 
     def report(self, sentence: str) -> None:
         """Print an event, such as a run that has finished or failed."""
-        self._print(f"{sentence}; {self._counts()}")
+        self._notify(f"{sentence}; {self._counts()}")
 
     def seconds_left(self) -> float | None:
         """Estimate the remaining time from the speed of the same environment and label, otherwise from the mean speed.
@@ -82,9 +83,9 @@ class BenchView:
         mean = sum(speeds.values()) / len(speeds)
         return sum(steps / speeds.get((job.env_id, job.label), mean) for job, steps in left) / max(1, self.workers)
 
-    def _print(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         if not self._live:
-            print(f"proximo: {text}", file=sys.stderr, flush=True)
+            notify(text)
 
     def _counts(self) -> str:
         state, left = self.state, self.seconds_left()

@@ -48,7 +48,7 @@ class TuneHaltedError(Exception):
 
 def tune(file: str | Path, workers: int = 1, out: str | Path = "", trials: int | None = None,
          command: Sequence[str] = COMMAND) -> int:
-    """Run the trials that a search still lacks, and print the best one.
+    """Run the trials that a search still lacks, and log the best one.
 
     Args:
         file: The search file.
@@ -230,5 +230,5 @@ def _report_best(study: "Study", folder: Path) -> int:
     best = study.best_trial
     (folder / "best.json").write_text(json.dumps({"value": best.value, "params": best.params}, indent=1))
     chosen = " ".join(f"{name}={value}" for name, value in best.params.items())
-    print(f"best of {len(finished)} trials: {best.value:.6g} with {chosen}")
+    notify(f"best of {len(finished)} trials: {best.value:.6g} with {chosen}")
     return 0

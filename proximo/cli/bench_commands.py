@@ -1,71 +1,83 @@
-"""The words of `proximo bench, report, compare and tune`."""
+"""The commands on many runs: bench, report, compare and tune."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from proximo.cli.flags import parse_flags
 from proximo.config import Config
-from proximo.errors import UsageError
+
+
+def named(metavar: str) -> Any:
+    """Return how a positional argument is called in a usage line."""
+    return tyro.conf.arg(metavar=metavar)
+
+
+def hint(default: str) -> Any:
+    """Return what the help says about the default of an argument."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {default})")
 
 
 @dataclass
 class BenchArguments:
-    """Train every (variant, environment, seed) of a small file, each in a process of its own; the same command goes on
-    where it stopped. Every other flag of `proximo train` holds for all runs: --framework jax, --compile, --track."""
+    """Train every (variant, environment, seed) of a small file, each in a process of its own.
 
-    file: Annotated[Path, tyro.conf.Positional]
-    """a benchmark set, such as benchmarks/small.toml"""
-    seeds: int | None = None
-    """seeds of each environment, from 1; default: the file's"""
+    The same command continues a benchmark that was stopped. Every other flag of `proximo train` applies to all runs,
+    such as --framework jax, --compile or --track.
+    """
+
+    file: Annotated[Path, tyro.conf.Positional, named("FILE")]
+    """a benchmark file, such as benchmarks/small.toml"""
+    seeds: Annotated[int | None, hint("as in the file")] = None
+    """number of seeds of each environment, from 1"""
     workers: int = 1
     """runs at the same time"""
-    out: str = ""
-    """folder of all runs; default: runs/bench/NAME"""
-    ablate: str = ""
+    out: Annotated[str, hint("runs/bench/NAME")] = ""
+    """folder of all runs"""
+    ablate: Annotated[str, hint("none")] = ""
     """implementation details to change, one set of runs each: norm_adv,clip_vloss,anneal_lr,..."""
 
 
 @dataclass
 class ReportArguments:
-    """One page (HTML, Markdown, CSV) of a benchmark's runs: curves, intervals, published values, verdicts."""
+    """Write one page (HTML, Markdown, CSV) about the runs of a benchmark: curves, intervals, published scores."""
 
-    directory: Annotated[Path, tyro.conf.Positional]
-    """folder of runs, as bench made it"""
-    out: str = ""
-    """folder or NAME.html; default: in the folder of runs"""
+    directory: Annotated[Path, tyro.conf.Positional, named("DIR")]
+    """folder of runs, as bench writes it"""
+    out: Annotated[str, hint("DIR/report.html")] = ""
+    """folder or NAME.html"""
 
 
 @dataclass
 class CompareArguments:
-    """Two sets of runs, paired by environment and seed; exit code 1 where the second is significantly worse."""
+    """Compare two sets of runs, paired by environment and seed; the exit code is 1 if NEW is significantly worse."""
 
-    old: Annotated[Path, tyro.conf.Positional]
+    old: Annotated[Path, tyro.conf.Positional, named("OLD")]
     """folder of runs to compare with"""
-    new: Annotated[Path, tyro.conf.Positional]
+    new: Annotated[Path, tyro.conf.Positional, named("NEW")]
     """folder of runs that should not be worse"""
-    metric: str = ""
-    """what is compared; default: the mean return of the last 100 training episodes"""
+    metric: Annotated[str, hint("what measures the variant")] = ""
+    """mean of the last 100 training episodes that is compared: episodic_return or episodic_length"""
 
 
 @dataclass
 class TuneArguments:
-    """Search hyper-parameters by Optuna; the same command goes on where it stopped."""
+    """Search hyper-parameters with Optuna; the same command continues a search that was stopped."""
 
-    file: Annotated[Path, tyro.conf.Positional]
-    """a search: variant, environments, seeds, ranges"""
+    file: Annotated[Path, tyro.conf.Positional, named("FILE")]
+    """a search file: variant, environments, seeds, ranges"""
     workers: int = 1
     """runs at the same time"""
-    out: str = ""
-    """folder of trials and study; default: runs/tune/NAME"""
-    trials: int | None = None
-    """trials in all; default: the file's"""
+    out: Annotated[str, hint("runs/tune/NAME")] = ""
+    """folder of trials and study"""
+    trials: Annotated[int | None, hint("as in the file")] = None
+    """trials in total"""
 
 
 def bench_command(name: str, words: list[str]) -> int:
-    """Run one of the four commands; returns its exit code."""
+    """Run one of these commands and return its exit code."""
     match name:
         case "bench":
             from proximo.bench.runner import bench
@@ -76,17 +88,18 @@ def bench_command(name: str, words: list[str]) -> int:
         case "report":
             from proximo.bench.report import report
 
-            report_words = tyro.cli(ReportArguments, args=words, prog="proximo report")
-            print(report(report_words.directory, report_words.out))
+            report_args = tyro.cli(ReportArguments, args=words, prog="proximo report")
+            print(report(report_args.directory, report_args.out))
             return 0
         case "compare":
             from proximo.bench.compare import compare
 
-            compare_words = tyro.cli(CompareArguments, args=words, prog="proximo compare")
-            return compare(compare_words.old, compare_words.new, compare_words.metric)
-        case "tune":
+            compare_args = tyro.cli(CompareArguments, args=words, prog="proximo compare")
+            text, worse = compare(compare_args.old, compare_args.new, compare_args.metric)
+            print(text)
+            return int(worse)
+        case _:
             from proximo.bench.tune import tune
 
-            tune_words = tyro.cli(TuneArguments, args=words, prog="proximo tune")
-            return tune(tune_words.file, tune_words.workers, tune_words.out, tune_words.trials)
-    raise UsageError(f"{name} is no command; `proximo --help` lists them")
+            tune_args = tyro.cli(TuneArguments, args=words, prog="proximo tune")
+            return tune(tune_args.file, tune_args.workers, tune_args.out, tune_args.trials)

@@ -1,4 +1,4 @@
-"""What would make a run fail on this machine although pip is content: each fault with the command that mends it."""
+"""`proximo doctor`: what would make a run fail on this machine although pip reports no conflict, and how to fix it."""
 
 import os
 import platform
@@ -19,15 +19,19 @@ Level = Literal["ok", "note", "problem"]
 
 
 class Finding(NamedTuple):
-    """One thing looked at. A problem breaks what is installed; a note limits what can be done."""
+    """One thing that was checked.
+
+    A problem makes something fail that is installed: Proximo, an extra, or the use of a GPU. A note names something
+    that is not installed, or that limits what can be done.
+    """
 
     level: Level
     what: str
-    fix: str = ""  # the command that mends it
+    fix: str = ""  # the command that fixes it
 
 
 class Machine(NamedTuple):
-    """All that the checks look at, so that a test can describe any machine."""
+    """Everything that the checks read, so that a test can describe any machine."""
 
     system: str  # platform.system()
     python: tuple[int, int]
@@ -41,13 +45,16 @@ class Machine(NamedTuple):
 
     @property
     def headless(self) -> bool:
-        """A Linux machine without a screen."""
+        """Return whether this is a Linux machine without a screen."""
         return self.system == "Linux" and not (self.environ.get("DISPLAY") or self.environ.get("WAYLAND_DISPLAY"))
 
-    def major(self, package: str) -> int | None:
-        """First number of the package's version, None where it is absent."""
-        version = self.versions.get(package)
-        return int(version.split(".")[0]) if version else None
+    def has(self, package: str) -> bool:
+        """Return whether a package is installed."""
+        return package in self.versions
+
+    def major(self, package: str) -> int:
+        """Return the first number of the version of an installed package."""
+        return int(self.versions[package].split(".")[0])
 
 
 PROGRAMS = ("c++", "g++", "clang++", "cl", "nvidia-smi")
@@ -55,12 +62,12 @@ LIBRARIES = ("EGL", "GL")
 
 
 def doctor() -> list[Finding]:
-    """Everything looked at on this machine, problems first. Imports no engine, so it takes a fraction of a second."""
+    """Check this machine, problems first. No engine is imported, so this takes a fraction of a second."""
     return diagnose(this_machine())
 
 
 def diagnose(machine: Machine) -> list[Finding]:
-    """The findings for any machine, problems first."""
+    """Return the findings for any machine, problems first."""
     checks = (python_findings, package_findings, torch_findings, jax_findings, compiler_findings, rendering_findings,
               wandb_findings, storage_findings)
     findings = [finding for check in checks for finding in check(machine)]
@@ -68,28 +75,25 @@ def diagnose(machine: Machine) -> list[Finding]:
 
 
 def report(findings: list[Finding]) -> str:
-    """The text of `proximo doctor`."""
-    lines = []
-    for finding in findings:
-        lines.append(f"{finding.level:8}{finding.what}")
-        if finding.fix:
-            lines.append(f"{'':8}-> {finding.fix}")
+    """Return the text of `proximo doctor`."""
+    lines = [line for finding in findings for line in (
+        f"{finding.level:8}{finding.what}", *[f"{'':8}-> {finding.fix}"] * bool(finding.fix))]
     count = sum(finding.level == "problem" for finding in findings)
     return "\n".join([*lines, "", f"{count} problem{'' if count == 1 else 's'} found"])
 
 
 def this_machine() -> Machine:
-    """Looks; the only subprocess is the GPU driver's, where there is one."""
+    """Describe this machine; the only subprocess is that of the GPU driver, if there is one."""
     versions = {(d.name or "").lower().replace("_", "-"): d.version for d in distributions()}
     programs = frozenset(filter(shutil.which, PROGRAMS))
     compiler = os.environ.get("CXX")
     if compiler and shutil.which(compiler.split()[0]):
         programs |= {"c++"}
     shared = Path("/dev/shm")
-    return Machine(platform.system(), sys.version_info[:2], versions, os.environ, programs,
-                   frozenset(filter(find_library, LIBRARIES)), _gpus() if "nvidia-smi" in programs else (),
-                   shutil.disk_usage(Path.cwd()).free,
-                   shutil.disk_usage(shared).total if shared.is_dir() else None)
+    return Machine(system=platform.system(), python=sys.version_info[:2], versions=versions, environ=os.environ,
+                   programs=programs, libraries=frozenset(filter(find_library, LIBRARIES)),
+                   gpus=_gpus() if "nvidia-smi" in programs else (), free_disk=shutil.disk_usage(Path.cwd()).free,
+                   shared_memory=shutil.disk_usage(shared).total if shared.is_dir() else None)
 
 
 def _gpus() -> tuple[str, ...]:
@@ -102,7 +106,7 @@ def _gpus() -> tuple[str, ...]:
 
 
 def python_findings(machine: Machine) -> list[Finding]:
-    """Wheels of the engines exist for 3.11 to 3.13."""
+    """Check the version of Python: wheels of the engines exist for 3.11 to 3.13."""
     name = ".".join(map(str, machine.python))
     if machine.python < (3, 11):
         return [Finding("problem", f"Python {name} is too old; Proximo needs 3.11", "python3.11 -m venv .venv")]
@@ -112,49 +116,54 @@ def python_findings(machine: Machine) -> list[Finding]:
 
 
 def package_findings(machine: Machine) -> list[Finding]:
-    """Sets of packages that install cleanly and break when they run."""
-    has = machine.versions.__contains__
-    found = []
-    if has("mujoco") and has("dm-control") and machine.major("mujoco") >= 4:
-        found.append(Finding("problem", f"mujoco {machine.versions['mujoco']} breaks every dm_control environment",
+    """Find sets of packages that install without an error and break when they run."""
+    found = [*_version_findings(machine), *_doubled(machine, OPENCV, "cv2", "opencv-python-headless"),
+             *_doubled(machine, ("pygame", "pygame-ce"), "pygame", "pygame-ce"), *_incomplete(machine)]
+    return found or [Finding("ok", "no known conflict between the installed packages")]
+
+
+def _version_findings(machine: Machine) -> list[Finding]:
+    has, major, versions, found = machine.has, machine.major, machine.versions, []
+    if has("mujoco") and has("dm-control") and major("mujoco") >= 4:
+        found.append(Finding("problem", f"mujoco {versions['mujoco']} breaks every dm_control environment",
                              "pip uninstall -y mujoco mujoco-core mujoco-studio && pip install mujoco==3.17.0"))
-    if has("mujoco") and has("mujoco-mjx") and machine.versions["mujoco"] != machine.versions["mujoco-mjx"]:
-        found.append(Finding("problem", f"mujoco {machine.versions['mujoco']} and mujoco-mjx "
-                             f"{machine.versions['mujoco-mjx']} differ; they must be the same",
-                             f"pip install mujoco-mjx=={machine.versions['mujoco']}"))
-    if has("rliable") and has("pandas") and machine.major("pandas") >= 3:
-        found.append(Finding("problem", f"pandas {machine.versions['pandas']} breaks the import of rliable",
+    if has("mujoco") and has("mujoco-mjx") and versions["mujoco"] != versions["mujoco-mjx"]:
+        found.append(Finding("problem", f"mujoco {versions['mujoco']} and mujoco-mjx {versions['mujoco-mjx']} differ; "
+                             "they must be the same", f"pip install mujoco-mjx=={versions['mujoco']}"))
+    if has("rliable") and has("pandas") and major("pandas") >= 3:
+        found.append(Finding("problem", f"pandas {versions['pandas']} breaks the import of rliable",
                              'pip install "pandas<3"'))
-    found += _doubled(machine, OPENCV, "cv2", "opencv-python-headless")
-    found += _doubled(machine, ("pygame", "pygame-ce"), "pygame", "pygame-ce")
-    if has("gymnasium") and machine.major("gymnasium") < 1:
-        found.append(Finding("problem", f"gymnasium {machine.versions['gymnasium']} is too old; Proximo needs 1.x",
+    if has("gymnasium") and major("gymnasium") < 1:
+        found.append(Finding("problem", f"gymnasium {versions['gymnasium']} is too old; Proximo needs 1.x",
                              'pip install "gymnasium>=1.1"'))
-    if machine.major("numpy") is not None and machine.major("numpy") < 2 and has("envpool"):
-        found.append(Finding("problem", f"numpy {machine.versions['numpy']}: today's engines are built for numpy 2",
+    if has("numpy") and has("envpool") and major("numpy") < 2:
+        found.append(Finding("problem", f"numpy {versions['numpy']}: today's engines are built for numpy 2",
                              'pip install "numpy>=2"'))
-    for old in ("procgen-mirror", "gym3"):
-        if has(old):
-            found.append(Finding("note", f"{old} asks for numpy<2; Proximo plays Procgen through EnvPool without it",
-                                 f"pip uninstall -y {old}"))
+    return found
+
+
+def _incomplete(machine: Machine) -> list[Finding]:
+    found = [Finding("note", f"{old} asks for numpy<2; Proximo plays Procgen through EnvPool without it",
+                     f"pip uninstall -y {old}") for old in ("procgen-mirror", "gym3") if machine.has(old)]
     needs = (("envpool", "pyqt5-qt5", "EnvPool's Procgen needs Qt 5", 'pip install "proximo[procgen]"'),
              ("gymnax", "six", "gymnax imports six, which it does not install", "pip install six"))
-    found += [Finding("note", what, fix) for package, needed, what, fix in needs if has(package) and not has(needed)]
-    if has("ale-py") and has("jax") and not has("chex"):
+    found += [Finding("note", what, fix) for package, needed, what, fix in needs
+              if machine.has(package) and not machine.has(needed)]
+    if machine.has("ale-py") and machine.has("jax") and not machine.has("chex"):
         found.append(Finding("note", "ale-py's XLA interface needs chex", "pip install chex"))
-    return found or [Finding("ok", "no known conflict between the installed packages")]
+    return found
 
 
 def _doubled(machine: Machine, packages: tuple[str, ...], module: str, keep: str) -> list[Finding]:
     there = [package for package in packages if package in machine.versions]
     if len(there) < 2:
         return []
-    return [Finding("problem", f"{' and '.join(there)} both install the module {module}; which one runs is chance",
+    return [Finding("problem", f"{' and '.join(there)} both install the module {module}, and overwrite each other",
                     f"pip uninstall -y {' '.join(there)} && pip install {keep}")]
 
 
 def torch_findings(machine: Machine) -> list[Finding]:
-    """Whether torch is there and can use the GPU that is there."""
+    """Check that torch is installed and can use the GPU, if there is one."""
     version = machine.versions.get("torch")
     if version is None:
         return [Finding("problem", "torch is not installed", "pip install torch")]
@@ -174,7 +183,7 @@ def torch_findings(machine: Machine) -> list[Finding]:
 
 
 def jax_findings(machine: Machine) -> list[Finding]:
-    """Whether JAX is there, whole, and can use the GPU that is there."""
+    """Check that JAX is complete and can use the GPU, if there is one."""
     version = machine.versions.get("jax")
     if version is None:
         return [Finding("note", "--framework jax is not installed", 'pip install "proximo[jax]"')]
@@ -187,9 +196,8 @@ def jax_findings(machine: Machine) -> list[Finding]:
 
 
 def compiler_findings(machine: Machine) -> list[Finding]:
-    """--compile writes C++."""
-    compilers = [name for name in ("c++", "g++", "clang++", "cl") if name in machine.programs]
-    if compilers:
+    """Check that there is a compiler: --compile writes C++."""
+    if compilers := [name for name in ("c++", "g++", "clang++", "cl") if name in machine.programs]:
         return [Finding("ok", f"C++ compiler for --compile: {compilers[0]}")]
     fix = {"Linux": "apt-get install g++", "Darwin": "xcode-select --install"}
     return [Finding("note", "no C++ compiler, so --compile falls back to eager",
@@ -197,7 +205,7 @@ def compiler_findings(machine: Machine) -> list[Finding]:
 
 
 def rendering_findings(machine: Machine) -> list[Finding]:
-    """What makes videos black or rendering fail, above all on a machine without a screen."""
+    """Check what makes videos black or rendering fail, above all on a machine without a screen."""
     found = []
     driver, backend = machine.environ.get("SDL_VIDEODRIVER"), machine.environ.get("MUJOCO_GL")
     if driver == "" or (machine.headless and driver not in HEADLESS_DRIVERS):
@@ -220,7 +228,7 @@ def rendering_findings(machine: Machine) -> list[Finding]:
 
 
 def wandb_findings(machine: Machine) -> list[Finding]:
-    """Weights & Biases is optional: only how it stands."""
+    """Say whether Weights & Biases can be used; it is optional."""
     version = machine.versions.get("wandb")
     if version is None:
         return [Finding("note", "Weights & Biases (--track) is not installed", 'pip install "proximo[wandb]"')]
@@ -230,10 +238,10 @@ def wandb_findings(machine: Machine) -> list[Finding]:
 
 
 def storage_findings(machine: Machine) -> list[Finding]:
-    """Room for runs, and shared memory for --env-workers."""
+    """Check the disk space for runs, and the shared memory for --env-workers."""
     free = machine.free_disk / GIGABYTE
     level: Level = "problem" if free < 0.5 else "note" if free < 5 else "ok"
-    fix = "" if level == "ok" else "free some, or write elsewhere with --run-dir"
+    fix = "" if level == "ok" else "free some, or write to another folder with --run-dir"
     found = [Finding(level, f"{free:.1f} GB free for runs in this folder", fix)]
     if machine.shared_memory is not None and machine.shared_memory < GIGABYTE / 4:
         found.append(Finding("note", f"/dev/shm holds {machine.shared_memory / 1e6:.0f} MB, little for --env-workers "

@@ -60,7 +60,8 @@ class WatchArguments:
 class PlotArguments:
     """Draw learning curves of runs: the mean over seeds, and its spread."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")] = ()
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(
+        metavar="RUN...", help_behavior_hint="(required)")] = ()
     """folders of runs, or folders that contain runs"""
     out: Path = Path("curves.png")
     """the picture"""

@@ -8,6 +8,7 @@ from scipy import stats
 
 from proximo.bench.compare import compare, find_comparisons
 from proximo.bench.results import read_runs
+from proximo.cli.main import main
 from proximo.errors import UsageError
 
 pytest.importorskip("rliable")
@@ -33,9 +34,10 @@ def test_a_regression_ends_with_code_1_and_its_environment(tmp_path, capsys):
     new = OLD - 3 + np.array([0.5, -0.5, 0.2, -0.2, 0.1, 0.0])
     write_runs(tmp_path / "a", OLD)
     write_runs(tmp_path / "b", new)
-    assert compare(tmp_path / "a", tmp_path / "b") == 1
-    said = capsys.readouterr().out
-    assert "regression: CartPole-v1" in said
+    text, worse = compare(tmp_path / "a", tmp_path / "b")
+    assert worse and "regression: CartPole-v1" in text
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert "regression: CartPole-v1" in capsys.readouterr().out
     found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
     assert found.pairs == 6
     assert found.p_worse == pytest.approx(stats.ttest_rel(new, OLD, alternative="less").pvalue)
@@ -47,9 +49,9 @@ def test_equal_or_better_runs_end_with_code_0(tmp_path, capsys):
     """Identical runs and better runs are not a regression."""
     for name, scores in (("a", OLD), ("same", OLD), ("better", OLD + 5)):
         write_runs(tmp_path / name, scores)
-    assert compare(tmp_path / "a", tmp_path / "same") == 0
-    assert compare(tmp_path / "a", tmp_path / "better") == 0
-    assert "no significant regression" in capsys.readouterr().out
+    for name in ("same", "better"):
+        assert main(["compare", str(tmp_path / "a"), str(tmp_path / name)]) == 0
+        assert "no significant regression" in capsys.readouterr().out
 
 
 def test_runs_pair_by_seed_not_by_order(tmp_path):

@@ -53,7 +53,7 @@ def test_the_best_is_found_and_equal_settings_run_once(file, tmp_path, capsys):
     assert best["value"] == pytest.approx(sum(means) / 2)
     assert len(study.trials) == 4
     assert len(list((out / "CartPole-v1").iterdir())) <= 2
-    assert "best of 4 trials" in capsys.readouterr().out
+    assert "best of 4 trials" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -39,7 +39,7 @@ TRAPS = {
     "another torch": (with_versions(torch="2.14.0"), "note", "--compile", "torch==2.13"),
     "jaxlib differs": (with_versions(jaxlib="0.9.2"), "problem", "jaxlib 0.9.2", "jaxlib==0.10.2"),
     "no jax": (with_versions(jax=None), "note", "--framework jax", "proximo[jax]"),
-    "GPU, CPU torch": (HEALTHY._replace(gpus=("H200",)), "problem", "without CUDA", "pip install torch"),
+    "GPU, CPU torch": (HEALTHY._replace(gpus=("H200",)), "problem", "without CUDA", "a build of torch with CUDA"),
     "GPU, CPU jax": (HEALTHY._replace(gpus=("H200",)), "note", "cannot use the GPU", "jax[cuda13]"),
     "dead driver": (HEALTHY._replace(programs=frozenset({"g++", "nvidia-smi"})), "problem", "driver", "nvidia-smi"),
     "no compiler": (HEALTHY._replace(programs=frozenset()), "note", "C++ compiler", "apt-get install g++"),
