@@ -1,13 +1,12 @@
 """Agents: acting step by step equals one learning pass over (T, N), for every kind of agent, head and mask."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.errors import UsageError
+from tests.support.spec import Spec
 
 T, N = 7, 3
 VECTOR = (5,), np.dtype(np.float32)
@@ -19,14 +18,19 @@ KINDS = {"separate": ({}, VECTOR, "SeparateAgent"), "shared": ({"shared_network"
          "cnn": ({"model": "cnn"}, IMAGE, "SharedAgent"), "impala": ({"model": "impala"}, SMALL_IMAGE, "SharedAgent"),
          "cnn-lstm": ({"model": "cnn", "recurrent": "lstm"}, IMAGE, "SharedAgent")}
 
+# Every head with and without a recurrent layer; every other kind of agent once.
+CASES = [*((kind, actions, masked) for kind in ("separate", "lstm") for actions, masked in (
+    ("discrete", False), ("discrete", True), ("multi", True), ("binary", False), ("box", False))),
+         ("shared", "multi", True), ("gru", "discrete", True), ("cnn", "discrete", False), ("impala", "box", False),
+         ("cnn-lstm", "multi", True)]
+
 
 def make_agent(framework, fields, observed, actions):
     """Make an agent with larger weights in its head.
 
     The published gain of 0.01 would make all logits nearly equal, which would hide faults.
     """
-    spec = SimpleNamespace(obs_shape=observed[0], obs_dtype=observed[1], action_space=actions)
-    return framework.make_agent(spec, Config(hidden_size=8, memory_size=6, **fields), factor=50)
+    return framework.make_agent(Spec(*observed, actions), Config(hidden_size=8, memory_size=6, **fields), factor=50)
 
 
 def make_rollout(agent, observed, masked, seed=1):
@@ -59,9 +63,7 @@ def act_step_by_step(agent, obs, mask, first, noise):
     return [np.stack(parts) for parts in zip(*steps)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("actions,masked", [("discrete", False), ("discrete", True), ("multi", True), ("binary", False),
-                                            ("box", False)])
+@pytest.mark.parametrize("kind,actions,masked", CASES)
 def test_acting_equals_one_learning_pass(framework, kind, actions, masked):
     fields, observed, cls = KINDS[kind]
     agent = make_agent(framework, fields, observed, ACTIONS[actions])

@@ -37,7 +37,7 @@ def test_what_followed_each_action(collector, steps, rollouts):
 def test_actions_are_those_that_the_noise_decides(collector):
     """test_what_followed_each_action finds in the rewards that the environments took the recorded actions."""
     framework, mode = collector
-    record, = framework.collect(mode, PATTERNS, 5)
+    record, = framework.collect(mode, PATTERNS, PERIOD)
     assert np.array_equal(record.rollout.action, record.noise.argmax(-1))
     assert np.array_equal(record.rollout.logprob, -record.rollout.obs[..., 0])
 
@@ -45,7 +45,7 @@ def test_actions_are_those_that_the_noise_decides(collector):
 def test_evaluating_after_the_rollout_finds_the_same_values(collector):
     """An agent with `evaluates_later`, without a state: V of every observation, and of what followed it."""
     framework, mode = collector
-    records = framework.collect(mode, PATTERNS, 5, rollouts=2, agent=ScriptedAgent(evaluates_later=True))
+    records = framework.collect(mode, PATTERNS, PERIOD, 2, agent=ScriptedAgent(evaluates_later=True))
     for n, pattern in enumerate(PATTERNS):
         rows, actions = valid_rows(records, n)
         for row, expected in zip(rows, expected_rows(pattern, actions), strict=True):
@@ -54,18 +54,20 @@ def test_evaluating_after_the_rollout_finds_the_same_values(collector):
 
 
 def test_episodes_are_recorded_once_with_return_and_length(collector):
-    """Against sums of the rewards of valid rows."""
+    """Against sums of the rewards of valid rows, over the ends of rollouts."""
     framework, mode = collector
-    record, = framework.collect(mode, PATTERNS, 12)
-    rollout, episode = record.rollout, record.episode
-    assert np.array_equal(episode.finished, rollout.done)
+    records = framework.collect(mode, PATTERNS, PERIOD, 3)
+    reward, valid, done = (np.concatenate([getattr(record.rollout, name) for record in records])
+                           for name in ("reward", "valid", "done"))
+    finished, ret, length = (np.concatenate(parts) for parts in zip(*(record.episode for record in records)))
+    assert np.array_equal(finished, done)
     for n in range(len(PATTERNS)):
-        total, length = 0.0, 0
-        for t in np.flatnonzero(rollout.valid[:, n]):
-            total, length = total + rollout.reward[t, n], length + 1
-            if rollout.done[t, n]:
-                assert (episode.ret[t, n], episode.length[t, n]) == (total, length)
-                total, length = 0.0, 0
+        total, steps = 0.0, 0
+        for t in np.flatnonzero(valid[:, n]):
+            total, steps = total + reward[t, n], steps + 1
+            if done[t, n]:
+                assert (ret[t, n], length[t, n]) == (total, steps)
+                total, steps = 0.0, 0
 
 
 def test_all_reset_modes_give_the_same_advantages(collector):
@@ -73,9 +75,9 @@ def test_all_reset_modes_give_the_same_advantages(collector):
     framework, mode = collector
     agent = ScriptedAgent(constant=True)  # the same actions, whatever the number of steps
     same, other = (framework.collect(mode, PATTERNS, steps, agent=agent)[0].rollout
-                   for mode, steps in (("same-step", 8), (mode, 16)))
-    advantages = [framework.gae(r.reward, r.value, r.next_value, r.terminated, r.done, 0.99, 0.95)
-                  for r in (same, other)]
+                   for mode, steps in (("same-step", 8), (mode, 16 if mode == "next-step" else 8)))
+    advantages = [framework.gae(*(x.astype(np.float64) for x in (r.reward, r.value, r.next_value)), r.terminated,
+                                r.done, 0.99, 0.95) for r in (same, other)]
     for n in range(len(PATTERNS)):
         ended = np.flatnonzero(same.done[:, n])
         ours, theirs = advantages[0][:, n], advantages[1][other.valid[:, n], n]

@@ -7,17 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-LEADS = st.sampled_from([(), (3,), (2, 3)])  # few shapes, because JAX compiles each
-CHOICES = st.sampled_from([1, 2, 5])
-NVECS = st.sampled_from([[1], [3, 2], [2, 5, 1], [4, 4, 2, 3]])
+# leading axes, and one number of choices or several: few shapes, because JAX compiles each
+ONE_CHOICE = st.sampled_from([((3,), 1), ((), 2), ((2, 3), 5)])
+CHOICES = st.sampled_from([((3,), [1]), ((), [3, 2]), ((2, 3), [2, 5, 1]), ((3,), [4, 4, 2, 3])])
 
 
 def make_logits(seed, *shape):
     return 2 * np.random.default_rng(seed).standard_normal(shape)
 
 
-@given(st.integers(0, 1000), CHOICES, LEADS)
-def test_categorical_equals_torch(framework, seed, choices, lead):
+@given(st.integers(0, 1000), ONE_CHOICE)
+def test_categorical_equals_torch(framework, seed, shape):
+    lead, choices = shape
     logits = make_logits(seed, *lead, choices)
     dist = framework.make_head("CategoricalHead", choices)(logits)
     expected = torch.distributions.Categorical(logits=torch.from_numpy(logits))
@@ -28,9 +29,10 @@ def test_categorical_equals_torch(framework, seed, choices, lead):
     assert np.array_equal(dist.perturbed(None).logprob(action), dist.logprob(action))
 
 
-@given(st.integers(0, 1000), NVECS, LEADS)
-def test_multi_categorical_adds_up_independent_parts(framework, seed, nvec, lead):
+@given(st.integers(0, 1000), CHOICES)
+def test_multi_categorical_adds_up_independent_parts(framework, seed, shape):
     """Detail 37, against torch's Categorical of each component."""
+    lead, nvec = shape
     logits = make_logits(seed, *lead, sum(nvec))
     dist = framework.make_head("MultiCategoricalHead", nvec)(logits)
     parts = [torch.distributions.Categorical(logits=part) for part in torch.from_numpy(logits).split(nvec, -1)]
@@ -41,7 +43,7 @@ def test_multi_categorical_adds_up_independent_parts(framework, seed, nvec, lead
     assert np.array_equal(dist.mode(), np.stack([part.logits.argmax(-1) for part in parts], -1))
 
 
-@given(st.integers(0, 1000), NVECS, st.data())
+@given(st.integers(0, 1000), st.sampled_from([[1], [3, 2], [2, 5, 1]]), st.data())
 def test_masked_choices_have_no_part(framework, seed, nvec, data):
     """Detail A4, against the distribution over the allowed choices only: log-probabilities, entropy, mode, samples."""
     allowed = [np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(any))) for n in nvec]

@@ -1,23 +1,47 @@
 """JAX behind the interface of tests/support/frameworks.py."""
 
+from functools import cache, partial
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.on_jax import distributions, learner
-from proximo.on_jax.agent import assemble
+from proximo.on_jax import distributions, learner, play_host, rollout
+from proximo.on_jax.assemble import assemble
 from proximo.on_jax.gae import gae
 from proximo.on_jax.loss import ppo_loss
-from proximo.on_jax.networks import binder, initial_weights
-from proximo.on_jax.optimizer import apply_gradient, start_adam
-from proximo.on_jax.rollout import Carry, Policy, Storage, collect, collect_host
-from proximo.protocols import Episode
-from proximo.types import LossInputs
+from proximo.on_jax.parameters import initial_weights, make_bind
+from proximo.protocols import Acted
+from proximo.types import Carry, LossInputs, Minibatches, RolloutBuffer
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.scripted import PLAIN, Recorded, make_scripted
 from tests.support.scripted_pure import ScriptedPure
+
+
+def identity(x):
+    return x
+
+
+class Compiled:
+    """A module whose call is compiled; otherwise JAX would compile every operation by itself."""
+
+    def __init__(self, module):
+        self.module, self.call = module, jax.jit(module)
+
+    def __call__(self, *args):
+        return self.call(*args)
+
+    def __getattr__(self, name):
+        return getattr(self.module, name)
+
+
+class BoundAgent(NumpyAgent):
+    """An agent with its description and its weights by name."""
+
+    def __init__(self, framework, description, weights):
+        super().__init__(framework, make_bind(description)(weights))
+        self.description, self.weights = description, weights
 
 
 class Adapter:
@@ -26,7 +50,8 @@ class Adapter:
     name = "jax"
 
     def __init__(self):
-        self.compiled_gae, self.compiled_update = jax.jit(gae), jax.jit(self.update_once, static_argnums=(0, 7))
+        self.compiled_gae = jax.jit(gae)
+        self.compiled_updates = {}
 
     def float64(self):
         return jax.enable_x64(True)
@@ -38,8 +63,7 @@ class Adapter:
         return map_tree(lambda x: jnp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x, tree)
 
     def to_numpy(self, tree):
-        return map_tree(lambda x: np.array(x) if isinstance(x, jax.Array) and not jnp.issubdtype(
-            x.dtype, jax.dtypes.prng_key) else x, tree)
+        return map_tree(lambda x: np.array(x) if isinstance(x, (jax.Array, np.ndarray)) else x, tree)
 
     def make_key(self, seed):
         return jax.random.key(seed)
@@ -53,48 +77,47 @@ class Adapter:
 
     def loss(self, rows, cfg):
         """Return the loss, a scalar, and its statistics, for a dict with the fields of LossInputs."""
-        loss, stats = ppo_loss(*LossInputs(**self.to_array(rows)), cfg)
+        loss, stats = ppo_loss(LossInputs(**self.to_array(rows)), cfg)
         return float(loss), {name: float(x) for name, x in stats.items()}
 
     def loss_gradient(self, rows, names, cfg):
         """Return the gradients of the loss with respect to the named rows."""
         others = self.to_array({name: x for name, x in rows.items() if name not in names})
-        return self.gradient(lambda *given: ppo_loss(*LossInputs(**dict(zip(names, given)), **others), cfg)[0],
+        return self.gradient(lambda *given: ppo_loss(LossInputs(**dict(zip(names, given)), **others), cfg)[0],
                              *(rows[name] for name in names))
 
     def make_head(self, kind, *args):
         """Make a head over features that are its parameters already."""
-        return NumpyHead(self, getattr(distributions, kind)(lambda features: features, *args))
+        return NumpyHead(self, getattr(distributions, kind)(identity, *args))
 
     def set_logstd(self, head, logstd):
-        head.raw.logstd[...] = jnp.asarray(logstd)
+        head.raw = make_bind(head.raw)({"logstd": jnp.asarray(logstd)})
 
     def logstd_gradient(self, head, features, action):
         """Return the gradient of the sum of log-densities with respect to the logarithm of the deviation."""
-        def total(logstd):
-            self.set_logstd(head, logstd)
-            return head.raw(features, None).logprob(action).sum()
-
-        return np.asarray(jax.grad(total)(jnp.zeros(features.shape[-1])))
+        bind = make_bind(head.raw)
+        return np.asarray(jax.grad(lambda logstd: bind({"logstd": logstd})(features, None).logprob(action).sum())(
+            jnp.zeros(features.shape[-1])))
 
     def make_agent(self, spec, cfg, seed=0, factor=1.0):
         """Make an agent in float64 with the weights of its heads multiplied by a factor."""
         agent = assemble(spec, cfg)
-        weights = {name: jnp.asarray(x, jnp.float64) for name, x in initial_weights(
-            agent, np.random.default_rng(seed)).items()}
-        for name in weights:
-            if name.startswith("head.") and "weight" in name:
-                weights[name] = factor * weights[name]
-        bound = NumpyAgent(self, binder(agent)(weights))
-        bound.graph, bound.values = agent, weights
+        weights = {name: jnp.asarray(x, jnp.float64) * (factor if name.startswith("head.") and "weight" in name else 1)
+                   for name, x in initial_weights(agent, np.random.default_rng(seed)).items()}
+        bound = BoundAgent(self, agent, weights)
+        for owner, part in ((bound.raw, "trunk"), (bound.raw, "memory"), (bound.raw, "critic"),
+                            (bound.raw.head, "network")):
+            if hasattr(owner, part):
+                setattr(owner, part, Compiled(getattr(owner, part)))
         return bound
 
     def weights(self, agent):
-        return self.to_numpy(agent.values)
+        return self.to_numpy(agent.weights)
 
     def weight_gradient(self, agent, function):
         """Return the gradients of function(raw agent), a scalar, by the names of the weights."""
-        return self.to_numpy(jax.grad(lambda weights: function(binder(agent.graph)(weights)))(agent.values))
+        bind = make_bind(agent.description)
+        return self.to_numpy(jax.grad(lambda weights: function(bind(weights)))(agent.weights))
 
     def collect(self, mode, patterns, steps, rollouts=1, agent=PLAIN):
         """Return one Recorded for each of consecutive rollouts in scripted environments."""
@@ -102,43 +125,45 @@ class Adapter:
         records = []
         for number in range(rollouts):
             noise = np.asarray(jax.random.gumbel(self.make_key(number), (steps, len(patterns), 2)))
-            rollout, episodes = play(noise)
-            episode = Episode(finished=episodes.finished, ret=episodes.ret, length=episodes.length)
-            records.append(Recorded(*map_tree(lambda x: None if x is None else np.array(x), (rollout, episode, noise))))
+            collected = play(noise)
+            records.append(Recorded(*self.to_numpy((collected.rollout, collected.episode, noise))))
         return records
 
     def start_host(self, mode, patterns, steps, agent):
-        """Reset environments outside the compiled function; return noise -> (rollout, episodes)."""
-        envs = make_scripted(mode, patterns)
-        policy = Policy(acting=lambda weights: agent.act, value=lambda weights, *args: agent.value(*args),
-                        evaluate=(lambda weights, *args: agent.evaluate(*args)) if agent.evaluates_later else None)
-        storage = Storage(envs, steps, SimpleNamespace(action_shape=(), action_dtype=np.int32), None)
+        """Reset environments outside the compiled function. Returns the function from noise to Collected."""
+        def evaluate(buffer, closing):
+            arrays = buffer.arrays
+            if agent.evaluates_later:
+                logprob, value = agent.evaluate(arrays["obs"], None, arrays["action"])
+                return logprob, value[:-1], value[-1]
+            never = np.zeros_like(closing.first)
+            return arrays["logprob"], arrays["value"], agent.value(closing.obs, never, closing.state)
+
+        envs, policy = make_scripted(mode, patterns), play_host.Policy(agent.act, agent.value, evaluate)
+        buffer = RolloutBuffer(envs, steps, SimpleNamespace(action_shape=(), action_dtype=np.int32), None)
         step = envs.reset()
-        state = () if agent.evaluates_later else (np.zeros(len(patterns)),)
-        carry = Carry(obs=step.obs, mask=None, first=step.first, state=state)
+        carry = Carry(obs=step.obs, mask=None, first=step.first, state=agent.initial_state(np.zeros(len(patterns))))
 
         def play(noise):
             nonlocal carry
-            rollout, carry, episodes = collect_host(policy, {}, envs, carry, storage, noise)
-            return rollout, episodes
+            collected = play_host.collect(policy, envs, carry, buffer, noise)
+            carry = collected.carry
+            return collected
 
         return play
 
     def start_inside(self, patterns, agent):
-        """Reset environments inside the compiled function; return noise -> (rollout, episodes)."""
+        """Reset environments inside the compiled function. Returns the function from noise to Collected."""
         envs = ScriptedPure(patterns)
         env_state, step = envs.reset(self.make_key(0))
-        state = () if agent.evaluates_later else (jnp.zeros(len(patterns), jnp.float32),)
-        carry = Carry(obs=step.obs, mask=None, first=step.first, state=state)
-
-        @jax.jit
-        def compiled(env_state, carry, noise):
-            return collect(agent, envs, env_state, carry, noise)
+        carry = Carry(obs=step.obs, mask=None, first=step.first,
+                      state=agent.initial_state(jnp.zeros(len(patterns), jnp.float32)))
 
         def play(noise):
             nonlocal env_state, carry
-            rollout, env_state, carry, episodes = compiled(env_state, carry, noise)
-            return rollout, episodes
+            collected = compiled_collect(agent)(self.to_array(patterns), env_state, carry, noise)
+            env_state, carry = collected.envs, collected.carry
+            return collected
 
         return play
 
@@ -148,22 +173,22 @@ class Adapter:
         Returns:
             One AdamRecord per step.
         """
-        adam, records = start_adam(self.to_array(weights)), []
+        adam, records, apply = learner.start_adam(weights), [], jax.jit(learner.apply_gradient)
         for gradient, rate in zip(gradients, rates, strict=True):
-            adam, norm = apply_gradient(adam, self.to_array(gradient), rate, eps, max_grad_norm)
+            adam, norm = apply(adam, gradient, rate, eps, max_grad_norm)
             parts = [self.to_numpy(dict(x)) for x in adam[:3]]
             records.append(AdamRecord(*parts, norm=float(norm), step=int(adam.step), ok=bool(adam.ok)))
         return records
 
     def normalize_advantage(self, advantage, valid, index, recurrent, cfg):
-        return self.to_numpy(learner.normalized_advantage(*self.to_array((advantage, valid, index)), recurrent, cfg,
-                                                          lambda x: x))
+        return self.to_numpy(learner.normalize_advantage(*self.to_array((advantage, valid, index)), recurrent, cfg,
+                                                         identity))
 
     def explained_variance(self, value, ret, valid):
-        return np.asarray(learner.explained_variance(*self.to_array((value, ret, valid)), lambda x: x))
+        return float(learner.explained_variance(*self.to_array((value, ret, valid)), identity))
 
     def select_minibatch(self, batch, index, recurrent):
-        return self.to_numpy(learner.take(*self.to_array((batch, index)), recurrent))
+        return self.to_numpy(learner.select_minibatch(*self.to_array((batch, index)), recurrent))
 
     def update(self, agent, rollout, advantage, ret, index, learning_rate, cfg):
         """Run one update of an agent without a recurrent layer.
@@ -171,13 +196,24 @@ class Adapter:
         Returns:
             The weights by name, the statistics, the number of minibatches that ran, and `ok` of Adam.
         """
-        adam, stats = self.compiled_update(agent.graph, agent.values, rollout, advantage, ret, index, learning_rate, cfg)
+        key = cfg, tuple(agent.weights)
+        if key not in self.compiled_updates:  # JAX itself would compile for every new description of the same agent
+            self.compiled_updates[key] = jax.jit(partial(self.update_once, agent.description, cfg))
+        adam, stats = self.compiled_updates[key](agent.weights, rollout, advantage, ret, index, learning_rate)
         return self.to_numpy(adam.weights), {name: float(x) for name, x in stats.items()}, int(adam.step), bool(adam.ok)
 
-    def update_once(self, graph, weights, rollout, advantage, ret, index, learning_rate, cfg):
-        """Run one update from the initial state of Adam; to be compiled."""
-        functions = learner.Learner(bound=binder(graph), loss_fn=ppo_loss, average=lambda x: x, unroll=False)
-        rows, count = learner.normalized_advantage(advantage, rollout.valid, index, False, cfg, lambda x: x)
-        batch = learner.flat_batch(rollout, ret, (), False)
-        return learner.update(functions, start_adam(weights), batch, rows, count,
-                              learner.Draws(minibatch=index, noise=None), learning_rate, cfg.clip_coef, cfg)
+    def update_once(self, description, cfg, weights, rollout, advantage, ret, index, learning_rate):
+        """Run one update from the initial state of Adam. To be compiled."""
+        functions = learner.Learner(agent=description, bind=make_bind(description), loss_fn=ppo_loss,
+                                    all_reduce_sum=identity, unroll=False)
+        rows, count = learner.normalize_advantage(advantage, rollout.valid, index, False, cfg, identity)
+        return learner.update(functions, learner.start_adam(weights), learner.make_batch(rollout, ret, (), False),
+                              Minibatches(index=index, advantage=rows, count=count, noise=None), learning_rate,
+                              cfg.clip_coef, cfg)
+
+
+@cache
+def compiled_collect(agent):
+    """Compile collecting in scripted environments."""
+    return jax.jit(lambda patterns, env_state, carry, noise: rollout.collect(
+        agent, ScriptedPure(patterns), env_state, carry, noise))

@@ -65,6 +65,10 @@ class ScriptedAgent:
     def __init__(self, evaluates_later=False, constant=False):
         self.evaluates_later, self.constant = evaluates_later, constant
 
+    def initial_state(self, zeros):
+        """Return the state before the first step, given zeros (N,) of the framework."""
+        return () if self.evaluates_later else (zeros,)
+
     def act(self, obs, mask, first, state, noise):
         action = noise.argmax(-1) * (not self.constant)
         if self.evaluates_later:

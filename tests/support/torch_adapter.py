@@ -92,8 +92,8 @@ class Adapter:
         policy = Policy(act=agent.act, value=agent.value, evaluate=evaluate)
         storage = Storage(envs, steps, head, None, torch.device("cpu"))
         step = envs.reset()
-        state = () if agent.evaluates_later else (torch.zeros(envs.num_envs),)
-        carry = Carry(obs=torch.as_tensor(step.obs), mask=None, first=torch.as_tensor(step.first), state=state)
+        carry = Carry(obs=torch.as_tensor(step.obs), mask=None, first=torch.as_tensor(step.first),
+                      state=agent.initial_state(torch.zeros(envs.num_envs)))
         for number in range(rollouts):
             noise = head.noise(self.make_key(number), steps, envs.num_envs)
             rollout, carry, episode, _ = collect(policy, envs, carry, storage, noise)
