@@ -117,7 +117,7 @@ def test_the_nearest_name_is_suggested():
     ("train ppo --num-env 4", "--num-env is not a flag of this variant. Did you mean --num-envs"),
     ("train ppo --model cnn", "--model cnn needs images"),
     ("train ppo --env-id tests.support.probes:Spoken-v0", "tests.support.probes:Spoken-v0 has the action space Text"),
-    ("train ppo --device cuda", "--device cuda asks for a GPU, but torch sees none on this machine; use --device cpu"),
+    ("train ppo --device cuda", "--device cuda needs a GPU, but torch sees none on this machine. Use --device cpu"),
     ("train ppo --device tpu", "device=tpu is unknown. Use cpu, cuda, cuda:N or auto."),
     ("train ppo_atari_envpool_xla_jax --framework torch", "framework=torch is not available in this variant. Use jax."),
     ("eval /no/such/run --episodes 0", "--episodes 0 must be at least 1"),
@@ -148,7 +148,7 @@ def test_device_and_environment_come_together(capsys, tmp_path):
     """Also where the configuration itself is right."""
     lines = refused(capsys, "train", "ppo", "--device", "cuda", "--env-id", "CartPoll-v1", "--run-dir",
                     str(tmp_path / "run"))
-    assert [line.partition(" ")[0] for line in lines[1:]] == ["--device", "env_id=CartPoll-v1"]
+    assert [line.partition(" ")[0] for line in lines[2:]] == ["--device", "env_id=CartPoll-v1"]
     assert not (tmp_path / "run").exists()
 
 
