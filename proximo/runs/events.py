@@ -1,6 +1,6 @@
-"""TensorBoard event files written byte by byte: no TensorBoard import, one record an iteration, tens of microseconds.
+"""TensorBoard event files, written byte by byte: no import of TensorBoard, and tens of microseconds per iteration.
 
-A file is a row of records: length (8 bytes), its checksum, a protobuf `Event`, its checksum. Sources: TensorFlow's
+A file is a sequence of records: length (8 bytes), its checksum, a protobuf `Event`, its checksum. Sources: TensorFlow's
 `record_writer.h` (records, masked CRC-32C), `event.proto`, `summary.proto`, `tensor.proto` (the field numbers below).
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-CRC_CHUNK = 1024  # bytes a table of 1 MiB covers at once
+CRC_CHUNK = 1024  # bytes that a table of 1 MiB covers at once
 HISTOGRAM_BINS = 30
 
 
@@ -25,7 +25,7 @@ def _varint(number: int) -> bytes:
 
 
 def _message(field: int, payload: bytes) -> bytes:
-    """A protobuf field that holds bytes, a string or another message."""
+    """Encode a protobuf field that holds bytes, a string or another message."""
     return _varint(field << 3 | 2) + _varint(len(payload)) + payload
 
 
@@ -45,7 +45,11 @@ def _doubles(field: int, numbers: np.ndarray) -> bytes:
 
 
 def crc32c_tables(length: int = CRC_CHUNK) -> np.ndarray:
-    """Table d holds what each value of a byte adds to the checksum when d more bytes follow: (length, 256) uint32."""
+    """Return the tables for `crc32c`.
+
+    Returns:
+        (length, 256) uint32: [d, b] is what a byte of value b adds to the checksum if d more bytes follow.
+    """
     table: np.ndarray = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = (table >> 1) ^ np.where(table & 1, np.uint32(0x82F63B78), np.uint32(0))
@@ -57,8 +61,11 @@ def crc32c_tables(length: int = CRC_CHUNK) -> np.ndarray:
 
 
 def crc32c(data: bytes, tables: np.ndarray) -> int:
-    """CRC-32C (RFC 3720, appendix B.4). It is linear over XOR, so the bytes of a chunk are looked up all at once; the
-    register so far enters as its first four bytes."""
+    """Return the CRC-32C (RFC 3720, appendix B.4) of `data`.
+
+    The checksum is linear over XOR, so all bytes of a chunk are looked up at once; the register of the chunks before
+    enters as the first four bytes.
+    """
     register = 0xFFFFFFFF
     for start in range(0, len(data), len(tables)):
         chunk = np.frombuffer(data[start : start + len(tables)], np.uint8).copy()
@@ -70,9 +77,14 @@ def crc32c(data: bytes, tables: np.ndarray) -> int:
 
 
 class EventFile:
-    """One event file. TensorBoard forgets what earlier files of the folder hold from `first_step` on."""
+    """One event file.
 
-    def __init__(self, folder: Path, first_step: int = 0):
+    Args:
+        folder: The folder of event files.
+        first_step: TensorBoard discards what earlier files of the folder contain from this step on.
+    """
+
+    def __init__(self, folder: Path, first_step: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         nth = len(list(folder.glob("events.out.tfevents.*")))
         self.path = folder / f"events.out.tfevents.{int(time.time()):010d}.{nth:04d}.proximo"
@@ -85,7 +97,7 @@ class EventFile:
         self.flush()
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
-        """All scalars of one step in one event; what is not a number (NaN) is left out."""
+        """Write all scalars of one step in one event; NaN is left out."""
         parts = []
         for tag, value in values.items():
             if not math.isnan(value):
@@ -95,7 +107,7 @@ class EventFile:
             self._event(step, _message(5, b"".join(parts)))
 
     def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
-        """How `values` (any shape, at least one) are spread, in HISTOGRAM_BINS bins of equal width."""
+        """Write the distribution of `values` (any shape, at least one) in HISTOGRAM_BINS bins of equal width."""
         values = np.asarray(values, np.float64).ravel()
         count, edge = np.histogram(values, bins=HISTOGRAM_BINS)
         head = b"".join(struct.pack("<Bd", field << 3 | 1, number) for field, number in enumerate(
@@ -104,17 +116,18 @@ class EventFile:
         self._event(step, _message(5, _message(1, _message(1, tag.encode()) + _message(5, histogram))))
 
     def text(self, tag: str, text: str) -> None:
-        """Markdown for the page of texts, at step 0."""
+        """Write Markdown for the page of texts, at step 0."""
         plugin = _message(9, _message(1, _message(1, b"text")))
         tensor = _message(8, _integer(1, 7) + _message(2, _message(2, _integer(1, 1))) + _message(8, text.encode()))
         value = _message(1, f"{tag}/text_summary".encode()) + tensor + plugin
         self._event(0, _message(5, _message(1, value)))
 
     def flush(self) -> None:
-        """Hands everything to the operating system."""
+        """Hand everything to the operating system."""
         self._file.flush()
 
     def close(self) -> None:
+        """Flush and close the file."""
         self._file.close()
 
     def _event(self, step: int, content: bytes) -> None:

@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from proximo.catalog import VARIANTS, config_class
-from proximo.cli.flags import parse_flags
 from proximo.cli.commands import variant_by_environment
+from proximo.cli.flags import parse_flags
 from proximo.cli.main import main
 from proximo.facts import facts
 from proximo.runs.resolve import resolve
