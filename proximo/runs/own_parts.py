@@ -47,15 +47,7 @@ class OwnParts(NamedTuple):
                               make_actor=self._make_actor(framework) or usual.make_actor)
 
     def _make_actor(self, framework: str) -> Callable[..., Any] | None:
-        if self.make_agent is None:
-            return None
-        if framework == "jax":
-            from proximo.on_jax.actor import Actor as JaxActor
-
-            return partial(JaxActor, self.make_agent)
-        from proximo.on_torch.actor import Actor
-
-        return partial(Actor, self.make_agent)
+        return None if self.make_agent is None else partial(_actor_class(framework), self.make_agent)
 
     def video_recorder(self, run: Run) -> Callable[[Path, int], None] | None:
         """Return what records the videos of a run; None without --capture-video."""
@@ -87,6 +79,14 @@ class OwnParts(NamedTuple):
 
 
 NO_OWN_PARTS = OwnParts()
+
+
+def _actor_class(framework: str) -> Any:
+    if framework == "jax":
+        from proximo.on_jax.actor import Actor
+    else:
+        from proximo.on_torch.actor import Actor  # type: ignore[assignment]
+    return Actor
 
 
 def has_own_env(folder: Path) -> bool:
