@@ -15,7 +15,7 @@ from proximo.bench.statistics import (
     require_packages,
 )
 from proximo.bench.text import count_text, interval_text
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError, warn
 
 Key = tuple[str, str]  # environment, label
 
@@ -92,7 +92,7 @@ def _pair_groups(old: Groups, new: Groups) -> list[tuple[Key, Key]]:
         common = [label for label in left if label in right]
         pairs += [((env_id, label), (env_id, label)) for label in common]
         if single := sorted({*left, *right} - {*common}):
-            notify(f"{env_id}: only one side has {', '.join(single)}, which is left out.")
+            warn(f"{env_id}: only one side has {', '.join(single)}, which is left out.")
     return pairs
 
 
@@ -101,11 +101,11 @@ def _compare_groups(old: Groups, new: Groups, old_key: Key, new_key: Key, metric
     new_scores, old_scores = paired_scores(after, before, metric or metric_of(after[0].variant))
     env_id = old_key[0]
     if len(new_scores) < 2:
-        notify(f"{env_id}: {count_text(len(new_scores), 'common seed')}. A comparison needs at least two.")
+        warn(f"{env_id}: {count_text(len(new_scores), 'common seed')}. A comparison needs at least two.")
         return None
     steps = sorted({steps_of(run) for run in (*before, *after)})
     if len(steps) > 1:
-        notify(f"{env_id}: the runs have different lengths ({', '.join(map(str, steps))} steps).")
+        warn(f"{env_id}: the runs have different lengths ({', '.join(map(str, steps))} steps).")
     old_sps, new_sps = mean_of(before, "sps"), mean_of(after, "sps")
     return Comparison(env_id=env_id, old_label=old_key[1], new_label=new_key[1], pairs=len(new_scores),
                       old=estimate(old_scores), new=estimate(new_scores),

@@ -12,7 +12,7 @@ from gymnasium.envs.registration import parse_env_id, registry
 
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.spaces import QuickDiscrete
-from proximo.errors import EnvError, UsageError, notify
+from proximo.errors import EnvError, UsageError, warn
 
 
 def gym_id(env_id: str, typed: str = "") -> str:
@@ -31,8 +31,8 @@ def gym_id(env_id: str, typed: str = "") -> str:
     if successor := _successor(name):
         found = env_id.removesuffix(name) + successor  # with the module, which worker processes import too
         has_version = parse_env_id(name)[2] is not None
-        notify(f"{name} is retired. Its successor {found} is used instead." if has_version else
-               f"{name} has no version. The newest one is used: {found}.")
+        warn(f"{name} is retired. Its successor {found} is used instead." if has_version else
+             f"{name} has no version. The newest one is used: {found}.")
         return found
     near = difflib.get_close_matches(name, [known for known in registry if not _is_retired(known)], 3, 0.5)
     advice = f"Did you mean {' or '.join(near)}?" if near else \

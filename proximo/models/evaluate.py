@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.errors import EnvError, ProximoError, notify
+from proximo.errors import EnvError, ProximoError, warn
 from proximo.models.model import Model
 from proximo.protocols import Step, VecEnv
 
@@ -55,8 +55,8 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
         if all(len(one) >= quota or count - start >= max_steps for one, start in zip(finished, began)):
             break
         if count == PATIENCE and not any(finished):
-            notify(f"{model.cfg.env_id}: no episode has ended within {count:,} steps. Evaluation waits for up to "
-                   f"{max_steps:,} steps (--max-steps).")
+            warn(f"{model.cfg.env_id}: no episode has ended within {count:,} steps. Evaluation waits for up to "
+                 f"{max_steps:,} steps (--max-steps).")
     kept = [(row, *episode) for row, one in enumerate(finished) for episode in one[:quota]]
     if not envs.players:
         kept = kept[:episodes]

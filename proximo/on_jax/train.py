@@ -10,7 +10,7 @@ import numpy as np
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
 from proximo.envs.normalize import Statistics
-from proximo.errors import NumbersError, notify
+from proximo.errors import NumbersError, warn
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
 from proximo.on_jax.setup import MakeAgent, MakeEnvs, set_up
@@ -62,7 +62,7 @@ def resume(player: Player, state: TrainState, kept: dict[str, Any]) -> tuple[Tra
         player.keeps_state = False
     begin_again = not fits(kept, state)
     if begin_again:
-        notify("The environments of this checkpoint are divided over another number of devices. They are made again.")
+        warn("The environments of this checkpoint are divided over another number of devices. They are made again.")
     return player.unpack(kept, restore(kept, state), player.keeps_state and not begin_again), begin_again
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.config import Config
-from proximo.errors import NumbersError, UsageError, notify
+from proximo.errors import NumbersError, UsageError, warn
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.play_inside import InsidePlayer
@@ -69,7 +69,7 @@ def iterate_seeds(cfgs: list[Config], players: list[InsidePlayer],
             try:
                 done[s] = histories[s].add(iteration, select_seed(results, s), players[s], partial(select_seed, now, s))
             except NumbersError as error:
-                notify(str(error))
+                warn(str(error))
                 running.remove(s)
         if not running:
             break

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from proximo.config import Config
-from proximo.errors import notify
+from proximo.errors import warn
 from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
 from proximo.on_torch.learner import Adam, apply_gradient
 from proximo.on_torch.rollout import Policy, Storage, evaluate_closing, evaluate_rollout
@@ -25,7 +25,7 @@ def can_compile(device: torch.device) -> bool:
     """Return whether --compile works here; otherwise say why not."""
     reason = unsupported_reason() if device.type == "cpu" else "--compile supports CPUs only. Running without it."
     if reason:
-        notify(reason)
+        warn(reason)
     return reason is None
 
 

@@ -7,7 +7,7 @@ import torch
 
 from proximo.config import Config
 from proximo.envs.normalize import Statistics, apply_normalization
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError, notify, warn
 from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, join
@@ -83,7 +83,7 @@ def make_functions(cfg: Config, world: World, agent: Agent, adam: Adam, storage:
     if cfg.compile and can_compile(storage.device):
         policy = compile_policy(policy, agent, adam, storage, carry)
         if agent.recurrent:
-            notify("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
+            warn("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
         elif world.size == 1:
             step = compile_step(gradient, agent, adam, storage, carry, cfg)
         else:

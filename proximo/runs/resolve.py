@@ -7,7 +7,7 @@ from typing import Any
 
 from proximo.catalog import Parts, played_env_id
 from proximo.config import Config
-from proximo.errors import UsageError, nearest, notify
+from proximo.errors import UsageError, nearest, warn
 from proximo.facts import facts, type_problems
 
 
@@ -37,10 +37,10 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
     if cfg.local_num_envs is not None:
         changes["num_envs"] = cfg.local_num_envs * processes
     if cfg.framework == "jax" and cfg.compile:
-        notify("--compile has no effect: JAX compiles everything.")
+        warn("--compile has no effect: JAX compiles everything.")
         changes["compile"] = False
     if cfg.framework == "jax" and cfg.backend != "gloo":
-        notify(f"--backend {cfg.backend} has no effect: JAX uses gloo on CPUs and NCCL on GPUs.")
+        warn(f"--backend {cfg.backend} has no effect: JAX uses gloo on CPUs and NCCL on GPUs.")
     if cfg.env_workers is None:
         changes["env_workers"] = default_workers(cfg, changes.get("num_envs", cfg.num_envs) // processes,
                                                  local_processes)
