@@ -1,0 +1,30 @@
+"""Playing with a trained model: the environments that it plays in, and what is said where episodes do not end."""
+
+import numpy as np
+import pytest
+
+from proximo.catalog import parts_of
+from proximo.config import Config
+from proximo.errors import UsageError
+from proximo.models.play import evaluate_model, make_playing_envs
+from tests.support.runs import train
+
+
+def test_environments_give_raw_observations_in_this_process():
+    """Whatever trained the model: normalisation, worker processes and JAX's own environments are left out."""
+    cfg = Config(norm_obs=True, norm_reward=True, env_workers=2, engine="jax", framework="jax")
+    envs = make_playing_envs(cfg, parts_of("ppo", "torch"), 3, 0)
+    assert envs.num_envs == 3 and envs.arrays == "numpy" and envs.statistics is None
+    assert np.abs(envs.reset().obs).max() < 0.05
+    envs.close()
+
+
+def test_unfinished_episodes_are_told(tmp_path, capsys):
+    import proximo
+
+    train(tmp_path, "--env-id", "tests.models.test_evaluate:Uneven-v0")
+    model = proximo.load(tmp_path)
+    found = evaluate_model(model, parts_of("ppo", "torch"), episodes=16, max_steps=20)
+    assert len(found.returns) == 8 and "Only 8 of 16 episodes ended within 20 steps" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="no episode ended within 1 steps"):
+        evaluate_model(model, parts_of("ppo", "torch"), max_steps=1)

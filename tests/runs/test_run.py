@@ -1,0 +1,50 @@
+"""The folder of a run and its config.json."""
+
+import json
+import re
+
+import pytest
+
+from proximo.catalog import config_class
+from proximo.config import Config
+from proximo.errors import FilesError, UsageError
+from proximo.runs.run import Run, config_from, read_config, run_folder, write_config, write_json
+from proximo.variants import Atari
+
+
+def test_the_folder_is_named_after_environment_name_seed_and_time():
+    folder = run_folder(Config(env_id="module:ALE/Pong-v5", exp_name="try", seed=3))
+    assert re.fullmatch(r"runs/module-ALE-Pong-v5__try__3__\d+", folder.as_posix())
+
+
+def test_what_is_written_is_read(tmp_path):
+    run = Run(tmp_path, Atari(device_ids=(0, 1), sticky=0.25), "ppo_atari", "python mine.py resume RUN")
+    write_config(run)
+    assert read_config(tmp_path, config_class) == run
+    assert run.resume_line == f"python mine.py resume {tmp_path}"
+    assert run._replace(resume_with="").resume_line == f"proximo resume {tmp_path}"
+
+
+def test_fields_of_other_versions_are_left_out_with_a_warning(capsys):
+    assert config_from({"seed": 3, "warp": 9}, Config) == Config(seed=3)
+    assert "has fields that Config does not have: warp. They are ignored." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "kind", "sentence"), [
+    (None, UsageError, "contains no config.json"), ("{", FilesError, "cannot be read"),
+    ("[]", FilesError, "is not a JSON object"), ("{}", FilesError, "KeyError"),
+    (json.dumps({"variant": "ppo", "config": 3}), FilesError, "AttributeError"),
+    (json.dumps({"variant": "pppo", "config": {}}), UsageError, "pppo is not a variant")])
+def test_what_is_no_run_is_told(content, kind, sentence, tmp_path):
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(kind, match=sentence):
+        read_config(tmp_path, config_class)
+
+
+def test_a_file_that_cannot_be_written_leaves_the_older_one(tmp_path):
+    write_json(tmp_path / "a.json", {"a": 1})
+    (tmp_path / ".a.json.tmp").mkdir()
+    with pytest.raises(FilesError, match="could not be written"):
+        write_json(tmp_path / "a.json", {"a": 2})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": 1}

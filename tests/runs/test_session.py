@@ -1,0 +1,83 @@
+"""A session trains a run, also in a program's own loop, and turns what ends it into exit codes and errors."""
+
+import pytest
+
+from proximo.config import Config
+from proximo.errors import PeerError, UsageError
+from proximo.runs.checkpoint import checkpoints
+from proximo.runs.run import Run
+from proximo.runs.session import Session, resume, start
+from proximo.runs.watcher import Watcher
+from tests.support.runs import rows, same_logs, same_weights, terminate
+
+FIELDS = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1, "hidden_size": 8,
+          "total_timesteps": 320, "checkpoint_every": 3, "logger": "none", "env_workers": 0}
+
+
+def new(folder, **fields):
+    return start(Config(**FIELDS | {"run_dir": str(folder)} | fields), "ppo")
+
+
+def test_a_session_is_a_loop(tmp_path):
+    """Each step comes after its iteration was logged; what the loop sees is what play() writes."""
+    session = new(tmp_path / "run")
+    assert session.folder == tmp_path / "run" and (tmp_path / "run" / "config.json").exists()
+    assert [it.iteration for (it,) in session] == list(range(1, 11)) and session.exit_status == 0
+    assert new(tmp_path / "played").play() == 0
+    assert same_weights(tmp_path / "run", tmp_path / "played") and same_logs(tmp_path / "run", tmp_path / "played")
+
+
+def test_a_loop_that_is_left_can_be_resumed(tmp_path):
+    """Everything that was logged is on the disk, and the last checkpoint is the one before."""
+    for (it,) in new(tmp_path / "run"):
+        if it.iteration == 5:
+            break
+    assert len(rows(tmp_path / "run", "metrics.csv")) == 5
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["00000003"]
+    assert resume(tmp_path / "run", {}).play() == 0
+    new(tmp_path / "whole").play()
+    assert same_weights(tmp_path / "run", tmp_path / "whole") and same_logs(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_signal_in_the_loop_stops_after_the_next_iteration(tmp_path):
+    """It was saved by then, so nothing is lost."""
+    session = new(tmp_path / "run")
+    seen = []
+    for (it,) in session:
+        seen.append(it.iteration)
+        if it.iteration == 5:
+            terminate()
+    assert seen == [1, 2, 3, 4, 5, 6] and session.exit_status == 128 + 15
+    assert checkpoints(tmp_path / "run")[-1].name == "00000006"
+
+
+def test_a_finished_run_has_nothing_to_play(tmp_path):
+    new(tmp_path / "run").play()
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    session = resume(tmp_path / "run", {})
+    assert list(session) == [] and session.exit_status == 0
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+def failing(error):
+    raise error
+    yield
+
+
+@pytest.mark.parametrize(("size", "message", "kind"), [
+    ("2", "[gloo] Connection closed by peer", PeerError), ("2", "shape mismatch", RuntimeError),
+    ("1", "[gloo] Connection closed by peer", RuntimeError)])
+def test_a_lost_process_is_told_from_other_faults(size, message, kind, tmp_path, monkeypatch):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", size), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", size)):
+        monkeypatch.setenv(name, value)
+    session = Session(tmp_path, [Watcher(Run(tmp_path, Config(), "ppo"))], failing(RuntimeError(message)))
+    with pytest.raises(kind, match=message.partition("]")[2].strip()):
+        session.play()
+
+
+def test_a_refused_start_leaves_nothing_and_lists_further_problems(tmp_path):
+    """The environment is looked for only when training begins."""
+    session = new(tmp_path / "run", env_id="CartPoll-v1")
+    with pytest.raises(UsageError, match="^env_id=CartPoll-v1 is unknown"):
+        session.play()
+    assert not (tmp_path / "run").exists()
