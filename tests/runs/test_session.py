@@ -71,7 +71,7 @@ def test_a_lost_process_is_told_from_other_faults(size, message, kind, tmp_path,
     for name, value in (("RANK", "0"), ("WORLD_SIZE", size), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", size)):
         monkeypatch.setenv(name, value)
     session = Session(tmp_path, [Watcher(Run(tmp_path, Config(), "ppo"))], failing(RuntimeError(message)))
-    with pytest.raises(kind, match=message.partition("]")[2].strip()):
+    with pytest.raises(kind, match=message[-10:]):
         session.play()
 
 
