@@ -69,7 +69,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
                 snapshot = it.snapshot()    # iterations(..., state=snapshot) continues, bit for bit
                 break
 
-    For JAX, `proximo.on_jax.make_training` gives the same training as pure functions `init` and `step`.
+    For JAX, `proximo.on_jax.pure_training.make_training` gives the same training as pure functions `init` and `step`.
 
     Args:
         config: As in `train`.

@@ -16,11 +16,11 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
 
 
-@pytest.mark.parametrize("name", ["add-a-network", "add-a-loss"])
+@pytest.mark.parametrize("name", ["add-a-network", "add-a-loss", "python"])
 def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for block in blocks(ROOT / "docs" / f"{name}.md", "python"):
-        exec(block.replace("20_000", "1024"), {"__name__": "page"})
+        exec(block.replace("20_000", "1024").replace("40_960", "2048"), {"__name__": "page"})
     if name == "add-a-loss":
         assert any("losses/change" in path.read_text() for path in tmp_path.glob("runs/*/metrics.csv"))
 
