@@ -69,7 +69,8 @@ def train(run_dir):
     episodes = list(csv.DictReader((run_dir / "episodes.csv").open()))[-100:]
     returns, lengths = [[float(e[name]) for e in episodes] for name in ("return", "length")]
     summary = {"variant": content["variant"], "env_id": cfg["env_id"], "seed": seed, "framework": cfg["framework"],
-               "steps": steps, "episodes": len(episodes), "sps": 1000.0, "wall_seconds": steps / 1000}
+               "steps": steps, "episodes": len(episodes), "sps": 1000.0, "compile_seconds": 0.0,
+               "wall_seconds": steps / 1000}
     for name, values in (("return", returns), ("length", lengths)):
         summary[f"episodic_{name}_mean"] = float(np.mean(values)) if values else None
         summary[f"episodic_{name}_std"] = float(np.std(values)) if values else None
