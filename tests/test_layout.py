@@ -95,7 +95,7 @@ def test_environments_know_nothing_of_learning(name):
 @pytest.mark.parametrize("framework", ["on_torch", "on_jax"])
 @pytest.mark.parametrize("part", MATHEMATICS)
 def test_the_mathematics_imports_only_records(framework, part):
-    assert ours(f"proximo.{framework}.{part}") <= RECORDS
+    assert ours(f"proximo.{framework}.{part}") <= RECORDS | {"proximo.on_jax.parameters"}  # of flax modules
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.startswith("proximo.on_")])

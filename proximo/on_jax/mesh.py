@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from proximo.config import Config
 from proximo.on_jax.distributed import AXIS, Ranks
 from proximo.on_jax.learner import Adam, Learner
-from proximo.on_jax.train_step import Keys, Learn, TrainState, make_learn, stream_keys
+from proximo.on_jax.train_step import Keys, LearnFn, TrainState, make_learn, stream_keys
 from proximo.types import Rollout
 
 
@@ -65,14 +65,14 @@ def place_for_learning(ranks: Ranks, state: TrainState) -> TrainState:
     return state._replace(adam=put_on_mesh(ranks.mesh, state.adam), carry=state.carry._replace(state=memory))
 
 
-def compile_learn(cfg: Config, ranks: Ranks, learner: Learner) -> Learn:
+def compile_learn(cfg: Config, ranks: Ranks, learner: Learner) -> LearnFn:
     """Compile what follows playing, where environments are outside the compiled function."""
     if ranks.mesh is None:
         return jax.jit(make_learn(cfg, learner))
     return learn_over_mesh(ranks.mesh, make_learn(cfg, learner, mesh_rank), stream_keys(cfg.seed))
 
 
-def learn_over_mesh(mesh: Mesh, learn: Learn, keys: Keys) -> Learn:
+def learn_over_mesh(mesh: Mesh, learn: LearnFn, keys: Keys) -> LearnFn:
     """Compile `learn` for every device at once, where each process plays its own environments.
 
     The compiled function takes the rollout and the recurrent state of this process; everything else is the same in all

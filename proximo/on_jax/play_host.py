@@ -18,11 +18,15 @@ from proximo.on_jax.mesh import compile_learn, divide_rows, local_copy, place_fo
 from proximo.on_jax.networks import on_cpu
 from proximo.on_jax.parameters import Weights, make_numpy_bind
 from proximo.on_jax.player import SeededEnvs
-from proximo.on_jax.train_step import Collected, Keys, Metrics, TrainState, fold_key, make_step
+from proximo.on_jax.rollout import Collected
+from proximo.on_jax.train_step import Keys, Metrics, TrainState, fold_key, make_step
 from proximo.protocols import Acted, Episode, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
 NUMPY_ROWS = 64  # up to this many environments, acting in numpy is faster than calling a compiled function
+
+
+EvaluateFn = Callable[[RolloutBuffer, Carry], tuple[Any, Any, Any]]  # (buffer, closing) -> logprob, value; V(closing)
 
 
 class Policy(NamedTuple):
@@ -30,7 +34,7 @@ class Policy(NamedTuple):
 
     act: Callable[..., Acted]  # (obs, mask, first, state, noise)
     value: Callable[..., Array]  # (obs, first, state) -> (N,)
-    evaluate: Callable[..., tuple[Any, Any, Any]]  # (buffer, closing) -> logprob, value (T, N); V(closing) (N,)
+    evaluate: EvaluateFn
 
 
 class HostPlayer:
@@ -76,7 +80,7 @@ class HostPlayer:
         before = self.envs.statistics
         policy = self.policy(local_copy(self._ranks, state.adam.weights))
         noise = np.asarray(self._noise(state.keys, state.iteration + 1))
-        played = collect(policy, self.envs, state.carry, self._buffer, noise)
+        played = collect_on_host(policy, self.envs, state.carry, self._buffer, noise)
         if before is not None:
             self.envs.statistics = merge_over_processes(self._ranks, before, self.envs.statistics)
         return played
@@ -127,29 +131,42 @@ def make_policy(cfg: Config, ranks: Ranks, learner: Learner) -> Callable[[Weight
     def compiled(f: Callable[..., Any], axis: int) -> Callable[..., Any]:
         return jax.jit(f if mesh is None else divide_rows(mesh, f, axis))
 
+    act = compiled(lambda weights, *args: bind(weights).act(*args), 0)
     value = compiled(lambda weights, *args: bind(weights).value(*args), 0)
     evaluate = compiled(lambda weights, *args: bind(weights).evaluate(*args), 1)
 
-    def evaluate_rollout(weights: Weights, buffer: RolloutBuffer, closing: Carry) -> tuple[Any, Any, Any]:
-        mask = None if closing.mask is None else buffer.arrays["mask"][:-1]
-        logprob, values = map(np.asarray, evaluate(weights, buffer.arrays["obs"], mask, buffer.arrays["action"]))
-        return logprob, values[:-1], values[-1]
+    def with_weights(weights: Weights) -> Policy:
+        later = evaluate_rollout(partial(evaluate, weights)) if agent.evaluates_later \
+            else evaluate_closing(partial(value, weights))
+        return Policy(act=partial(act, weights), value=partial(value, weights), evaluate=later)
 
-    def evaluate_closing(weights: Weights, buffer: RolloutBuffer, closing: Carry) -> tuple[Any, Any, Any]:
-        last = value(weights, closing.obs, np.zeros_like(closing.first), closing.state)
-        return buffer.arrays["logprob"], buffer.arrays["value"], np.asarray(last)
-
-    later = evaluate_rollout if agent.evaluates_later else evaluate_closing
     if mesh is None and agent.evaluates_later and cfg.num_envs <= NUMPY_ROWS and on_cpu():
         in_numpy = make_numpy_bind(agent)
-        return lambda weights: Policy(act=in_numpy(weights).act, value=partial(value, weights),
-                                      evaluate=partial(later, weights))
-    act = compiled(lambda weights, *args: bind(weights).act(*args), 0)
-    return lambda weights: Policy(act=partial(act, weights), value=partial(value, weights),
-                                  evaluate=partial(later, weights))
+        return lambda weights: with_weights(weights)._replace(act=in_numpy(weights).act)
+    return with_weights
 
 
-def collect(policy: Policy, envs: VecEnv, carry: Carry, buffer: RolloutBuffer, noise: np.ndarray) -> Collected:
+def evaluate_rollout(evaluate: Callable[..., tuple[Array, Array]]) -> EvaluateFn:
+    """Make Policy.evaluate for an agent that computes log-probabilities and values in one pass after the rollout."""
+    def evaluate_all(buffer: RolloutBuffer, closing: Carry) -> tuple[Any, Any, Any]:
+        mask = None if closing.mask is None else buffer.arrays["mask"][:-1]
+        logprob, value = map(np.asarray, evaluate(buffer.arrays["obs"], mask, buffer.arrays["action"]))
+        return logprob, value[:-1], value[-1]
+
+    return evaluate_all
+
+
+def evaluate_closing(value: Callable[..., Array]) -> EvaluateFn:
+    """Make Policy.evaluate for an agent whose acting has returned log-probabilities and values already."""
+    def evaluate_last(buffer: RolloutBuffer, closing: Carry) -> tuple[Any, Any, Any]:
+        last = value(closing.obs, np.zeros_like(closing.first), closing.state)
+        return buffer.arrays["logprob"], buffer.arrays["value"], np.asarray(last)
+
+    return evaluate_last
+
+
+def collect_on_host(policy: Policy, envs: VecEnv, carry: Carry, buffer: RolloutBuffer,
+                    noise: np.ndarray) -> Collected:
     """Play len(noise) steps from `carry`. `noise` (T, N, ...) decides the actions.
 
     V(final_obs) and V of the closing observation use the state of the recurrent layer after the last step, and do not

@@ -25,7 +25,7 @@ from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, named_parameters
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.setup import MakeAgent, MakeEnvs, check, make_inside_player
-from proximo.on_jax.train_step import Keys, Step, TrainState, key_data
+from proximo.on_jax.train_step import Keys, StepFn, TrainState, key_data
 from proximo.streams import stream_generator, stream_seed
 
 
@@ -33,7 +33,7 @@ class Training(NamedTuple):
     """Two pure functions that together are train() on one device."""
 
     init: Callable[[Array], TrainState]  # key -> state before the first iteration
-    step: Step  # state -> (state after one more iteration, Metrics)
+    step: StepFn  # state -> (state after one more iteration, Metrics)
 
 
 def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,

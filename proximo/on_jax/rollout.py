@@ -2,17 +2,23 @@
 followed it.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 
-from proximo.config import Config
-from proximo.on_jax.parameters import Weights
-from proximo.on_jax.train_step import Collected, Play, Rank, TrainState, fold_key, rank_zero
-from proximo.protocols import PureEnv, Step
+from proximo.protocols import Episode, PureEnv, Step
 from proximo.types import Carry, Rollout
+
+
+class Collected(NamedTuple):
+    """What a rollout leaves."""
+
+    rollout: Rollout
+    carry: Carry
+    envs: Any  # state of the environments; () where they are stepped outside JAX
+    episode: Episode  # (T, N)
+    charts: dict[str, Array]  # () means of Step.metrics over all rows, NaN where there is nothing
 
 
 class PlayedStep(NamedTuple):
@@ -24,16 +30,6 @@ class PlayedStep(NamedTuple):
     value: Any  # likewise
     final: Any  # V(final_obs), or final_obs where the agent evaluates later; None in a next-step suite
     step: Step  # without observations
-
-
-def make_play(cfg: Config, envs: PureEnv, bind: Callable[[Weights], Any], rank: Rank = rank_zero) -> Play:
-    """Make the function that plays cfg.num_steps steps with the weights of a state."""
-    def play(state: TrainState) -> Collected:
-        agent = bind(state.adam.weights)
-        key = fold_key(state.keys.action, state.iteration + 1, rank())
-        return collect(agent, envs, state.envs, state.carry, agent.head.noise(key, cfg.num_steps, envs.num_envs))
-
-    return play
 
 
 def collect(agent: Any, envs: PureEnv, env_state: Any, carry: Carry, noise: Array) -> Collected:

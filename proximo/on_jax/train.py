@@ -16,7 +16,6 @@ from proximo.on_jax.player import Player
 from proximo.on_jax.setup import MakeAgent, MakeEnvs, set_up
 from proximo.on_jax.snapshot import fits, restore, snapshot
 from proximo.on_jax.train_step import Metrics, TrainState
-from proximo.runs.log import mean_of
 from proximo.types import Iteration
 
 
@@ -104,8 +103,7 @@ class History:
         stats |= {f"charts/{name}": float(x) for name, x in metrics.charts.items()}
         stats["charts/learning_rate"] = self._cfg.learning_rate_at(iteration)
         if player.charts_latest:
-            stats["charts/avg_episodic_return"] = mean_of(latest["ret"][~np.isnan(latest["ret"])])
-            stats["charts/avg_episodic_length"] = mean_of(latest["length"][~np.isnan(latest["ret"])])
+            stats |= mean_latest(latest)
         if results.statistics is not None:
             player.envs.statistics = results.statistics
         steps = self.steps
@@ -113,6 +111,13 @@ class History:
                          snapshot=lambda: snapshot(now := state(), steps, latest, player.pack(now)),
                          weights=lambda: {name: np.array(x) for name, x in state().adam.weights.items()},
                          envs=player.envs, rank=jax.process_index(), keeps_state=player.keeps_state)
+
+
+def mean_latest(latest: dict[str, np.ndarray]) -> dict[str, float]:
+    """Return the means over the environments in which an episode has finished; NaN where there is none."""
+    known = ~np.isnan(latest["ret"])
+    return {f"charts/avg_episodic_{name}": float(latest[field][known].mean()) if known.any() else float("nan")
+            for name, field in (("return", "ret"), ("length", "length"))}
 
 
 def current_state(state: TrainState) -> TrainState:

@@ -22,6 +22,7 @@ from proximo.on_jax.learner import (
     normalize_advantage,
     update,
 )
+from proximo.on_jax.rollout import Collected
 from proximo.protocols import Episode
 from proximo.streams import stream_seed
 from proximo.types import Carry, Minibatches, Rollout
@@ -47,16 +48,6 @@ class TrainState(NamedTuple):
     iteration: Array  # () int32, iterations done
 
 
-class Collected(NamedTuple):
-    """What a rollout leaves."""
-
-    rollout: Rollout
-    carry: Carry
-    envs: Any  # see TrainState
-    episode: Episode  # (T, N)
-    charts: dict[str, Array]  # () means of Step.metrics over all rows, NaN where there is nothing
-
-
 class Metrics(NamedTuple):
     """What an iteration reports, as arrays of fixed shape."""
 
@@ -66,9 +57,9 @@ class Metrics(NamedTuple):
     valid: Any  # (T,) number of valid rows
 
 
-Play = Callable[[TrainState], Collected]
-Learn = Callable[..., tuple[Adam, dict[str, Array]]]  # (adam, rollout, memory, keys, iteration)
-Step = Callable[[TrainState], tuple[TrainState, Metrics]]
+PlayFn = Callable[[TrainState], Collected]
+LearnFn = Callable[..., tuple[Adam, dict[str, Array]]]  # (adam, rollout, memory, keys, iteration)
+StepFn = Callable[[TrainState], tuple[TrainState, Metrics]]
 
 
 def key_data(number: int) -> np.ndarray:
@@ -96,7 +87,7 @@ def rank_zero() -> int:
     return 0
 
 
-def make_learn(cfg: Config, learner: Learner, rank: Rank = rank_zero) -> Learn:
+def make_learn(cfg: Config, learner: Learner, rank: Rank = rank_zero) -> LearnFn:
     """Make the function that follows playing: advantages, minibatches and the update.
 
     It takes (adam, rollout, memory, keys, iteration), with `memory` the recurrent state at the rollout's start and
@@ -126,7 +117,7 @@ def make_learn(cfg: Config, learner: Learner, rank: Rank = rank_zero) -> Learn:
     return learn
 
 
-def make_step(play: Play, learn: Learn) -> Step:
+def make_step(play: PlayFn, learn: LearnFn) -> StepFn:
     """Make the function of one whole iteration; it is pure where `play` is."""
     def step(state: TrainState) -> tuple[TrainState, Metrics]:
         iteration = state.iteration + 1

@@ -12,7 +12,6 @@ from proximo.on_jax.assemble import assemble
 from proximo.on_jax.gae import gae
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind
-from proximo.protocols import Acted
 from proximo.types import Carry, LossInputs, Minibatches, RolloutBuffer
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.scripted import PLAIN, Recorded, make_scripted
@@ -146,7 +145,7 @@ class Adapter:
 
         def play(noise):
             nonlocal carry
-            collected = play_host.collect(policy, envs, carry, buffer, noise)
+            collected = play_host.collect_on_host(policy, envs, carry, buffer, noise)
             carry = collected.carry
             return collected
 
