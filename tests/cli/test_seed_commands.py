@@ -94,6 +94,12 @@ def test_command_without_a_variant_is_told_one(flags, expected, capsys):
     assert ("No variant was named" in capsys.readouterr().err) == ("env" in flags)
 
 
+def test_the_engine_is_asked_for_the_spaces(capsys):
+    """An id that only EnvPool has."""
+    pytest.importorskip("envpool")
+    assert variant_by_environment("--engine envpool --env-id=MiniGrid-Empty-5x5-v0".split()) == "ppo"
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_help_explains_every_field(variant, capsys):
     with pytest.raises(SystemExit) as ended:
