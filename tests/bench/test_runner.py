@@ -224,7 +224,8 @@ def test_a_terminal_shows_a_table_and_a_pipe_lines(file, tmp_path):
     import pty
     program = (f"import signal, sys; from proximo.bench.runner import bench; "
                f"signal.signal(signal.SIGINT, signal.default_int_handler); "  # where the tests run in the background
-               f"sys.exit(bench({str(file)!r}, seeds=1, out=sys.argv[1], command={FAKE!r}))")
+               f"from proximo.cli.messages import exit_code; "
+               f"sys.exit(exit_code(lambda: bench({str(file)!r}, seeds=1, out=sys.argv[1], command={FAKE!r})))")
     leader, follower = pty.openpty()
     words = [sys.executable, "-c", program]
     process = subprocess.Popen([*words, str(tmp_path / "a")], stderr=follower,
