@@ -44,3 +44,15 @@ def test_weights_equal_those_of_the_command(name, tmp_path):
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_programs_are_short(path):
     assert len(path.read_text().splitlines()) <= (320 if path.stem == "single_file_ppo" else 70)
+
+
+def test_weights_of_the_jax_program_equal_those_of_the_command(tmp_path):
+    """And four agents train at once."""
+    module = load("jax_ppo")
+    words = ["--framework", "jax", "--env-id", "CartPole-v1", "--logger", "none", "--run-dir", str(tmp_path / "run")]
+    words += [word for field, value in SMALL.items() for word in (f"--{field.replace('_', '-')}", str(value))]
+    assert main(["train", "ppo", *words]) == 0
+    ours, theirs = module.train_one(**SMALL), weights(tmp_path / "run")
+    assert ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    settings = {name: value for name, value in SMALL.items() if name != "seed"}
+    assert module.train_four(**settings).shape == (3, 4)
