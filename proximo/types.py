@@ -40,12 +40,8 @@ class Rollout(NamedTuple):
 class RolloutBuffer:
     """Preallocated arrays that a rollout is written into, one row per step.
 
-    Args:
-        envs: The environments, which fix shapes and dtypes.
-        num_steps: T.
-        head: The agent's head, which has `action_shape` and `action_dtype`.
-        mask_size: A, the number of actions that a mask covers; None where the environments have no masks.
-        empty: Makes an array of zeros from a shape and a numpy dtype.
+    `mask_size` is the number of actions that a mask covers, None if the environments have no masks. `empty` makes an
+    array of zeros from a shape and a numpy dtype.
     """
 
     def __init__(self, envs: VecEnv, num_steps: int, head: Any, mask_size: int | None,

@@ -7,15 +7,17 @@ from torch import Tensor
 
 def gae(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, done: Tensor,
         gamma: float, gae_lambda: float) -> Tensor:
-    """All (T, N). `next_value` is V of what truly followed each action, counted as 0 where `terminated`; `done` cuts
-    the recursion. Returns the advantages (T, N); returns are advantages plus values (gae_lambda=1: plain returns)."""
+    """Estimate advantages. All tensors are (T, N); returns are advantages plus values.
+
+    `next_value` is the value of what followed each action, and 0 where `terminated`. `done` cuts the recursion.
+    """
     delta = reward + gamma * torch.where(terminated, 0.0, next_value) - value
     decay = (~done).to(delta.dtype) * (gamma * gae_lambda)
     return _sum_backwards_on_cpu(delta, decay) if delta.device.type == "cpu" else _sum_backwards_doubling(delta, decay)
 
 
 def _sum_backwards_on_cpu(delta: Tensor, decay: Tensor) -> Tensor:
-    """x[t] = delta[t] + decay[t] * x[t + 1], over numpy views: no dispatch per step."""
+    """Compute x[t] = delta[t] + decay[t] * x[t + 1] over numpy views, which is faster than operators per step."""
     total, decays = delta.numpy().copy(), decay.numpy()
     running = np.zeros_like(total[0])
     for t in range(len(total) - 1, -1, -1):
@@ -26,7 +28,7 @@ def _sum_backwards_on_cpu(delta: Tensor, decay: Tensor) -> Tensor:
 
 
 def _sum_backwards_doubling(delta: Tensor, decay: Tensor) -> Tensor:
-    """The same in log2(T) steps (Hillis & Steele 1986), for devices that dislike loops."""
+    """Compute the same in log2(T) steps (Hillis & Steele 1986), for devices where loops are slow."""
     total, decay, span = delta.clone(), decay.clone(), 1
     while span < len(total):
         total[:-span] = total[:-span] + decay[:-span] * total[span:]

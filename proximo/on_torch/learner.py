@@ -123,10 +123,8 @@ def normalize_advantage(advantage: Tensor, valid: Tensor, index: Tensor, recurre
                         all_reduce_sum: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
     """Normalise the advantages (T, N) of every minibatch over its valid rows on all ranks (detail 7).
 
-    Deviations are of the population (ddof 0), as in openai/baselines.
-
-    Returns:
-        The advantages of all minibatches, (E, M, B) or (E, M, T, B), and their numbers of valid rows, (E, M).
+    Deviations are of the population (ddof 0), as in openai/baselines. Returns the advantages of all minibatches,
+    (E, M, B) or (E, M, T, B), and their numbers of valid rows, (E, M).
     """
     def select(x: Tensor) -> Tensor:
         return x[:, index].movedim(0, 2) if recurrent else x.flatten(0, 1)[index]

@@ -69,18 +69,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
 
 
 def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: int, cfg: Config) -> dict[str, float]:
-    """Estimate advantages, then train on minibatches.
-
-    Args:
-        setup: Everything that train() works with; the agent's weights are changed.
-        rollout: The batch.
-        start: The recurrent state at its first step.
-        iteration: Decides all random draws, the learning rate and the clip range.
-        cfg: The hyper-parameters.
-
-    Returns:
-        Statistics for the log.
-    """
+    """Estimate advantages, then train on minibatches; `start` is the recurrent state at the first step of the rollout.
+    Returns statistics for the log."""
     agent, learner, world = setup.agent, setup.learner, setup.world
     rate, clip = cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration)
     with torch.no_grad():
