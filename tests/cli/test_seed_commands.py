@@ -97,7 +97,7 @@ def test_command_without_a_variant_is_told_one(flags, expected, capsys):
 def test_the_engine_is_asked_for_the_spaces(capsys):
     """An id that only EnvPool has."""
     pytest.importorskip("envpool")
-    assert variant_by_environment("--engine envpool --env-id=MiniGrid-Empty-5x5-v0".split()) == "ppo"
+    assert variant_by_environment(["--engine", "envpool", "--env-id=MiniGrid-Empty-5x5-v0"]) == "ppo"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
