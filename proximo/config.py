@@ -31,6 +31,7 @@ class Config:
     """PPO for classic control and any other Gymnasium environment."""
 
     limits: ClassVar[Limits] = Limits(engines=("gym", "envpool", "jax"))
+    histograms: ClassVar[bool] = False  # TensorBoard gets histograms of the returns and lengths of episodes
 
     # Environment: the state, the shapes and the statistics of the environments depend on these fields
     env_id: str = setting("CartPole-v1", group="environment")

@@ -222,6 +222,7 @@ class Compact(Atari):
     With the mlp it normalises observations and rewards; with the cnn it replaces rewards by their sign.
     """
 
+    histograms: ClassVar[bool] = True
     limits: ClassVar[Limits] = Limits(engines=("gym", "ale", "envpool"), worker_default="cores")
     env_id: str = "LunarLander-v3"
     model: Model = "mlp"

@@ -151,7 +151,7 @@ class Log:
 
     def _write_events(self, step: int, values: dict[str, float], finished: FinishedEpisodes) -> None:
         self._events.scalars(step, values)
-        if self._run.variant == "compact" and len(finished.ret):
+        if self._run.cfg.histograms and len(finished.ret):
             self._events.histogram(step, "charts/episodic_returns", finished.ret)
             self._events.histogram(step, "charts/episodic_lengths", finished.length)
 
