@@ -1,8 +1,9 @@
-"""Forward and backward of NatureCNN's convolutions under JAX on one core: XLA's own against sums of matrix products.
+"""Compare XLA's convolutions with sums of matrix products on one core: forward and backward pass of NatureCNN's.
 
     python benchmarks/jax_convolutions.py --rounds 3
 
-Both are compiled in one process and alternate, outside and inside a loop; CPU time a row, the least of all rounds.
+Both are compiled in one process and alternate, outside and inside a loop. The result is the CPU time per row, the
+minimum over all rounds.
 """
 
 import argparse
@@ -11,17 +12,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+Convolve = Callable[[Any, Any, int], Any]  # (x, weight, stride) -> y
 
-def xla(x: Any, weight: Any, stride: int) -> Any:
-    """What proximo.on_jax.networks.convolved computes, by XLA's convolution."""
+
+def convolve_xla(x: Any, weight: Any, stride: int) -> Any:
+    """Compute what proximo.on_jax.networks.convolve does, with XLA's convolution."""
     from jax import lax
 
     return lax.conv_general_dilated(x, weight.transpose(2, 3, 1, 0), (stride, stride), "VALID",
                                     dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
-def steps(convolve: Callable, x: Any) -> dict[str, tuple[Callable, int]]:
-    """Compiled gradient steps of the weights, and how many each takes: one outside a loop, two inside."""
+def compile_steps(convolve: Convolve, x: Any) -> dict[str, tuple[Callable[..., Any], int]]:
+    """Return compiled functions of the weights and how many gradient steps each takes: 1 outside a loop, 2 inside."""
     import jax
     from jax import lax
 
@@ -39,6 +42,7 @@ def steps(convolve: Callable, x: Any) -> dict[str, tuple[Callable, int]]:
 
 
 def main() -> None:
+    """Read the command line, run all rounds and print the minima."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=256)
@@ -48,23 +52,24 @@ def main() -> None:
     import jax.numpy as jnp
     import numpy as np
 
-    from proximo.on_jax.networks import convolved
+    from proximo.on_jax.networks import convolve
 
-    draw = np.random.default_rng(0)
-    x = jnp.asarray(draw.random((args.rows, 84, 84, 4)), jnp.float32)
-    weights = [jnp.asarray(draw.normal(0, 0.05, shape), jnp.float32)
+    generator = np.random.default_rng(0)
+    x = jnp.asarray(generator.random((args.rows, 84, 84, 4)), jnp.float32)
+    weights = [jnp.asarray(generator.normal(0, 0.05, shape), jnp.float32)
                for shape in ((32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3))]
-    ways = {name: steps(convolve, x) for name, convolve in (("xla", xla), ("products", convolved))}
+    ways: dict[str, Convolve] = {"xla": convolve_xla, "products": convolve}
+    compiled = {name: compile_steps(function, x) for name, function in ways.items()}
     least: dict[tuple[str, str], float] = {}
     for _ in range(args.rounds + 1):  # the first round compiles
-        for name, places in ways.items():
+        for name, places in compiled.items():
             for place, (step, count) in places.items():
                 began = time.process_time()
                 jax.block_until_ready(step(weights))
                 spent = 1000 * (time.process_time() - began) / count / args.rows
                 least[name, place] = min(spent, least.get((name, place), float("inf")))
     for (name, place), spent in least.items():
-        print(f"{name:10}{place:10}{spent:8.2f} ms a row")
+        print(f"{name:10}{place:10}{spent:8.2f} ms per row")
 
 
 if __name__ == "__main__":

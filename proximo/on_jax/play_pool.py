@@ -23,7 +23,11 @@ from proximo.types import Carry
 
 
 class PoolPlayer:
-    """Plays such environments; see Player."""
+    """Plays such environments; see Player.
+
+    Attributes:
+        learn: The compiled function that follows playing; see make_learn.
+    """
 
     charts_latest, keeps_state = True, False
 
@@ -33,7 +37,7 @@ class PoolPlayer:
                              "share it. Start one process for each device with torchrun.")
         self.envs, self.agent = envs, learner.agent
         self._cfg, self._ranks, self._learner, self._seeded_envs = cfg, ranks, learner, seeded_envs
-        self._learn = compile_learn(cfg, ranks, learner)
+        self.learn = compile_learn(cfg, ranks, learner)
 
     def begin(self, iteration: int, statistics: Statistics | None = None) -> tuple[Any, Carry]:
         """See Player. The pool has its own seeds."""
@@ -45,7 +49,7 @@ class PoolPlayer:
             env_state = env_state._replace(statistics=merged)
         self._compiled_play = jax.jit(make_play(self._cfg, normalize_pure(self.envs, self._cfg), self._learner.bind,
                                                 lambda: self._ranks.process))
-        self._step = make_step(self._play, self._learn)
+        self._step = make_step(self.play, self.learn)
         memory = self.agent.initial_state(self.envs.num_envs)
         return env_state, Carry(obs=step.obs, mask=step.mask, first=step.first, state=memory)
 
@@ -53,7 +57,7 @@ class PoolPlayer:
         """See Player."""
         return place_for_learning(self._ranks, state)
 
-    def _play(self, state: TrainState) -> Collected:
+    def play(self, state: TrainState) -> Collected:
         """Play in this process's pool, then merge the statistics of all processes."""
         played = self._compiled_play(state._replace(adam=local_copy(self._ranks, state.adam)))
         if self.envs.statistics is None:

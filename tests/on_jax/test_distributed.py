@@ -106,9 +106,9 @@ def test_sizes_that_do_not_fit_are_one_sentence(words, sentence, tmp_path, monke
 
 
 @pytest.mark.parametrize("ids,sentence", [
-    ("0 0", "--device-ids names a device twice: 0 0"), ("0 7", "--device-ids names device 7; JAX sees"),
-    ("5", "--device-ids names device 5; JAX sees"), ("-1", "device_ids=-1 must be at least 0"),
-    ("0 1 2", "num_envs=4 does not divide into 3 devices")])
+    ("0 0", "--device-ids names a device twice: 0 0"), ("0 7", "--device-ids names device 7. JAX sees"),
+    ("5", "--device-ids names device 5. JAX sees"), ("-1", "device_ids=-1 must be at least 0"),
+    ("0 1 2", "num_envs=4 is not divisible by 3 devices")])
 def test_devices_that_do_not_fit_are_one_sentence(ids, sentence, tmp_path, capsys):
     words = ["train", "ppo", "--framework", "jax", "--logger", "none", "--run-dir", str(tmp_path / "run")]
     assert main([*words, "--device-ids", *ids.split()]) == 2
