@@ -23,6 +23,7 @@ from proximo.runs.events import EventFile, crc32c, crc32c_tables
 from proximo.runs.log import Log
 from proximo.runs.run import Run
 from proximo.types import FinishedEpisodes
+from proximo.variants import Compact
 
 QUIET = Config(logger="none", seed=7)
 LOSSES = {"charts/learning_rate": 2.5e-4, "losses/value_loss": 0.1, "losses/policy_loss": -0.01}
@@ -193,8 +194,9 @@ def test_vanished_folder_is_a_files_error(tmp_path):
 
 
 def test_compact_writes_histograms_and_hyperparameters(tmp_path):
-    """Against TensorBoard's reader: the third seed's histograms of an iteration's episodes, and the table of fields."""
+    """Against TensorBoard's reader: histograms of an iteration's episodes, and the table of fields."""
     run = new_run(tmp_path / "run", "compact", num_iterations=1)
+    run = run._replace(cfg=Compact(**vars(run.cfg)))
     folder = run.folder
     log = Log(run)
     log.iteration(1, 512, LOSSES, episodes((1, 0, 10, 4), (2, 1, 30, 6)))
