@@ -18,9 +18,10 @@ KINDS = {"separate": ({}, VECTOR, "SeparateAgent"), "shared": ({"shared_network"
          "cnn": ({"model": "cnn"}, IMAGE, "SharedAgent"), "impala": ({"model": "impala"}, SMALL_IMAGE, "SharedAgent"),
          "cnn-lstm": ({"model": "cnn", "recurrent": "lstm"}, IMAGE, "SharedAgent")}
 
-# Every head with and without a recurrent layer; every other kind of agent once.
-CASES = [*((kind, actions, masked) for kind in ("separate", "lstm") for actions, masked in (
-    ("discrete", False), ("discrete", True), ("multi", True), ("binary", False), ("box", False))),
+# Every head with a recurrent layer, every head class without one, and every other kind of agent once.
+CASES = [*(("lstm", *head) for head in (("discrete", False), ("discrete", True), ("multi", True), ("binary", False),
+                                        ("box", False))),
+         *(("separate", *head) for head in (("discrete", True), ("multi", True), ("box", False))),
          ("shared", "multi", True), ("gru", "discrete", True), ("cnn", "discrete", False), ("impala", "box", False),
          ("cnn-lstm", "multi", True)]
 

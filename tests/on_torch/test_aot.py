@@ -1,4 +1,4 @@
-"""Freezing: against the same function run eager, and against the promises of the cache."""
+"""Ahead-of-time compilation against the same function run eagerly, and the cache of compiled functions."""
 
 import copy
 import os
@@ -15,14 +15,6 @@ from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
 needs_compiler = pytest.mark.skipif(unsupported_reason() is not None, reason=str(unsupported_reason()))
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -30,7 +22,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def make_step(agent):
-    """A minibatch step in small: gather, masked loss, gradient, finiteness, and every tensor changed in place."""
+    """Make a small minibatch step: gather, masked loss, gradient, finiteness, and all tensors changed in place."""
     def gradient(image, target, valid):
         error = (agent(image.float() / 255).squeeze(-1) - target).square()
         loss = torch.where(valid, error, 0.0).sum() / valid.sum()
@@ -69,7 +61,7 @@ def double(x, y):
 
 
 def test_functional_gives_the_gradient_of_the_module():
-    """Checked against backward() of the module itself; its own parameters come back afterwards."""
+    """Against backward() of the module itself. Afterwards the module has its own parameters again."""
     agent, x = make_net(), torch.randn(6, 3)
     before = list(agent.parameters())
     twin = copy.deepcopy(agent)
@@ -84,18 +76,18 @@ def test_functional_gives_the_gradient_of_the_module():
 
 @needs_compiler
 def test_compiled_step_equals_eager_and_a_second_build(cache, capfd):
-    """Three steps against eager, to rounding, and against a second build, bit for bit, made because the first file was
-    cut short; the fourth step is not finite and must leave the weights. The caller's own tensors, 0-d, int64 and bool
-    among them, must be the ones that change."""
+    """Three steps against eager ones up to rounding, and against a second build bit for bit. The second build is made
+    because the file of the first was truncated. The fourth step is not finite and must not change the weights. The
+    caller's own tensors change in place, among them 0-d, int64 and bool ones."""
     agent = make_net()
     step, example = make_step(agent), make_example(agent)
-    untouched = [tensor.clone() for tensor in example]
+    before = [tensor.clone() for tensor in example]
     compiled = compile_ahead(step, example, "step")
-    assert all(torch.equal(a, b) for a, b in zip(example, untouched, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(example, before, strict=True))
     assert capfd.readouterr() == ("", "proximo: compiling step (about 20 s; cached for later runs)\n")
     (file,) = cache.iterdir()
     half = file.read_bytes()[:-1000]
-    file.unlink()  # the whole one stays loaded, and must not change under its process
+    file.unlink()  # the process has the whole file loaded: it must not be overwritten
     file.write_bytes(half)
     rebuilt = compile_ahead(step, example, "step")
     assert "compiling" in capfd.readouterr().err
@@ -122,7 +114,7 @@ def test_compiled_step_equals_eager_and_a_second_build(cache, capfd):
 
 @needs_compiler
 def test_a_second_process_finds_the_binary(cache):
-    """A process that says nothing has compiled nothing. One tensor given as two examples stays two arguments."""
+    """A process without a message has compiled nothing. One tensor given for two arguments stays two arguments."""
     x = torch.arange(3.0)
     compile_ahead(double, (x, x), "double")
     code = ("import torch; from tests.on_torch.test_aot import double; from proximo.on_torch.aot import compile_ahead; "
@@ -133,23 +125,23 @@ def test_a_second_process_finds_the_binary(cache):
 
 
 def test_a_function_that_reads_a_value_is_one_sentence(cache):
-    """A tensor's value that decides in Python cannot be compiled; nothing is left in the cache."""
-    with pytest.raises(UsageError, match="cannot compile chooser .*run without --compile"):
+    """A branch in Python on a tensor's value cannot be compiled. Nothing is left in the cache."""
+    with pytest.raises(UsageError, match="torch cannot compile chooser .*Run without --compile"):
         compile_ahead(lambda x: (x if x.sum() > 0 else -x,), (torch.ones(3),), "chooser")
     assert not list(cache.iterdir())
 
 
 def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
-    """Where the cache's place is taken by a file, the message names the place and the way out."""
+    """A file is where the folder of the cache should be: the message names the environment variable to change."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(FilesError, match="XDG_CACHE_HOME"):
         compile_ahead(double, (torch.zeros(3),) * 2, "double")
 
 
-def test_no_compiler_is_one_sentence(monkeypatch):
-    """unsupported_reason is asked in a process whose compiler is taken away."""
+def test_no_compiler_is_one_sentence():
+    """unsupported_reason in a process that has no C++ compiler."""
     code = "from proximo.on_torch.aot import unsupported_reason; print(unsupported_reason())"
     env = {**os.environ, "CXX": "no-such-compiler"}
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
-    assert "C++ compiler" in said
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert "C++ compiler" in run.stdout

@@ -20,7 +20,7 @@ ROWS = 12
 
 
 def make_case(masked, noisy):
-    """An agent, a batch of random rows and one minibatch of half of them."""
+    """Make a configuration, an agent, a batch of random rows and one minibatch of half of them."""
     torch.manual_seed(0)
     cfg = RPO(rpo_alpha=0.5) if noisy else Config()
     space = spaces.Box(-1, 1, (2,)) if noisy else spaces.Discrete(3)

@@ -1,5 +1,7 @@
-"""Speed without a clock: operators that torch dispatches for one acting step and one minibatch step, at most what was
-counted with torch 2.13 and a little more, and none that reads a number back."""
+"""Speed without a clock: the operators that torch dispatches for one acting step and one minibatch step.
+
+They are at most those counted with torch 2.13 and a few more, and none reads a number back from the device.
+"""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -39,7 +41,7 @@ KINDS = {
 
 
 class OperatorCount(TorchDispatchMode):
-    """Counts every operator below autograd, forwards and backwards."""
+    """Counts every operator below autograd, in the forward and the backward pass."""
 
     def __init__(self):
         super().__init__()
@@ -50,7 +52,7 @@ class OperatorCount(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def reads(self):
-        """Operators that wait for a result and bring it to Python."""
+        """Return the operators that wait for a result and bring it to Python."""
         return {name for name in self.names if name in ("_local_scalar_dense", "item", "equal", "is_nonzero")}
 
 
@@ -98,8 +100,8 @@ def test_minibatch_step(name):
 
 @pytest.mark.parametrize("recurrent,most", [("none", 11), ("lstm", 37)])
 def test_every_further_step_of_a_rollout(recurrent, most):
-    """One step of collect() is the acting step and the copies of what it hands out; the environments' arrays go
-    straight into the storage."""
+    """A step of collect() is the acting step and the copies of what it returns. The environments' arrays are written
+    into the storage directly."""
     totals = []
     for steps in (16, 32):
         cfg = Config(num_envs=4, num_steps=steps, recurrent=recurrent, threads=1)

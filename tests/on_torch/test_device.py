@@ -1,4 +1,4 @@
-"""Memory of large batches, counted in page faults."""
+"""The memory of large batches is reused: page faults with and without set_up_torch."""
 
 import platform
 import subprocess
@@ -23,10 +23,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator")
 def test_memory_is_kept_between_minibatches():
-    """Every page is faulted in anew without set_up_torch, next to none with it.
+    """Without set_up_torch every page of a tensor causes a fault, with it almost none.
 
-    Counted for four tensors after twenty: glibc before 2.38 needs about eight at first, where small freed blocks that
-    each thread keeps (up to seven a size) lie between the large ones, which then cannot be joined."""
+    Four tensors are counted after twenty others. glibc before 2.38 needs about eight to settle: each thread keeps up to
+    seven small freed blocks of every size, and while they lie between large blocks, those cannot be joined.
+    """
     faults = {way: int(subprocess.run([sys.executable, "-c", FAULTS, way], capture_output=True, text=True,
                                       check=True).stdout) for way in ("returned", "kept")}
     assert faults["kept"] < 1000 and faults["returned"] > 10 * max(faults["kept"], 1)

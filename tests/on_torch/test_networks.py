@@ -1,4 +1,4 @@
-"""Trunks: shapes and gains against the published ones, images scaled once, a memory against a loop over cells."""
+"""Trunks: shapes and gains against the published ones; images scaled once; recurrent layers against a loop over cells."""
 
 import math
 
@@ -12,7 +12,7 @@ from proximo.on_torch.networks import CHANNELS_LAST_ROWS, ImpalaCNN, Memory, Nat
 
 
 def gain(weight):
-    """The factor by which an orthogonal matrix stretches; None where it is not orthogonal."""
+    """Return the factor by which an orthogonal matrix scales vectors; None if the matrix is not orthogonal."""
     flat = weight.detach().flatten(1).double()
     short = flat if flat.shape[0] <= flat.shape[1] else flat.T
     product = short @ short.T
@@ -22,7 +22,7 @@ def gain(weight):
 
 
 def test_gains_of_the_mlp():
-    """Detail 2: sqrt 2 in hidden layers, what is asked for at the end, biases 0."""
+    """Detail 2: sqrt 2 in hidden layers, the given gain in the last one, biases 0."""
     layers = mlp([5, 64, 64, 3], 0.01).layers
     assert [gain(layer.weight) for layer in layers] == pytest.approx([math.sqrt(2), math.sqrt(2), 0.01], rel=1e-4)
     assert all((layer.bias == 0).all() for layer in layers)
@@ -30,7 +30,8 @@ def test_gains_of_the_mlp():
 
 
 def test_mlp_is_tanh_between_linear_layers():
-    """Details 13 and 26, by hand; the last layer is linear, and hidden like the others where no gain is given."""
+    """Details 13 and 26, against the formula. The last layer is linear, or a hidden one like the others if no gain is
+    given."""
     net, x = mlp([4, 8, 2], 1.0), torch.randn(3, 4)
     a, b = net.layers
     torch.testing.assert_close(net(x), F.linear(torch.tanh(F.linear(x, a.weight, a.bias)), b.weight, b.bias))
@@ -40,7 +41,7 @@ def test_mlp_is_tanh_between_linear_layers():
 
 
 def test_nature_cnn_is_the_published_network():
-    """Detail 21: 1,686,180 parameters less its heads for 4 x 84 x 84 (3,136 features into 512)."""
+    """Detail 21: its layers and 1,684,128 parameters for 4 x 84 x 84 (3,136 features into 512), without heads."""
     net = NatureCNN((4, 84, 84))
     assert [tuple(conv.weight.shape) for conv in net.convs] == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
     assert tuple(net.dense.weight.shape) == (512, 3136)
@@ -50,7 +51,7 @@ def test_nature_cnn_is_the_published_network():
 
 
 def test_impala_cnn_is_the_published_network():
-    """Procgen: 16, 32, 32 channels, 256 features, the library's own initialisation: 624,144 parameters at 64 x 64."""
+    """Procgen: 16, 32, 32 channels, 256 features, torch's own initialisation."""
     net = ImpalaCNN((3, 64, 64))
     expected = sum(9 * a * b + b + 4 * (9 * b * b + b) for a, b in ((3, 16), (16, 32), (32, 32))) + 2048 * 256 + 256
     assert sum(p.numel() for p in net.parameters()) == expected
@@ -69,7 +70,7 @@ def test_images_are_divided_by_255_once(net):
 
 
 def test_layout_in_memory_changes_nothing():
-    """Large batches run channels last; the features are those of the rows one at a time."""
+    """Large batches are computed with channels last: the features are those of the rows one at a time."""
     net, rows = NatureCNN((4, 84, 84)), CHANNELS_LAST_ROWS
     images = torch.randint(256, (rows, 4, 84, 84), dtype=torch.uint8)
     with torch.no_grad():
@@ -78,7 +79,7 @@ def test_layout_in_memory_changes_nothing():
 
 
 def slow_memory(memory, kind, x, first, state):
-    """Details 33-36 one step at a time: gates written out, states zeroed where an episode begins."""
+    """Compute details 33-36 one step at a time: gates written out, states set to zero where an episode begins."""
     p = dict(memory.cell.named_parameters())
     outputs = []
     for t in range(len(x)):

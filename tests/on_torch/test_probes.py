@@ -1,4 +1,4 @@
-"""The whole learner on probe environments: each can be learned only if one property of the algorithm holds."""
+"""The whole algorithm on probe environments, each of which can be learned only if one property of it holds."""
 
 import numpy as np
 import pytest
@@ -13,17 +13,17 @@ FIELDS = {"num_envs": 8, "num_steps": 32, "num_minibatches": 4, "learning_rate":
           "anneal_lr": False, "vf_coef": 1.0, "clip_vloss": False}
 
 
-def learned(name, iterations, **fields):
-    """The agent after training on a probe, and the mean return of the last iteration's episodes."""
+def train_on(name, iterations, **fields):
+    """Train on a probe. Returns the agent and the mean return of the last iteration's episodes."""
     cfg = Config(env_id=f"tests.support.probes:{name}-v0", **(FIELDS | fields))
     cfg = Config(**{**cfg.__dict__, "total_timesteps": iterations * cfg.batch_size})
     agents = []
 
-    def noting(envs, cfg):
+    def make_agent(envs, cfg):
         agents.append(assemble(envs, cfg))
         return agents[0]
 
-    *_, last = train(cfg, make_gym, noting)
+    *_, last = train(cfg, make_gym, make_agent)
     return agents[0], float(np.mean(last.finished.ret)) if len(last.finished.ret) else float("nan")
 
 
@@ -34,53 +34,55 @@ def value(agent, *obs):
 
 
 def test_constant_reward():
-    """The value net learns at all: V = 1."""
-    agent, _ = learned("Constant", 15)
+    """The value network learns: V = 1."""
+    agent, _ = train_on("Constant", 15)
     assert value(agent, [0, 0]) == pytest.approx([1.0], abs=0.05)
 
 
 def test_reward_that_depends_on_the_observation():
-    """Gradients reach the first layer, and rows are not shuffled apart: V follows the cue."""
-    agent, _ = learned("Observed", 25)
+    """Gradients reach the first layer, and observations stay with their returns when rows are shuffled: V is the cue."""
+    agent, _ = train_on("Observed", 25)
     assert value(agent, [1, 0], [-1, 0]) == pytest.approx([1.0, -1.0], abs=0.1)
 
 
 def test_delayed_reward():
-    """Discounting, and no reward leaks over an end: V = gamma, then 1."""
-    agent, _ = learned("Delayed", 25, gamma=0.5)
+    """Rewards are discounted, and none is counted before the end of an episode that it followed: V = gamma, then 1."""
+    agent, _ = train_on("Delayed", 25, gamma=0.5)
     assert value(agent, [0, 0], [0, 1]) == pytest.approx([0.5, 1.0], abs=0.08)
 
 
 @pytest.mark.parametrize("fields", [{}, {"shared_network": True}, {"norm_adv": "batch"}, {"autoreset": "next-step"},
                                     {"norm_obs": True, "norm_reward": True}, {"gae_lambda": 1.0}, {"anneal_lr": True}])
 def test_action_that_depends_on_the_observation(fields):
-    """The policy learns: the mean return goes from 0 to 1, in every way of learning."""
-    assert learned("Acting", 15, **fields)[1] > 0.9
+    """The policy learns, with every option of learning: the mean return rises from 0 to 1."""
+    assert train_on("Acting", 15, **fields)[1] > 0.9
 
 
 def test_time_limit_is_worth_what_would_have_followed():
-    """Reward 1 for ever, cut every 5 steps: V = 1 / (1 - gamma) = 5. Most implementations learn less than 4 here."""
-    agent, _ = learned("Truncated", 40, gamma=0.8)
+    """Reward 1 at every step, truncated after 5 steps: V = 1 / (1 - gamma) = 5. Most implementations learn less than 4
+    here."""
+    agent, _ = train_on("Truncated", 40, gamma=0.8)
     assert value(agent, [0, 0]) == pytest.approx([5.0], rel=0.08)
 
 
-def test_time_limit_treated_as_a_death():
+def test_time_limit_treated_as_a_termination():
     """--no-bootstrap-truncated, as in the papers: V is the mean over 5 steps of what is left, 2.26 at gamma 0.8."""
-    agent, _ = learned("Truncated", 25, gamma=0.8, bootstrap_truncated=False)
+    agent, _ = train_on("Truncated", 25, gamma=0.8, bootstrap_truncated=False)
     expected = np.mean([sum(0.8**i for i in range(left)) for left in range(1, 6)])
     assert value(agent, [0, 0]) == pytest.approx([expected], rel=0.15)
 
 
 @pytest.mark.parametrize("recurrent", ["lstm", "gru"])
 def test_cue_that_must_be_remembered(recurrent):
-    """Seen at the first of four steps, asked for at the last: a memory gets 1, without one no policy gets above 0."""
+    """The cue is shown at the first of four steps and needed at the last: a recurrent agent gets 1, any other policy at
+    most 0 on average."""
     fields = {"num_envs": 16, "memory_size": 16, "num_minibatches": 2}
-    assert learned("Memory", 30, recurrent=recurrent, **fields)[1] > 0.9
-    assert learned("Memory", 8, **fields)[1] < 0.7
+    assert train_on("Memory", 30, recurrent=recurrent, **fields)[1] > 0.9
+    assert train_on("Memory", 8, **fields)[1] < 0.7
 
 
 @pytest.mark.parametrize("name", ["Masked", "DictMasked"])
 def test_forbidden_actions_are_never_taken(name):
-    """The probe raises where one is: four return 4 each episode, with and without a memory."""
+    """The probe raises an error when one is taken. Every episode returns 4, with and without a recurrent layer."""
     for fields in ({}, {"recurrent": "lstm", "memory_size": 8}):
-        assert learned(name, 4, **fields)[1] == 4.0
+        assert train_on(name, 4, **fields)[1] == 4.0

@@ -17,7 +17,6 @@ from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.scripted import PLAIN, Recorded, make_scripted
 from tests.support.scripted_pure import ScriptedPure
 
-
 # Compiles large networks in half the time. What it computes is the same up to rounding.
 compile_fast = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 

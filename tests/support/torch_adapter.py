@@ -27,7 +27,8 @@ class Adapter:
         return map_tree(lambda x: torch.from_numpy(np.array(x)) if isinstance(x, (np.ndarray, np.generic)) else x, tree)
 
     def to_numpy(self, tree):
-        return map_tree(lambda x: x.detach().numpy().copy() if isinstance(x, torch.Tensor) else x, tree)
+        return map_tree(lambda x: np.array(x.detach() if isinstance(x, torch.Tensor) else x)
+                        if isinstance(x, (torch.Tensor, np.ndarray)) else x, tree)
 
     def make_key(self, seed):
         return torch.Generator().manual_seed(seed)
