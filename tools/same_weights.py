@@ -46,7 +46,7 @@ class Row(NamedTuple):
 def main() -> int:
     """Compare two checkouts as the command line says; return the exit code."""
     args = parse_arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("same_weights: ended by SIGTERM"))
     cases = [case for case in CASES if (case.name in FAST or not args.fast)
              and (not args.only or any(word in case.name for word in args.only))
              and not any(word in case.name for word in args.skip)]
@@ -69,7 +69,7 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sides", nargs=2, metavar="CHECKOUT", help="OLD and NEW: revisions, or folders with the package")
+    parser.add_argument("sides", nargs=2, metavar="CHECKOUT", help="OLD and NEW: revisions or folders")
     parser.add_argument("--jobs", type=int, default=1, help="groups of cases that run at the same time")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="cases with one of these in their names")
     parser.add_argument("--skip", nargs="+", default=[], metavar="WORD", help="not cases with one of these")
