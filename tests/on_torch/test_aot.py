@@ -29,7 +29,7 @@ def make_step(agent):
         grads = torch.autograd.grad(loss, list(agent.parameters()))
         return torch.cat([grad.reshape(-1) for grad in grads]), loss.detach()
 
-    def step(weights, moment, count, ok, lr, index, image, target, valid):
+    def step(weights, moment, count, ok, lr, index, image, target, valid, x, y):
         grad, loss = functional(agent, gradient)(weights, image[index], target[index], valid[index])
         good = ok & torch.isfinite(grad.norm())
         new = 0.9 * moment + grad
@@ -37,27 +37,25 @@ def make_step(agent):
         weights.copy_(torch.where(good, weights - lr * new / (count + 1), weights))
         count.add_(good)
         ok.copy_(good)
-        return torch.stack([loss, grad.norm()]), weights[index] * index
+        return torch.stack([loss, grad.norm()]), weights[index] * index, x - y
 
     return step
 
 
 def make_example(agent, rows=12):
-    generator = torch.Generator().manual_seed(3)
+    """Make the arguments of the step. The last two are the same tensor, and must stay two arguments."""
+    generator, same = torch.Generator().manual_seed(3), torch.arange(3.0)
     weights = torch.cat([parameter.detach().reshape(-1) for parameter in agent.parameters()])
     return (weights, torch.zeros_like(weights), torch.tensor(0), torch.tensor(True), torch.tensor(0.1),
             torch.randperm(rows, generator=generator)[:5],
             torch.randint(256, (rows, 3), dtype=torch.uint8, generator=generator),
-            torch.randn(rows, generator=generator), torch.rand(rows, generator=generator) > 0.3)
+            torch.randn(rows, generator=generator), torch.rand(rows, generator=generator) > 0.3, same,
+            same)
 
 
 def make_net():
     torch.manual_seed(5)
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
-
-
-def double(x, y):
-    return x + x, y * 2
 
 
 def test_functional_gives_the_gradient_of_the_module():
@@ -74,11 +72,21 @@ def test_functional_gives_the_gradient_of_the_module():
     assert all(a is b for a, b in zip(before, agent.parameters(), strict=True))
 
 
+SECOND_PROCESS = """
+import torch
+from proximo.on_torch.aot import compile_ahead
+from tests.on_torch.test_aot import make_example, make_net, make_step
+torch.set_num_threads(1)
+agent = make_net()
+example = make_example(agent)
+print([x.tolist() for x in compile_ahead(make_step(agent), example, "step")(*example)])
+"""
+
+
 @needs_compiler
 def test_compiled_step_equals_eager_and_a_second_build(cache, capfd):
-    """Three steps against eager ones up to rounding, and against a second build bit for bit. The second build is made
-    because the file of the first was truncated. The fourth step is not finite and must not change the weights. The
-    caller's own tensors change in place, among them 0-d, int64 and bool ones."""
+    """Against eager steps up to rounding. Against a second process, which finds the library in the cache, and against a
+    second build, bit for bit. That is made because the file of the first is truncated."""
     agent = make_net()
     step, example = make_step(agent), make_example(agent)
     before = [tensor.clone() for tensor in example]
@@ -86,14 +94,25 @@ def test_compiled_step_equals_eager_and_a_second_build(cache, capfd):
     assert all(torch.equal(a, b) for a, b in zip(example, before, strict=True))
     assert capfd.readouterr() == ("", "proximo: compiling step (about 20 s; cached for later runs)\n")
     (file,) = cache.iterdir()
+    second = subprocess.run([sys.executable, "-c", SECOND_PROCESS], capture_output=True, text=True, check=True)
+    assert second.stdout == f"{[x.tolist() for x in compiled(*copy.deepcopy(example))]}\n"
+    assert second.stderr == "" and list(cache.iterdir()) == [file], "the second process compiled the step again"
     half = file.read_bytes()[:-1000]
-    file.unlink()  # the process has the whole file loaded: it must not be overwritten
+    file.unlink()  # this process has the whole file loaded: it must not be overwritten
     file.write_bytes(half)
     rebuilt = compile_ahead(step, example, "step")
-    assert "compiling" in capfd.readouterr().err
-    assert len(list(cache.iterdir())) == 1
+    assert "compiling" in capfd.readouterr().err and len(list(cache.iterdir())) == 1
+    check_steps(step, compiled, rebuilt, example)
+    with pytest.raises(UsageError, match="was compiled for"):
+        compile_ahead(step, example, "step")(*example[:-1], example[-1].double())
 
-    runs = [copy.deepcopy(example) for _ in range(3)]
+
+def check_steps(step, compiled, rebuilt, example):
+    """Run four steps of each on tensors of their own.
+
+    They change in place, among them 0-d, int64 and bool ones. The fourth step is not finite and changes no weights.
+    """
+    runs = [[*copy.deepcopy(example)[:-1], torch.ones(3)] for _ in range(3)]
     places = [tensor.data_ptr() for tensor in runs[1]]
     for turn in range(4):
         if turn == 3:
@@ -108,21 +127,6 @@ def test_compiled_step_equals_eager_and_a_second_build(cache, capfd):
     assert runs[1][2] == 3 and not runs[1][3] and runs[1][0].isfinite().all()
     assert not torch.equal(runs[1][0], example[0])
 
-    with pytest.raises(UsageError, match="was compiled for"):
-        compile_ahead(step, example, "step")(*example[:-1], example[-1].float())
-
-
-@needs_compiler
-def test_a_second_process_finds_the_binary(cache):
-    """A process without a message has compiled nothing. One tensor given for two arguments stays two arguments."""
-    x = torch.arange(3.0)
-    compile_ahead(double, (x, x), "double")
-    code = ("import torch; from tests.on_torch.test_aot import double; from proximo.on_torch.aot import compile_ahead; "
-            "x = torch.arange(3.0); torch.set_num_threads(1); print(compile_ahead(double, (x, x), 'double')(x, x + 1))")
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "[tensor([0., 2., 4.]), tensor([2., 4., 6.])]\n" and found.stderr == ""
-    assert len(list(cache.iterdir())) == 1
-
 
 def test_a_function_that_reads_a_value_is_one_sentence(cache):
     """A branch in Python on a tensor's value cannot be compiled. Nothing is left in the cache."""
@@ -136,7 +140,7 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(FilesError, match="XDG_CACHE_HOME"):
-        compile_ahead(double, (torch.zeros(3),) * 2, "double")
+        compile_ahead(lambda x: (x + x,), (torch.zeros(3),), "double")
 
 
 def test_no_compiler_is_one_sentence():
