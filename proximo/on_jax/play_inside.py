@@ -1,6 +1,5 @@
 """Environments that are pure functions of JAX: a whole iteration is one compiled function."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,19 +11,8 @@ from proximo.config import Config
 from proximo.envs.normalize import Statistics, start_statistics
 from proximo.envs.pure import NormalizedPure
 from proximo.on_jax.learner import Learner
-from proximo.on_jax.parameters import Weights
-from proximo.on_jax.rollout import Collected, collect
 from proximo.on_jax.snapshot import pack_inside, unpack_inside
-from proximo.on_jax.train_step import (
-    PlayFn,
-    Rank,
-    TrainState,
-    fold_key,
-    make_learn,
-    make_step,
-    rank_zero,
-    stream_key,
-)
+from proximo.on_jax.train_step import TrainState, make_learn, make_play, make_step, stream_key
 from proximo.protocols import PureEnv, Step
 from proximo.types import Carry
 
@@ -76,16 +64,6 @@ class InsidePlayer:
     def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
         """See Player."""
         return unpack_inside(kept, state, whole)
-
-
-def make_play(cfg: Config, envs: PureEnv, bind: Callable[[Weights], Any], rank: Rank = rank_zero) -> PlayFn:
-    """Make the function that plays cfg.num_steps steps with the weights of a state."""
-    def play(state: TrainState) -> Collected:
-        agent = bind(state.adam.weights)
-        key = fold_key(state.keys.action, state.iteration + 1, rank())
-        return collect(agent, envs, state.envs, state.carry, agent.head.noise(key, cfg.num_steps, envs.num_envs))
-
-    return play
 
 
 def normalize_pure(envs: Any, cfg: Config) -> PureEnv:

@@ -16,9 +16,9 @@ from proximo.envs.normalize import Statistics, merge_statistics
 from proximo.on_jax.distributed import AXIS, Ranks
 from proximo.on_jax.learner import Learner
 from proximo.on_jax.mesh import all_reduce_sum, mesh_rank, put_on_mesh
-from proximo.on_jax.play_inside import first_statistics, make_play, normalize_pure, reset_pure
+from proximo.on_jax.play_inside import first_statistics, normalize_pure, reset_pure
 from proximo.on_jax.snapshot import pack_inside, unpack_inside
-from proximo.on_jax.train_step import Metrics, StepFn, TrainState, make_learn, make_step, stream_key
+from proximo.on_jax.train_step import Metrics, StepFn, TrainState, make_learn, make_play, make_step, stream_key
 from proximo.protocols import Episode
 from proximo.types import Carry
 

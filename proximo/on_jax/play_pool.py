@@ -14,11 +14,11 @@ from proximo.errors import UsageError
 from proximo.on_jax.distributed import Ranks, gather_metrics, merge_arrays_over_processes
 from proximo.on_jax.learner import Learner
 from proximo.on_jax.mesh import compile_learn, local_copy, place_for_learning
-from proximo.on_jax.play_inside import first_statistics, make_play, normalize_pure, reset_pure
+from proximo.on_jax.play_inside import first_statistics, normalize_pure, reset_pure
 from proximo.on_jax.player import SeededEnvs
 from proximo.on_jax.rollout import Collected
 from proximo.on_jax.snapshot import unpack_statistics_inside
-from proximo.on_jax.train_step import Metrics, TrainState, make_step, stream_key
+from proximo.on_jax.train_step import Metrics, TrainState, make_play, make_step, stream_key
 from proximo.types import Carry
 
 

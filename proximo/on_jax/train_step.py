@@ -22,8 +22,9 @@ from proximo.on_jax.learner import (
     normalize_advantage,
     update,
 )
-from proximo.on_jax.rollout import Collected
-from proximo.protocols import Episode
+from proximo.on_jax.parameters import Weights
+from proximo.on_jax.rollout import Collected, collect
+from proximo.protocols import Episode, PureEnv
 from proximo.streams import stream_seed
 from proximo.types import Carry, Minibatches, Rollout
 
@@ -85,6 +86,16 @@ def fold_key(key: Array, iteration: Array, rank: Array | int) -> Array:
 def rank_zero() -> int:
     """Return the rank where there is only one."""
     return 0
+
+
+def make_play(cfg: Config, envs: PureEnv, bind: Callable[[Weights], Any], rank: Rank = rank_zero) -> PlayFn:
+    """Make the function that plays cfg.num_steps steps inside the compiled function, with the weights of a state."""
+    def play(state: TrainState) -> Collected:
+        agent = bind(state.adam.weights)
+        key = fold_key(state.keys.action, state.iteration + 1, rank())
+        return collect(agent, envs, state.envs, state.carry, agent.head.noise(key, cfg.num_steps, envs.num_envs))
+
+    return play
 
 
 def make_learn(cfg: Config, learner: Learner, rank: Rank = rank_zero) -> LearnFn:

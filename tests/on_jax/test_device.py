@@ -1,4 +1,4 @@
-"""--threads under JAX: the size of XLA's pool, counted among the threads of a process."""
+"""--threads on JAX: the size of XLA's thread pool, counted among the threads of a process."""
 
 import os
 import subprocess
@@ -19,8 +19,8 @@ print(sum("XLAEigen" in path.read_text() for path in Path("/proc/self/task").glo
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have names in /proc")
 @pytest.mark.parametrize("wanted,given,expected", [("1", None, "1 None"), ("5", None, "5 None"), ("1", "3", "3 3")])
 def test_the_pool_has_as_many_threads_as_asked_for(wanted, given, expected):
-    """In a process of its own, since the pool is made when JAX starts. NPROC of the user's goes before --threads, and
-    what we set ourselves is taken back."""
+    """A value of NPROC that the user has set takes precedence over --threads, and our own is removed afterwards. In a
+    separate process, because the pool is created when JAX starts."""
     env = {name: value for name, value in os.environ.items() if name not in ("NPROC", "XLA_FLAGS")}
     env |= {"WANTED": wanted, "JAX_PLATFORMS": "cpu"} | ({"NPROC": given} if given else {})
     done = subprocess.run([sys.executable, "-c", COUNT], env=env, capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""Several processes or devices as one under JAX (detail A2): torchrun with two, two nodes, and two devices of one."""
+"""Several ranks on JAX (detail A2): two processes of torchrun, two nodes, and two devices of one process."""
 
 import json
 import os
@@ -23,13 +23,13 @@ ENV = {"JAX_PLATFORMS": "cpu"}
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """What both ranks of one torchrun left of every case."""
+    """The folder of what both ranks of one torchrun wrote for every case."""
     folder = tmp_path_factory.mktemp("pair")
     runs = {"pool": sys.platform == "linux", "brax": find_spec("brax") is not None}
     cases = [case for case in CASES if runs.get(case, True)]
     process = launch("tests.support.jax_replicas", folder, *cases, "command", **ENV)
-    said = process.communicate(timeout=500)[1]
-    assert process.returncode == 0, said[-4000:]
+    output = process.communicate(timeout=500)[1]
+    assert process.returncode == 0, output[-4000:]
     return folder
 
 
@@ -39,31 +39,31 @@ def notes_of(folder, case):
 
 @pytest.mark.parametrize("case", NAMES)
 def test_replicas_are_bit_identical_and_resume_exactly(case, pair):
-    """Weights, statistics of normalisation, episodes and every number that is logged, after several rebuilds; a run
-    that goes on from a snapshot ends where the uninterrupted one does."""
+    """Weights, statistics of normalisation, episodes and all logged numbers are equal on both ranks, after several
+    rebuilds; a run that continues from a snapshot ends with the same weights."""
     one, other = load_weights(pair, case, 0), load_weights(pair, case, 1)
     assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
     notes, cfg = notes_of(pair, case), CASES[case]
-    assert notes[0]["told"] == notes[1]["told"] and len(notes[0]["told"]) == cfg.num_iterations
+    assert notes[0]["iterations"] == notes[1]["iterations"] and len(notes[0]["iterations"]) == cfg.num_iterations
     assert notes[0]["mean"] == notes[1]["mean"] and notes[0]["count"] == notes[1]["count"]
     assert [note["resumed"] for note in notes] == [True, True]
 
 
 @pytest.mark.parametrize("case", NAMES)
 def test_statistics_and_episodes_are_those_of_all(case, pair):
-    """Observations of both ranks count once, at every step and reset; rows of episodes are numbered over all."""
+    """The observations of both ranks are counted once per step and reset; rows are numbered over all ranks."""
     note, cfg = notes_of(pair, case)[0], CASES[case]
-    steps, resets = note["told"][-1][0], 1 + (cfg.num_iterations - 1) // cfg.checkpoint_every
+    steps, resets = note["iterations"][-1][0], 1 + (cfg.num_iterations - 1) // cfg.checkpoint_every
     filler = cfg.batch_size * cfg.num_iterations - steps  # EnvPool's rows that reset
     assert note["count"] == pytest.approx(steps + cfg.num_envs * resets + (0 if case == "pool" else filler), abs=4)
     assert (filler > 0) == (case == "pool")
-    rows = set(chain(*(told[2] for told in note["told"])))
+    rows = set(chain(*(reported[2] for reported in note["iterations"])))
     assert rows == (set() if case == "brax" else set(range(cfg.num_envs)))  # Brax's episodes are longer than the run
 
 
 @pytest.mark.parametrize("case", NAMES)
 def test_seeds_of_environments_never_coincide(case, pair):
-    """Between ranks, nor before and after a rebuild (inside a compiled function nothing is made anew)."""
+    """Not between ranks, and not before and after a rebuild (environments inside are not made again)."""
     made = [seeds for note in notes_of(pair, case) for seeds in note["seeds"]]
     assert len(made) == (2 if case in ("inside", "brax") else 2 * (1 + (CASES[case].num_iterations - 1) // 2))
     assert len(set(chain(*made))) == sum(map(len, made)) == len(made) * CASES[case].num_envs // 2
@@ -77,17 +77,17 @@ def test_only_the_first_process_writes(pair):
 
 
 def test_two_nodes_equal_one(pair, tmp_path):
-    """Two torchrun agents on loopback: the same weights, bit for bit."""
+    """Two torchrun agents on the loopback interface give the same weights, bit for bit."""
     run_two_nodes("tests.support.jax_replicas", tmp_path, "outside", **ENV)
     assert same_on_both(pair, tmp_path, "outside")
 
 
 def test_a_dead_process_ends_the_others(tmp_path):
-    """Rank 1 dies before it meets rank 0: torchrun ends rank 0, which waits, and says so."""
+    """Rank 1 dies before it connects to rank 0. torchrun ends rank 0, which waits, and reports the exit code."""
     began = time.monotonic()
     process = launch("tests.support.jax_replicas", tmp_path, "die", **ENV)
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode != 0 and "exitcode  : 7" in said and time.monotonic() - began < 100
+    output = process.communicate(timeout=120)[1]
+    assert process.returncode != 0 and "exitcode  : 7" in output and time.monotonic() - began < 100
 
 
 @pytest.mark.parametrize("words,sentence", [
@@ -96,13 +96,13 @@ def test_a_dead_process_ends_the_others(tmp_path):
     ("--recurrent lstm", "Each of 2 processes has 2 rows, which are not divisible by num_minibatches=4"),
     ("--num-seeds 2 --engine jax", "num_seeds=2 trains several agents in one process. Start it without torchrun")])
 def test_sizes_that_do_not_fit_are_one_sentence(words, sentence, tmp_path, monkeypatch, capsys):
-    """Said before the processes meet, so that none waits for another."""
+    """Reported before the processes connect, so that none waits for another."""
     for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
     folder = str(tmp_path / "run")
     assert main(["train", "ppo", *words.split(), "--framework", "jax", "--logger", "none", "--run-dir", folder]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert sum(sentence in line for line in said) == 1 and not (tmp_path / "run").exists()
+    lines = capsys.readouterr().err.splitlines()
+    assert sum(sentence in line for line in lines) == 1 and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("ids,sentence", [
@@ -169,22 +169,22 @@ print(json.dumps(answers))
 
 
 def test_two_devices_of_one_process_learn_as_one():
-    """In a process of its own, since the number of devices is fixed when JAX starts: environments inside and outside
-    the compiled function, exact resume, one normaliser, weights on both devices, nothing compiled twice."""
+    """Environments inside and outside the compiled function: exact resume, one normaliser, weights on both devices,
+    nothing compiled twice. In a separate process, because the number of devices is fixed when JAX starts."""
     env = os.environ | ENV | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd(),
                               "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     done = subprocess.run([sys.executable, "-c", DEVICES], env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]
-    said = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
     for name in ("inside", "outside", "memory", "shared"):
-        found = said[name]
-        assert found["steps"] == [128, 256, 384, 512] and found["same"], name
-        assert found["count"] == pytest.approx(4 * 128 + 4, abs=0.1) and found["shape"] == [4], name
-        assert 0 <= found["kl"] < 0.2
-    for name in ("fewer", "more"):  # environments begin anew, the normaliser goes on
-        assert said[name]["steps"] == [384, 512] and said[name]["same"], name
-        assert said[name]["count"] == pytest.approx(4 * 128 + 4 + 4, abs=0.1)
+        case = found[name]
+        assert case["steps"] == [128, 256, 384, 512] and case["same"], name
+        assert case["count"] == pytest.approx(4 * 128 + 4, abs=0.1) and case["shape"] == [4], name
+        assert 0 <= case["kl"] < 0.2
+    for name in ("fewer", "more"):  # environments start again, statistics continue
+        assert found[name]["steps"] == [384, 512] and found[name]["same"], name
+        assert found[name]["count"] == pytest.approx(4 * 128 + 4 + 4, abs=0.1)
         assert "are divided over another number of devices" in done.stderr
     for name in ("inside", "outside"):
-        assert said[name]["placed"] == 2 and said[name]["compiled"] == [], said[name]
-    assert "Start one process for each device with torchrun" in said["pool"]
+        assert found[name]["placed"] == 2 and found[name]["compiled"] == [], found[name]
+    assert "Start one process for each device with torchrun" in found["pool"]

@@ -1,4 +1,4 @@
-"""A model trained in one framework acts in the other: through the files that a run saves and through Model.act."""
+"""A model that one framework has trained acts the same in the other, through the files of a run and Model.act."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +29,7 @@ CASES = {  # variant, words
 
 @pytest.fixture(scope="module", params=CASES)
 def trained(request, tmp_path_factory):
-    """One small run of every kind in both frameworks: what read_model gives."""
+    """The models of one small run of every kind in both frameworks."""
     if request.param == "cnn":
         pytest.importorskip("ale_py")
     (variant, words), folder = CASES[request.param], tmp_path_factory.mktemp("runs")
@@ -39,7 +39,7 @@ def trained(request, tmp_path_factory):
     return request.param, {framework: read_model(folder / framework) for framework in ("torch", "jax")}
 
 
-def loaded(tree, framework):
+def load_as(tree, framework):
     cfg = config_from(tree["config"], config_class(tree["variant"]))
     return model_from(tree, cfg, parts_of(tree["variant"], framework).make_actor)
 
@@ -58,10 +58,10 @@ def firsts():
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_deterministic_actions_are_equal(framework, trained):
-    """T raw observations with ends of episodes between them, memory and normaliser inside: choices are the same,
-    means of a Gaussian within ATOL of the bounds' size."""
+    """T raw observations with ends of episodes between them, recurrent state and normaliser included. Choices are
+    equal, means of a Gaussian within ATOL."""
     name, trees = trained
-    ours, theirs = (loaded(trees[framework], other) for other in ("torch", "jax"))
+    ours, theirs = (load_as(trees[framework], other) for other in ("torch", "jax"))
     for obs, first in zip(observations(ours), firsts()):
         one, other = (model.act(obs, first=first, deterministic=True) for model in (ours, theirs))
         assert one.dtype == other.dtype and one.shape == other.shape
@@ -74,9 +74,9 @@ def test_deterministic_actions_are_equal(framework, trained):
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_distributions_and_values_are_equal(framework, trained):
-    """The networks themselves from the saved weights: log-probability of an action, entropy, value and memory."""
+    """The networks with the saved weights: log-probability of an action, entropy, value and recurrent state."""
     _, trees = trained
-    ours, theirs = (loaded(trees[framework], other) for other in ("torch", "jax"))
+    ours, theirs = (load_as(trees[framework], other) for other in ("torch", "jax"))
     agent, bound = ours.actor.agent, make_bind(theirs.actor.agent)(
         {name: jnp.asarray(x) for name, x in trees[framework]["weights"].items()})
     raw, first = observations(ours), firsts()
@@ -89,4 +89,4 @@ def test_distributions_and_values_are_equal(framework, trained):
     found = [dist.logprob(jnp.asarray(action.numpy())), dist.entropy(), value, *state]
     for a, b in zip(expected, found, strict=True):
         np.testing.assert_allclose(np.asarray(b), a.numpy(), atol=ATOL, rtol=1e-5)
-    assert float(np.asarray(value).std()) > 1e-4, "a network that says the same of everything proves nothing"
+    assert float(np.asarray(value).std()) > 1e-4, "equal values for all observations would prove nothing"

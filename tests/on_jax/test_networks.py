@@ -1,4 +1,4 @@
-"""Convolutions as sums of products: equal to XLA's own, in value and gradient, in float64, and used on CPU."""
+"""Convolutions as sums of products equal XLA's in value and gradient, in float64, and are used on CPU."""
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ from proximo.on_jax.parameters import make_bind, named_parameters
 @pytest.mark.parametrize("pixels,channels,outputs,size,stride", [
     (84, 4, 5, 8, 4), (20, 3, 2, 4, 2), (9, 3, 4, 3, 1), (23, 2, 3, 4, 2), (27, 2, 3, 8, 4), (10, 2, 3, 3, 2)])
 def test_convolve(pixels, channels, outputs, size, stride):
-    """Also where pixels remain that no window covers, and where the stride does not divide the size."""
+    """Also where no window covers the last pixels, and where the size is not divisible by the stride."""
     def reference(x, weight):
         return lax.conv_general_dilated(x, weight.transpose(2, 3, 1, 0), (stride, stride), "VALID",
                                         dimension_numbers=("NHWC", "HWIO", "NHWC"))
@@ -31,7 +31,7 @@ def test_convolve(pixels, channels, outputs, size, stride):
 
 @pytest.mark.parametrize("kind,shape", [(NatureCNN, (4, 84, 84)), (ImpalaCNN, (3, 64, 64))])
 def test_no_convolution_of_xla_is_left_on_cpu(kind, shape):
-    """Neither forward nor backward, where it is slow inside loops: counted, not timed."""
+    """Neither in the forward nor in the backward pass, which is slow inside loops (counted, not timed)."""
     network, images = kind(shape), np.zeros((2, *shape), np.uint8)
     bind = make_bind(network)
     steps = jax.make_jaxpr(jax.grad(lambda weights: bind(weights)(images).sum()))(named_parameters(network))

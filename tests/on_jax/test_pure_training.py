@@ -1,4 +1,4 @@
-"""init and step as pure functions: under jit they are train() bit for bit, and they vmap, scan and shard."""
+"""init and step as pure functions: under jit they equal train() bit for bit, and they can be vmapped and scanned."""
 
 from dataclasses import replace
 

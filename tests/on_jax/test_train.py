@@ -1,4 +1,4 @@
-"""Runs of the JAX side against themselves: alone, scanned, over seeds, over devices, killed and resumed."""
+"""Training on JAX: exact resume, numbers of compilations, several seeds and devices, and runs that stop early."""
 
 import json
 import os
@@ -30,16 +30,16 @@ POOL = replace(SMALL, engine="envpool", checkpoint_every=2)
 
 
 def run(cfg, state=None, loss_fn=ppo_loss):
-    return list(snapped(train(cfg, make_envs, make_agent, loss_fn, state)))
+    return list(with_snapshots(train(cfg, make_envs, make_agent, loss_fn, state)))
 
 
-def snapped(iterations):
-    """Everything is read before the next iteration takes its memory."""
+def with_snapshots(iterations):
+    """Read each iteration before the next one reuses its memory."""
     for it in iterations:
         yield it, it.snapshot(), it.weights()
 
 
-def same(a, b):
+def assert_same(a, b):
     assert a.keys() == b.keys()
     for name in a:
         assert np.array_equal(a[name], b[name]), name
@@ -55,14 +55,14 @@ def test_a_resumed_run_is_bit_identical(cfg):
     assert [it.iteration for it, _, _ in again] == [3, 4, 5]
     for (a, kept, weights), (b, other, reached) in zip(whole[2:], again):
         assert a.stats == pytest.approx(b.stats, abs=0, nan_ok=True) and a.steps == b.steps
-        same(weights, reached)
-        same(kept["adam"], other["adam"])
+        assert_same(weights, reached)
+        assert_same(kept["adam"], other["adam"])
         assert np.array_equal(a.finished.ret, b.finished.ret) and np.array_equal(a.finished.step, b.finished.step)
 
 
 @pytest.mark.parametrize("cfg", [SMALL, HOST], ids=["inside", "outside"])
-def test_what_several_processes_left_goes_on_in_one(cfg):
-    """Their checkpoints hold no environments, and one rank's share of the running returns: fresh ones begin at 0."""
+def test_a_checkpoint_of_several_processes_continues_in_one(cfg):
+    """Such a checkpoint holds no environments, and running returns of one rank only: new environments start at 0."""
     cfg = replace(cfg, checkpoint_every=2)
     kept = run(cfg)[1][1]
     share = {name: x for name, x in kept.items() if name not in ("carry", "envs")}
@@ -89,9 +89,9 @@ def test_acting_and_the_update_outside_are_compiled_once():
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "tests.support.probes:Several-v0",
                                     "tests.support.probes:Masked-v0"])
-def test_acting_in_numpy_is_acting_compiled(env_id):
-    """Few rows of a network of its own act on the host: the same choices, the same Gaussian actions up to rounding;
-    a forbidden action in neither."""
+def test_acting_in_numpy_equals_acting_compiled(env_id):
+    """Few rows of separate networks act in numpy: the same choices as compiled, the same Gaussian actions up to
+    rounding, and no action that is not allowed."""
     player, state = set_up(replace(HOST, env_id=env_id), make_envs, make_agent, ppo_loss)
     agent, weights, rng = player.agent, state.adam.weights, np.random.default_rng(0)
     weights = {name: x + 0.3 * rng.normal(size=x.shape).astype(np.float32) for name, x in weights.items()}
@@ -119,7 +119,7 @@ def test_every_seed_learns_what_it_learns_alone():
     states = [lane[2] for lane in lanes[2]]
     again = [[it.weights() for it in row] for row in train_seeds(cfg, make_envs, make_agent, states=states)]
     for s in range(3):
-        same(again[-1][s], lanes[-1][s][3])
+        assert_same(again[-1][s], lanes[-1][s][3])
 
 
 def test_seeds_need_pure_environments():
@@ -164,18 +164,18 @@ print(json.dumps({"steps": [it.steps for it, _, _ in two], "statistics": statist
 
 
 def test_two_devices_learn_as_one():
-    """In a process of its own, since the number of devices is fixed when JAX starts."""
+    """In a separate process, because the number of devices is fixed when JAX starts."""
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PYTHONPATH": os.getcwd()}
     done = subprocess.run([sys.executable, "-c", MESH], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert said["steps"] == [128, 256, 384, 512, 640] and said["same"]
-    assert all(a == b for a, b in said["statistics"]), "the ranks normalise differently"
-    assert 0 <= said["kl"] < 0.1 and said["count"] == pytest.approx(5 * 128 + 4, abs=0.1)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["steps"] == [128, 256, 384, 512, 640] and found["same"]
+    assert all(a == b for a, b in found["statistics"]), "the ranks normalise differently"
+    assert 0 <= found["kl"] < 0.1 and found["count"] == pytest.approx(5 * 128 + 4, abs=0.1)
 
 
 def test_means_of_latest_episodes_have_columns_before_the_first_ends(tmp_path, capsys):
-    """Acrobot's first episode ends after at most 500 steps, here 320 are played: the columns are there, and empty."""
+    """An episode of Acrobot has at most 500 steps and 320 are played, so the columns exist and are empty."""
     assert train_line(tmp_path / "run", "--framework", "jax", "--env-id", "Acrobot-v1") == 0
     found = rows(tmp_path / "run", "metrics.csv")
     assert len(found) == 10

@@ -1,7 +1,7 @@
 """One of several processes that train as one under JAX, for on_jax/test_distributed.py.
 
-`torchrun ... -m tests.support.jax_replicas FOLDER CASE...` trains every case, again from its first checkpoint, and
-writes what this rank ends with.
+`torchrun ... -m tests.support.jax_replicas FOLDER CASE...` trains every case, trains it again from its first
+checkpoint, and writes the results of this rank.
 """
 
 import json
@@ -31,8 +31,8 @@ CASES = {
 
 
 def train_case(name: str, folder: Path) -> None:
-    """NAMErank.npz: the weights; NAMErank.json: all else."""
-    cfg, seeds, told, kept = CASES[name], [], [], None
+    """Train a case twice; write NAMErank.npz with the weights and NAMErank.json with everything else."""
+    cfg, seeds, reported, kept = CASES[name], [], [], None
     parts = parts_of("ppo_continuous_action_isaacgym" if name == "brax" else "ppo", "jax")
 
     def noting_envs(cfg: Config, given: list[int]):
@@ -40,20 +40,20 @@ def train_case(name: str, folder: Path) -> None:
         return parts.make_envs(cfg, given)
 
     for last in train(cfg, noting_envs, parts.make_agent):
-        told.append([last.steps, last.finished.ret.tolist(), last.finished.row.tolist(), sorted(last.stats.items())])
+        reported.append([last.steps, last.finished.ret.tolist(), last.finished.row.tolist(), sorted(last.stats.items())])
         if last.iteration == cfg.checkpoint_every:
             kept = last.snapshot()
     weights, statistics = last.weights(), last.envs.statistics.obs
     *_, again = train(cfg, parts.make_envs, parts.make_agent, state=kept)
     np.savez(folder / f"{name}{os.environ['RANK']}.npz", **weights)
     (folder / f"{name}{os.environ['RANK']}.json").write_text(json.dumps({
-        "seeds": seeds, "told": told, "mean": np.asarray(statistics.mean).tolist(),
+        "seeds": seeds, "iterations": reported, "mean": np.asarray(statistics.mean).tolist(),
         "count": float(statistics.count), "resumed": all(np.array_equal(weights[k], x)
                                                          for k, x in again.weights().items())}))
 
 
 def train_command(folder: Path) -> None:
-    """The whole command; what each rank's process returned."""
+    """Run the whole command and write the exit code of this rank."""
     words = ["--framework", "jax", "--engine", "jax", "--num-steps", "16", "--total-timesteps", "192",
              "--checkpoint-every", "2", "--hidden-size", "8", "--logger", "none", "--run-dir", str(folder / "run")]
     code = main(["train", "ppo", *words])
