@@ -133,5 +133,4 @@ class Iteration(NamedTuple):
     snapshot: Callable[[], dict[str, Any]]  # everything that train(state=...) continues from
     weights: Callable[[], dict[str, np.ndarray]]  # the agent's parameters by name
     envs: VecEnv
-    rank: int
     keeps_state: bool  # False: a snapshot is exact only where iteration % checkpoint_every == 0

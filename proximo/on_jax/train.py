@@ -110,7 +110,7 @@ class History:
         return Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
                          snapshot=lambda: snapshot(now := state(), steps, latest, player.pack(now)),
                          weights=lambda: {name: np.array(x) for name, x in state().adam.weights.items()},
-                         envs=player.envs, rank=jax.process_index(), keeps_state=player.keeps_state)
+                         envs=player.envs, keeps_state=player.keeps_state)
 
 
 def mean_latest(latest: dict[str, np.ndarray]) -> dict[str, float]:
