@@ -94,7 +94,7 @@ class History:
         """
         if not results.ok:
             raise NumbersError(
-                f"the loss or its gradient is not finite in iteration {iteration} (seed {self._cfg.seed}), after "
+                f"The loss or its gradient is not finite in iteration {iteration} (seed {self._cfg.seed}), after "
                 f"{self.steps} steps. The weights are those before it. Lower --learning-rate, or check the rewards.")
         metrics, latest = results.metrics, self.latest
         finished, self.steps = finished_episodes(metrics.episode, metrics.valid, self.steps)
