@@ -33,6 +33,5 @@ def _sum_backwards_doubling(delta: Tensor, decay: Tensor) -> Tensor:
     while span < len(total):
         total[:-span] = total[:-span] + decay[:-span] * total[span:]
         decay[:-span] = decay[:-span] * decay[span:]
-        decay[-span:] = 0.0
         span *= 2
     return total
