@@ -91,7 +91,7 @@ PICTURE_ROWS = [
     ("ppo_atari_envpool", "lstm", "torch", f"{POOL} --recurrent lstm"),
     ("ppo_atari_envpool_xla_jax", "flat", "jax", FLAT),
     ("ppo_atari_envpool_xla_jax", "refused", "torch", ""),
-    ("ppo_atari_envpool_xla_jax_scan", "flat", "jax jax-x2", FLAT),
+    ("ppo_atari_envpool_xla_jax_scan", "flat", "jax-x2", FLAT),
     ("ppo_atari_envpool_xla_jax_scan", "cnn", "jax", POOL),
     ("ppo_procgen", "starpilot", "torch torch-x2", ""),
     ("ppo_procgen", "lstm", "torch", "--env-id coinrun --recurrent lstm --num-levels 10"),
