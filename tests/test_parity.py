@@ -156,13 +156,12 @@ def update_torch(cfg, agent, batches):
 
 def update_jax(cfg, agent, weights, batches):
     """Return the same. The update is compiled once for all batches."""
-    learner = JaxLearner(agent=agent, bind=make_bind(agent), loss_fn=jax_ppo_loss, all_reduce_sum=lambda x: x,
-                         unroll=False)
+    learner = JaxLearner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=jax_ppo_loss, all_reduce_sum=lambda x: x)
     rate, clip = (jnp.asarray(x, jnp.float32) for x in (1e-3, cfg.clip_coef))
 
     def step(adam, rollout, ret, state, minibatches):
         batch = jax_make_batch(rollout, ret, state, agent.recurrent)
-        return jax_update(learner, adam, batch, minibatches, rate, clip, cfg)
+        return jax_update(learner, adam, batch, minibatches, rate, clip)
 
     adam, stats, compiled = start_adam(weights), {}, compile_fast(step)
     for batch in batches:

@@ -28,13 +28,13 @@ class Adam(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What the update calls for every minibatch."""
+    """What stays the same during a run."""
 
+    cfg: Config  # of one rank
     agent: Any  # describes the network; its own weights are not used
     bind: Callable[[Weights], Any]  # the agent with these weights
     loss_fn: Callable[[LossInputs, Config], tuple[Array, dict[str, Array]]]
     all_reduce_sum: Reduce
-    unroll: bool  # unroll the loops over epochs and minibatches when compiling
 
 
 def start_adam(weights: dict[str, Any]) -> Adam:
@@ -134,10 +134,12 @@ def normalize_advantage(advantage: Array, valid: Array, index: Array, recurrent:
 
 
 def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches, learning_rate: Array | float,
-           clip_coef: Array | float, cfg: Config) -> tuple[Adam, dict[str, Array]]:
+           clip_coef: Array | float) -> tuple[Adam, dict[str, Array]]:
     """Train for K epochs of minibatches, and stop before the next epoch when the mean approx_kl of the last one
     exceeds target_kl, on all ranks alike (detail A3). Returns means over all minibatches that ran too.
     """
+    cfg, unroll = learner.cfg, learner.cfg.unrolls
+
     def step(adam: Adam, minibatch: Minibatches) -> tuple[Adam, dict[str, Array]]:
         rows = select_minibatch(batch, minibatch.index, learner.agent.recurrent)
 
@@ -155,7 +157,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
         return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
 
     def epoch(adam: Adam, minibatches: Minibatches) -> tuple[Adam, dict[str, Array]]:
-        adam, stats = lax.scan(step, adam, minibatches, unroll=learner.unroll)
+        adam, stats = lax.scan(step, adam, minibatches, unroll=unroll)
         return adam, {name: x.mean() for name, x in stats.items()}
 
     def epoch_unless_stopped(state: tuple[Adam, Array], minibatches: Minibatches) -> tuple[Any, Any]:
@@ -165,10 +167,9 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
         return (adam, stopped | (stats["approx_kl"] > cfg.target_kl)), (stats, ~stopped)
 
     if cfg.target_kl is None:
-        adam, stats = lax.scan(epoch, adam, minibatches, unroll=learner.unroll)
+        adam, stats = lax.scan(epoch, adam, minibatches, unroll=unroll)
         return adam, {name: x.mean() for name, x in stats.items()}
-    (adam, _), (stats, ran) = lax.scan(epoch_unless_stopped, (adam, jnp.zeros((), bool)), minibatches,
-                                       unroll=learner.unroll)
+    (adam, _), (stats, ran) = lax.scan(epoch_unless_stopped, (adam, jnp.zeros((), bool)), minibatches, unroll=unroll)
     return adam, {name: x.sum() / ran.sum() for name, x in stats.items()}
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from proximo.config import Config
 from proximo.on_jax.distributed import AXIS, Ranks
 from proximo.on_jax.learner import Adam, Learner
 from proximo.on_jax.train_step import Keys, LearnFn, TrainState, make_learn, stream_keys
@@ -65,11 +64,11 @@ def place_for_learning(ranks: Ranks, state: TrainState) -> TrainState:
     return state._replace(adam=put_on_mesh(ranks.mesh, state.adam), carry=state.carry._replace(state=memory))
 
 
-def compile_learn(cfg: Config, ranks: Ranks, learner: Learner) -> LearnFn:
+def compile_learn(ranks: Ranks, learner: Learner) -> LearnFn:
     """Compile what follows playing, where environments are outside the compiled function."""
     if ranks.mesh is None:
-        return jax.jit(make_learn(cfg, learner))
-    return learn_over_mesh(ranks.mesh, make_learn(cfg, learner, mesh_rank), stream_keys(cfg.seed))
+        return jax.jit(make_learn(learner))
+    return learn_over_mesh(ranks.mesh, make_learn(learner, mesh_rank), stream_keys(learner.cfg.seed))
 
 
 def learn_over_mesh(mesh: Mesh, learn: LearnFn, keys: Keys) -> LearnFn:

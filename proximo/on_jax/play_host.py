@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from proximo.config import Config
 from proximo.envs.normalize import pack_statistics, unpack_statistics
 from proximo.envs.pure import pack_tree, unpack_tree
 from proximo.on_jax.distributed import Ranks, gather_metrics, merge_over_processes
@@ -47,10 +46,10 @@ class HostPlayer:
 
     charts_latest = False
 
-    def __init__(self, cfg: Config, ranks: Ranks, envs: VecEnv, learner: Learner, seeded_envs: SeededEnvs) -> None:
+    def __init__(self, ranks: Ranks, envs: VecEnv, learner: Learner, seeded_envs: SeededEnvs) -> None:
         self.envs, self.keeps_state = envs, ranks.processes == 1 and envs.keeps_state
-        self.agent, self._cfg, self._ranks, self._seeded_envs = learner.agent, cfg, ranks, seeded_envs
-        self.policy, self.learn = make_policy(cfg, ranks, learner), compile_learn(cfg, ranks, learner)
+        self.agent, self._cfg, self._ranks, self._seeded_envs = learner.agent, learner.cfg, ranks, seeded_envs
+        self.policy, self.learn = make_policy(ranks, learner), compile_learn(ranks, learner)
         self._noise, self._step = jax.jit(self._draw_noise), make_step(self._play, self.learn)
 
     def begin(self, iteration: int, statistics: Any = None) -> tuple[Any, Carry]:
@@ -121,7 +120,7 @@ class HostPlayer:
         return state._replace(carry=Carry(obs=obs, mask=mask, first=first, state=carry.state))
 
 
-def make_policy(cfg: Config, ranks: Ranks, learner: Learner) -> Callable[[Weights], Policy]:
+def make_policy(ranks: Ranks, learner: Learner) -> Callable[[Weights], Policy]:
     """Compile the functions of a Policy for any weights. Few rows of a small network are computed in numpy instead.
 
     With several devices in this process, each computes a part of the rows.
@@ -140,7 +139,7 @@ def make_policy(cfg: Config, ranks: Ranks, learner: Learner) -> Callable[[Weight
             else evaluate_closing(partial(value, weights))
         return Policy(act=partial(act, weights), value=partial(value, weights), evaluate=later)
 
-    if mesh is None and agent.evaluates_later and cfg.num_envs <= NUMPY_ROWS and on_cpu():
+    if mesh is None and agent.evaluates_later and learner.cfg.num_envs <= NUMPY_ROWS and on_cpu():
         in_numpy = make_numpy_bind(agent)
         return lambda weights: with_weights(weights)._replace(act=in_numpy(weights).act)
     return with_weights

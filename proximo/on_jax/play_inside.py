@@ -1,6 +1,6 @@
 """Environments that are pure functions of JAX: a whole iteration is one compiled function."""
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,27 +16,29 @@ from proximo.on_jax.train_step import TrainState, make_learn, make_play, make_st
 from proximo.protocols import PureEnv, Step
 from proximo.types import Carry
 
+ResetFn = Callable[[Array, Any], tuple[Any, Step]]  # (key, statistics) -> state of the environments, first Step
+
 
 class InsidePlayer:
     """Plays such environments on one device; see Player.
 
     Attributes:
         step: The pure function of one iteration, not compiled.
-        reset: The pure function (key, statistics) -> (state of the environments, first Step), compiled.
+        reset: The pure function that resets the environments, compiled.
     """
 
     charts_latest = True
 
-    def __init__(self, cfg: Config, envs: Any, learner: Learner) -> None:
-        self.envs, self.keeps_state = envs, True
-        self.agent, self._cfg = learner.agent, cfg
-        self.step = make_step(make_play(cfg, normalize_pure(envs, cfg), learner.bind), make_learn(cfg, learner))
-        self.iterate = jax.jit(self.step, donate_argnums=0)
-        self.reset = jax.jit(partial(reset_pure, envs, cfg))
+    def __init__(self, envs: Any, learner: Learner) -> None:
+        self.envs, self.agent, self.keeps_state = envs, learner.agent, True
+        self._seed = learner.cfg.seed
+        pure, reset = make_pure(envs, learner.cfg)
+        self.step = make_step(make_play(learner, pure), make_learn(learner))
+        self.iterate, self.reset = jax.jit(self.step, donate_argnums=0), jax.jit(reset)
 
     def begin(self, iteration: int, statistics: Statistics | None = None) -> tuple[Any, Carry]:
         """See Player."""
-        return self.begin_with(stream_key(self._cfg.seed, "env", iteration), statistics)
+        return self.begin_with(stream_key(self._seed, "env", iteration), statistics)
 
     def begin_with(self, key: Array, statistics: Statistics | None = None) -> tuple[Any, Carry]:
         """Do what begin() does with a key, as a pure function of JAX."""
@@ -66,17 +68,20 @@ class InsidePlayer:
         return unpack_inside(kept, state, whole)
 
 
-def normalize_pure(envs: Any, cfg: Config) -> PureEnv:
-    """Return what a compiled function steps: `envs.pure`, normalised as the configuration says."""
-    return envs.pure if envs.statistics is None else NormalizedPure(envs.pure, cfg)
+def make_pure(envs: Any, cfg: Config) -> tuple[PureEnv, ResetFn]:
+    """Return what a compiled function steps, normalised as the configuration says, and the function that resets it.
 
+    Statistics of normalisation continue at a reset; they are None where nothing is normalised.
+    """
+    if envs.statistics is None:
+        return envs.pure, lambda key, statistics: envs.pure.reset(key)
+    normalized = NormalizedPure(envs.pure, cfg)
 
-def reset_pure(envs: Any, cfg: Config, key: Array, statistics: Statistics | None) -> tuple[Any, Step]:
-    """Reset what normalize_pure returns. `statistics` continue; None where nothing is normalised."""
-    state, step = envs.pure.reset(key)
-    if statistics is None:
-        return state, step
-    return NormalizedPure(envs.pure, cfg).normalize_reset(state, step, statistics)
+    def reset(key: Array, statistics: Statistics) -> tuple[Any, Step]:
+        state, step = envs.pure.reset(key)
+        return normalized.normalize_reset(state, step, statistics)
+
+    return normalized, reset
 
 
 def first_statistics(envs: Any) -> Statistics | None:

@@ -1,6 +1,5 @@
 """Environments that are pure functions of JAX, on several devices: each simulates and learns from a part of them."""
 
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -10,13 +9,12 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from proximo.config import Config
 from proximo.envs.moments import Moments
 from proximo.envs.normalize import Statistics, merge_statistics
 from proximo.on_jax.distributed import AXIS, Ranks
 from proximo.on_jax.learner import Learner
 from proximo.on_jax.mesh import all_reduce_sum, mesh_rank, put_on_mesh
-from proximo.on_jax.play_inside import first_statistics, normalize_pure, reset_pure
+from proximo.on_jax.play_inside import first_statistics, make_pure
 from proximo.on_jax.snapshot import pack_inside, unpack_inside
 from proximo.on_jax.train_step import Metrics, StepFn, TrainState, make_learn, make_play, make_step, stream_key
 from proximo.protocols import Episode
@@ -28,18 +26,18 @@ class MeshPlayer:
 
     charts_latest = True
 
-    def __init__(self, cfg: Config, ranks: Ranks, mesh: Mesh, envs: Any, learner: Learner) -> None:
-        self.envs, self.keeps_state = envs, ranks.processes == 1
-        self.agent, self._cfg, self._mesh = learner.agent, cfg, mesh
-        step = make_step(make_play(cfg, normalize_pure(envs, cfg), learner.bind, mesh_rank),
-                         make_learn(cfg, learner, mesh_rank))
+    def __init__(self, ranks: Ranks, mesh: Mesh, envs: Any, learner: Learner) -> None:
+        self.envs, self.agent, self.keeps_state = envs, learner.agent, ranks.processes == 1
+        self._seed, self._mesh = learner.cfg.seed, mesh
+        pure, reset = make_pure(envs, learner.cfg)
+        step = make_step(make_play(learner, pure, mesh_rank), make_learn(learner, mesh_rank))
         self.iterate = step_over_mesh(mesh, step, envs.statistics is not None)
-        self._resets = jax.jit(jax.vmap(partial(reset_pure, envs, cfg), in_axes=(0, None)))
+        self._resets = jax.jit(jax.vmap(reset, in_axes=(0, None)))
 
     def begin(self, iteration: int, statistics: Statistics | None = None) -> tuple[Any, Carry]:
         """See Player."""
         statistics = statistics or first_statistics(self.envs)
-        keys = jax.random.split(stream_key(self._cfg.seed, "env", iteration), self._mesh.size)
+        keys = jax.random.split(stream_key(self._seed, "env", iteration), self._mesh.size)
         env_state, step = self._resets(keys, statistics)
         if statistics is not None:
             env_state = env_state._replace(statistics=merge_reset_statistics(statistics, env_state.statistics))

@@ -7,14 +7,13 @@ from typing import Any
 
 import jax
 
-from proximo.config import Config
 from proximo.envs.normalize import Statistics
 from proximo.envs.pure import pack_tree
 from proximo.errors import UsageError
 from proximo.on_jax.distributed import Ranks, gather_metrics, merge_arrays_over_processes
 from proximo.on_jax.learner import Learner
 from proximo.on_jax.mesh import compile_learn, local_copy, place_for_learning
-from proximo.on_jax.play_inside import first_statistics, normalize_pure, reset_pure
+from proximo.on_jax.play_inside import first_statistics, make_pure
 from proximo.on_jax.player import SeededEnvs
 from proximo.on_jax.rollout import Collected
 from proximo.on_jax.snapshot import unpack_statistics_inside
@@ -31,24 +30,23 @@ class PoolPlayer:
 
     charts_latest, keeps_state = True, False
 
-    def __init__(self, cfg: Config, ranks: Ranks, envs: Any, learner: Learner, seeded_envs: SeededEnvs) -> None:
+    def __init__(self, ranks: Ranks, envs: Any, learner: Learner, seeded_envs: SeededEnvs) -> None:
         if len(ranks.local) > 1:
             raise UsageError(f"EnvPool's XLA handle steps one pool on one device, so {ranks.size} --device-ids cannot "
                              "share it. Start one process for each device with torchrun.")
         self.envs, self.agent = envs, learner.agent
-        self._cfg, self._ranks, self._learner, self._seeded_envs = cfg, ranks, learner, seeded_envs
-        self.learn = compile_learn(cfg, ranks, learner)
+        self._ranks, self._learner, self._seeded_envs = ranks, learner, seeded_envs
+        self.learn = compile_learn(ranks, learner)
 
     def begin(self, iteration: int, statistics: Statistics | None = None) -> tuple[Any, Carry]:
         """See Player. The pool has its own seeds."""
         statistics = statistics or first_statistics(self.envs)
-        key = stream_key(self._cfg.seed, "env", iteration)
-        env_state, step = reset_pure(self.envs, self._cfg, key, statistics)
+        pure, reset = make_pure(self.envs, self._learner.cfg)
+        env_state, step = reset(stream_key(self._learner.cfg.seed, "env", iteration), statistics)
         if statistics is not None:
             merged = merge_arrays_over_processes(self._ranks, statistics, env_state.statistics)
             env_state = env_state._replace(statistics=merged)
-        self._compiled_play = jax.jit(make_play(self._cfg, normalize_pure(self.envs, self._cfg), self._learner.bind,
-                                                lambda: self._ranks.process))
+        self._compiled_play = jax.jit(make_play(self._learner, pure, lambda: self._ranks.process))
         self._step = make_step(self.play, self.learn)
         memory = self.agent.initial_state(self.envs.num_envs)
         return env_state, Carry(obs=step.obs, mask=step.mask, first=step.first, state=memory)

@@ -41,12 +41,11 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     own, seeded_envs = share_of(cfg, ranks.size), partial(make_seeded_envs, cfg, ranks, make_envs)
     envs = seeded_envs(0)
     try:
-        learner = make_learner(own, make_agent(envs, own), loss_fn, ranks.size)
-        player = make_player(own, ranks, envs, learner, seeded_envs)
+        player = make_player(ranks, envs, make_learner(own, make_agent(envs, own), loss_fn, ranks.size), seeded_envs)
         if not player.keeps_state:
             notify(f"the state of {cfg.env_id} cannot be saved. Its environments are made again every "
                    f"{cfg.checkpoint_every} iterations, so that a resumed run equals an uninterrupted one.")
-        return player, first_state(own, player)
+        return player, first_state(player, cfg.seed)
     except BaseException:
         envs.close()
         raise
@@ -73,19 +72,17 @@ def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: 
 
 def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1) -> Learner:
     """Bundle what the update calls."""
-    return Learner(agent=agent, bind=make_bind(agent), loss_fn=loss_fn, unroll=cfg.unrolls,
+    return Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=loss_fn,
                    all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x)
 
 
-def make_player(cfg: Config, ranks: Ranks, envs: VecEnv, learner: Learner, seeded_envs: SeededEnvs) -> Player:
-    """Choose how the environments are played; `cfg` is the configuration of one rank."""
+def make_player(ranks: Ranks, envs: VecEnv, learner: Learner, seeded_envs: SeededEnvs) -> Player:
+    """Choose how the environments are played."""
     if envs.play == "host":
-        return HostPlayer(cfg, ranks, envs, learner, seeded_envs)
+        return HostPlayer(ranks, envs, learner, seeded_envs)
     if envs.play == "pool":
-        return PoolPlayer(cfg, ranks, envs, learner, seeded_envs)
-    if ranks.mesh is None:
-        return InsidePlayer(cfg, envs, learner)
-    return MeshPlayer(cfg, ranks, ranks.mesh, envs, learner)
+        return PoolPlayer(ranks, envs, learner, seeded_envs)
+    return InsidePlayer(envs, learner) if ranks.mesh is None else MeshPlayer(ranks, ranks.mesh, envs, learner)
 
 
 def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
@@ -93,21 +90,22 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     """Make what plays environments inside the compiled function on one device.
 
     Raises:
-        UsageError: The environments cannot be there.
+        UsageError: The configuration cannot work, or the environments cannot be there.
     """
+    check(cfg)
     envs = make_envs(cfg, env_seeds(cfg.seed, cfg.num_envs))
     try:
         if envs.play != "inside":
             raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function. Use environments that are "
                              "written in JAX (--engine jax or brax).")
-        return InsidePlayer(cfg, apply_normalization(envs, cfg), make_learner(cfg, make_agent(envs, cfg), loss_fn))
+        return InsidePlayer(apply_normalization(envs, cfg), make_learner(cfg, make_agent(envs, cfg), loss_fn))
     except BaseException:
         envs.close()
         raise
 
 
-def first_state(cfg: Config, player: Player) -> TrainState:
+def first_state(player: Player, seed: int) -> TrainState:
     """Make the state before the first iteration, with weights drawn from stream "init"."""
     env_state, carry = player.begin(0, None)
-    adam = start_adam(initial_weights(player.agent, stream_generator(cfg.seed, "init")))
-    return TrainState(adam=adam, carry=carry, envs=env_state, keys=stream_keys(cfg.seed), iteration=jnp.int32(0))
+    adam = start_adam(initial_weights(player.agent, stream_generator(seed, "init")))
+    return TrainState(adam=adam, carry=carry, envs=env_state, keys=stream_keys(seed), iteration=jnp.int32(0))

@@ -14,7 +14,7 @@ from proximo.errors import NumbersError, UsageError, warn
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import MakeAgent, MakeEnvs, check, first_state, make_inside_player
+from proximo.on_jax.setup import MakeAgent, MakeEnvs, first_state, make_inside_player
 from proximo.on_jax.snapshot import restore
 from proximo.on_jax.train import History, Results
 from proximo.types import Iteration
@@ -38,7 +38,6 @@ def train_seeds(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn
         UsageError: The environments are not pure functions of JAX, or several devices were asked for.
         NumbersError: At the end, if the numbers of a seed were not finite.
     """
-    check(cfg)
     if join(cfg).size > 1:
         raise UsageError(f"num_seeds={cfg.num_seeds} trains on one device. Leave out --device-ids and torchrun.")
     cfgs = [replace(cfg, seed=cfg.seed + s) for s in range(cfg.num_seeds)]
@@ -54,7 +53,7 @@ def train_seeds(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn
 def iterate_seeds(cfgs: list[Config], players: list[InsidePlayer],
                   kept: list[dict[str, Any]] | None) -> Iterator[list[Iteration | None]]:
     """Do what train_seeds does, with the player of each seed."""
-    states = [first_state(each, player) for each, player in zip(cfgs, players)]
+    states = [first_state(player, each.seed) for each, player in zip(cfgs, players)]
     if kept is not None:
         states = [player.unpack(one, restore(one, state), True) for one, state, player
                   in zip(kept, states, players, strict=True)]

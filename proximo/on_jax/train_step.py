@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from proximo.config import Config
 from proximo.on_jax.gae import gae
 from proximo.on_jax.learner import (
     Adam,
@@ -22,7 +21,6 @@ from proximo.on_jax.learner import (
     normalize_advantage,
     update,
 )
-from proximo.on_jax.parameters import Weights
 from proximo.on_jax.rollout import Collected, collect
 from proximo.protocols import Episode, PureEnv
 from proximo.streams import stream_seed
@@ -88,23 +86,23 @@ def rank_zero() -> int:
     return 0
 
 
-def make_play(cfg: Config, envs: PureEnv, bind: Callable[[Weights], Any], rank: Rank = rank_zero) -> PlayFn:
-    """Make the function that plays cfg.num_steps steps inside the compiled function, with the weights of a state."""
+def make_play(learner: Learner, envs: PureEnv, rank: Rank = rank_zero) -> PlayFn:
+    """Make the function that plays T steps inside the compiled function, with the weights of a state."""
     def play(state: TrainState) -> Collected:
-        agent = bind(state.adam.weights)
-        key = fold_key(state.keys.action, state.iteration + 1, rank())
-        return collect(agent, envs, state.envs, state.carry, agent.head.noise(key, cfg.num_steps, envs.num_envs))
+        agent, key = learner.bind(state.adam.weights), fold_key(state.keys.action, state.iteration + 1, rank())
+        noise = agent.head.noise(key, learner.cfg.num_steps, envs.num_envs)
+        return collect(agent, envs, state.envs, state.carry, noise)
 
     return play
 
 
-def make_learn(cfg: Config, learner: Learner, rank: Rank = rank_zero) -> LearnFn:
+def make_learn(learner: Learner, rank: Rank = rank_zero) -> LearnFn:
     """Make the function that follows playing: advantages, minibatches and the update.
 
     It takes (adam, rollout, memory, keys, iteration), with `memory` the recurrent state at the rollout's start and
     `iteration` that of this rollout, counted from 1, and returns (adam, losses).
     """
-    agent, reduce_sum = learner.agent, learner.all_reduce_sum
+    cfg, agent, reduce_sum = learner.cfg, learner.agent, learner.all_reduce_sum
 
     def learn(adam: Adam, rollout: Rollout, memory: tuple[Array, ...], keys: Keys,
               iteration: Array) -> tuple[Adam, dict[str, Array]]:
@@ -121,7 +119,7 @@ def make_learn(cfg: Config, learner: Learner, rank: Rank = rank_zero) -> LearnFn
         normalized, count = normalize_advantage(advantage, rollout.valid, index, agent.recurrent, cfg, reduce_sum)
         adam, losses = update(learner, adam, make_batch(rollout, ret, memory, agent.recurrent),
                               Minibatches(index=index, advantage=normalized, count=count, noise=noise),
-                              cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration), cfg)
+                              cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration))
         losses["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, reduce_sum)
         return adam, losses
 
