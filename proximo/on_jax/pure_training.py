@@ -41,12 +41,14 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     """Make the pure functions of one training.
 
     All random numbers derive from the key that `init` gets; cfg.seed is not used. `init(jax.random.key(seed))` begins
-    the run of train() with that seed. Every array of the state is described in TrainState; with T steps and N
-    environments the metrics of an iteration are losses and charts, () each, finished episodes, (T, N), and the number
-    of valid rows, (T,). The weights are `state.adam.weights`, by parameter name, in the layout of torch.
+    the run of train() with that seed, whose weights `jax.jit(step)` reproduces bit for bit.
 
-    cfg.total_timesteps sets only the length of the schedules: `step` goes on after cfg.num_iterations iterations, when
-    an annealed learning rate has fallen to 0.
+    TrainState and Metrics (train_step.py) give the shapes: with T steps and N environments, the metrics of an iteration
+    are losses and charts, () each, episodes, (T, N) each, and the number of valid rows, (T,). The weights are
+    `state.adam.weights`, by parameter name, in the layout of torch.
+
+    Nothing stops `step` after cfg.num_iterations iterations. An annealed schedule is 0 in the next one and negative
+    afterwards.
 
     Args:
         cfg: The hyper-parameters.

@@ -1,5 +1,8 @@
-"""init and step as pure functions: under jit they equal train() bit for bit, and they can be vmapped and scanned."""
+"""init and step as pure functions: under jit they equal train() bit for bit, and they can be vmapped, scanned and sharded."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
@@ -83,6 +86,33 @@ def test_scan_over_steps_is_a_loop_over_steps():
     assert_close(scanned, state)
     assert_close(jax.tree.map(lambda x: x[-1], metrics.losses), last.losses)
     assert metrics.losses["approx_kl"].shape == (4,) and metrics.episode.finished.shape == (4, 32, 4)
+
+
+SHARDED = """
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.on_jax.test_pure_training import SMALL, assert_close, make_agent, make_envs, make_training
+training = make_training(SMALL, make_envs, make_agent)
+mesh, seeds = Mesh(np.array(jax.devices()), ("seeds",)), PartitionSpec("seeds")
+keys = jax.random.split(jax.random.key(0), 4)
+init, step = jax.vmap(training.init), jax.vmap(training.step)
+states = init(keys)
+sharded = jax.jit(init, out_shardings=NamedSharding(mesh, seeds))(keys)
+assert_close(states, sharded)
+expected, _ = jax.jit(step)(states)
+for stepped in (step, jax.shard_map(step, mesh=mesh, in_specs=seeds, out_specs=seeds, check_vma=False)):
+    found, metrics = jax.jit(stepped)(sharded)
+    assert_close(expected, found)
+    assert all(len(x.sharding.device_set) == 2 for x in (found.adam.weights["critic.layers.0.weight"], metrics.valid))
+"""
+
+
+def test_seeds_shard_over_devices():
+    """Four seeds on two devices, by sharded arrays and by shard_map. In a separate process, because the number of
+    devices is fixed when JAX starts."""
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PYTHONPATH": os.getcwd()}
+    done = subprocess.run([sys.executable, "-c", SHARDED], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_a_loss_of_ones_own_takes_the_shared_inputs():
