@@ -3,15 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from proximo.facts import converted_fields, range_problems, setting, type_problems
+from proximo.facts import converted_fields, setting
 
 Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
 Framework = Literal["torch", "jax"]
 Model = Literal["mlp", "cnn", "impala"]
 Recurrent = Literal["none", "lstm", "gru"]
-BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
-             "brax": "Brax simulates all environments as one batch",
-             "jax": "JAX simulates all environments in one compiled function"}
 
 
 class Limits(NamedTuple):
@@ -191,52 +188,3 @@ class Config:
 
     def _remaining(self, iteration: Any) -> Any:
         return 1.0 - (iteration - 1) / self.num_iterations
-
-    def problems(self) -> list[str]:
-        """Return everything that is wrong with this configuration, one sentence each."""
-        if wrong := type_problems(self):
-            return wrong
-        wrong = range_problems(self)
-        if self.keep_checkpoints == 1:
-            wrong.append("keep_checkpoints=1 leaves nothing if the newest checkpoint is damaged. "
-                         "Use 2 or more, or 0 for all.")
-        if not (self.device in ("cpu", "cuda", "auto") or self.device.removeprefix("cuda:").isdigit()):
-            wrong.append(f"device={self.device} is unknown. Use cpu, cuda, cuda:N or auto.")
-        if min(self.total_timesteps, self.num_envs, self.num_steps, self.num_minibatches) >= 1:
-            wrong += self._problems_of_sizes()
-        return wrong + self._problems_of_limits()
-
-    def _problems_of_sizes(self) -> list[str]:
-        wrong = []
-        if self.total_timesteps < self.batch_size:
-            wrong.append(f"total_timesteps={self.total_timesteps} is less than one batch, num_envs * num_steps = "
-                         f"{self.batch_size}. Use at least {self.batch_size}.")
-        rows, what = (self.num_envs, "num_envs") if self.recurrent != "none" else (self.batch_size, "batch_size")
-        for parts, name, total, whole in ((self.num_minibatches, "num_minibatches", rows, what),
-                                          (self.env_workers or 1, "env_workers", self.num_envs, "num_envs")):
-            if parts >= 1 and total % parts:
-                valid = ", ".join(str(k) for k in range(1, min(total, 64) + 1) if total % k == 0)
-                wrong.append(f"{whole}={total} is not divisible by {name}={parts}. Use {valid}.")
-        return wrong
-
-    def _problems_of_limits(self) -> list[str]:
-        wrong, limits = [], self.limits
-        if self.engine not in ("auto", *limits.engines):
-            wrong.append(f"engine={self.engine} is not available in this variant. Use {', '.join(limits.engines)} or "
-                         f"auto. {limits.advice}".rstrip())
-        elif self.engine == "jax" and self.framework != "jax":
-            wrong.append(f"engine=jax does not run with framework={self.framework}. Use --framework jax or another "
-                         "engine.")
-        if self.framework not in limits.frameworks:
-            wrong.append(f"framework={self.framework} is not available in this variant. Use "
-                         f"{' or '.join(limits.frameworks)}. {limits.advice}".rstrip())
-        if self.framework == "torch" and self.num_seeds > 1:
-            wrong.append(f"num_seeds={self.num_seeds} trains several agents in one compiled function, which needs "
-                         "--framework jax. With torch, start one run per seed.")
-        by_itself = BY_ITSELF.get(limits.engines[0] if self.engine == "auto" else self.engine)
-        if self.env_workers and by_itself:
-            wrong.append(f"env_workers={self.env_workers} has no effect: {by_itself}. Leave --env-workers out.")
-        if self.autoreset == "next-step" and not limits.next_step:
-            wrong.append("autoreset=next-step: the environments of this variant reset in the same step. Leave "
-                         "--autoreset out.")
-        return wrong

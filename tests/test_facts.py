@@ -29,6 +29,7 @@ from proximo.facts import (
     setting,
     type_problems,
 )
+from proximo.problems import config_problems
 from proximo.variants import RPO, Atari, Compact, Procgen
 from tests.support.runs import train
 
@@ -101,7 +102,7 @@ def test_a_subclass_that_changes_a_default_keeps_the_facts():
 
     assert facts(Mine)["clip_coef"] == facts(Config)["clip_coef"] == facts(Mine())["clip_coef"]
     assert facts(Mine)["gamma"] == facts(Config)["gamma"]._replace(minimum=0.25) and Mine().gamma == 0.5
-    assert Mine(gamma=0.2).problems() == ["gamma=0.2 must be between 0.25 and 1"]
+    assert config_problems(Mine(gamma=0.2)) == ["gamma=0.2 must be between 0.25 and 1"]
     assert list(facts(Mine)) == [f.name for f in fields(Mine)]
 
 
@@ -113,8 +114,8 @@ def test_fields_of_a_users_own_class_need_no_facts():
         layers: dict[str, int] | None = None
 
     cfg = Mine(alpha=1, layers={"a": 1})
-    assert facts(Mine)["alpha"] == Facts() and cfg.problems() == [] and cfg.resolved() == cfg
-    assert Mine(alpha="1").problems() == ["alpha='1' is not allowed. Use a number."]
+    assert facts(Mine)["alpha"] == Facts() and config_problems(cfg) == [] and cfg.resolved() == cfg
+    assert config_problems(Mine(alpha="1")) == ["alpha='1' is not allowed. Use a number."]
     assert len(refused_changes(cfg, fixed_on_resume(Mine()))) == 2
 
 
@@ -173,7 +174,7 @@ def test_other_types_are_not(value, hint):
 def test_each_wrong_type_is_one_sentence_and_comes_before_anything_is_made(tmp_path):
     cfg = Config(learning_rate="1e-3", num_envs=4.5, env_id=object(), model="resnet", run_dir=str(tmp_path / "run"))
     problems = type_problems(cfg)
-    assert problems == cfg.problems() and len(problems) == 4
+    assert problems == config_problems(cfg) and len(problems) == 4
     assert problems[1] == "num_envs=4.5 is not allowed. Use a whole number."
     assert "model='resnet' is not allowed. Use one of mlp, cnn, impala." in problems
     assert "learning_rate='1e-3' is not allowed. Use a number." in problems
@@ -188,7 +189,7 @@ def test_each_wrong_type_is_one_sentence_and_comes_before_anything_is_made(tmp_p
 def test_a_run_with_harmless_types_is_recorded_with_plain_ones(tmp_path):
     cfg = Config(seed=np.int64(3), num_envs=2.0, num_steps=16, total_timesteps=6.4e1, learning_rate=np.float32(0.5),
                  run_dir=tmp_path / "run", hidden_size=8, num_minibatches=2, logger="none")
-    assert cfg.resolved().problems() == [] == cfg.problems()
+    assert config_problems(cfg.resolved()) == [] == config_problems(cfg)
     proximo.train(cfg)
     recorded = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert (recorded["seed"], recorded["num_envs"], recorded["total_timesteps"], recorded["learning_rate"],

@@ -17,6 +17,7 @@ from proximo.bench.sets import (
     override_problems,
 )
 from proximo.errors import UsageError
+from proximo.problems import config_problems
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (
         sets = [("", label, base)] + [(detail, f"{label}-changed_{detail}", changed)
                                       for detail, changed in changes.items() if changed is not None]
         for detail, name, settings in sets:
-            problems += [f"{name}: {problem}" for problem in config_of(row, settings).problems()]
+            problems += [f"{name}: {problem}" for problem in config_problems(config_of(row, settings))]
             jobs += [Job(variant=row.variant, env_id=env_id, seed=seed, steps=row.steps, label=name, overrides=settings,
                          processes=row.processes, evaluate=bench_set.evaluate, ablates=detail)
                      for env_id in row.env_ids for seed in seeds]

@@ -12,6 +12,7 @@ from proximo.catalog import VARIANTS
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.facts import Facts, facts, facts_of_all, is_convertible, wanted
+from proximo.problems import config_problems
 
 FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
 RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes")
@@ -164,7 +165,7 @@ def _read_row(table: dict[str, Any], shared: dict[str, Any], where: str, problem
         row = Row(variant=table["variant"], env_ids=tuple(table["env_ids"]), steps=table["steps"],
                   overrides=shared | table.get("overrides", {}), label=table.get("label", ""),
                   processes=table.get("processes", 1))
-        wrong = override_problems(row.variant, row.overrides) or config_of(row, row.overrides).problems()
+        wrong = override_problems(row.variant, row.overrides) or config_problems(config_of(row, row.overrides))
     problems += [f"{where}: {problem}" for problem in wrong]
     return row
 

@@ -19,6 +19,7 @@ from proximo.bench.progress import progress
 from proximo.bench.tune_search import Search, load_search, suggest
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, notify
+from proximo.problems import config_problems
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -97,7 +98,7 @@ def _run_trial(trial: "Trial", context: Context) -> float:
     search = context.search
     values = suggest(trial, search.space)
     overrides: dict[str, Any] = search.overrides | values
-    if problems := VARIANTS[search.variant].config(total_timesteps=search.steps, **overrides).problems():
+    if problems := config_problems(VARIANTS[search.variant].config(total_timesteps=search.steps, **overrides)):
         trial.set_user_attr("impossible", problems)
         raise optuna.TrialPruned(problems[0])
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]

@@ -19,6 +19,7 @@ from proximo.on_jax.play_mesh import MeshPlayer
 from proximo.on_jax.play_pool import PoolPlayer
 from proximo.on_jax.player import Player, SeededEnvs
 from proximo.on_jax.train_step import TrainState, stream_keys
+from proximo.problems import config_problems
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds, stream_generator
 
@@ -53,7 +54,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
 
 def check(cfg: Config) -> None:
     """Raise UsageError for a configuration that cannot work."""
-    if problems := cfg.problems():
+    if problems := config_problems(cfg):
         raise UsageError("\n".join(problems))
 
 

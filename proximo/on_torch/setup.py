@@ -14,6 +14,7 @@ from proximo.on_torch.distributed import all_reduce_sum, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step, statistic_names
 from proximo.on_torch.rollout import Policy, Storage, make_policy
 from proximo.on_torch.snapshot import restore
+from proximo.problems import config_problems
 from proximo.processes import World
 from proximo.protocols import Agent, VecEnv
 from proximo.streams import env_seeds, stream_seed
@@ -41,7 +42,7 @@ class Setup(NamedTuple):
 def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any],
            state: dict[str, Any] | None) -> Setup:
     """Join the other processes, make everything, and restore a snapshot if one is given."""
-    if problems := cfg.problems():
+    if problems := config_problems(cfg):
         raise UsageError("\n".join(problems))
     world = join(cfg)
     device = pick_device(cfg, world)

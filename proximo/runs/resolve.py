@@ -9,6 +9,7 @@ from proximo.catalog import Parts, played_env_id
 from proximo.config import Config
 from proximo.errors import UsageError, nearest, warn
 from proximo.facts import facts, type_problems
+from proximo.problems import config_problems
 
 
 def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own_env: bool = False) -> Config:
@@ -66,7 +67,7 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
 
 def problems_of(cfg: Config, processes: int = 1) -> list[str]:
     """Return everything that is wrong with a configuration for this number of processes, one sentence each."""
-    wrong = cfg.problems()
+    wrong = config_problems(cfg)
     if cfg.num_seeds > 1 and processes > 1:
         wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one process. Start it without torchrun.")
     return wrong

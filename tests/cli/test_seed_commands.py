@@ -10,6 +10,7 @@ from proximo.cli.commands import variant_by_environment
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import main
 from proximo.facts import facts
+from proximo.problems import config_problems
 from proximo.runs.resolve import resolve
 from proximo.variants import BatchedHands
 
@@ -68,7 +69,7 @@ def read(processes, variant, flags):
 @pytest.mark.parametrize("processes,variant,flags,expected", COMMANDS)
 def test_command_parses(processes, variant, flags, expected):
     cfg = read(processes, variant, flags)
-    assert cfg.problems() == []
+    assert config_problems(cfg) == []
     for name, value in expected.items():
         assert getattr(cfg, name) == value
 

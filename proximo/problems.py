@@ -1,0 +1,60 @@
+"""Everything that is wrong with a configuration by itself: types, ranges, sizes, and limits of its variant."""
+
+from proximo.config import Config
+from proximo.facts import range_problems, type_problems
+
+BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
+             "brax": "Brax simulates all environments as one batch",
+             "jax": "JAX simulates all environments in one compiled function"}
+
+
+def config_problems(cfg: Config) -> list[str]:
+    """Return everything that is wrong with a configuration, one sentence each."""
+    if wrong := type_problems(cfg):
+        return wrong
+    wrong = range_problems(cfg)
+    if cfg.keep_checkpoints == 1:
+        wrong.append("keep_checkpoints=1 leaves nothing if the newest checkpoint is damaged. "
+                     "Use 2 or more, or 0 for all.")
+    if not (cfg.device in ("cpu", "cuda", "auto") or cfg.device.removeprefix("cuda:").isdigit()):
+        wrong.append(f"device={cfg.device} is unknown. Use cpu, cuda, cuda:N or auto.")
+    if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
+        wrong += _problems_of_sizes(cfg)
+    return wrong + _problems_of_limits(cfg)
+
+
+def _problems_of_sizes(cfg: Config) -> list[str]:
+    wrong = []
+    if cfg.total_timesteps < cfg.batch_size:
+        wrong.append(f"total_timesteps={cfg.total_timesteps} is less than one batch, num_envs * num_steps = "
+                     f"{cfg.batch_size}. Use at least {cfg.batch_size}.")
+    rows, what = (cfg.num_envs, "num_envs") if cfg.recurrent != "none" else (cfg.batch_size, "batch_size")
+    for parts, name, total, whole in ((cfg.num_minibatches, "num_minibatches", rows, what),
+                                      (cfg.env_workers or 1, "env_workers", cfg.num_envs, "num_envs")):
+        if parts >= 1 and total % parts:
+            valid = ", ".join(str(k) for k in range(1, min(total, 64) + 1) if total % k == 0)
+            wrong.append(f"{whole}={total} is not divisible by {name}={parts}. Use {valid}.")
+    return wrong
+
+
+def _problems_of_limits(cfg: Config) -> list[str]:
+    wrong, limits = [], cfg.limits
+    if cfg.engine not in ("auto", *limits.engines):
+        wrong.append(f"engine={cfg.engine} is not available in this variant. Use {', '.join(limits.engines)} or "
+                     f"auto. {limits.advice}".rstrip())
+    elif cfg.engine == "jax" and cfg.framework != "jax":
+        wrong.append(f"engine=jax does not run with framework={cfg.framework}. Use --framework jax or another "
+                     "engine.")
+    if cfg.framework not in limits.frameworks:
+        wrong.append(f"framework={cfg.framework} is not available in this variant. Use "
+                     f"{' or '.join(limits.frameworks)}. {limits.advice}".rstrip())
+    if cfg.framework == "torch" and cfg.num_seeds > 1:
+        wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one compiled function, which needs "
+                     "--framework jax. With torch, start one run per seed.")
+    by_itself = BY_ITSELF.get(limits.engines[0] if cfg.engine == "auto" else cfg.engine)
+    if cfg.env_workers and by_itself:
+        wrong.append(f"env_workers={cfg.env_workers} has no effect: {by_itself}. Leave --env-workers out.")
+    if cfg.autoreset == "next-step" and not limits.next_step:
+        wrong.append("autoreset=next-step: the environments of this variant reset in the same step. Leave "
+                     "--autoreset out.")
+    return wrong
