@@ -14,7 +14,7 @@ from proximo.config import Config
 from proximo.envs.jax_control import make_jax_control
 from proximo.on_jax.agent import SeparateAgent
 from proximo.on_jax.distributions import CategoricalHead
-from proximo.on_jax.networks import MLP
+from proximo.on_jax.mlp import MLP
 from proximo.on_jax.pure_training import make_training
 
 

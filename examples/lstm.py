@@ -14,7 +14,8 @@ from proximo.config import Config
 from proximo.envs.gym_loop import GymEnvs
 from proximo.on_torch.agent import SharedAgent
 from proximo.on_torch.distributions import CategoricalHead
-from proximo.on_torch.networks import MLP, Memory, layer_init
+from proximo.on_torch.mlp import MLP
+from proximo.on_torch.networks import Memory, layer_init
 from proximo.on_torch.train import train
 from proximo.protocols import VecEnv
 

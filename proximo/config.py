@@ -9,6 +9,7 @@ Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
 Framework = Literal["torch", "jax"]
 Model = Literal["mlp", "cnn", "impala"]
 Recurrent = Literal["none", "lstm", "gru"]
+Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
 
 
 class Limits(NamedTuple):
@@ -59,8 +60,18 @@ class Config:
     """network below the heads: mlp for flat observations, cnn (Nature-CNN) or impala for images"""
     recurrent: Recurrent = setting("none", group="policy", detail="34")
     """memory between the network and the heads"""
-    hidden_size: int = setting(64, group="policy", minimum=1, detail="13, 26")
-    """units in each of the two layers of the mlp"""
+    hidden_sizes: tuple[int, ...] = setting((64, 64), group="policy", minimum=1, detail="13, 26")
+    """units of each hidden layer of the mlp"""
+    policy_sizes: tuple[int, ...] = setting((), group="policy", minimum=1)
+    """units of each hidden layer of the policy, where it has its own mlp; empty: hidden_sizes"""
+    value_sizes: tuple[int, ...] = setting((), group="policy", minimum=1)
+    """units of each hidden layer of the value function, where it has its own mlp; empty: hidden_sizes"""
+    activation: Activation = setting("tanh", group="policy", detail="13, 26")
+    """activation of the hidden layers of the mlp"""
+    layer_norm: bool = setting(False, group="policy")
+    """normalise the outputs of each hidden layer of the mlp before its activation"""
+    log_std_init: float = setting(0.0, group="policy", detail="24")
+    """first logarithm of the standard deviation of continuous actions"""
     memory_size: int = setting(128, group="policy", minimum=1, detail="33")
     """units of the memory"""
     shared_network: bool = setting(False, group="policy", detail="13", off=False)

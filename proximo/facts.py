@@ -68,13 +68,19 @@ def _facts_of_class(kind: Any) -> dict[str, Facts]:
 
 def fixed_on_resume(cfg: Any) -> dict[str, Any]:
     """Return the values that a resume cannot change: state, shapes, random streams or arithmetic depend on them."""
-    return {name: getattr(cfg, name) for name, fact in facts(cfg).items() if fact.resume == "fixed"}
+    values = {name: getattr(cfg, name) for name, fact in facts(cfg).items() if fact.resume == "fixed"}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}  # as in JSON
+
+
+def shown(value: Any) -> str:
+    """Return a value of a field as messages show it: the numbers of a tuple as on the command line."""
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def refused_changes(cfg: Any, recorded: dict[str, Any]) -> list[str]:
     """Return one line for each field in which `cfg` differs from `recorded`, the fixed_on_resume() of a run."""
-    return [f"{name}={value} was given, but the run has {name}={recorded[name]} and a resume cannot change it. "
-            "Start a new run." for name, value in fixed_on_resume(cfg).items()
+    return [f"{name}={shown(value)} was given, but the run has {name}={shown(recorded[name])} and a resume cannot "
+            "change it. Start a new run." for name, value in fixed_on_resume(cfg).items()
             if name in recorded and recorded[name] != value]
 
 

@@ -1,7 +1,7 @@
 """Everything that is wrong with a configuration by itself: types, ranges, sizes, and limits of its variant."""
 
 from proximo.config import Config
-from proximo.facts import range_problems, type_problems
+from proximo.facts import range_problems, shown, type_problems
 
 BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
              "brax": "Brax simulates all environments as one batch",
@@ -20,7 +20,7 @@ def config_problems(cfg: Config) -> list[str]:
         wrong.append(f"device={cfg.device} is unknown. Use cpu, cuda, cuda:N or auto.")
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
         wrong += _problems_of_sizes(cfg)
-    return wrong + _problems_of_limits(cfg)
+    return wrong + _problems_of_networks(cfg) + _problems_of_limits(cfg)
 
 
 def _problems_of_sizes(cfg: Config) -> list[str]:
@@ -34,6 +34,21 @@ def _problems_of_sizes(cfg: Config) -> list[str]:
         if parts >= 1 and total % parts:
             valid = ", ".join(str(k) for k in range(1, min(total, 64) + 1) if total % k == 0)
             wrong.append(f"{whole}={total} is not divisible by {name}={parts}. Use {valid}.")
+    return wrong
+
+
+def _problems_of_networks(cfg: Config) -> list[str]:
+    wrong = []
+    if not cfg.hidden_sizes:
+        wrong.append("hidden_sizes is empty. Give the units of at least one hidden layer, such as 64.")
+    if cfg.model != "mlp" or cfg.recurrent != "none" or cfg.shared_network:
+        wrong += [f"{name}={shown(sizes)} has no effect: policy and value share their network. Leave {name} out, or "
+                  "use --no-shared-network with --model mlp and --recurrent none."
+                  for name, sizes in (("policy_sizes", cfg.policy_sizes), ("value_sizes", cfg.value_sizes)) if sizes]
+    if cfg.model != "mlp":
+        wrong += [f"{name}={value} has no effect: it belongs to the mlp. Leave {name} out, or use --model mlp."
+                  for name, value, default in (("activation", cfg.activation, "tanh"),
+                                               ("layer_norm", cfg.layer_norm, False)) if value != default]
     return wrong
 
 

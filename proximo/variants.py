@@ -191,7 +191,7 @@ class BatchedSim(Config):
     ent_coef: float = 0.0
     vf_coef: float = 2.0
     max_grad_norm: float = 1.0
-    hidden_size: int = 256
+    hidden_sizes: tuple[int, ...] = (256, 256)
     reward_scaler: float = setting(1.0, group="environment", above=0)
     """factor of every reward before learning"""
     record_video_step_frequency: int = setting(1464, group="logging", minimum=1, resume="free")

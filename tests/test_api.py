@@ -20,12 +20,12 @@ from proximo.errors import EnvError, FilesError, UsageError
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.networks import mlp
+from proximo.on_torch.mlp import MLP
 from proximo.types import LossInputs
 from proximo.variants import RPO, Continuous
 from tests.support.runs import at_iteration, same_logs, same_weights, terminate, train
 
-CFG = Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, hidden_size=8, memory_size=8,
+CFG = Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, hidden_sizes=(8, 8), memory_size=8,
              total_timesteps=320, checkpoint_every=3, logger="none")
 
 
@@ -54,7 +54,7 @@ def test_the_variant_is_the_configurations_class(tmp_path, capsys):
 
 
 def tiny_agent(envs, cfg):
-    return SeparateAgent(mlp([4, 5, 1], 1.0), CategoricalHead(mlp([4, 5, 2], 0.01), 2))
+    return SeparateAgent(MLP([4, 5, 1], 1.0), CategoricalHead(MLP([4, 5, 2], 0.01), 2))
 
 
 def test_environments_network_and_loss_of_ones_own(tmp_path):
@@ -121,7 +121,7 @@ def test_all_problems_come_at_once_and_leave_nothing(tmp_path):
 class Wide(Continuous):
     """Other defaults only."""
 
-    hidden_size: int = 8
+    hidden_sizes: tuple[int, ...] = (8, 8)
     num_steps: int = 64
     num_minibatches: int = 2
     update_epochs: int = 1
@@ -134,7 +134,7 @@ def test_a_subclass_counts_as_the_variant_it_builds_on(given, tmp_path):
     """By its class or an object of it; its defaults hold, and the run resumes without it."""
     folder = proximo.train(given, env_id="Pendulum-v1", run_dir=str(tmp_path / "run"))
     content = json.loads((folder / "config.json").read_text())
-    assert content["variant"] == "ppo_continuous_action" and content["config"]["hidden_size"] == 8
+    assert content["variant"] == "ppo_continuous_action" and content["config"]["hidden_sizes"] == [8, 8]
     proximo.resume(folder, total_timesteps=192)
     assert json.loads((folder / "summary.json").read_text())["steps"] == 192
 
@@ -199,7 +199,7 @@ class Corridor(gymnasium.Env):
 
 
 VALUES = {name: getattr(CFG, name) for name in ("num_envs", "num_steps", "num_minibatches", "update_epochs",
-                                                "hidden_size", "total_timesteps", "checkpoint_every", "logger")}
+                                                "hidden_sizes", "total_timesteps", "checkpoint_every", "logger")}
 
 
 @pytest.mark.parametrize("env", [Corridor, Corridor(), lambda: Corridor(), partial(Corridor, length=5)])

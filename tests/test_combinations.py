@@ -125,7 +125,7 @@ def line(row, folder):
     local = "--local-num-envs 2" if "multigpu" in row["variant"] else ""
     steps = 4 if row["variant"] in XLA else 8  # their loops are compiled as repeated code
     return (f"train {row['variant']} --num-steps {steps} {local} --num-envs {envs} --num-minibatches 2 "
-            f"--update-epochs 1 --hidden-size 8 --memory-size 8 --total-timesteps {2 * steps * envs} --threads 1 "
+            f"--update-epochs 1 --hidden-sizes 8 8 --memory-size 8 --total-timesteps {2 * steps * envs} --threads 1 "
             f"--logger none --run-dir {folder} --recurrent {row['memory']} --engine {row['engine']} "
             f"--framework {row['framework']} {environment(row)}")
 

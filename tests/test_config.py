@@ -42,7 +42,8 @@ def test_defaults_are_the_published_ones(variant):
 def test_what_else_differs_between_the_variants():
     assert (Procgen().gamma, Procgen().anneal_lr, Procgen().model) == (0.999, False, "impala")
     sim = BatchedSim()
-    assert (sim.anneal_lr, sim.clip_vloss, sim.vf_coef, sim.max_grad_norm, sim.hidden_size) == (False, False, 2, 1, 256)
+    assert (sim.anneal_lr, sim.clip_vloss, sim.vf_coef, sim.max_grad_norm) == (False, False, 2, 1)
+    assert sim.hidden_sizes == (256, 256)
     assert (Atari().gamma, Atari().gae_lambda, Atari().adam_eps, Atari().max_grad_norm) == (0.99, 0.95, 1e-5, 0.5)
     assert not SelfPlay().end_on_life_loss
 
@@ -78,7 +79,16 @@ def test_a_configuration_cannot_be_changed_and_every_field_is_explained():
     ({"engine": "jax"}, "engine=jax does not run with framework=torch. Use --framework jax or another engine."),
     ({"num_seeds": 2}, "num_seeds=2 trains several agents in one compiled function, which needs --framework jax."),
     ({"engine": "envpool", "env_workers": 2}, "env_workers=2 has no effect: EnvPool steps its environments on threads"),
-    ({"engine": "jax", "framework": "jax", "env_workers": 2}, "env_workers=2 has no effect: JAX simulates all")])
+    ({"engine": "jax", "framework": "jax", "env_workers": 2}, "env_workers=2 has no effect: JAX simulates all"),
+    ({"hidden_sizes": ()}, "hidden_sizes is empty. Give the units of at least one hidden layer, such as 64."),
+    ({"hidden_sizes": (8, 0)}, "hidden_sizes=8 0 must be at least 1"),
+    ({"policy_sizes": (8, 4), "shared_network": True}, "policy_sizes=8 4 has no effect: policy and value share their "
+     "network. Leave policy_sizes out, or use --no-shared-network with --model mlp and --recurrent none."),
+    ({"value_sizes": (8,), "recurrent": "lstm"}, "value_sizes=8 has no effect: policy and value share"),
+    ({"activation": "relu", "model": "cnn"}, "activation=relu has no effect: it belongs to the mlp. Leave activation"),
+    ({"layer_norm": True, "model": "impala"}, "layer_norm=True has no effect: it belongs to the mlp."),
+    ({"activation": "mish"}, "activation='mish' is not allowed. Use one of tanh, relu, elu, gelu, silu."),
+    ({"log_std_init": math.nan}, "log_std_init=nan is not a finite number")])
 def test_each_problem_is_one_sentence(change, sentence):
     problems = config_problems(replace(Config(), **change))
     assert len(problems) == 1 and problems[0].startswith(sentence)

@@ -198,7 +198,7 @@ def exploding(at_iteration, iterations_calls):
 
 def test_a_loss_that_is_not_finite_stops_before_the_step(tmp_path):
     """Exit code 4; what stays are the weights before it, those of a run of two iterations."""
-    cfg = Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, hidden_size=8, total_timesteps=160,
+    cfg = Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, hidden_sizes=(8, 8), total_timesteps=160,
                  logger="none", checkpoint_every=1, anneal_lr=False, run_dir=str(tmp_path / "bad"))
     with pytest.raises(NumbersError, match="not finite in iteration 3, after 64 steps. The weights are those before"):
         proximo.train(cfg, loss_fn=exploding(3, 4))

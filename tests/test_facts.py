@@ -27,6 +27,7 @@ from proximo.facts import (
     options_of,
     refused_changes,
     setting,
+    shown,
     type_problems,
 )
 from proximo.problems import config_problems
@@ -49,7 +50,7 @@ def another(cfg, name):
     if bool in options_of(hint):
         return not value
     if get_origin(hint) is tuple:
-        return (0, 1)
+        return (3, 5)
     return f"{value}x" if isinstance(value, str) else 1 if value is None else value + 1
 
 
@@ -61,8 +62,8 @@ def test_every_field_of_every_variant_on_resume(variant, name):
     changed = replace(cfg, **{name: another(cfg, name)})
     assert refused_changes(cfg, recorded) == []
     assert refused_changes(changed, recorded) == ([] if name in FREE else [
-        f"{name}={getattr(changed, name)} was given, but the run has {name}={getattr(cfg, name)} and a resume cannot "
-        "change it. Start a new run."])
+        f"{name}={shown(getattr(changed, name))} was given, but the run has {name}={shown(getattr(cfg, name))} and a "
+        "resume cannot change it. Start a new run."])
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +189,7 @@ def test_each_wrong_type_is_one_sentence_and_comes_before_anything_is_made(tmp_p
 
 def test_a_run_with_harmless_types_is_recorded_with_plain_ones(tmp_path):
     cfg = Config(seed=np.int64(3), num_envs=2.0, num_steps=16, total_timesteps=6.4e1, learning_rate=np.float32(0.5),
-                 run_dir=tmp_path / "run", hidden_size=8, num_minibatches=2, logger="none")
+                 run_dir=tmp_path / "run", hidden_sizes=(8, 8), num_minibatches=2, logger="none")
     assert config_problems(cfg.resolved()) == [] == config_problems(cfg)
     proximo.train(cfg)
     recorded = json.loads((tmp_path / "run" / "config.json").read_text())["config"]

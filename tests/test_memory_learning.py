@@ -14,7 +14,7 @@ from proximo.on_torch.train import train
 
 FIELDS = {"env_id": "tests.support.probes:Positions-v0", "num_envs": 16, "num_steps": 32, "num_minibatches": 2,
           "update_epochs": 8, "learning_rate": 2e-3, "gamma": 0.98, "gae_lambda": 0.9, "ent_coef": 0.0,
-          "hidden_size": 32, "memory_size": 64, "norm_obs": True, "norm_reward": True, "threads": 1}
+          "hidden_sizes": (32, 32), "memory_size": 64, "norm_obs": True, "norm_reward": True, "threads": 1}
 
 
 def train_positions(steps, **fields):

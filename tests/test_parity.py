@@ -39,6 +39,12 @@ CASES = {
     "shared mlp": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"shared_network": True}),
     "lstm": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"recurrent": "lstm", "memory_size": 8}),
     "gru": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"recurrent": "gru", "memory_size": 8}),
+    "own sizes": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"policy_sizes": (12,), "value_sizes": (8, 9, 7)}),
+    "relu and norms": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"activation": "relu", "layer_norm": True}),
+    "gelu": (Spec((2, 3), FLOATS, BOX), {"activation": "gelu", "log_std_init": -1.5}),
+    "elu": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"activation": "elu", "shared_network": True}),
+    "silu": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"activation": "silu", "layer_norm": True,
+                                                         "recurrent": "gru", "memory_size": 8}),
     "nature cnn": (Spec((2, 40, 44), IMAGE, gym.spaces.Discrete(4)), {"model": "cnn"}),
     "impala cnn": (Spec((3, 13, 16), IMAGE, gym.spaces.Discrete(4)), {"model": "impala"}),
 }
@@ -52,8 +58,8 @@ def _float64():
 
 
 def make_config(case, **changes):
-    return Config(num_envs=N, num_steps=T, total_timesteps=10_000, hidden_size=16, num_minibatches=2, update_epochs=2,
-                  **CASES[case][1] | changes)
+    return Config(num_envs=N, num_steps=T, total_timesteps=10_000, hidden_sizes=(16, 16), num_minibatches=2,
+                  update_epochs=2, **CASES[case][1] | changes)
 
 
 def make_agents(case):

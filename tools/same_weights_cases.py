@@ -9,7 +9,7 @@ import shlex
 from dataclasses import dataclass
 
 ITERATIONS = 3
-SMALL = ("--num-envs 4 --num-steps 16 --num-minibatches 2 --update-epochs 2 --hidden-size 16 --memory-size 8 "
+SMALL = ("--num-envs 4 --num-steps 16 --num-minibatches 2 --update-epochs 2 --memory-size 8 "
          "--threads 1 --logger none --checkpoint-every 1 --keep-checkpoints 0")
 BOTH = "torch jax"
 PAIR = "torch jax torch-x2"  # pairs of JAX take ten times as long: fewer of them

@@ -1,7 +1,8 @@
 """Joins trunk (--model), recurrent layer (--recurrent) and head (action space) to the agent of a configuration."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,8 @@ from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.on_jax.agent import SeparateAgent, SharedAgent
 from proximo.on_jax.distributions import CategoricalHead, GaussianHead, MultiCategoricalHead
-from proximo.on_jax.networks import MLP, ImpalaCNN, Linear, Memory, NatureCNN
+from proximo.on_jax.mlp import MLP
+from proximo.on_jax.networks import ImpalaCNN, Linear, Memory, NatureCNN
 from proximo.on_jax.parameters import layer_init
 
 MakeGaussian = Callable[[nnx.Module, int], nnx.Module]  # (network, number of actions) -> head
@@ -21,13 +23,18 @@ MakeGaussian = Callable[[nnx.Module, int], nnx.Module]  # (network, number of ac
 def make_trunk(obs_shape: tuple[int, ...], obs_dtype: np.dtype[Any], cfg: Config) -> tuple[nnx.Module, int]:
     """Return the trunk that cfg.model names and its number of features; UsageError if it does not fit observations."""
     if cfg.model == "mlp":
-        sizes = [math.prod(obs_shape), cfg.hidden_size, cfg.hidden_size]
-        return MLP(sizes, obs_ndim=len(obs_shape), orthogonal=cfg.orthogonal_init), cfg.hidden_size
+        return make_mlp(obs_shape, cfg.hidden_sizes, cfg), cfg.hidden_sizes[-1]
     least = 36 if cfg.model == "cnn" else 8
     if len(obs_shape) != 3 or obs_dtype != np.uint8 or min(obs_shape[1:]) < least:
         raise UsageError(f"--model {cfg.model} needs images of uint8 with at least {least}x{least} pixels. The "
                          f"observations of {cfg.env_id} are {obs_dtype} of shape {obs_shape}. Use --model mlp.")
     return (NatureCNN(obs_shape, 512, cfg.orthogonal_init), 512) if cfg.model == "cnn" else (ImpalaCNN(obs_shape), 256)
+
+
+def make_mlp(obs_shape: Sequence[int], sizes: Sequence[int], cfg: Config, out_std: float | None = None) -> nnx.Module:
+    """Return an MLP from flat observations to sizes[-1] units; `out_std` as for MLP."""
+    return MLP([math.prod(obs_shape), *sizes], out_std, len(obs_shape), cfg.orthogonal_init, cfg.activation,
+               cfg.layer_norm)
 
 
 def make_head(network: Callable[[int], nnx.Module], action_space: gym.Space[Any],
@@ -47,7 +54,7 @@ def make_head(network: Callable[[int], nnx.Module], action_space: gym.Space[Any]
                      "Box.")
 
 
-def assemble(envs: Any, cfg: Config, make_gaussian: MakeGaussian = GaussianHead) -> nnx.Module:
+def assemble(envs: Any, cfg: Config, make_gaussian: MakeGaussian | None = None) -> nnx.Module:
     """Make the agent of a configuration.
 
     Its weights are zero; train() draws first values from stream "init" (parameters.initial_weights).
@@ -55,17 +62,19 @@ def assemble(envs: Any, cfg: Config, make_gaussian: MakeGaussian = GaussianHead)
     Args:
         envs: Anything with obs_shape, obs_dtype and action_space.
         cfg: The configuration.
-        make_gaussian: The head for Box actions.
+        make_gaussian: The head for Box actions; None: a GaussianHead.
     """
+    make_gaussian = make_gaussian or partial(GaussianHead, log_std_init=cfg.log_std_init)
+
     def linear(size: int, std: float) -> nnx.Module:
         return layer_init(Linear(features, size), std, orthogonal=cfg.orthogonal_init)
 
     trunk, features = make_trunk(envs.obs_shape, envs.obs_dtype, cfg)
     if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network:
-        hidden, ndim = [math.prod(envs.obs_shape), features, features], len(envs.obs_shape)
-        return SeparateAgent(MLP([*hidden, 1], 1.0, ndim, cfg.orthogonal_init),
-                             make_head(lambda n: MLP([*hidden, n], 0.01, ndim, cfg.orthogonal_init),
-                                       envs.action_space, make_gaussian))
+        critic = make_mlp(envs.obs_shape, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0)
+        policy_sizes = cfg.policy_sizes or cfg.hidden_sizes
+        return SeparateAgent(critic, make_head(lambda n: make_mlp(envs.obs_shape, [*policy_sizes, n], cfg, 0.01),
+                                               envs.action_space, make_gaussian))
     memory = None
     if cfg.recurrent != "none":
         memory = Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)

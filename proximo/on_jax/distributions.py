@@ -150,12 +150,12 @@ class MultiCategoricalHead(nnx.Module):
 
 
 class GaussianHead(nnx.Module):
-    """Box actions: `network` maps features to (..., size) means. The log-deviation is a free vector of zeros at first
-    (detail 24).
+    """Box actions: `network` maps features to (..., size) means. The log-deviation is a free vector that starts at
+    `log_std_init` (detail 24).
     """
 
-    def __init__(self, network: nnx.Module, size: int) -> None:
-        self.network, self.logstd = network, nnx.Param(np.zeros(size, np.float32))
+    def __init__(self, network: nnx.Module, size: int, log_std_init: float = 0.0) -> None:
+        self.network, self.logstd = network, nnx.Param(np.full(size, log_std_init, np.float32))
         self.action_shape, self.action_dtype = (size,), np.float32
 
     def __call__(self, features: Array, mask: Array | None) -> Gaussian:
@@ -172,8 +172,8 @@ class GaussianHead(nnx.Module):
 class RPOHead(GaussianHead):
     """A Gaussian with a uniformly perturbed mean while learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""
 
-    def __init__(self, network: nnx.Module, size: int, rpo_alpha: float) -> None:
-        super().__init__(network, size)
+    def __init__(self, network: nnx.Module, size: int, rpo_alpha: float, log_std_init: float = 0.0) -> None:
+        super().__init__(network, size, log_std_init)
         self.rpo_alpha = rpo_alpha
 
     def learning_noise(self, key: Array, *lead: int) -> Array:

@@ -1,18 +1,15 @@
-"""Trunks and the recurrent layer: observations to features, in flax nnx.
+"""Linear layers, networks of images and the recurrent layer, in flax nnx.
 
 Images are uint8, channels first, and divided by 255 here and nowhere else. Inside the networks they have their channels
 last, which suits convolutions on CPU. Parameters have the layout of torch (parameters.py).
 """
 
-import math
 from collections.abc import Sequence
 from functools import reduce
-from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax import Array, lax
 
@@ -31,35 +28,6 @@ class Linear(Layer):
     def __call__(self, x: Array) -> Array:
         """(..., inputs) -> (..., outputs)."""
         return x @ self.weight[...].T + self.bias[...]
-
-
-class MLP(nnx.Module):
-    """Linear layers with tanh between them (details 13 and 26).
-
-    Args:
-        sizes: Units of every layer; the first is the flat size of an observation.
-        out_std: Gain of the last layer, which then has no activation; None makes it a hidden layer like the others.
-        obs_ndim: Number of axes of an observation.
-        orthogonal: See layer_init.
-    """
-
-    def __init__(self, sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1,
-                 orthogonal: bool = True) -> None:
-        self.obs_ndim, self.linear_out = obs_ndim, out_std is not None
-        last = len(sizes) - 2
-        self.layers = nnx.List([
-            layer_init(Linear(a, b), out_std if i == last and out_std is not None else math.sqrt(2), 0.0, orthogonal)
-            for i, (a, b) in enumerate(pairwise(sizes))])
-
-    def __call__(self, x: Array) -> Array:
-        """(..., *obs_shape) -> (..., sizes[-1])."""
-        x = x.reshape(*x.shape[:x.ndim - self.obs_ndim], -1).astype(self.layers[0].weight[...].dtype, copy=False)
-        last = len(self.layers) - 1
-        for i, layer in enumerate(self.layers):
-            x = layer(x)
-            if i < last or not self.linear_out:
-                x = np.tanh(x) if isinstance(x, np.ndarray) else jnp.tanh(x)
-        return x
 
 
 def on_cpu() -> bool:

@@ -1,7 +1,8 @@
 """Joins trunk (--model), recurrent layer (--recurrent) and head (action space) to the agent of a configuration."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,8 @@ from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.on_torch.agent import SeparateAgent, SharedAgent
 from proximo.on_torch.distributions import CategoricalHead, GaussianHead, MultiCategoricalHead
-from proximo.on_torch.networks import MLP, ImpalaCNN, Memory, NatureCNN, layer_init, mlp
+from proximo.on_torch.mlp import MLP
+from proximo.on_torch.networks import ImpalaCNN, Memory, NatureCNN, layer_init
 
 MakeGaussian = Callable[[nn.Module, int], nn.Module]  # (network, number of actions) -> head
 
@@ -20,13 +22,18 @@ MakeGaussian = Callable[[nn.Module, int], nn.Module]  # (network, number of acti
 def make_trunk(obs_shape: tuple[int, ...], obs_dtype: np.dtype[Any], cfg: Config) -> tuple[nn.Module, int]:
     """Return the trunk that cfg.model names and its number of features; UsageError if it does not fit observations."""
     if cfg.model == "mlp":
-        sizes = [math.prod(obs_shape), cfg.hidden_size, cfg.hidden_size]
-        return MLP(sizes, obs_ndim=len(obs_shape), orthogonal=cfg.orthogonal_init), cfg.hidden_size
+        return make_mlp(obs_shape, cfg.hidden_sizes, cfg), cfg.hidden_sizes[-1]
     least = 36 if cfg.model == "cnn" else 8
     if len(obs_shape) != 3 or obs_dtype != np.uint8 or min(obs_shape[1:]) < least:
         raise UsageError(f"--model {cfg.model} needs images of uint8 with at least {least}x{least} pixels. The "
                          f"observations of {cfg.env_id} are {obs_dtype} of shape {obs_shape}. Use --model mlp.")
     return (NatureCNN(obs_shape, 512, cfg.orthogonal_init), 512) if cfg.model == "cnn" else (ImpalaCNN(obs_shape), 256)
+
+
+def make_mlp(obs_shape: Sequence[int], sizes: Sequence[int], cfg: Config, out_std: float | None = None) -> nn.Module:
+    """Return an MLP from flat observations to sizes[-1] units; `out_std` as for MLP."""
+    return MLP([math.prod(obs_shape), *sizes], out_std, len(obs_shape), cfg.orthogonal_init, cfg.activation,
+               cfg.layer_norm)
 
 
 def make_head(network: Callable[[int], nn.Module], action_space: gym.Space[Any],
@@ -46,7 +53,7 @@ def make_head(network: Callable[[int], nn.Module], action_space: gym.Space[Any],
                      "Box.")
 
 
-def assemble(envs: Any, cfg: Config, make_gaussian: MakeGaussian = GaussianHead) -> nn.Module:
+def assemble(envs: Any, cfg: Config, make_gaussian: MakeGaussian | None = None) -> nn.Module:
     """Make the agent of a configuration.
 
     Weights are drawn from torch's generator, which train() seeds from stream "init" around this call.
@@ -54,16 +61,18 @@ def assemble(envs: Any, cfg: Config, make_gaussian: MakeGaussian = GaussianHead)
     Args:
         envs: Anything with obs_shape, obs_dtype and action_space.
         cfg: The configuration.
-        make_gaussian: The head for Box actions.
+        make_gaussian: The head for Box actions; None: a GaussianHead.
     """
+    make_gaussian = make_gaussian or partial(GaussianHead, log_std_init=cfg.log_std_init)
+
     def linear(size: int, std: float) -> nn.Module:
         return layer_init(nn.Linear(features, size), std, orthogonal=cfg.orthogonal_init)
 
     trunk, features = make_trunk(envs.obs_shape, envs.obs_dtype, cfg)  # draws weights, even where it is not used
     if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network:
-        hidden, ndim = [math.prod(envs.obs_shape), features, features], len(envs.obs_shape)
-        critic = mlp([*hidden, 1], 1.0, ndim, cfg.orthogonal_init)
-        return SeparateAgent(critic, make_head(lambda n: mlp([*hidden, n], 0.01, ndim, cfg.orthogonal_init),
+        critic = make_mlp(envs.obs_shape, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0)
+        policy_sizes = cfg.policy_sizes or cfg.hidden_sizes
+        return SeparateAgent(critic, make_head(lambda n: make_mlp(envs.obs_shape, [*policy_sizes, n], cfg, 0.01),
                                                envs.action_space, make_gaussian))
     memory: Memory | None = None
     if cfg.recurrent != "none":

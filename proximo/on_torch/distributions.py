@@ -139,11 +139,11 @@ class MultiCategoricalHead(ActionHead):
 
 class GaussianHead(ActionHead):
     """Box actions: `network` maps features to means (..., size); the log standard deviation is a vector of weights
-    that starts at 0 (detail 24)."""
+    that starts at `log_std_init` (detail 24)."""
 
-    def __init__(self, network: nn.Module, size: int) -> None:
+    def __init__(self, network: nn.Module, size: int, log_std_init: float = 0.0) -> None:
         super().__init__(network, (size,), np.float32)
-        self.logstd = nn.Parameter(torch.zeros(size))
+        self.logstd = nn.Parameter(torch.full((size,), log_std_init))
 
     def forward(self, features: Tensor, mask: Tensor | None) -> Gaussian:
         return Gaussian(self.network(features), self.logstd)
@@ -155,8 +155,8 @@ class GaussianHead(ActionHead):
 class RPOHead(GaussianHead):
     """A Gaussian whose mean is moved uniformly when learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""
 
-    def __init__(self, network: nn.Module, size: int, rpo_alpha: float) -> None:
-        super().__init__(network, size)
+    def __init__(self, network: nn.Module, size: int, rpo_alpha: float, log_std_init: float = 0.0) -> None:
+        super().__init__(network, size, log_std_init)
         self.rpo_alpha = rpo_alpha
 
     def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor:

@@ -1,9 +1,9 @@
-"""Networks from observations to features. Images are uint8, channels first, and are divided by 255 only here."""
+"""Networks of images, and the recurrent layer. Images are uint8, channels first, and divided by 255 only here."""
 
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,42 +22,6 @@ def layer_init(layer: Layer, std: float = math.sqrt(2), bias: float = 0.0, ortho
             else:
                 nn.init.constant_(parameter, bias)
     return layer
-
-
-class MLP(nn.Module):
-    """Linear layers with tanh between them.
-
-    Args:
-        sizes: Number of units of each layer, starting with the flat size of an observation.
-        out_std: Gain of the last layer, which then has no activation. None: it has one, as the others.
-        obs_ndim: Number of axes of an observation.
-        orthogonal: Initialise by layer_init.
-    """
-
-    def __init__(self, sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1,
-                 orthogonal: bool = True) -> None:
-        super().__init__()
-        self.obs_ndim, self.linear_out = obs_ndim, out_std is not None
-        last = len(sizes) - 2
-        self.layers = nn.ModuleList(
-            layer_init(nn.Linear(a, b), out_std if i == last and out_std is not None else math.sqrt(2), 0.0, orthogonal)
-            for i, (a, b) in enumerate(itertools.pairwise(sizes)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (..., *obs_shape) to (..., sizes[-1])."""
-        x = x.flatten(-self.obs_ndim) if self.obs_ndim > 1 else x
-        x = x.to(cast(nn.Linear, self.layers[0]).weight.dtype)
-        last = len(self.layers) - 1
-        for i, layer in enumerate(self.layers):
-            x = layer(x)
-            if i < last or not self.linear_out:
-                x = torch.tanh(x)
-        return x
-
-
-def mlp(sizes: Sequence[int], out_std: float | None = None, obs_ndim: int = 1, orthogonal: bool = True) -> MLP:
-    """Make an MLP of tanh units (details 13 and 26)."""
-    return MLP(sizes, out_std, obs_ndim, orthogonal)
 
 
 def scaled_images(obs: Tensor, dtype: torch.dtype) -> Tensor:

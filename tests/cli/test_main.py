@@ -27,7 +27,9 @@ CHANGES_WEIGHTS = {
     "norm_obs": "--norm-obs", "clip_obs": "--norm-obs | --clip-obs 0.5", "norm_reward": "--norm-reward",
     "clip_norm_reward": "--norm-reward | --clip-norm-reward 0.01",
     "bootstrap_truncated": "--env-id tests.support.probes:Truncated-v0 | --no-bootstrap-truncated",
-    "recurrent": "--recurrent lstm", "hidden_size": "--hidden-size 9",
+    "recurrent": "--recurrent lstm", "hidden_sizes": "--hidden-sizes 9 9",
+    "policy_sizes": "--policy-sizes 4 4", "value_sizes": "--value-sizes 9", "activation": "--activation silu",
+    "layer_norm": "--layer-norm", "log_std_init": "--env-id Pendulum-v1 | --log-std-init -1",
     "memory_size": "--recurrent gru | --memory-size 9", "shared_network": "--shared-network",
     "orthogonal_init": "--no-orthogonal-init", "learning_rate": "--learning-rate 1e-3", "anneal_lr": "--no-anneal-lr",
     "adam_eps": "--adam-eps 1e-2", "gamma": "--gamma 0.9", "gae_lambda": "--gae-lambda 0.5",
@@ -229,7 +231,7 @@ class Mine(Config):
 
 
 def make_agent(envs, cfg):
-    return assemble(envs, replace(cfg, hidden_size=cfg.width))
+    return assemble(envs, replace(cfg, hidden_sizes=(cfg.width,)))
 
 
 if __name__ == "__main__":

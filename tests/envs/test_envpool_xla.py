@@ -123,7 +123,7 @@ def test_systems_without_a_handle(monkeypatch, capsys):
 def test_two_iterations_outside(env_id, tmp_path):
     """From the command line, with a checkpoint in between that makes a new pool."""
     words = (f"train ppo --framework jax --engine envpool --env-id {env_id} --num-envs 2 --num-steps 8 "
-             "--num-minibatches 2 --update-epochs 1 --total-timesteps 32 --hidden-size 8 --checkpoint-every 1 "
+             "--num-minibatches 2 --update-epochs 1 --total-timesteps 32 --hidden-sizes 8 8 --checkpoint-every 1 "
              f"--threads 1 --logger none --run-dir {tmp_path / 'run'}")
     assert main(words.split()) == 0
     assert len((tmp_path / "run" / "metrics.csv").read_text().splitlines()) == 3

@@ -31,7 +31,7 @@ def make_agent(framework, fields, observed, actions):
 
     The published gain of 0.01 would make all logits nearly equal, which would hide faults.
     """
-    return framework.make_agent(Spec(*observed, actions), Config(hidden_size=8, memory_size=6, **fields), factor=50)
+    return framework.make_agent(Spec(*observed, actions), Config(hidden_sizes=(8, 8), memory_size=6, **fields), factor=50)
 
 
 def make_rollout(agent, observed, masked, seed=1):

@@ -15,7 +15,7 @@ from proximo.types import Batch, Rollout
 from tests.support.spec import Spec
 
 T, N, OBS, ACTIONS = 16, 4, 3, 5
-CFG = Config(num_envs=N, num_steps=T, total_timesteps=10_000, hidden_size=8)
+CFG = Config(num_envs=N, num_steps=T, total_timesteps=10_000, hidden_sizes=(8, 8))
 SPEC = Spec((OBS,), np.dtype(np.float32), spaces.Discrete(ACTIONS))
 
 

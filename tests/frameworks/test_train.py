@@ -46,7 +46,7 @@ class PoisonedEnvs:
 def test_a_filler_row_with_a_reward_of_1e6_changes_nothing(framework, change):
     """Against the same run with a reward of 0 in filler rows: every bit of weights and statistics."""
     cfg = Config(env_id="tests.support.probes:Acting-v0", autoreset="next-step", num_envs=4, num_steps=16,
-                 hidden_size=8, memory_size=8, total_timesteps=3 * 64, **change)
+                 hidden_sizes=(8, 8), memory_size=8, total_timesteps=3 * 64, **change)
     parts, results = parts_of("ppo", framework.name), []
     for reward in (0, 1e6):
         envs = PoisonedEnvs(make_gym(cfg, range(4)), reward)

@@ -1,12 +1,13 @@
-"""Convolutions as sums of products equal XLA's in value and gradient, in float64, and are used on CPU."""
+"""Convolutions as sums of products equal XLA's, and are used on CPU; acting in numpy equals acting in JAX."""
 
 import jax
 import numpy as np
 import pytest
 from jax import lax
 
+from proximo.on_jax.mlp import ACTIVATIONS, MLP
 from proximo.on_jax.networks import ImpalaCNN, NatureCNN, convolve
-from proximo.on_jax.parameters import make_bind, named_parameters
+from proximo.on_jax.parameters import initial_weights, make_bind, make_numpy_bind, named_parameters
 
 
 @pytest.mark.parametrize("pixels,channels,outputs,size,stride", [
@@ -36,3 +37,15 @@ def test_no_convolution_of_xla_is_left_on_cpu(kind, shape):
     bind = make_bind(network)
     steps = jax.make_jaxpr(jax.grad(lambda weights: bind(weights)(images).sum()))(named_parameters(network))
     assert "dot_general" in str(steps) and "conv_general_dilated" not in str(steps)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_an_mlp_acts_in_numpy_as_it_learns(activation):
+    """numpy against the compiled function, with layer normalisation; float32 stays float32."""
+    network, generator = MLP([4, 16, 16, 2], 0.5, activation=activation, layer_norm=True), np.random.default_rng(1)
+    weights = {name: x + generator.normal(0, 0.1, x.shape).astype(np.float32)
+               for name, x in initial_weights(network, generator).items()}
+    obs = 3 * generator.standard_normal((9, 4)).astype(np.float32)
+    found = make_numpy_bind(network)(weights)(obs)
+    assert isinstance(found, np.ndarray) and found.dtype == np.float32
+    np.testing.assert_allclose(found, make_bind(network)(weights)(jax.numpy.asarray(obs)), atol=1e-5, rtol=1e-5)

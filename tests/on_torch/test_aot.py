@@ -11,6 +11,7 @@ from torch import nn
 
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
+from proximo.on_torch.mlp import ACTIVATIONS, MLP
 
 needs_compiler = pytest.mark.skipif(unsupported_reason() is not None, reason=str(unsupported_reason()))
 
@@ -75,6 +76,7 @@ def test_functional_gives_the_gradient_of_the_module():
 SECOND_PROCESS = """
 import torch
 from proximo.on_torch.aot import compile_ahead
+from proximo.on_torch.mlp import ACTIVATIONS, MLP
 from tests.on_torch.test_aot import make_example, make_net, make_step
 torch.set_num_threads(1)
 agent = make_net()
@@ -149,3 +151,20 @@ def test_no_compiler_is_one_sentence():
     env = {**os.environ, "CXX": "no-such-compiler"}
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert "C++ compiler" in run.stdout
+
+
+@needs_compiler
+def test_every_activation_and_layer_norm_compile(cache):
+    """Outputs and gradients of one network of each kind, in one library, against the plain ones."""
+    torch.manual_seed(2)
+    nets = nn.ModuleList(MLP([3, 4, 2], 1.0, activation=name, layer_norm=True) for name in ACTIVATIONS)
+
+    def function(x):
+        outputs = torch.stack([net(x) for net in nets])
+        return outputs.detach(), *torch.autograd.grad(outputs.square().sum(), list(nets.parameters()))
+
+    x, weights = torch.randn(9, 3), torch.cat([p.detach().reshape(-1) for p in nets.parameters()])
+    expected = function(x)
+    for a, b in zip(compile_ahead(functional(nets, function), (weights, x), "networks")(weights, x), expected,
+                    strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)

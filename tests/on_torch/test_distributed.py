@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import explained_variance, minibatch_indices
-from proximo.on_torch.networks import mlp
+from proximo.on_torch.mlp import MLP
 from proximo.types import Rollout
 from tests.support.torch_learning import make_learner, update_once
 
@@ -63,7 +63,7 @@ def learn_rows(parts, cfg, all_reduce_sum=lambda x: x):
     rollout, advantage, ret = parts
     with LOCK:
         torch.manual_seed(3)
-        agent = SeparateAgent(mlp([OBS, 8, 1], 1.0), CategoricalHead(mlp([OBS, 8, ACTIONS], 0.5), ACTIONS))
+        agent = SeparateAgent(MLP([OBS, 8, 1], 1.0), CategoricalHead(MLP([OBS, 8, ACTIONS], 0.5), ACTIONS))
     adam, learner = make_learner(agent, cfg, all_reduce_sum=all_reduce_sum)
     index = minibatch_indices(cfg, rollout.valid.shape, False, np.random.default_rng(0))
     stats = update_once(learner, rollout, advantage, ret, index, 1e-3, cfg)

@@ -9,13 +9,13 @@ from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import flat_adam, make_batch, make_gradient, minibatch_indices
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.networks import mlp
+from proximo.on_torch.mlp import MLP
 from proximo.types import Minibatches, Rollout
 
 
 def make_agent():
     torch.manual_seed(0)
-    return SeparateAgent(mlp([3, 8, 1], 1.0), CategoricalHead(mlp([3, 8, 5], 0.5), 5))
+    return SeparateAgent(MLP([3, 8, 1], 1.0), CategoricalHead(MLP([3, 8, 5], 0.5), 5))
 
 
 def test_parameters_are_views_of_one_vector():

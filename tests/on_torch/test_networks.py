@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 from torch.nn import functional as F
 
-from proximo.on_torch.networks import CHANNELS_LAST_ROWS, ImpalaCNN, Memory, NatureCNN, layer_init, mlp
+from proximo.on_torch.mlp import MLP
+from proximo.on_torch.networks import CHANNELS_LAST_ROWS, ImpalaCNN, Memory, NatureCNN, layer_init
 
 
 def gain(weight):
@@ -23,21 +25,21 @@ def gain(weight):
 
 def test_gains_of_the_mlp():
     """Detail 2: sqrt 2 in hidden layers, the given gain in the last one, biases 0."""
-    layers = mlp([5, 64, 64, 3], 0.01).layers
+    layers = MLP([5, 64, 64, 3], 0.01).layers
     assert [gain(layer.weight) for layer in layers] == pytest.approx([math.sqrt(2), math.sqrt(2), 0.01], rel=1e-4)
     assert all((layer.bias == 0).all() for layer in layers)
-    assert gain(mlp([5, 64, 64, 3], 0.01, orthogonal=False).layers[1].weight) is None
+    assert gain(MLP([5, 64, 64, 3], 0.01, orthogonal=False).layers[1].weight) is None
 
 
 def test_mlp_is_tanh_between_linear_layers():
     """Details 13 and 26, against the formula. The last layer is linear, or a hidden one like the others if no gain is
     given."""
-    net, x = mlp([4, 8, 2], 1.0), torch.randn(3, 4)
+    net, x = MLP([4, 8, 2], 1.0), torch.randn(3, 4)
     a, b = net.layers
     torch.testing.assert_close(net(x), F.linear(torch.tanh(F.linear(x, a.weight, a.bias)), b.weight, b.bias))
-    assert mlp([4, 8, 2])(x * 100).abs().max() <= 1
-    assert mlp([6, 8, 1], 1.0, obs_ndim=2)(torch.zeros(7, 5, 2, 3)).shape == (7, 5, 1)
-    assert mlp([4, 8, 1], 1.0)(torch.zeros(3, 4, dtype=torch.uint8)).dtype == torch.float32
+    assert MLP([4, 8, 2])(x * 100).abs().max() <= 1
+    assert MLP([6, 8, 1], 1.0, obs_ndim=2)(torch.zeros(7, 5, 2, 3)).shape == (7, 5, 1)
+    assert MLP([4, 8, 1], 1.0)(torch.zeros(3, 4, dtype=torch.uint8)).dtype == torch.float32
 
 
 def test_nature_cnn_is_the_published_network():
@@ -126,3 +128,20 @@ def test_layer_init_without_orthogonality_leaves_a_layer_alone():
     before = layer.weight.clone()
     assert torch.equal(layer_init(layer, orthogonal=False).weight, before)
     assert np.allclose(layer_init(layer, 2.0, 0.5).bias.detach().numpy(), 0.5)
+
+
+@pytest.mark.parametrize(("name", "formula"), [
+    ("tanh", np.tanh), ("relu", lambda x: np.maximum(x, 0)), ("elu", lambda x: np.where(x > 0, x, np.exp(x) - 1)),
+    ("gelu", lambda x: x * stats.norm.cdf(x)), ("silu", lambda x: x / (1 + np.exp(-x)))])
+def test_activations_and_layer_norm_equal_their_formulas(name, formula):
+    """In float64, by numpy and scipy; layer normalisation has the epsilon 1e-5 and comes before the activation."""
+    net = MLP([4, 6, 2], 1.0, activation=name, layer_norm=True).double()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(torch.randn(p.shape))
+        x = torch.randn(9, 4, dtype=torch.float64)
+        hidden = net.layers[0](x).numpy()
+        weight, bias = (p.numpy() for p in net.norms[0].parameters())
+        normal = (hidden - hidden.mean(-1, keepdims=True)) / np.sqrt(hidden.var(-1, keepdims=True) + 1e-5)
+        expected = net.layers[1](torch.from_numpy(formula(normal * weight + bias)))
+        torch.testing.assert_close(net(x), expected, atol=1e-12, rtol=0)

@@ -9,7 +9,7 @@ from proximo.envs.gym import make_gym
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.train import train
 
-FIELDS = {"num_envs": 8, "num_steps": 32, "num_minibatches": 4, "learning_rate": 1e-2, "hidden_size": 16,
+FIELDS = {"num_envs": 8, "num_steps": 32, "num_minibatches": 4, "learning_rate": 1e-2, "hidden_sizes": (16, 16),
           "anneal_lr": False, "vf_coef": 1.0, "clip_vloss": False}
 
 

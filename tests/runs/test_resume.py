@@ -179,7 +179,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_end_loses_nothing(tmp_path, 
 
 
 @pytest.mark.parametrize("words,names", [
-    (["--hidden-size", "16"], ["hidden_size=16 was given, but the run has hidden_size=8 and a resume cannot change it. Start a new run."]),
+    (["--hidden-sizes", "16", "16"], ["hidden_sizes=16 16 was given, but the run has hidden_sizes=8 8 and a resume cannot change it. Start a new run."]),
     (["--env-id", "Acrobot-v1", "--num-envs", "4"], ["env_id=Acrobot-v1 was given, but the run has env_id=CartPole-v1",
                                                     "num_envs=4 was given, but the run has num_envs=2"]),
     (["--recurrent", "lstm"], ["recurrent=lstm was given, but the run has recurrent=none"]),

@@ -10,7 +10,7 @@ from proximo.runs.session import Session, resume, start
 from proximo.runs.watcher import Watcher
 from tests.support.runs import rows, same_logs, same_weights, terminate
 
-FIELDS = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1, "hidden_size": 8,
+FIELDS = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1, "hidden_sizes": (8, 8),
           "total_timesteps": 320, "checkpoint_every": 3, "logger": "none", "env_workers": 0}
 
 

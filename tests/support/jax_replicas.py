@@ -19,13 +19,13 @@ from proximo.on_jax.train import train
 from proximo.variants import BatchedSim
 
 INSIDE = Config(framework="jax", engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2,
-                update_epochs=2, hidden_size=16, norm_obs=True, norm_reward=True, checkpoint_every=2, threads=1)
+                update_epochs=2, hidden_sizes=(16, 16), norm_obs=True, norm_reward=True, checkpoint_every=2, threads=1)
 CASES = {
     "inside": INSIDE,
     "outside": replace(INSIDE, engine="gym", target_kl=1e-3, learning_rate=1e-2),
     "pool": replace(INSIDE, engine="envpool"),
     "memory": replace(INSIDE, engine="gym", recurrent="gru", memory_size=8, total_timesteps=384),
-    "brax": BatchedSim(framework="jax", env_id="fast", num_envs=4, num_steps=32, total_timesteps=640, hidden_size=16,
+    "brax": BatchedSim(framework="jax", env_id="fast", num_envs=4, num_steps=32, total_timesteps=640, hidden_sizes=(16, 16),
                        norm_obs=True, norm_reward=True, checkpoint_every=2, threads=1),
 }
 
@@ -55,7 +55,7 @@ def train_case(name: str, folder: Path) -> None:
 def train_command(folder: Path) -> None:
     """Run the whole command and write the exit code of this rank."""
     words = ["--framework", "jax", "--engine", "jax", "--num-steps", "16", "--total-timesteps", "192",
-             "--checkpoint-every", "2", "--hidden-size", "8", "--logger", "none", "--run-dir", str(folder / "run")]
+             "--checkpoint-every", "2", "--hidden-sizes", "8", "8", "--logger", "none", "--run-dir", str(folder / "run")]
     code = main(["train", "ppo", *words])
     (folder / f"code{os.environ['RANK']}").write_text(str(code))
 

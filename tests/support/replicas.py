@@ -19,14 +19,14 @@ from proximo.on_torch.train import train
 from proximo.variants import Continuous
 
 CASES = {
-    "cartpole": Config(num_envs=4, num_steps=32, total_timesteps=6 * 128, checkpoint_every=2, hidden_size=16,
+    "cartpole": Config(num_envs=4, num_steps=32, total_timesteps=6 * 128, checkpoint_every=2, hidden_sizes=(16, 16),
                        threads=1),
     "target_kl": Continuous(env_id="Pendulum-v1", num_envs=4, num_steps=32, num_minibatches=4, total_timesteps=6 * 128,
-                            checkpoint_every=2, target_kl=0.003, learning_rate=1e-3, hidden_size=16, threads=1),
+                            checkpoint_every=2, target_kl=0.003, learning_rate=1e-3, hidden_sizes=(16, 16), threads=1),
     "lstm": Config(recurrent="lstm", num_envs=8, num_steps=16, total_timesteps=3 * 128, num_minibatches=2,
-                   hidden_size=16, memory_size=8, threads=1),
+                   hidden_sizes=(16, 16), memory_size=8, threads=1),
     "acting": Config(env_id="tests.support.probes:Acting-v0", num_envs=8, num_steps=32, learning_rate=1e-2,
-                     anneal_lr=False, total_timesteps=15 * 256, hidden_size=16, threads=1),
+                     anneal_lr=False, total_timesteps=15 * 256, hidden_sizes=(16, 16), threads=1),
 }
 
 
@@ -50,7 +50,7 @@ def train_case(name: str, folder: Path) -> None:
 
 def train_command(folder: Path) -> None:
     """Run the whole command and write its exit code to codeRANK."""
-    words = ["--num-steps", "16", "--total-timesteps", "192", "--checkpoint-every", "2", "--hidden-size", "8",
+    words = ["--num-steps", "16", "--total-timesteps", "192", "--checkpoint-every", "2", "--hidden-sizes", "8", "8",
              "--logger", "none", "--threads", "1", "--run-dir", str(folder / "run")]
     code = main(["train", "ppo", *words])
     (folder / f"code{os.environ['RANK']}").write_text(str(code))
