@@ -1,32 +1,39 @@
 """The commands that train: train, resume, and a program of the user's that is started by its path."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
-import tyro
-
 from proximo.catalog import choose_variant, config_class, variant_of
-from proximo.cli.flags import field_name, parse_flags, read_flags
+from proximo.cli.flags import field_name, parse_flags, read_flags, take_flag
 from proximo.cli.messages import exit_code
 from proximo.cli.suites import variant_listing
+from proximo.cli.train_help import print_help
 from proximo.config import Config
-from proximo.runs.announce import announce_variant
+from proximo.errors import UsageError
+from proximo.presets import Preset, named_preset, preset_for
+from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.session import recorded_class, resume, start
 
 TRAIN_HELP = """usage: proximo train [VARIANT] [--env-id ID] [--flag value ...]
 
-Train an agent. The variant is a set of defaults. It may be left out: the environment then chooses it.
+Train an agent. The variant is a set of defaults. It may be left out: the preset of the environment is then used, or, if
+there is none, the variant that suits its spaces.
 
-  proximo train --env-id LunarLander-v3 --total-timesteps 1000000 --seed 1
+  proximo train --env-id LunarLander-v3 --seed 1
+  proximo train --env-id LunarLander-v3 --preset none --total-timesteps 1000000
   proximo train ppo_atari --env-id BreakoutNoFrameskip-v4
   proximo train --env-id my_package.envs:MyEnv-v0
 
 {variants}
 
-`proximo train VARIANT --help` explains every flag of a variant."""
+`proximo train VARIANT --help` explains the common flags of a variant, `--help-all` all of them. `proximo list presets`
+lists the environments that have a preset."""
+HELP_FLAGS = {"-h", "--help", "--help-all"}
+NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 RESUME_HELP = """usage: proximo resume RUN [--flag value ...]
 
 Continue a run from its newest checkpoint, bit for bit. Flags change hyper-parameters from here on, for example
@@ -37,24 +44,55 @@ def train_command(words: list[str]) -> int:
     """Train: `proximo train [VARIANT] [--flag value ...]`; return the exit code."""
     variant = words[0] if words and not words[0].startswith("-") else ""
     flags = words[1:] if variant else words
-    if not variant and {"-h", "--help"} & {*flags}:
+    if not variant and HELP_FLAGS & {*flags}:
         print(TRAIN_HELP.format(variants=variant_listing()))
         return 0
+    name, flags = take_flag(flags, "preset")
+    preset = choose_preset(variant, name, flags)
+    if preset is not None:
+        announce_preset(preset)
+        return train_variant(preset.variant, flags, defaults=preset.values | {"env_id": preset.env_id})
     return train_variant(variant or variant_by_environment(flags), flags)
 
 
-def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
-    """Train a variant, or the parts of a program, from flags; return the exit code."""
+def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
+                  defaults: Mapping[str, Any] = NO_VALUES) -> int:
+    """Train a variant, or the parts of a program, from flags; return the exit code.
+
+    Args:
+        variant: The name of the variant.
+        flags: The words of the command line after it.
+        own: The parts of a program.
+        defaults: Fields of the configuration that differ from the variant's defaults unless a flag sets them.
+    """
     kind = own.config or config_class(variant)
-    if {"-h", "--help"} & {*flags}:
-        tyro.cli(kind, args=["--help"], prog=f"proximo train {variant}")
+    if found := HELP_FLAGS & {*flags}:
+        print_help(variant, kind, everything="--help-all" in found)
+        return 0
     values, wrong = read_flags(kind, flags)
-    return start(kind(**values), variant, own, wrong).play()
+    return start(kind(**{**defaults, **values}), variant, own, wrong).play()
+
+
+def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | None:
+    """Return the preset that --preset names, or that of --env-id if neither a variant nor --preset was given.
+
+    Raises:
+        UsageError: There is no such preset, or it belongs to another variant.
+    """
+    if name == "none" or (name is None and variant):
+        return None
+    if name is None:
+        return preset_for(flag_values(flags).get("env_id", ""))
+    preset = named_preset(name)
+    if variant not in ("", preset.variant):
+        raise UsageError(f"--preset {name} belongs to {preset.variant}, and {variant} was given. Leave the variant "
+                         "out.")
+    return preset
 
 
 def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
     """Continue a run: `proximo resume RUN [--flag value ...]`; return the exit code."""
-    if not words or {"-h", "--help"} & {*words}:
+    if not words or HELP_FLAGS & {*words}:
         print(RESUME_HELP)
         return 0 if words else 2
     folder = Path(words[0])
@@ -63,14 +101,19 @@ def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
 
 def variant_by_environment(flags: list[str]) -> str:
     """Return the variant that suits --env-id, and say so; `ppo` without that flag."""
-    given = {field_name(word): word.partition("=")[2] or following for word, following in zip(flags, [*flags[1:], ""])
-             if word.startswith("--")}
+    given = flag_values(flags)
     env_id = given.get("env_id", "")
     if not env_id or env_id.startswith("--"):
         return "ppo"
     variant, why = choose_variant(env_id, given.get("engine", "auto"))
     announce_variant(variant, env_id, why)
     return variant
+
+
+def flag_values(flags: list[str]) -> dict[str, str]:
+    """Return the first word of the value of every flag, by field."""
+    return {field_name(word): word.partition("=")[2] or following for word, following in zip(flags, [*flags[1:], ""])
+            if word.startswith("--")}
 
 
 def run_program(config: type[Config], train: Callable[..., Any], make_envs: Callable[..., Any],

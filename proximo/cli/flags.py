@@ -63,6 +63,23 @@ def read_flags(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, Any]
     return values, wrong
 
 
+def take_flag(words: Sequence[str], name: str) -> tuple[str | None, list[str]]:
+    """Return the value of a flag that is no field of the configuration, None if it is absent, and the other words.
+
+    Raises:
+        UsageError: The flag has no value.
+    """
+    rest = list(words)
+    for i, word in enumerate(rest):
+        flag, equals, text = word.partition("=")
+        if flag == f"--{name}":
+            value = text if equals else "".join(rest[i + 1:i + 2])
+            if not value or value.startswith("--"):
+                raise UsageError(f"--{name} needs a value.")
+            return value, rest[:i] + rest[i + (1 if equals else 2):]
+    return None, rest
+
+
 def field_name(word: str) -> str:
     """Return the field that a flag such as --env or --env_name=X means; not every result is a field."""
     flag = word.partition("=")[0].removeprefix("--").replace("_", "-").lower()

@@ -2,9 +2,10 @@
 
 from proximo.errors import UsageError
 
-USAGES = {"list": """usage: proximo list
+USAGES = {"list": """usage: proximo list [presets]
 
-List the variants, the environments with example ids, and what is installed.""",
+List the variants, the environments with example ids, and what is installed. `proximo list presets` lists the tuned
+hyper-parameters of environments, with their sources.""",
           "doctor": """usage: proximo doctor
 
 Check this installation: packages that break each other, the GPU, the compiler, rendering, disk space.
@@ -16,6 +17,11 @@ def machine_command(name: str, words: list[str]) -> int:
     """Run `list` or `doctor` and return its exit code."""
     if {"-h", "--help"} & {*words}:
         print(USAGES[name])
+        return 0
+    if name == "list" and words == ["presets"]:
+        from proximo.presets import preset_listing
+
+        print(preset_listing())
         return 0
     if words:
         raise UsageError(f"Unexpected argument {words[0]!r}: `proximo {name}` takes none.")

@@ -6,12 +6,20 @@ from typing import Any
 
 from proximo.config import Config
 from proximo.errors import notify, warn
+from proximo.presets import Preset
 
 
 def announce_variant(variant: str, env_id: str, why: str) -> None:
     """Say which variant was chosen for an environment."""
     notify(f"No variant was named: using {variant}, because {env_id} "
            f"{'is' if why.startswith(('a ', 'an ')) else 'has'} {why}.")
+
+
+def announce_preset(preset: Preset) -> None:
+    """Say which preset is used, and what it sets."""
+    values = ", ".join(f"{name}={value}" for name, value in preset.values.items())
+    notify(f"Using the preset {preset.env_id} of {preset.variant}: {values}. Source: {preset.source}. "
+           "--preset none uses the defaults of a variant instead.")
 
 
 def announce_start(cfg: Config, processes: int) -> None:

@@ -8,7 +8,8 @@ from proximo.catalog import choose_variant, config_class, variant_by_spaces, var
 from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.errors import UsageError
-from proximo.runs.announce import announce_variant
+from proximo.presets import preset_for
+from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.own_parts import OwnParts
 from proximo.runs.resolve import with_changes
 
@@ -38,7 +39,7 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
             raise UsageError(f"env={env!r} and env_id={values['env_id']!r} were both given. Give one of them.")
         values = {"env_id": name} | values
     if config is None:
-        config = _choose_variant(own, values.get("env_id"), values.get("engine", "auto"))
+        config = _choose_config(own, values.get("env_id"), values.get("engine", "auto"))
     if isinstance(config, str):
         config = config_class(config)
     kind = config if isinstance(config, type) else type(config)
@@ -49,8 +50,11 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
     return with_changes(config() if isinstance(config, type) else config, values), variant
 
 
-def _choose_variant(own: OwnParts, env_id: str | None, engine: str) -> str:
-    """Return the variant for an environment, as the command line does."""
+def _choose_config(own: OwnParts, env_id: str | None, engine: str) -> str | Config:
+    """Return the preset or the variant for an environment, as the command line does."""
+    if own.make_envs is None and (preset := preset_for(env_id or "")):
+        announce_preset(preset)
+        return preset.config
     if own.make_envs is not None:
         name = env_id or "the environment"
         envs = own.make_envs(Config(env_id=name), [0])

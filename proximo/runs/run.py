@@ -41,13 +41,16 @@ def resume_command(folder: Path) -> str:
 
 
 def run_folder(cfg: Config) -> Path:
-    """Return where a new run is written: cfg.run_dir, or runs/ENV__NAME__SEED__TIME.
+    """Return where a new run is written: cfg.run_dir, or runs/ENV__NAME__SEED__TIME, with a number if that exists.
 
     Raises:
         UsageError: The folder contains a run already.
     """
     name = f"{cfg.env_id.replace('/', '-').replace(':', '-')}__{cfg.exp_name}__{cfg.seed}__{int(time.time())}"
-    folder = Path(cfg.run_dir) if cfg.run_dir else Path("runs") / name
+    if not cfg.run_dir:
+        folders = (Path("runs") / f"{name}{suffix}" for suffix in ["", *(f"-{k}" for k in range(2, 1000))])
+        return next(folder for folder in folders if not folder.exists())
+    folder = Path(cfg.run_dir)
     if world_from_environment().rank == 0 and (folder / "config.json").exists():
         raise UsageError(f"{folder} contains a run already. Resume it with `proximo resume {folder}`, or choose "
                          "another folder with --run-dir.")

@@ -138,9 +138,9 @@ def test_the_remainder_that_does_not_run_is_said(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words,said", [
-    (["train", "--env-id", "Pendulum-v1", "--total-timesteps", "2048"],
+    (["train", "--env-id", "Pendulum-v1", "--preset", "none", "--total-timesteps", "2048"],
      "No variant was named: using ppo_continuous_action, because Pendulum-v1 has continuous actions."),
-    (["train", "--env-id", "CartPole-v1", "--total-timesteps", "512"],
+    (["train", "--env-id", "CartPole-v1", "--preset=none", "--total-timesteps", "512"],
      "No variant was named: using ppo, because CartPole-v1 has discrete actions."),
     (["train", "ppo", "--env-id", "CartPole-v0", "--total-timesteps", "512"], "Done: ")])
 def test_train_by_itself(words, said, tmp_path, monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """Every command line printed in the documents that Proximo follows parses, with `proximo train NAME` in place of
 `python cleanrl/NAME.py` (also under poetry or torchrun) and of the compact repository's `main.py`."""
 
+import re
 import shlex
 
 import pytest
@@ -9,6 +10,7 @@ from proximo.catalog import VARIANTS, config_class
 from proximo.cli.commands import variant_by_environment
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import main
+from proximo.cli.train_help import COMMON, flag_helps
 from proximo.facts import facts
 from proximo.problems import config_problems
 from proximo.runs.resolve import resolve
@@ -103,8 +105,14 @@ def test_the_engine_is_asked_for_the_spaces(capsys):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_help_explains_every_field(variant, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["train", variant, "--help"])
-    shown = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert all(f"--{name.replace('_', '-')}" in shown for name in facts(config_class(variant)))
+    """--help-all names every flag under the heading of its group; --help the common ones, each with a sentence."""
+    assert main(["train", variant, "--help-all"]) == 0
+    shown = capsys.readouterr().out.replace("--[no-]", "--")
+    sections = re.split(r"^(environment|policy|training|logging|machine)$", shown, flags=re.MULTILINE)
+    by_group = dict(zip(sections[1::2], sections[2::2]))
+    assert all(f"--{name.replace('_', '-')}" in by_group[fact.group]
+               for name, fact in facts(config_class(variant)).items())
+    assert all(one.text for one in flag_helps(config_class(variant)))
+    assert main(["train", variant, "--help"]) == 0
+    shown = capsys.readouterr().out.replace("--[no-]", "--")
+    assert all(f"--{name.replace('_', '-')}" in shown for name in COMMON) and "--help-all" in shown

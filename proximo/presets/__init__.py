@@ -1,0 +1,98 @@
+"""Presets: tuned hyper-parameters of environments, read from the TOML files in this folder.
+
+A file has one table per environment, named by its id. `variant` and `source` say what is trained and where the values
+come from; every other key is a field of the variant's configuration that differs from its default.
+"""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from proximo.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from proximo.config import Config
+
+DESCRIBING = ("variant", "source", "extra")  # the keys of a table that are no field of the configuration
+
+
+class Preset(NamedTuple):
+    """Tuned hyper-parameters of one environment."""
+
+    env_id: str
+    variant: str
+    values: dict[str, Any]  # fields of the configuration that differ from the variant's defaults
+    source: str
+    extra: str = ""  # the pip extra that the environment needs; empty: none
+
+    @property
+    def config(self) -> "Config":
+        """Return the configuration of the preset."""
+        from proximo.catalog import VARIANTS  # imports every suite; the package itself imports none
+
+        return VARIANTS[self.variant].config(env_id=self.env_id, **self.values)
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """Return every preset by the id of its environment, in order of the files and their tables."""
+    found = {}
+    for file in sorted(files(__name__).iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".toml"):
+            for env_id, table in tomllib.loads(file.read_text(encoding="utf-8")).items():
+                found[env_id] = _read_table(env_id, table)
+    return found
+
+
+def preset(env_id: str, **values: Any) -> "Config":
+    """Return the configuration of a preset, for `proximo.train(proximo.preset("LunarLander-v3"), seed=1)`.
+
+    Args:
+        env_id: The id of an environment that has a preset.
+        values: Fields of the configuration that replace those of the preset.
+
+    Raises:
+        UsageError: There is no preset of this name, or a field is unknown or has a wrong type.
+    """
+    from proximo.runs.resolve import with_changes
+
+    return with_changes(named_preset(env_id).config, values)
+
+
+def preset_for(env_id: str) -> Preset | None:
+    """Return the preset of an environment, or of the successor of a retired id; None if there is none."""
+    if env_id in presets() or ":" in env_id:
+        return presets().get(env_id)
+    from proximo.envs.gym_ids import current_gym_id
+
+    return presets().get(current_gym_id(env_id))
+
+
+def named_preset(name: str) -> Preset:
+    """Return the preset of this name; UsageError, which says where all of them are listed, if there is none."""
+    if name not in presets():
+        raise UsageError(f"There is no preset {name}.{nearest(name, presets())} `proximo list presets` lists all of "
+                         "them.")
+    return presets()[name]
+
+
+def preset_listing() -> str:
+    """Return all presets as text: environment, variant, steps and values."""
+    lines = []
+    for one in presets().values():
+        values = ", ".join(f"{name}={_value_text(value)}" for name, value in one.values.items())
+        lines += [f"{one.env_id}  ({one.variant})", f"  {values}", f"  source: {one.source}", ""]
+    return "\n".join([*lines, "`proximo train --env-id ID` without a variant uses the preset of the environment. "
+                              "`--preset none` trains with the defaults of a variant."])
+
+
+def _value_text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _read_table(env_id: str, table: dict[str, Any]) -> Preset:
+    values = {name: tuple(value) if isinstance(value, list) else value
+              for name, value in table.items() if name not in DESCRIBING}
+    return Preset(env_id=env_id, variant=table["variant"], values=values, source=table["source"],
+                  extra=table.get("extra", ""))
