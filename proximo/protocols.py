@@ -46,6 +46,7 @@ class VecEnv(Protocol):
     obs_shape: tuple[int, ...]
     obs_dtype: np.dtype
     action_space: Any  # the gymnasium space of one environment, with its true bounds
+    observation_space: Any  # the gymnasium space of one environment, None if its observations are rows already
     arrays: str  # "numpy", "torch" or "jax": what a Step holds and what step() takes
     play: Play  # how JAX plays them. "host": stepped from Python with numpy arrays. "pool": the compiled rollout steps
     #             an outside engine through a handle, and is compiled again for every new pool. "inside": pure functions
@@ -107,6 +108,7 @@ class PureEnv(Protocol):
     obs_shape: tuple[int, ...]
     obs_dtype: np.dtype
     action_space: Any
+    observation_space: Any
     players: tuple[str, ...]
     metric_names: tuple[str, ...]
 

@@ -61,6 +61,7 @@ class AleEnvs:
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
     statistics = None
+    observation_space = None
 
     def __init__(self, cfg: Atari, seeds: Sequence[int], first_index: int = 0, max_frames: int = MAX_FRAMES) -> None:
         rom, self.first_index = find_rom(cfg.env_id), first_index

@@ -80,6 +80,7 @@ class BraxEnvs:
 
     play: Play = "inside"
     keeps_state = True
+    observation_space = None
 
     def __init__(self, pure: BraxPure, cfg: Config, seed: int) -> None:
         import jax

@@ -39,6 +39,7 @@ class BraxPure:
     """
 
     players: tuple[str, ...] = ()
+    observation_space = None
 
     def __init__(self, env: Any, num_envs: int, renew_every: int, reward_scaler: float,
                  episode_length: int = EPISODE_LENGTH) -> None:

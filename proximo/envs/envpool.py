@@ -122,7 +122,8 @@ class PoolEnvs:
         native = self.pool.action_space
         self.action_space: Any = true_action_space(native, name)
         self._writer = ActionWriter(self.action_space, native, self.num_envs, name)
-        self._reader = pool_reader(self.pool.observation_space, int(getattr(self.action_space, "n", 0)))
+        self.observation_space = self.pool.observation_space
+        self._reader = pool_reader(self.observation_space, int(getattr(self.action_space, "n", 0)))
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
         self._episodes = EpisodeCounter(self.num_envs)
         self._none, self._time = np.zeros(self.num_envs, bool), -1

@@ -82,6 +82,7 @@ class PoolPure:
         self._envs, self._read = envs, read
         self.num_envs, self.action_space = envs.num_envs, envs.action_space
         self.obs_shape, self.obs_dtype = envs.obs_shape, envs.obs_dtype
+        self.observation_space = envs.observation_space
         box = isinstance(self.action_space, spaces.Box)
         self._action_dtype = np.dtype(envs.pool.action_space.dtype) if box else np.dtype(np.int32)
         self._step: Callable[[Array, Array], tuple[Array, tuple[Any, ...]]]

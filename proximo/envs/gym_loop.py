@@ -49,9 +49,9 @@ class GymEnvs:
         self.num_envs, self._same_step = len(seeds), autoreset == "same-step"
         self._exact: bool | None = None  # whether a replay from a saved state was exact; None: not tried yet
         self._envs = [make_env() for _ in self._seeds]
-        self.action_space = self._envs[0].action_space
+        self.action_space, self.observation_space = self._envs[0].action_space, self._envs[0].observation_space
         self._to_env = action_writer(self.action_space, env_id)
-        self._reader = read_space(self._envs[0].observation_space, env_id)
+        self._reader = read_space(self.observation_space, env_id)
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
         self._plays: list[Callable[[Any], tuple[Any, ...]]] = [env.step for env in self._envs]
         self._episodes = EpisodeCounter(self.num_envs)

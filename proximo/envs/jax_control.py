@@ -49,6 +49,7 @@ class ControlPure:
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
     obs_dtype = np.dtype(np.float32)
+    observation_space = None
 
     def __init__(self, task: Task, num_envs: int) -> None:
         self.task, self.num_envs = task, num_envs

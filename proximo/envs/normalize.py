@@ -147,6 +147,7 @@ class Normalized:
     def __init__(self, envs: VecEnv, cfg: Config) -> None:
         self._envs, self._cfg = envs, cfg
         self.num_envs, self.obs_shape, self.action_space = envs.num_envs, envs.obs_shape, envs.action_space
+        self.observation_space = envs.observation_space
         self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else envs.obs_dtype
         self.arrays, self.players, self.metric_names = envs.arrays, envs.players, envs.metric_names
         self.play = envs.play

@@ -97,6 +97,7 @@ class SelfPlayEnvs:
     keeps_state = True
     metric_names: tuple[str, ...] = ()
     statistics = None
+    observation_space = None
 
     def __init__(self, games: list[SelfPlayGame], clip_rewards: bool, workers: int) -> None:
         players, stack = games[0].num_players, games[0].stack

@@ -37,6 +37,7 @@ class NormalizedPure:
     def __init__(self, envs: PureEnv, cfg: Config) -> None:
         self._envs, self._cfg = envs, cfg
         self.num_envs, self.obs_shape, self.action_space = envs.num_envs, envs.obs_shape, envs.action_space
+        self.observation_space = envs.observation_space
         self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else envs.obs_dtype
         self.players, self.metric_names = envs.players, envs.metric_names
 
@@ -103,6 +104,7 @@ class PureVec:
         self.pure, self._cfg, self._seed, self.play, self.close = pure, cfg, seed, play, close
         self.keeps_state = play == "inside"
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
+        self.observation_space = pure.observation_space
         self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else pure.obs_dtype
         self.players, self.metric_names = pure.players, pure.metric_names
         normalizes = cfg.norm_obs or cfg.norm_reward

@@ -68,6 +68,7 @@ class WorkerEnvs:
         self._rows, self._time = len(seeds) // workers, 0
         probe = make_rows(seeds[:1])
         self.obs_shape, self.obs_dtype, self.action_space = probe.obs_shape, probe.obs_dtype, probe.action_space
+        self.observation_space = probe.observation_space
         sample = probe.reset()
         probe.close()
         self._action_dtype: np.dtype = np.dtype(np.float32 if isinstance(self.action_space, spaces.Box) else np.int64)

@@ -12,7 +12,8 @@ from proximo.config import Config
 from proximo.envs.moments import Moments
 from proximo.envs.normalize import normalize_obs
 from proximo.errors import FilesError, UsageError, warn
-from proximo.models.action_spaces import action_for_env, space_from_json, space_to_json
+from proximo.models.raw_obs import read_raw
+from proximo.models.spaces import action_for_env, space_from_json, space_to_json
 from proximo.models.weights import check_finite, checkpoint_weights
 from proximo.protocols import VecEnv
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
@@ -25,6 +26,7 @@ class Spec(NamedTuple):
     obs_shape: tuple[int, ...]
     obs_dtype: np.dtype[Any]
     action_space: gym.Space[Any]
+    observation_space: gym.Space[Any] | None = None  # of one environment; None: an observation is a row already
 
 
 class Model:
@@ -59,29 +61,25 @@ class Model:
         """Choose an action for one observation, or one action for each of N observations.
 
         Args:
-            raw_obs: (*obs_shape,) or (N, *obs_shape), not normalised.
+            raw_obs: One observation as the environment returns it: an array, a number, a dict or a tuple. Or N of them:
+                the same structure with a first axis of N in every array, or a list of N dicts or tuples.
             first: (N,) bool, True where an episode begins: the memory is cleared there. By default only the first call
                 begins an episode.
-            mask: (N, A) bool, the allowed actions (A choices in all), or None to allow all.
+            mask: (N, A) bool, the allowed actions (A choices in all). None allows all, or those of the observation's
+                own `action_mask`.
             deterministic: Take the most likely action instead of sampling one.
 
         Returns:
             An action as `env.step` of the environment takes it, or N of them.
 
         Raises:
-            UsageError: If the observation has another shape.
+            UsageError: If the observation has another structure or shape.
         """
-        obs = np.asarray(raw_obs)
-        shape = tuple(self.spec.obs_shape)
-        if obs.shape[-len(shape):] != shape or obs.ndim - len(shape) not in (0, 1):
-            raise UsageError(f"the observation has shape {obs.shape}. This model takes {shape} or "
-                             f"(N, {str(shape)[1:]}.")
-        single = obs.ndim == len(shape)
-        rows = obs[None] if single else obs
-        flags = None if first is None else np.broadcast_to(np.asarray(first, bool), len(rows)).copy()
-        masks = None if mask is None else np.asarray(mask, bool).reshape(len(rows), -1)
-        action = action_for_env(self.choose(rows, flags, masks, deterministic), self.spec.action_space)
-        return action[0] if single else action
+        rows = read_raw(self.spec.observation_space, self.spec.obs_shape, raw_obs)
+        flags = None if first is None else np.broadcast_to(np.asarray(first, bool), len(rows.obs)).copy()
+        masks = rows.mask if mask is None else np.asarray(mask, bool).reshape(len(rows.obs), -1)
+        action = action_for_env(self.choose(rows.obs, flags, masks, deterministic), self.spec.action_space)
+        return action[0] if rows.single else action
 
     def choose(self, obs: np.ndarray, first: np.ndarray | None, mask: np.ndarray | None,
                deterministic: bool = False) -> np.ndarray:
@@ -125,6 +123,7 @@ def save_model(folder: Path, variant: str, cfg: Config, envs: VecEnv, weights: d
     """
     tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(envs.obs_shape),
             "obs_dtype": str(np.dtype(envs.obs_dtype)), "action_space": space_to_json(envs.action_space),
+            "observation_space": None if envs.observation_space is None else space_to_json(envs.observation_space),
             "weights": weights}
     if envs.statistics is not None and cfg.norm_obs:
         tree["obs_moments"] = {name: np.asarray(x) for name, x in envs.statistics.obs._asdict().items()}
@@ -143,7 +142,7 @@ def read_model(path: Path) -> dict[str, Any]:
     for folder in (path, path / "model"):
         if (folder / "manifest.json").is_file():
             tree = load_tree(folder)
-            if "action_space" not in tree:
+            if "observation_space" not in tree:
                 break
             return tree
     raise FilesError(f"{path} contains no model. Give the folder of a run that has reached its first checkpoint, or "
@@ -164,8 +163,10 @@ def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]
     moments = Moments(**tree["obs_moments"]) if "obs_moments" in tree else None
     check_finite(tree["weights"], "weights")
     check_finite(tree.get("obs_moments", {}), "statistics of observations")
+    observations = tree["observation_space"]
     spec = Spec(obs_shape=tuple(tree["obs_shape"]), obs_dtype=np.dtype(tree["obs_dtype"]),
-                action_space=space_from_json(tree["action_space"]))
+                action_space=space_from_json(tree["action_space"]),
+                observation_space=None if observations is None else space_from_json(observations))
     return Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments)
 
 

@@ -126,8 +126,8 @@ def test_a_player_who_is_out_is_not_counted():
     steps = [some_step(rng, 4)._replace(first=first, terminated=terminated, truncated=no, valid=valid)
              for first, terminated, valid in ((no, out, ~no), (no, no, ~out), (~no, ~out, ~out))]
     running, returns, played = np.zeros(4), [], iter(steps)
-    game = SimpleNamespace(num_envs=4, obs_shape=(2,), obs_dtype=np.float32, action_space=None, arrays="numpy",
-                           players=("first", "second"), metric_names=(), play="host", step=lambda action: next(played))
+    game = SimpleNamespace(num_envs=4, obs_shape=(2,), obs_dtype=np.float32, action_space=None, observation_space=None,
+                           arrays="numpy", players=("first", "second"), metric_names=(), play="host", step=lambda action: next(played))
     envs = Normalized(game, CFG)
     for step in steps:
         step.reward[~step.valid] = 0

@@ -11,9 +11,9 @@ from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import normalize_obs
 from proximo.errors import FilesError, UsageError
-from proximo.models.action_spaces import action_for_env, space_from_json, space_to_json
 from proximo.models.evaluate import evaluate
 from proximo.models.model import models_over_time, read_model
+from proximo.models.spaces import action_for_env, space_from_json, space_to_json
 from proximo.runs.checkpoint import load_tree, save_tree
 from tests.support.runs import train
 

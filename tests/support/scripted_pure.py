@@ -24,6 +24,7 @@ class ScriptedPure:
     """Same-step environments; see proximo.protocols.PureEnv."""
 
     obs_shape, obs_dtype, action_space = (1,), np.dtype(np.float32), gymnasium.spaces.Discrete(2)
+    observation_space = None
     players, metric_names = (), ()
 
     def __init__(self, patterns):

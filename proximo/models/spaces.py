@@ -1,5 +1,6 @@
-"""Action spaces as JSON, so that a model file says what its actions mean."""
+"""Spaces of environments as JSON, so that a model file says what its observations and actions mean."""
 
+from collections import OrderedDict
 from typing import Any
 
 import gymnasium as gym
@@ -10,22 +11,32 @@ from proximo.errors import FilesError
 
 
 def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
-    """Describe a Discrete, MultiDiscrete, MultiBinary or Box space, or a subclass of one, in plain data."""
+    """Describe a space that a policy can be trained with, or a subclass of one, in plain data."""
     if isinstance(space, gym.spaces.Discrete):
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, gym.spaces.MultiDiscrete):
         return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, gym.spaces.MultiBinary):
         return {"type": "MultiBinary", "n": [int(n) for n in space.shape]}
+    if isinstance(space, gym.spaces.Dict):
+        return {"type": "Dict", "parts": [[name, space_to_json(part)] for name, part in space.spaces.items()]}
+    if isinstance(space, gym.spaces.Tuple):
+        return {"type": "Tuple", "parts": [space_to_json(part) for part in space.spaces]}
     assert isinstance(space, gym.spaces.Box)
-    return {"type": "Box", "low": space.low.tolist(), "high": space.high.tolist(), "dtype": str(space.dtype)}
+    return {"type": "Box", "low": _bound_to_json(space.low), "high": _bound_to_json(space.high),
+            "shape": list(space.shape), "dtype": str(space.dtype)}
+
+
+def _bound_to_json(bound: np.ndarray) -> Any:
+    """Return one number where all are equal: an image has many."""
+    return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound.tolist()
 
 
 def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:
     """Rebuild the space that `space_to_json` described.
 
     Raises:
-        FilesError: If the type of the space is not one of the four.
+        FilesError: If the type of the space is not one of the six.
     """
     if data["type"] == "Discrete":
         return gym.spaces.Discrete(data["n"], start=data["start"])
@@ -33,11 +44,16 @@ def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:
         return gym.spaces.MultiDiscrete(data["nvec"], start=data["start"])
     if data["type"] == "MultiBinary":
         return gym.spaces.MultiBinary(data["n"][0] if len(data["n"]) == 1 else data["n"])
+    if data["type"] == "Dict":  # a plain dict would be sorted
+        return gym.spaces.Dict(OrderedDict((name, space_from_json(part)) for name, part in data["parts"]))
+    if data["type"] == "Tuple":
+        return gym.spaces.Tuple([space_from_json(part) for part in data["parts"]])
     if data["type"] == "Box":
         dtype: Any = np.dtype(data["dtype"])
-        return gym.spaces.Box(np.array(data["low"], dtype), np.array(data["high"], dtype), dtype=dtype)
-    raise FilesError(f"the model file has an action space of type {data['type']}, which this version does not support. "
-                     "Supported are Discrete, MultiDiscrete, MultiBinary and Box; update Proximo.")
+        low, high = (np.full(data["shape"], data[name], dtype) for name in ("low", "high"))
+        return gym.spaces.Box(low, high, dtype=dtype)
+    raise FilesError(f"the model file has a space of type {data['type']}, which this version does not support. "
+                     "Supported are Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple; update Proximo.")
 
 
 def action_for_env(action: np.ndarray, space: gym.Space[Any]) -> np.ndarray:

@@ -1,0 +1,124 @@
+"""Observations as an environment returns them, one or several, as the rows that a network takes."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from proximo.envs.masks import mask_row
+from proximo.envs.spaces import ObsReader, leaf_fault, read_space
+from proximo.errors import UsageError
+
+Space = spaces.Space[Any]
+Convert = Callable[[Space, Any, str], Any]  # (space of a leaf, its value, its name in messages)
+
+
+class Rows(NamedTuple):
+    """Observations as a network takes them."""
+
+    obs: np.ndarray  # (N, *obs_shape)
+    mask: np.ndarray | None  # (N, A) bool, where the observations contain an action mask
+    single: bool  # there was one observation, not N of them
+
+
+def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any) -> Rows:
+    """Convert what an environment returned to rows.
+
+    Args:
+        space: The observation space of one environment; None if an observation is a row already.
+        obs_shape: The shape of a row.
+        raw: One observation, N of them in one structure (every array has a first axis of N more), or for Dict and
+            Tuple spaces a list of N observations.
+
+    Raises:
+        UsageError: The structure, a shape or a dtype is another one.
+    """
+    if space is None or isinstance(space, spaces.Box):
+        return _read_arrays(space, obs_shape, np.asarray(raw))
+    reader = read_space(space, "the model's environment")
+    several, single = _observations(space, raw)
+    return Rows(obs=np.stack([_flat_row(space, reader, one) for one in several]),
+                mask=_masks(several) if reader.masked else None, single=single)
+
+
+def _read_arrays(space: spaces.Box | None, obs_shape: tuple[int, ...], obs: np.ndarray) -> Rows:
+    reader = None if space is None else read_space(space, "the model's environment")
+    shape = obs_shape if reader is None else reader.native_shape
+    extra = obs.ndim - len(shape)
+    if obs.shape[max(extra, 0):] != shape or extra not in (0, 1):
+        raise UsageError(f"the observation has shape {obs.shape}. This model takes {shape} or (N, {str(shape)[1:]}.")
+    rows = obs if extra else obs[None]
+    if reader is not None:
+        rows = (np.moveaxis(rows, -1, 1) if reader.channels_last else rows).astype(reader.dtype, copy=False)
+    return Rows(obs=rows, mask=None, single=not extra)
+
+
+def _observations(space: Space, raw: Any) -> tuple[list[Any], bool]:
+    """Return a list of single observations, and whether `raw` was one of them."""
+    compound = isinstance(space, (spaces.Dict, spaces.Tuple))
+    if compound and isinstance(raw, list):
+        return raw, False
+    sizes: list[int | None] = []  # of each leaf: number of observations, None for one
+
+    def measure(leaf: Space, value: Any, where: str) -> None:
+        assert leaf.shape is not None
+        extra = np.ndim(value) - len(leaf.shape)
+        if extra not in (0, 1):
+            raise UsageError(f"the {where} has shape {np.shape(value)}. This model takes {leaf.shape} or "
+                             f"(N, {str(leaf.shape)[1:]}.")
+        sizes.append(len(value) if extra else None)
+
+    _convert(space, raw, measure)
+    if len(set(sizes)) != 1:
+        raise UsageError(f"the parts of the observation have different numbers of rows, {sizes}. Give one observation, "
+                         "or the same number of them in each part.")
+    if sizes[0] is None:
+        return [raw], True
+    return [_convert(space, raw, partial(_row, i)) for i in range(sizes[0])], False
+
+
+def _row(i: int, leaf: Space, value: Any, where: str) -> Any:
+    return value[i]
+
+
+def _convert(space: Space, value: Any, convert: Convert, where: str = "observation") -> Any:
+    """Return the same structure with every leaf converted; UsageError if `value` has another structure."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, Mapping) or set(space.spaces) - set(value):
+            raise UsageError(f"the {where} is {_described(value)}. This model takes a dict with "
+                             f"{', '.join(map(str, space.spaces))}.")
+        return {name: _convert(part, value[name], convert, f"{where}[{name!r}]") for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
+            raise UsageError(f"the {where} is {_described(value)}. This model takes a tuple of {len(space.spaces)}.")
+        return tuple(_convert(part, value[i], convert, f"{where}[{i}]") for i, part in enumerate(space.spaces))
+    return convert(space, value, where)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"a dict with {', '.join(map(str, value))}"
+    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, (tuple, list)) else "")
+
+
+def _flat_row(space: Space, reader: ObsReader, raw: Any) -> np.ndarray:
+    """Return one observation as a row. Numbers are cast to the dtypes of the space."""
+    def cast(leaf: Space, value: Any, where: str) -> Any:
+        number = np.asarray(value)
+        if number.dtype.kind == "f" and np.dtype(leaf.dtype).kind in "iub":
+            raise UsageError(f"the {where} has dtype {number.dtype}. This model takes {leaf.dtype}.")
+        number = number[()] if isinstance(leaf, spaces.Discrete) else number.astype(leaf.dtype)
+        if fault := leaf_fault(leaf, number, where):
+            raise UsageError(f"the {fault}")
+        return number
+
+    assert reader.flatten is not None
+    return reader.flatten(_convert(space, raw, cast)).astype(reader.dtype)
+
+
+def _masks(observations: list[Any]) -> np.ndarray:
+    given = [one["action_mask"] for one in observations]
+    width = sum(np.size(part) for part in given[0]) if isinstance(given[0], (tuple, list)) else np.size(given[0])
+    return np.stack([mask_row(mask, width) for mask in given])

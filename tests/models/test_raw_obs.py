@@ -1,0 +1,116 @@
+"""Observations as an environment returns them, against the rows that the suite makes of the same observations."""
+
+import subprocess
+import sys
+from collections import OrderedDict
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import proximo
+from proximo.envs.gym_loop import GymEnvs
+from proximo.errors import UsageError
+from proximo.models.raw_obs import read_raw
+from proximo.models.spaces import space_from_json, space_to_json
+from tests.support.runs import train
+
+
+class Echo(gymnasium.Env):
+    """Returns samples of an observation space; episodes of five steps."""
+
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, space):
+        self.observation_space = space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.time = 0
+        return self.sample(), {}
+
+    def sample(self):
+        observation = self.observation_space.sample()
+        if isinstance(observation, dict) and "action_mask" in observation:
+            observation["action_mask"] = np.array([0, 1, 1], np.int8)
+        return observation
+
+    def step(self, action):
+        self.time += 1
+        return self.sample(), float(action == 0), self.time == 5, False, {}
+
+
+SPACES = {
+    "Vector": spaces.Box(-1, 1, (3,), np.float64), "Image": spaces.Box(0, 255, (40, 36, 3), np.uint8),
+    "Number": spaces.Discrete(5, start=2), "Numbers": spaces.MultiDiscrete([3, 2]), "Bits": spaces.MultiBinary(4),
+    "Pair": spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]),
+    "Nested": spaces.Dict(OrderedDict(z=spaces.Discrete(2), a=spaces.Dict({"x": spaces.Box(-9, 9, (2, 2))}),
+                                      action_mask=spaces.MultiBinary(3))),
+}
+for NAME, SPACE in SPACES.items():
+    gymnasium.register(f"Echo{NAME}-v0", entry_point=Echo, kwargs={"space": SPACE}, max_episode_steps=9)
+
+
+def batched(observations):
+    """Return N observations as gymnasium's vector environments do: the same structure of arrays."""
+    one = observations[0]
+    if isinstance(one, dict):
+        return {name: batched([x[name] for x in observations]) for name in one}
+    return tuple(map(batched, zip(*observations))) if isinstance(one, tuple) else np.stack(observations)
+
+
+def first_observations(space):
+    """Return what five environments return at reset, and the suite's rows of it."""
+    envs = GymEnvs(lambda: Echo(space), range(5), "echo")
+    space.seed(0)
+    wanted = envs.reset().obs.copy()
+    return [one.reset(seed=seed)[0] for seed, one in enumerate([Echo(space)] * 5)], wanted, envs
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_raw_observations_become_the_rows_of_the_suite(name):
+    """One, N in one structure, and N in a list; and from the space as the model's file has it."""
+    space = space_from_json(space_to_json(SPACES[name]))
+    raw, wanted, envs = first_observations(SPACES[name])
+    shape = envs.obs_shape
+    for given in ([raw] if isinstance(raw[0], (dict, tuple)) else []) + [batched(raw)]:
+        rows = read_raw(space, shape, given)
+        assert not rows.single and np.array_equal(rows.obs, wanted)
+        assert (rows.mask is None) == (name != "Nested")
+    one = read_raw(space, shape, raw[2])
+    assert one.single and one.obs.shape == (1, *shape) and np.array_equal(one.obs[0], wanted[2])
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_spaces_travel_as_json(space):
+    again = space_from_json(space_to_json(space))
+    assert again == space and (not isinstance(space, spaces.Dict) or list(again.spaces) == list(space.spaces))
+
+
+@pytest.mark.parametrize("name,raw,words", [
+    ("Nested", {"z": 1}, "a dict with z. This model takes a dict with z, a, action_mask"),
+    ("Nested", np.zeros(3), "the observation is a ndarray"), ("Pair", (1,), "a tuple of 1. This model takes a tuple of 2"),
+    ("Pair", (1, np.zeros(3)), r"observation\[1\] has shape \(3,\); its space requires \(2,\)"),
+    ("Pair", ([1, 2], np.zeros((3, 2))), "different numbers of rows"), ("Number", 9, "which is not in Discrete"),
+    ("Number", 2.5, "dtype float64. This model takes int64"), ("Image", np.zeros((3, 40, 36)), r"takes \(40, 36, 3\)"),
+])
+def test_other_structures_are_refused(name, raw, words):
+    with pytest.raises(UsageError, match=words):
+        read_raw(SPACES[name], (1,), raw)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_model_acts_on_raw_observations_in_a_fresh_process(name, tmp_path):
+    """The same actions as from the suite's rows, by a program that knows the folder and the raw observations only."""
+    assert train(tmp_path / "run", "--env-id", f"tests.models.test_raw_obs:Echo{name}-v0") == 0
+    program = ("import proximo\nfrom tests.models.test_raw_obs import *\n"
+               f"print(proximo.load({str(tmp_path / 'run')!r}).act(batched(first_observations(SPACES[{name!r}])[0]), "
+               "deterministic=True).tolist())")
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    model, (_, rows, _) = proximo.load(tmp_path / "run"), first_observations(SPACES[name])
+    mask = np.tile([False, True, True], (5, 1)) if name == "Nested" else None
+    wanted = model.choose(rows, None, mask, deterministic=True).tolist()
+    assert found.strip() == str(wanted) and not (name == "Nested" and 0 in wanted)
