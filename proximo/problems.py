@@ -16,6 +16,8 @@ def config_problems(cfg: Config) -> list[str]:
     if cfg.keep_checkpoints == 1:
         wrong.append("keep_checkpoints=1 leaves nothing if the newest checkpoint is damaged. "
                      "Use 2 or more, or 0 for all.")
+    if "/" in cfg.exp_name or "\\" in cfg.exp_name or (cfg.exp_name and not cfg.exp_name.strip(". ")):
+        wrong.append(f"exp_name={cfg.exp_name} is not a name. Use one without / and \\; --run-dir names a folder.")
     if not (cfg.device in ("cpu", "cuda", "auto") or cfg.device.removeprefix("cuda:").isdigit()):
         wrong.append(f"device={cfg.device} is unknown. Use cpu, cuda, cuda:N or auto.")
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from proximo.bench.files import read_record, write_record
 from proximo.bench.jobs import Job
 from proximo.errors import notify
+from proximo.runs.lock import locked
 
 COMMAND = (sys.executable, "-m", "proximo")
 EVALUATION_EPISODES = 100
@@ -66,10 +67,15 @@ def start_job(folder: Path, job: Job, workers: int, command: Sequence[str]) -> R
         job: The job.
         workers: How many runs share the cores; with more than one, numerical libraries use one thread each.
         command: The words that start Proximo.
+
+    Raises:
+        UsageError: Another process writes to the folder of the run.
     """
     run_dir = folder / job.folder
     record = _read_job(folder, job)
     _stop_orphan(record, run_dir)
+    with locked(run_dir):  # refused while a process that nobody knows of still writes there
+        pass
     if record.get("key") != job.key and run_dir.exists():
         aside = run_dir.with_name(f"{run_dir.name}.{record.get('key', 'unknown')}.old")
         shutil.rmtree(aside, ignore_errors=True)

@@ -145,6 +145,8 @@ def task_problems(table: Mapping[str, Any]) -> list[str]:
         problems.append(f"variant={variant!r} is unknown. Use one of {', '.join(VARIANTS)}.")
     if not (isinstance(env_ids, list) and env_ids and all(isinstance(env_id, str) for env_id in env_ids)):
         problems.append(f"env_ids={env_ids!r} is not a list of environment ids")
+    elif dots := [env_id for env_id in env_ids if not env_id.strip(". ")]:
+        problems.append(f"env_ids has {dots[0]!r}, which is not the id of an environment")
     if type(steps) is not int or steps < 1:
         problems.append(f"steps={steps!r} is not a whole number of at least 1")
     return problems
@@ -160,10 +162,13 @@ def config_of(row: Row, overrides: Mapping[str, object]) -> Config:
 def _read_row(table: dict[str, Any], shared: dict[str, Any], where: str, problems: list[str]) -> Row | None:
     wrong = [f"{key} is unknown. A run has {', '.join(RUN_KEYS)}." for key in table if key not in RUN_KEYS]
     wrong += task_problems(table)
+    label = table.get("label", "")
+    if not isinstance(label, str) or (label and not label.strip(". ")):
+        wrong.append(f"label={label!r} is not a name. Use letters and digits.")
     row = None
     if not wrong:
         row = Row(variant=table["variant"], env_ids=tuple(table["env_ids"]), steps=table["steps"],
-                  overrides=shared | table.get("overrides", {}), label=table.get("label", ""),
+                  overrides=shared | table.get("overrides", {}), label=label,
                   processes=table.get("processes", 1))
         wrong = override_problems(row.variant, row.overrides) or config_problems(config_of(row, row.overrides))
     problems += [f"{where}: {problem}" for problem in wrong]

@@ -3,10 +3,12 @@
 import json
 import os
 import platform
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from importlib import metadata
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,20 +43,25 @@ def resume_command(folder: Path) -> str:
 
 
 def run_folder(cfg: Config) -> Path:
-    """Return where a new run is written: cfg.run_dir, or runs/ENV__NAME__SEED__TIME, with a number if that exists.
+    """Return where a new run is written: cfg.run_dir, or runs/ENV__NAME__SEED__TIME, which does not exist."""
+    if cfg.run_dir:
+        return Path(cfg.run_dir)
+    env_id = re.sub(r"[/:\\]", "-", cfg.env_id)
+    first = Path("runs") / f"{env_id}__{cfg.exp_name}__{cfg.seed}__{int(time.time())}"
+    others = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(folder for folder in chain([first], others) if not folder.exists())
+
+
+def check_new(folders: Sequence[Path]) -> None:
+    """Check that no run is in these folders. Only the first process checks.
 
     Raises:
-        UsageError: The folder contains a run already.
+        UsageError: There is one.
     """
-    name = f"{cfg.env_id.replace('/', '-').replace(':', '-')}__{cfg.exp_name}__{cfg.seed}__{int(time.time())}"
-    if not cfg.run_dir:
-        folders = (Path("runs") / f"{name}{suffix}" for suffix in ["", *(f"-{k}" for k in range(2, 1000))])
-        return next(folder for folder in folders if not folder.exists())
-    folder = Path(cfg.run_dir)
-    if world_from_environment().rank == 0 and (folder / "config.json").exists():
-        raise UsageError(f"{folder} contains a run already. Resume it with `proximo resume {folder}`, or choose "
-                         "another folder with --run-dir.")
-    return folder
+    for folder in folders if world_from_environment().rank == 0 else ():
+        if (folder / "config.json").exists():
+            raise UsageError(f"{folder} contains a run already. Resume it with `proximo resume {folder}`, or choose "
+                             "another folder with --run-dir.")
 
 
 def write_config(run: Run) -> None:
@@ -73,11 +80,9 @@ def write_config(run: Run) -> None:
 
 
 def forget_run(folder: Path) -> None:
-    """Remove the config.json of a run that could not start, and its folder if nothing else is in it."""
-    if not (folder / "metrics.csv").exists() and (folder / "config.json").exists():
-        (folder / "config.json").unlink()
-        if not any(folder.iterdir()):
-            folder.rmdir()
+    """Remove the config.json of a run that could not start."""
+    if not (folder / "metrics.csv").exists():
+        (folder / "config.json").unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

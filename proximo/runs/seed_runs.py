@@ -20,11 +20,7 @@ def seed_folders(base: Path) -> list[Path]:
 
 
 def one_run_per_seed(base: Path, cfg: Config, variant: str) -> list[Run]:
-    """Return the runs of cfg.num_seeds seeds, each as if it was trained alone; only the first one uses the console.
-
-    Raises:
-        UsageError: One of the folders contains a run already.
-    """
+    """Return the runs of cfg.num_seeds seeds, each as if it was trained alone; only the first one uses the console."""
     runs = []
     for seed in range(cfg.seed, cfg.seed + cfg.num_seeds):
         one = replace(cfg, seed=seed, num_seeds=1, run_dir=str(base / f"seed-{seed}"),

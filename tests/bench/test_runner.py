@@ -18,6 +18,7 @@ from proximo.bench.sets import label_of, load_set
 from proximo.bench.text import duration_text
 from proximo.cli.main import main
 from proximo.errors import UsageError
+from proximo.runs.lock import locked
 from tests.support.fake_trainer import FAKE
 
 SET = """
@@ -123,6 +124,23 @@ def test_two_benchmarks_never_run_in_one_folder(file, tmp_path):
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(UsageError, match="another benchmark is running"):
             bench(file, out=out, command=FAKE)
+
+
+def test_a_run_that_another_process_writes_is_not_touched(file, tmp_path):
+    """A killed benchmark may leave a process that its records do not know."""
+    run_dir = tmp_path / "out" / "CartPole-v1" / "ppo" / "1"
+    run_dir.mkdir(parents=True)
+    with locked(run_dir), pytest.raises(UsageError, match=f"in use: process {os.getpid()} on "):
+        bench(file, out=tmp_path / "out", command=FAKE)
+    assert list(run_dir.parent.glob("1*")) == [run_dir]
+
+
+@pytest.mark.parametrize("words", ['env_ids = [".."]', 'env_ids = ["CartPole-v1"]\nlabel = ".."', 'env_ids = ["."]',
+                                   'env_ids = ["CartPole-v1"]\nlabel = 5'])
+def test_no_name_of_a_file_leads_out_of_the_folder_of_the_benchmark(words, tmp_path):
+    (tmp_path / "a.toml").write_text(f'[[run]]\nvariant = "ppo"\nsteps = 1000\n{words}\n')
+    with pytest.raises(UsageError, match="is not a name|is not the id of an environment"):
+        load_set(tmp_path / "a.toml")
 
 
 def test_every_problem_of_a_file_is_named_at_once(tmp_path):

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from proximo.catalog import config_class
+from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError
 from proximo.runs.run import Run, config_from, read_config, run_folder, write_config, write_json
@@ -15,6 +16,24 @@ from proximo.variants import Atari
 def test_the_folder_is_named_after_environment_name_seed_and_time():
     folder = run_folder(Config(env_id="module:ALE/Pong-v5", exp_name="try", seed=3))
     assert re.fullmatch(r"runs/module-ALE-Pong-v5__try__3__\d+", folder.as_posix())
+
+
+def test_two_runs_of_one_second_have_two_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.time", lambda: 5.0)
+    for name in ("x____1__5", "x____1__5-2", "x____1__5-3"):
+        folder = run_folder(Config(env_id="x"))
+        assert folder.as_posix() == f"runs/{name}"
+        folder.mkdir(parents=True)
+
+
+@pytest.mark.parametrize("name", ["../../x", "/x", "..", "a\\b", "."])
+def test_the_name_of_an_experiment_cannot_lead_out_of_the_folder_of_runs(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "ppo", "--exp-name", name, "--env-id", "CartPole-v1"]) == 2
+    assert f"exp_name={name} is not a name." in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert run_folder(Config(env_id=r"..\..\x", exp_name="a")).parent.name == "runs"
 
 
 def test_what_is_written_is_read(tmp_path):

@@ -1,0 +1,108 @@
+"""One writer per run folder: an advisory lock on RUN/.lock, which the kernel frees however its process ends."""
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from proximo.errors import FilesError, UsageError, warn
+from proximo.processes import world_from_environment
+
+NAME = ".lock"
+
+
+@contextmanager
+def locked(*folders: Path, new: bool = False) -> Iterator[None]:
+    """Hold the locks of run folders, which only the first process of a distributed run takes. Windows has no locks.
+
+    At the end the lock files are removed. After SIGKILL they remain, but nobody holds them.
+
+    Args:
+        folders: The folders. Those that do not exist have no lock.
+        new: Make the folders first, and remove those again that are still empty at the end.
+
+    Raises:
+        UsageError: Another process holds a lock.
+        FilesError: A folder or its lock file cannot be written.
+    """
+    with ExitStack() as held:
+        for folder in folders if world_from_environment().rank == 0 else ():
+            folder = folder.absolute()
+            if new:
+                held.enter_context(_made(folder))
+            if os.name != "nt" and folder.is_dir():
+                held.enter_context(_lock(folder))
+        yield
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    existed = folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FilesError(f"{folder} could not be written ({error.strerror}). Free disk space, or choose another folder "
+                         "with --run-dir.") from error
+    try:
+        yield
+    finally:
+        if not existed:
+            with suppress(OSError):  # not empty: a run has started in it
+                folder.rmdir()
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    path = folder / NAME
+    try:
+        file = _open_locked(path)
+    except OSError as error:
+        raise FilesError(f"{path} could not be written ({error.strerror}). Free disk space, or make the folder "
+                         "writable.") from error
+    with file:
+        try:
+            yield
+        finally:
+            if _is_file_at(path, file):
+                path.unlink()
+
+
+def _open_locked(path: Path) -> IO[str]:
+    """Return the lock file, locked, with the number of this process in it."""
+    import fcntl
+
+    while True:
+        file = open(path, "a+")  # noqa: SIM115
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{path.parent} is in use: {_holder(file)} is writing to it. Wait until that process has "
+                             "ended, or stop it.") from None
+        except OSError as error:
+            warn(f"{path.parent} cannot be locked, because its file system has no locks ({error.strerror}). Make sure "
+                 "that no other process writes to it.")
+            return file
+        if _is_file_at(path, file):
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            return file
+        file.close()  # the process that held it has just ended and removed it
+
+
+def _holder(file: IO[str]) -> str:
+    """Return the text of a lock file that another process holds."""
+    with file:
+        file.seek(0)
+        text = file.read(200).strip()
+    return text if re.fullmatch(r"process \d+ on [\w.-]+", text) else "another process"
+
+
+def _is_file_at(path: Path, file: IO[str]) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

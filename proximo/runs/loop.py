@@ -1,0 +1,130 @@
+"""The loop around training: a run, or the runs of several seeds, from the first iteration to the last."""
+
+import signal
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from proximo.catalog import Parts
+from proximo.config import Config
+from proximo.errors import PeerError, ProximoError, UsageError, notify, warn
+from proximo.processes import world_from_environment
+from proximo.runs.run import resume_command
+from proximo.runs.watcher import Signals, Watcher
+from proximo.types import Iteration
+
+Iterations = Generator[Sequence[Iteration | None], None, None]
+
+
+class Session:
+    """A run, or the runs of several seeds, ready to train.
+
+    Iterating trains: each step yields one Iteration per run after it was logged and saved, None for a run that has
+    stopped. `folder` is that of the run, or of the runs of all seeds. `exit_status` is 0, or 128 plus the number of the
+    signal that ended training.
+    """
+
+    def __init__(self, folder: Path, watchers: Sequence[Watcher], iterations: Iterations,
+                 withdraw: Callable[[], list[str]] | None = None, release: Callable[[], None] | None = None) -> None:
+        """Store what trains and what watches it.
+
+        Args:
+            folder: See above.
+            watchers: One per run.
+            iterations: The training.
+            withdraw: Called after a UsageError: removes a new run, and returns further problems.
+            release: Called at the end: frees the folder for other processes.
+        """
+        self.folder, self.exit_status = folder, 0
+        self._watchers, self._iterations, self._withdraw, self._release = watchers, iterations, withdraw, release
+
+    def __iter__(self) -> Iterator[Sequence[Iteration | None]]:
+        with Signals() as signals:
+            try:
+                for its in self._iterations:
+                    pairs = zip(self._watchers, its, strict=True)
+                    stopped = [watcher.watch(it, signals) for watcher, it in pairs if it is not None]
+                    yield its
+                    if any(stopped) and not self._is_last(its):
+                        self._stop(signals, its)
+                        return
+            except UsageError as error:
+                problems = [*str(error).splitlines(), *(self._withdraw() if self._withdraw else [])]
+                raise UsageError("\n".join(dict.fromkeys(problems))) from error
+            except (RuntimeError, ValueError) as error:
+                if isinstance(error, ProximoError) or not is_of_another_process(error):
+                    raise
+                raise PeerError("Another process of this run has ended or cannot be reached "
+                                f"({str(error).splitlines()[0]}). Resume with: {self._resume_line()}") from error
+            finally:
+                self._close()
+        if self._watchers:
+            notify(f"Done: {self.folder}")
+
+    def play(self) -> int:
+        """Train to the end or to a signal, and return `exit_status`.
+
+        Raises:
+            UsageError, EnvError, NumbersError, FilesError: Training failed.
+            PeerError: Another process of a distributed run was lost.
+        """
+        for _ in self:
+            pass
+        return self.exit_status
+
+    def _is_last(self, its: Sequence[Iteration | None]) -> bool:
+        return any(it is not None and it.iteration == watcher.run.cfg.num_iterations
+                   for watcher, it in zip(self._watchers, its))
+
+    def _stop(self, signals: Signals, its: Sequence[Iteration | None]) -> None:
+        number = signals.received or signal.SIGINT
+        self.exit_status = 128 + number
+        iteration = max(it.iteration for it in its if it is not None)
+        warn(f"Stopped by {signal.Signals(number).name} after iteration {iteration}. "
+             f"Resume with: {self._resume_line()}")
+
+    def _resume_line(self) -> str:
+        if len(self._watchers) > 1:
+            return resume_command(self.folder)
+        return self._watchers[0].run._replace(folder=self.folder).resume_line
+
+    def _close(self) -> None:
+        with ExitStack() as closing:
+            if self._release is not None:
+                closing.callback(self._release)
+            closing.callback(self._iterations.close)
+            for watcher in self._watchers:
+                closing.callback(watcher.close)
+
+
+def train_together(cfg: Config, parts: Parts, states: list[dict[str, Any]] | None = None) -> Iterations:
+    """Yield the iterations of one run as a list of one, or those of cfg.num_seeds runs.
+
+    Args:
+        cfg: The configuration; with several seeds, that of the first one.
+        parts: What trains.
+        states: The snapshot of each run to continue from.
+    """
+    if cfg.num_seeds > 1:
+        from proximo.on_jax.train_seeds import train_seeds
+
+        yield from train_seeds(cfg, parts.make_envs, parts.make_agent, states=states)
+        return
+    iterations = parts.train(cfg, parts.make_envs, parts.make_agent, state=states[0] if states else None)
+    try:
+        for it in iterations:
+            yield [it]
+    finally:
+        iterations.close()
+
+
+def train_nothing() -> Iterations:
+    """Yield nothing: the run has finished."""
+    yield from ()
+
+
+def is_of_another_process(error: Exception) -> bool:
+    """Return whether the communication of torch or JAX with other processes broke off."""
+    means = ("gloo", "nccl", "connection", "coordination")
+    return world_from_environment().size > 1 and any(name in str(error).lower() for name in means)
