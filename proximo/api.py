@@ -189,11 +189,12 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
     return evaluate_model(model, parts, episodes, deterministic, seed, max_steps or MAX_STEPS)
 
 
-def check_env(env: Any) -> "list[Finding]":
+def check_env(env: Any = None, **values: Any) -> "list[Finding]":
     """Play a few thousand random steps, and return what breaks the contract of environments, as `proximo check-env`.
 
     Args:
         env: As in `train`.
+        values: Fields of the configuration that choose, configure or wrap the environment: env_file, env_kwargs, ...
 
     Returns:
         What was checked; `ok` is False for a fault, None for a remark.
@@ -202,8 +203,9 @@ def check_env(env: Any) -> "list[Finding]":
         UsageError: The environment cannot be made.
     """
     from proximo.cli.check_env import check_env
+    from proximo.runs.resolve import with_changes
 
-    return check_env(env)
+    return check_env(env, with_changes(Config(), values))
 
 
 def _play(session: "Session") -> Path:

@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -15,11 +16,13 @@ from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_ids import current_gym_id, gym_id
+from proximo.envs.gym_source import IMAGES, OWN, name_in_file, source_problems
 from proximo.envs.inside import make_atari_inside, make_control_inside
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
 from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
 from proximo.errors import UsageError, nearest, notify
+from proximo.facts import type_problems
 from proximo.protocols import VecEnv
 from proximo.types import Iteration
 from proximo.variants import (
@@ -52,7 +55,12 @@ class Variant(NamedTuple):
 
 def make_gym_or_atari(cfg: Compact, seeds: Sequence[int]) -> VecEnv:
     """Atari games by their id, otherwise any Gymnasium environment."""
-    return make_atari(cfg, seeds) if read_atari_name(cfg.env_id) else make_gym(cfg, seeds)
+    if cfg.env_file or not read_atari_name(cfg.env_id):
+        return make_gym(cfg, seeds)
+    if own := [name for name in OWN if getattr(cfg, name)]:
+        raise UsageError(f"{' and '.join(own)}: {cfg.env_id} is an Atari game, which does not take this. Use the "
+                         "settings of Atari games (proximo train ppo_atari --help).")
+    return make_atari(cfg, seeds)
 
 
 VARIANTS: dict[str, Variant] = {
@@ -140,21 +148,47 @@ def _jax_parts(variant: Variant) -> Parts:
     return Parts(train, make_envs, make_agent, partial(Actor, make_agent))
 
 
-def played_env_id(cfg: Config) -> str:
-    """Return the id that is played: that of the successor, with a message, where Gymnasium has retired `cfg.env_id`."""
+def played_env(cfg: Config) -> dict[str, str]:
+    """Return env_id and env_file as they are played: the successor of a retired id, and what is meant in a file.
+
+    A file gets its absolute path, so that the run can be continued and played from another folder.
+    """
+    if cfg.env_file:
+        try:
+            name, path = name_in_file(cfg)
+        except UsageError:  # is reported with all other problems, where the environment is made
+            return {}
+        return {"env_id": name, "env_file": path}
     gym_plays = cfg.engine in ("auto", "gym") and "gym" in cfg.limits.engines and not is_atari(cfg.env_id)
-    return gym_id(cfg.env_id) if gym_plays and current_gym_id(cfg.env_id) != cfg.env_id else cfg.env_id
+    return {"env_id": gym_id(cfg.env_id)} if gym_plays and current_gym_id(cfg.env_id) != cfg.env_id else {}
 
 
-def choose_variant(env_id: str, engine: str = "auto") -> tuple[str, str]:
-    """Return the variant for an environment, and why: by the id if that says enough, otherwise by the spaces."""
-    if named := variant_by_name(env_id):
-        return named
-    if env_id.startswith("dm_control/"):
-        return "ppo_continuous_action", "dm_control"
-    envs = make_gym(Config(env_id=current_gym_id(env_id), engine="envpool" if engine == "envpool" else "auto"), [0])
+def config_of_env(values: dict[str, Any]) -> Config:
+    """Return the configuration that has those of some values of fields which decide about the variant."""
+    names = ("env_id", "engine", *OWN, *IMAGES)
+    return replace(Config(), **{name: values[name] for name in names if name in values}).resolved()
+
+
+def choose_variant(cfg: Config) -> tuple[str, str]:
+    """Return the variant for an environment, and why: by the id if that says enough, otherwise by the spaces.
+
+    Args:
+        cfg: What `config_of_env` returned.
+
+    Raises:
+        UsageError: The environment cannot be made.
+    """
+    if wrong := [*type_problems(cfg), *source_problems(cfg)]:
+        raise UsageError("\n".join(wrong))
+    if not cfg.env_file:
+        if named := variant_by_name(cfg.env_id):
+            return named
+        if cfg.env_id.startswith("dm_control/"):
+            return "ppo_continuous_action", "dm_control"
+        cfg = replace(cfg, env_id=current_gym_id(cfg.env_id))
+    envs = make_gym(replace(cfg, engine="envpool" if cfg.engine == "envpool" else "auto", env_workers=0), [0])
     try:
-        return variant_by_spaces(env_id, envs)
+        return variant_by_spaces(cfg.env_id, envs)
     finally:
         envs.close()
 

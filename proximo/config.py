@@ -19,6 +19,8 @@ class Limits(NamedTuple):
     frameworks: tuple[Framework, ...] = ("torch", "jax")
     worker_default: Literal["none", "cores"] = "none"  # cores: emulators, for which a worker process per core pays off
     next_step: bool = True  # can be reset one step late
+    gymnasium: bool = False  # steps single Gymnasium environments, which a user can configure, wrap and bring along
+    emulator: bool = False  # frame_skip, frame_stack and grayscale describe the frames of an emulator
     max_players: int = 1  # of one game; more than one: each environment is a player of a game
     inside_only: bool = False  # exists for environments inside JAX's compiled functions
     advice: str = ""  # which variant has the engines or frameworks that this one lacks
@@ -28,12 +30,26 @@ class Limits(NamedTuple):
 class Config:
     """PPO for classic control and any other Gymnasium environment."""
 
-    limits: ClassVar[Limits] = Limits(engines=("gym", "envpool", "jax"))
+    limits: ClassVar[Limits] = Limits(engines=("gym", "envpool", "jax"), gymnasium=True)
     histograms: ClassVar[bool] = False  # TensorBoard gets histograms of the returns and lengths of episodes
 
     # Environment: the state, the shapes and the statistics of the environments depend on these fields
     env_id: str = setting("CartPole-v1", group="environment")
     """id of the environment; `module:Env-v0` imports the module first"""
+    env_file: str = setting("", group="environment")
+    """Python file with the environment: my_env.py (its only class or registered id, or --env-id) or my_env.py:MyEnv"""
+    env_kwargs: tuple[str, ...] = setting((), group="environment", task=True)
+    """arguments of the environment, key=value with Python literals or text: size=5 continuous=False"""
+    env_wrappers: tuple[str, ...] = setting((), group="environment", task=True)
+    """wrappers around each environment, module:Wrapper, the innermost first"""
+    frame_skip: int = setting(1, group="environment", minimum=1, detail="15", task=True)
+    """environment steps (Atari: frames) for which an action is repeated"""
+    grayscale: bool = setting(False, group="environment", detail="18", task=True)
+    """one luminance channel per image"""
+    resize: int | None = setting(None, group="environment", minimum=1)
+    """resize images to a square of this many pixels"""
+    frame_stack: int = setting(1, group="environment", minimum=1, detail="20", off=1)
+    """observations stacked into one, the newest last"""
     engine: Engine = setting("auto", group="environment", chosen=True)
     """library that steps the environments; auto: the fastest one that is faithful to the original environments"""
     num_envs: int = setting(4, group="environment", minimum=1, detail="1")

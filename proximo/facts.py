@@ -1,5 +1,6 @@
 """Facts of a hyper-parameter, declared once at its field, and the checks that follow from them."""
 
+import ast
 import math
 import os
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 Group = Literal["environment", "policy", "training", "logging", "machine"]
 KEY = "proximo"  # of the metadata of a field
 NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text", NoneType: "None",
-         tuple: "whole numbers"}
+         tuple[int, ...]: "whole numbers", tuple[str, ...]: "texts"}
 Cfg = TypeVar("Cfg")
 
 
@@ -93,7 +94,7 @@ def wanted(hint: Any) -> str:
     """Return in words what values a type hint of a field allows."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))
-    return " or ".join(NAMES[get_origin(one) or one] for one in options_of(hint))
+    return " or ".join(NAMES[one] for one in options_of(hint))
 
 
 def converted(value: Any, hint: Any) -> Any:
@@ -107,12 +108,14 @@ def converted(value: Any, hint: Any) -> Any:
     if get_origin(hint) is Literal and isinstance(value, str) and value in get_args(hint):
         return str(value)
     for one in options_of(hint):
-        if (get_origin(one) or one) not in (*NAMES, Literal):  # a type of a user's own field
+        if one not in NAMES and get_origin(one) is not Literal:  # a type of a user's own field
             return value
         if (value is None and one is NoneType) or (isinstance(value, bool) and one is bool):
             return value
         if one is str and isinstance(value, (str, os.PathLike)):
             return os.fspath(value)
+        if one == tuple[str, ...] and isinstance(value, dict):
+            return tuple(f"{key}={_literal(part)}" for key, part in value.items())
         if get_origin(one) is tuple and isinstance(value, (list, tuple)):
             return tuple(converted(part, get_args(one)[0]) for part in value)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -120,6 +123,19 @@ def converted(value: Any, hint: Any) -> Any:
         if one is float or (one is int and (isinstance(value, int) or value.is_integer())):
             return one(value)
     raise TypeError
+
+
+def _literal(value: Any) -> str:
+    """Write a value so that ast.literal_eval reads the same value; TypeError where there is no such text."""
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    try:
+        if ast.literal_eval(repr(value)) == value:
+            return repr(value)
+    except (ValueError, SyntaxError):
+        pass
+    raise TypeError(f"{value!r:.40} is not a Python literal (numbers, text, True, None, and lists, tuples and "
+                    "dicts of these)")
 
 
 def is_convertible(value: Any, hint: Any) -> bool:
@@ -161,5 +177,6 @@ def _checked(cfg: Any) -> Iterator[tuple[str, Any, str]]:
         value = getattr(cfg, name)
         try:
             yield name, converted(value, hints[name]), ""
-        except TypeError:
-            yield name, value, f"{name}={value!r:.60} is not allowed. Use {wanted(hints[name])}."
+        except TypeError as error:
+            why = str(error) or f"Use {wanted(hints[name])}"
+            yield name, value, f"{name}={value!r:.60} is not allowed. {why}."

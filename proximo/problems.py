@@ -1,6 +1,7 @@
 """Everything that is wrong with a configuration by itself: types, ranges, sizes, and limits of its variant."""
 
 from proximo.config import Config
+from proximo.envs.gym_source import IMAGES, OWN, source_problems
 from proximo.facts import range_problems, shown, type_problems
 
 BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
@@ -22,7 +23,8 @@ def config_problems(cfg: Config) -> list[str]:
         wrong.append(f"device={cfg.device} is unknown. Use cpu, cuda, cuda:N or auto.")
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
         wrong += _problems_of_sizes(cfg)
-    return wrong + _problems_of_networks(cfg) + _problems_of_limits(cfg)
+    return [*wrong, *_problems_of_networks(cfg), *_problems_of_limits(cfg), *source_problems(cfg),
+            *_problems_of_single_envs(cfg)]
 
 
 def _problems_of_sizes(cfg: Config) -> list[str]:
@@ -74,4 +76,23 @@ def _problems_of_limits(cfg: Config) -> list[str]:
     if cfg.autoreset == "next-step" and not limits.next_step:
         wrong.append("autoreset=next-step: the environments of this variant reset in the same step. Leave "
                      "--autoreset out.")
+    return wrong
+
+
+def _problems_of_single_envs(cfg: Config) -> list[str]:
+    """Return one sentence for each field that only single Gymnasium environments have, where there are none."""
+    engine = cfg.limits.engines[0] if cfg.engine == "auto" else cfg.engine
+    single, emulator = cfg.limits.gymnasium and engine == "gym", cfg.limits.emulator
+    names = [*(() if single else OWN), *(() if single and not emulator else ["resize"]),
+             *(() if single or emulator else IMAGES)]
+    advice = "Use --engine gym" if cfg.limits.gymnasium else "Use a variant for Gymnasium's environments, such as ppo"
+    wrong = []
+    for name in dict.fromkeys(names):
+        if getattr(cfg, name) == getattr(type(cfg), name):
+            continue
+        if name == "resize" and emulator:
+            wrong.append(f"resize={cfg.resize} is not available in this variant. Use --screen-size {cfg.resize}.")
+        else:
+            where = f"with engine={engine}" if cfg.limits.gymnasium else "in this variant"
+            wrong.append(f"{name} is not available {where}. {advice}, or leave --{name.replace('_', '-')} out.")
     return wrong

@@ -12,7 +12,7 @@ from proximo.facts import setting
 class Atari(Config):
     """ppo_atari: images of Atari games, a shared Nature-CNN, the nine Atari details (14-22)."""
 
-    limits: ClassVar[Limits] = Limits(engines=("ale", "gym", "envpool"), worker_default="cores")
+    limits: ClassVar[Limits] = Limits(engines=("ale", "gym", "envpool"), worker_default="cores", emulator=True)
     env_id: str = "BreakoutNoFrameskip-v4"
     total_timesteps: int = 10_000_000
     num_envs: int = 8
@@ -22,8 +22,7 @@ class Atari(Config):
     checkpoint_every: int = 500
     noop_max: int = setting(30, group="environment", minimum=0, detail="14", off=0, task=True)
     """a game begins with up to this many no-op actions, a random number"""
-    frame_skip: int = setting(4, group="environment", minimum=1, detail="15", task=True)
-    """frames for which an action is repeated"""
+    frame_skip: int = 4
     max_pool: bool = setting(True, group="environment", detail="15", off=False, task=True)
     """each pixel is the maximum over the last two frames"""
     end_on_life_loss: bool = setting(True, group="environment", detail="16", off=False)
@@ -32,12 +31,10 @@ class Atari(Config):
     """press FIRE after a reset if the game needs it"""
     screen_size: int = setting(84, group="environment", minimum=1, detail="18", task=True)
     """frames are resized to a square of this many pixels"""
-    grayscale: bool = setting(True, group="environment", detail="18", task=True)
-    """one luminance channel per frame"""
+    grayscale: bool = True
     clip_rewards: bool = setting(True, group="environment", detail="19", off=False)
     """replace each reward by its sign"""
-    frame_stack: int = setting(4, group="environment", minimum=1, detail="20", off=1)
-    """frames stacked into one observation"""
+    frame_stack: int = 4
     sticky: float | None = setting(None, group="environment", minimum=0, maximum=1, task=True, chosen=True)
     """probability that the last action is repeated; unset: as the id says (NoFrameskip-v4: 0, ALE/...-v5: 0.25)"""
 
@@ -54,7 +51,7 @@ class AtariLSTM(Atari):
 class AtariEnvpool(Atari):
     """ppo_atari_envpool: EnvPool's Atari games, which reset one step late."""
 
-    limits: ClassVar[Limits] = Limits(engines=("envpool",), advice="ppo_atari plays with other engines.")
+    limits: ClassVar[Limits] = Limits(engines=("envpool",), emulator=True, advice="ppo_atari plays with other engines.")
     env_id: str = "Breakout-v5"
     engine: Engine = "envpool"
 
@@ -63,7 +60,7 @@ class AtariEnvpool(Atari):
 class AtariXLA(AtariEnvpool):
     """ppo_atari_envpool_xla_jax: EnvPool's XLA handle inside JAX's compiled functions."""
 
-    limits: ClassVar[Limits] = Limits(engines=("envpool",), frameworks=("jax",), inside_only=True,
+    limits: ClassVar[Limits] = Limits(engines=("envpool",), frameworks=("jax",), inside_only=True, emulator=True,
                                       advice="ppo_atari_envpool trains with torch, ppo_atari plays with other engines.")
     framework: Framework = "jax"
     clip_vloss: bool = False
@@ -162,7 +159,8 @@ class Procgen(Config):
 class SelfPlay(Atari):
     """ppo_pettingzoo_ma_atari: one network plays all two or four players of a game."""
 
-    limits: ClassVar[Limits] = Limits(engines=("ale",), worker_default="cores", next_step=False, max_players=4)
+    limits: ClassVar[Limits] = Limits(engines=("ale",), worker_default="cores", next_step=False, emulator=True,
+                                      max_players=4)
     env_id: str = "pong_v3"
     total_timesteps: int = 20_000_000
     num_envs: int = 16
@@ -223,7 +221,8 @@ class Compact(Atari):
     """
 
     histograms: ClassVar[bool] = True
-    limits: ClassVar[Limits] = Limits(engines=("gym", "ale", "envpool"), worker_default="cores")
+    limits: ClassVar[Limits] = Limits(engines=("gym", "ale", "envpool"), worker_default="cores", gymnasium=True,
+                                      emulator=True)
     env_id: str = "LunarLander-v3"
     model: Model = "mlp"
     shared_network: bool = False

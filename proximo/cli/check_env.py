@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,14 +11,16 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.catalog import variant_by_name
-from proximo.envs.factory import env_factory, env_name, make_factory_rows, make_new
-from proximo.envs.gym import make_gym_rows
-from proximo.envs.gym_ids import make_one
+from proximo.config import Config
+from proximo.envs.factory import env_factory, env_name, make_new
 from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.gym_source import env_source, make_from_source, own_source
 from proximo.envs.masks import mask_parts, mask_row
-from proximo.envs.mujoco import mujoco_id
+from proximo.envs.mujoco import MUJOCO_STATE, mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
+from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
 from proximo.errors import EnvError, UsageError
+from proximo.problems import config_problems
 
 STEPS = 5000  # without the end of an episode, after which an environment counts as endless
 
@@ -49,16 +52,20 @@ class Played(NamedTuple):
     per_second: float
 
 
-def check_env(env: Any) -> list[Finding]:
+def check_env(env: Any = None, cfg: Config | None = None) -> list[Finding]:
     """Play a few thousand random steps, and return what was found.
 
     Args:
-        env: The id of a Gymnasium environment, a function that makes one, its class, or a gymnasium.Env.
+        env: The id of a Gymnasium environment, a function that makes one, its class, or a gymnasium.Env. None: the
+            environment of `cfg`.
+        cfg: Its `env_timeout` and the fields that choose, configure and wrap the environment are read.
 
     Raises:
         UsageError: The environment cannot be made, or its id is not one of Gymnasium.
+        EnvError: Making the environment fails for another reason.
     """
-    subject = _subject(env)
+    cfg = cfg or Config()
+    subject = _subject(env, replace(cfg, env_id=env) if isinstance(env, str) else cfg)
     one = subject.make()
     findings = list(_space_findings(one, subject.name))
     if not any(finding.ok is False for finding in findings):
@@ -67,22 +74,32 @@ def check_env(env: Any) -> list[Finding]:
             findings += _contract_findings(subject)
         except EnvError as error:
             findings.append(Finding(False, str(error), "Fix the environment: training would stop there too."))
-    one.close()
+    if fault := close_env(one, subject.name):
+        findings.append(Finding(None, fault, "Training ignores this, but what close() frees may be missing later."))
     return findings
 
 
-def _subject(env: Any) -> Subject:
-    if not isinstance(env, str):
-        factory = env_factory(env)
-        name = env_name(env)
-        return Subject(name=name, make=partial(make_new, factory, []),
-                       make_rows=partial(make_factory_rows, factory, name, "same-step"))
-    if named := variant_by_name(env):
-        variant, what = named
-        raise UsageError(f"check-env checks environments of Gymnasium, and {env} is {what}. Try it with "
-                         f"`proximo train {variant} --env-id {env}`.")
-    name = mujoco_id(env)
-    return Subject(name=name, make=partial(make_one, name), make_rows=partial(make_gym_rows, name, "same-step"))
+def _subject(env: Any, cfg: Config) -> Subject:
+    if wrong := config_problems(cfg):
+        raise UsageError("\n".join(wrong))
+    make: Callable[[], gymnasium.Env[Any, Any]]
+    if env is not None and not isinstance(env, str):
+        source = own_source(cfg)._replace(name=env_name(env, cfg.env_kwargs))
+        make = partial(make_new, env_factory(env), source, [])
+    else:
+        if (named := variant_by_name(cfg.env_id)) and not cfg.env_file:
+            variant, what = named
+            raise UsageError(f"check-env checks environments of Gymnasium, and {cfg.env_id} is {what}. Try it with "
+                             f"`proximo train {variant} --env-id {cfg.env_id}`.")
+        source = env_source(cfg, mujoco_id)
+        make = partial(make_from_source, source)
+
+    def make_limited() -> gymnasium.Env[Any, Any]:
+        with time_limit(cfg.env_timeout, f"{source.name}: making it"):
+            return LimitedEnv(make(), cfg.env_timeout, source.name)
+
+    return Subject(name=source.name, make=make_limited,
+                   make_rows=lambda seeds: GymEnvs(make_limited, seeds, source.name, state_functions=MUJOCO_STATE))
 
 
 def _space_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]:
@@ -144,7 +161,9 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
             if terminated or truncated:
                 ends += 1
                 observation, info = env.reset()
-    except Exception as error:
+    except EnvError:
+        raise
+    except (Exception, SystemExit) as error:
         raise EnvError(f"{name}, step {steps}: {type(error).__name__}: {error}") from error
     return Played(ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
                   per_second=steps / (time.perf_counter() - begin))

@@ -6,12 +6,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from proximo.catalog import choose_variant, config_class, variant_of
+from proximo.catalog import choose_variant, config_class, config_of_env, variant_of
 from proximo.cli.flags import field_name, parse_flags, read_flags, take_flag
 from proximo.cli.messages import exit_code
 from proximo.cli.suites import variant_listing
 from proximo.cli.train_help import print_help
 from proximo.config import Config
+from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError
 from proximo.presets import Preset, named_preset, preset_for
 from proximo.runs.announce import announce_preset, announce_variant
@@ -76,13 +77,16 @@ def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
 def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | None:
     """Return the preset that --preset names, or that of --env-id if neither a variant nor --preset was given.
 
+    Arguments, wrappers and a file make another environment of the id, which has no preset.
+
     Raises:
         UsageError: There is no such preset, or it belongs to another variant.
     """
     if name == "none" or (name is None and variant):
         return None
     if name is None:
-        return preset_for(flag_values(flags).get("env_id", ""))
+        given = flag_values(flags)
+        return None if given.keys() & {*OWN} else preset_for(given.get("env_id", ""))
     preset = named_preset(name)
     if variant not in ("", preset.variant):
         raise UsageError(f"--preset {name} belongs to {preset.variant}, and {variant} was given. Leave the variant "
@@ -100,13 +104,13 @@ def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
 
 
 def variant_by_environment(flags: list[str]) -> str:
-    """Return the variant that suits --env-id, and say so; `ppo` without that flag."""
-    given = flag_values(flags)
-    env_id = given.get("env_id", "")
-    if not env_id or env_id.startswith("--"):
+    """Return the variant that suits --env-id or --env-file, and say so; `ppo` without these flags."""
+    values, _ = read_flags(Config, flags)
+    name = values.get("env_id") or values.get("env_file")
+    if not name:
         return "ppo"
-    variant, why = choose_variant(env_id, given.get("engine", "auto"))
-    announce_variant(variant, env_id, why)
+    variant, why = choose_variant(config_of_env(values))
+    announce_variant(variant, name, why)
     return variant
 
 

@@ -10,8 +10,10 @@ from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.facts import converted, options_of, wanted
 
-ALIASES = {"env-name": "env-id", "env": "env-id", "total-steps": "total-timesteps", "lr": "learning-rate"}
+ALIASES = {"env-name": "env-id", "env": "env-id", "total-steps": "total-timesteps", "lr": "learning-rate",
+           "env-wrapper": "env-wrappers"}
 SWITCHES = {"norm_adv": {True: "minibatch", False: "none"}}  # choices that other implementations have as a switch
+TEXTS = tuple[str, ...]  # a flag with texts may be given several times, all of them count
 YES, NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
@@ -56,7 +58,8 @@ def read_flags(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, Any]
             continue
         given, rest = _own_words(flag, hints[name], negated)
         try:
-            values[name] = _off(name) if negated else _value(flag.word, name, hints[name], given)
+            value = _off(name) if negated else _value(flag.word, name, hints[name], given)
+            values[name] = values.get(name, ()) + value if hints[name] == TEXTS else value
         except UsageError as mistake:
             wrong.append(str(mistake))
         wrong += map(_unexpected, rest)
@@ -134,7 +137,9 @@ def _off(name: str) -> Any:
 
 def _value(word: str, name: str, hint: Any, given: list[str]) -> Any:
     """Return the value of a flag's words; UsageError where they do not fit."""
-    if get_origin(hint) is tuple:
+    if hint == TEXTS and given:
+        return tuple(given)
+    if get_origin(hint) is tuple and hint != TEXTS:
         parts = " ".join(given).replace(",", " ").strip("()[] ").split()
         if bad := [part for part in parts if not part.lstrip("-").isdigit()]:
             raise UsageError(f"{word} {bad[0]} is not allowed. Use whole numbers.")

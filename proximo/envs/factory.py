@@ -11,11 +11,12 @@ import gymnasium as gym
 from proximo.config import Config
 from proximo.envs.gym_ids import with_quick_space
 from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.gym_source import EnvSource, call_maker, finish_env, kwargs_of, own_source
 from proximo.envs.workers import make_rows_or_workers
-from proximo.errors import EnvError, ProximoError, UsageError
+from proximo.errors import UsageError
 from proximo.protocols import VecEnv
 
-Factory = Callable[[], Any]
+Factory = Callable[..., Any]
 
 
 def env_factory(env: Any) -> Factory:
@@ -45,11 +46,16 @@ def env_factory(env: Any) -> Factory:
     return factory
 
 
-def env_name(env: Any) -> str:
-    """Return the name of an environment: the id that it is registered under, otherwise the name of its class."""
+def env_name(env: Any, kwargs: tuple[str, ...] = ()) -> str:
+    """Return the name of an environment: the id that it is registered under, otherwise the name of its class.
+
+    Args:
+        env: What `env_factory` takes.
+        kwargs: Its arguments, as in the field env_kwargs.
+    """
     if isinstance(env, type):
         return env.__name__
-    one = env if isinstance(env, gym.Env) else make_new(env_factory(env), [])
+    one = env if isinstance(env, gym.Env) else make_new(env_factory(env), EnvSource(name="env", kwargs=kwargs), [])
     name = one.spec.id if one.spec is not None else type(one.unwrapped).__name__
     if one is not env:
         one.close()
@@ -63,32 +69,29 @@ def make_from_factory(factory: Factory, cfg: Config, seeds: Sequence[int]) -> Ve
         UsageError: The function makes no gymnasium.Env, or the same object twice, or a space is not supported.
         EnvError: Making an environment fails.
     """
-    return make_rows_or_workers(partial(make_factory_rows, factory, cfg.env_id, cfg.autoreset), cfg, seeds, cfg.env_id)
+    source = own_source(cfg)
+    return make_rows_or_workers(partial(make_factory_rows, factory, source, cfg.autoreset), cfg, seeds, source.name)
 
 
-def make_factory_rows(factory: Factory, name: str, autoreset: str, seeds: Sequence[int],
+def make_factory_rows(factory: Factory, source: EnvSource, autoreset: str, seeds: Sequence[int],
                       first_index: int = 0) -> GymEnvs:
     """Make one environment per seed; `first_index` is the number of the first one in errors."""
-    return GymEnvs(partial(make_new, factory, []), seeds, name, autoreset, first_index)
+    return GymEnvs(partial(make_new, factory, source, []), seeds, source.name, autoreset, first_index)
 
 
-def make_new(factory: Factory, earlier: list[weakref.ref[gym.Env]]) -> gym.Env:
-    """Make one environment, and check that it is a new one.
+def make_new(factory: Factory, source: EnvSource, earlier: list[weakref.ref[gym.Env]]) -> gym.Env:
+    """Make one environment with its wrappers, and check that it is a new one.
 
     Args:
         factory: Makes it.
+        source: Its arguments, wrappers and image settings, and its name for messages.
         earlier: The environments that were made before; the new one is added.
     """
-    try:
-        env = factory()
-    except ProximoError:
-        raise
-    except Exception as error:
-        raise EnvError(f"env={factory!r:.60} could not make an environment: {type(error).__name__}: {error}") from error
+    env = call_maker(factory, source, kwargs_of(source.kwargs))
     if not isinstance(env, gym.Env):
         raise UsageError(f"env={factory!r:.60} made a {type(env).__name__}; a gymnasium.Env is needed.")
     if any(ref() is env for ref in earlier):
         raise UsageError(f"env={factory!r:.60} returned the same environment twice. It must make a new one at each "
                          "call.")
     earlier.append(weakref.ref(env))
-    return with_quick_space(env)
+    return finish_env(with_quick_space(env), source)

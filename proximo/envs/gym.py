@@ -5,8 +5,8 @@ from functools import partial
 
 from proximo.config import Config
 from proximo.envs.envpool import make_envpool
-from proximo.envs.gym_ids import gym_id, make_one
 from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.gym_source import EnvSource, env_source, make_from_source
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError
 from proximo.protocols import VecEnv
@@ -16,7 +16,7 @@ def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:
     """Make Gymnasium environments in this process or in `cfg.env_workers` processes; with engine=envpool, EnvPool's.
 
     Args:
-        cfg: Its `env_id`, `engine`, `autoreset`, `env_workers` and `env_timeout` are read.
+        cfg: The fields of its group "environment" are read, without those of normalisation.
         seeds: One seed per environment.
 
     Returns:
@@ -31,10 +31,10 @@ def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:
         return make_envpool(cfg, seeds)
     if cfg.engine not in ("auto", "gym"):
         raise UsageError(f"engine={cfg.engine} cannot step {cfg.env_id}. Use --engine auto, gym or envpool.")
-    name = gym_id(cfg.env_id)
-    return make_rows_or_workers(partial(make_gym_rows, name, cfg.autoreset), cfg, seeds, name)
+    source = env_source(cfg)
+    return make_rows_or_workers(partial(make_gym_rows, source, cfg.autoreset), cfg, seeds, source.name)
 
 
-def make_gym_rows(name: str, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
-    """Make environments in this process; see GymEnvs. `name` is an id that gym_id returned."""
-    return GymEnvs(partial(make_one, name), seeds, name, autoreset, first_index)
+def make_gym_rows(source: EnvSource, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
+    """Make environments in this process; see GymEnvs."""
+    return GymEnvs(partial(make_from_source, source), seeds, source.name, autoreset, first_index)

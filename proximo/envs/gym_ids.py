@@ -1,16 +1,16 @@
 """From the id of a Gymnasium environment to the environment: retired ids, unknown ids, missing extras."""
 
 import difflib
-import importlib
 import os
-import sys
 from copy import deepcopy
+from typing import Any
 
 import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.envs.registration import parse_env_id, registry
 
 from proximo.envs.headless import use_egl_when_headless
+from proximo.envs.imports import import_named
 from proximo.envs.spaces import QuickDiscrete
 from proximo.errors import EnvError, UsageError, warn
 
@@ -57,13 +57,10 @@ def _import_module_of(env_id: str) -> str:
     module, _, name = env_id.rpartition(":")
     if not module:
         return name
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(f"env_id={env_id}: the module {module} cannot be imported ({error}). Install it, or run the "
-                         "command in the folder that holds it.") from error
+    if module.endswith(".py") or not all(part.isidentifier() for part in module.split(".")):
+        raise UsageError(f"env_id={env_id}: {module} is not the name of a module. If it is a file, give its path with "
+                         f"--env-file {module.removesuffix('.py')}.py --env-id {name}.")
+    import_named(module, f"env_id={env_id}")
     return name
 
 
@@ -87,11 +84,15 @@ def _successor(name: str) -> str | None:
     return family[min(later)] if later else None
 
 
-def make_one(name: str) -> gym.Env:
-    """Make one environment, without Gymnasium's checker: GymEnvs checks what it returns.
+def make_registered(name: str, values: dict[str, Any]) -> gym.Env:
+    """Make one environment by its id, without Gymnasium's checker: GymEnvs checks what it returns.
+
+    Args:
+        name: The id that `gym_id` returned.
+        values: Arguments of the environment, or of gymnasium.make.
 
     Raises:
-        UsageError: A package is missing; the message has the command that installs it.
+        UsageError: A package is missing; the message has the command that installs it. Or an argument is unknown.
         EnvError: Making the environment fails for another reason.
     """
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -101,11 +102,13 @@ def make_one(name: str) -> gym.Env:
     try:
         spec = deepcopy(registry[name])
         spec.order_enforce = False  # GymEnvs always resets first
-        return with_quick_space(gym.make(spec, disable_env_checker=True))
+        return with_quick_space(gym.make(spec, **{"disable_env_checker": True, **values}))
     except (ImportError, gym.error.DependencyNotInstalled) as error:
         raise UsageError(f"{name} needs a package that is not installed ({error}). {_install_advice(name)}") from error
-    except Exception as error:
-        raise EnvError(f"{name} could not be made: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        kind = UsageError if isinstance(error, TypeError) and values else EnvError
+        given = f" with env_kwargs {values}" if values else ""
+        raise kind(f"{name} could not be made{given}: {type(error).__name__}: {error}") from error
 
 
 def with_quick_space(env: gym.Env) -> gym.Env:

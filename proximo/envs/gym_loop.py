@@ -14,6 +14,7 @@ from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.headless import env_fps, render_env
 from proximo.envs.masks import MaskReader
 from proximo.envs.spaces import action_writer, answer_fault, array_fault, read_space
+from proximo.envs.time_limit import close_env
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import Episode, Play, Step
 
@@ -242,6 +243,6 @@ class GymEnvs:
         return render_env(self._envs[0])
 
     def close(self) -> None:
-        """Close every environment."""
-        for env in self._envs:
-            env.close()
+        """Close every environment; a fault of one is a warning."""
+        for i, env in enumerate(self._envs):
+            close_env(env, f"environment {self.first_index + i} ({self._env_id})")

@@ -16,6 +16,7 @@ from jax import Array, lax
 
 from proximo.config import Config
 from proximo.envs.episodes import Running, count_episodes, start_episodes
+from proximo.envs.gym_source import changed_fields
 from proximo.envs.pure import PureVec
 from proximo.errors import UsageError
 from proximo.protocols import Episode, Step
@@ -223,4 +224,4 @@ def _observe_pendulum(parts: Parts) -> Parts:
 def takes_jax_control(cfg: Config) -> bool:
     """Whether environments written in JAX are used: they are asked for, or exist and no other engine is asked for."""
     return cfg.engine == "jax" or (cfg.engine == "auto" and cfg.autoreset == "same-step" and not cfg.env_workers
-                                   and cfg.env_id in control_tasks())
+                                   and cfg.env_id in control_tasks() and not changed_fields(cfg))

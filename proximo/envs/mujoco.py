@@ -12,8 +12,9 @@ import numpy as np
 from proximo.config import Config
 from proximo.envs.env_state import StateFunctions, get_env_state, set_env_state
 from proximo.envs.envpool import make_envpool
-from proximo.envs.gym_ids import gym_id, make_one
+from proximo.envs.gym_ids import gym_id
 from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.gym_source import EnvSource, changed_fields, env_source, make_from_source
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError, warn
@@ -30,7 +31,7 @@ def make_mujoco(cfg: Config, seeds: Sequence[int]) -> VecEnv:
     Observations are flat float32. Actions are clipped to the bounds of the action space.
 
     Args:
-        cfg: Its `env_id`, `engine`, `autoreset`, `env_workers` and `env_timeout` are read.
+        cfg: The fields of its group "environment" are read, without those of normalisation.
         seeds: One seed per environment.
 
     Returns:
@@ -43,10 +44,10 @@ def make_mujoco(cfg: Config, seeds: Sequence[int]) -> VecEnv:
     use_egl_when_headless()
     if cfg.engine == "envpool":
         return make_envpool(cfg, seeds)
-    if cfg.env_id == "Pusher-v4":
+    if cfg.env_id == "Pusher-v4" and not cfg.env_file:
         return make_pusher(cfg, seeds)
-    name = mujoco_id(cfg.env_id)
-    return make_rows_or_workers(partial(make_mujoco_rows, name, cfg.autoreset), cfg, seeds, name)
+    source = env_source(cfg, mujoco_id)
+    return make_rows_or_workers(partial(make_mujoco_rows, source, cfg.autoreset), cfg, seeds, source.name)
 
 
 def make_pusher(cfg: Config, seeds: Sequence[int]) -> VecEnv:
@@ -58,6 +59,8 @@ def make_pusher(cfg: Config, seeds: Sequence[int]) -> VecEnv:
     if cfg.engine == "gym" or importlib.util.find_spec("envpool") is None:
         raise UsageError("Gymnasium's Pusher-v4 cannot run on mujoco 3. Use Pusher-v5, or EnvPool's Pusher-v4 "
                          '(pip install "proximo[envpool]", --engine envpool).')
+    if changed := changed_fields(cfg):
+        raise UsageError(f"Pusher-v4 runs on EnvPool, which does not take {' and '.join(changed)}. Use Pusher-v5.")
     warn("Pusher-v4 runs on EnvPool, because Gymnasium's needs mujoco<3.")
     return make_envpool(replace(cfg, engine="envpool"), seeds)
 
@@ -76,10 +79,9 @@ def mujoco_id(env_id: str) -> str:
     return gym_id(f"shimmy:{env_id}", typed=env_id)
 
 
-def make_mujoco_rows(name: str, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
+def make_mujoco_rows(source: EnvSource, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
     """Make environments in this process; see GymEnvs. The state of MuJoCo can be saved, that of dm_control cannot."""
-    functions = StateFunctions(get=get_mujoco_state, set=set_mujoco_state)
-    return GymEnvs(partial(make_one, name), seeds, name, autoreset, first_index, functions)
+    return GymEnvs(partial(make_from_source, source), seeds, source.name, autoreset, first_index, MUJOCO_STATE)
 
 
 def get_mujoco_state(env: gymnasium.Env) -> dict[str, Any] | None:
@@ -116,3 +118,6 @@ def set_mujoco_state(env: gymnasium.Env, state: dict[str, Any]) -> None:
     mujoco.mj_setState(bare.model, bare.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
     for name, value in state["derived"].items():
         getattr(bare.data, name)[...] = value
+
+
+MUJOCO_STATE = StateFunctions(get=get_mujoco_state, set=set_mujoco_state)  # also of environments without MuJoCo

@@ -1,12 +1,14 @@
 """What the arguments of proximo.train mean: a configuration, its variant, and parts that a program brings along."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from proximo.catalog import choose_variant, config_class, variant_by_spaces, variant_of
+from proximo.catalog import choose_variant, config_class, config_of_env, variant_by_spaces, variant_of
 from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
+from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError
 from proximo.presets import preset_for
 from proximo.runs.announce import announce_preset, announce_variant
@@ -34,12 +36,14 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
               values: dict[str, Any]) -> tuple[Config, str]:
     """Return the configuration that `train` was asked for, and its variant."""
     if env is not None:
-        name = env if isinstance(env, str) else env_name(env)
+        name = env if isinstance(env, str) else env_name(env, config_of_env(values).env_kwargs)
+        if values.get("env_file"):
+            raise UsageError("env and env_file were both given. Give one of them.")
         if isinstance(env, str) and "env_id" in values:
             raise UsageError(f"env={env!r} and env_id={values['env_id']!r} were both given. Give one of them.")
         values = {"env_id": name} | values
     if config is None:
-        config = _choose_config(own, values.get("env_id"), values.get("engine", "auto"))
+        config = _choose_config(own, values)
     if isinstance(config, str):
         config = config_class(config)
     kind = config if isinstance(config, type) else type(config)
@@ -50,20 +54,21 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
     return with_changes(config() if isinstance(config, type) else config, values), variant
 
 
-def _choose_config(own: OwnParts, env_id: str | None, engine: str) -> str | Config:
+def _choose_config(own: OwnParts, values: dict[str, Any]) -> str | Config:
     """Return the preset or the variant for an environment, as the command line does."""
-    if own.make_envs is None and (preset := preset_for(env_id or "")):
+    cfg = config_of_env(values)
+    if own.make_envs is None and not values.keys() & {*OWN} and (preset := preset_for(values.get("env_id", ""))):
         announce_preset(preset)
         return preset.config
     if own.make_envs is not None:
-        name = env_id or "the environment"
-        envs = own.make_envs(Config(env_id=name), [0])
+        name = values.get("env_id") or "the environment"
+        envs = own.make_envs(replace(cfg, env_id=name), [0])
         try:
             variant, why = variant_by_spaces(name, envs)
         finally:
             envs.close()
-    elif env_id is not None:
-        name, (variant, why) = env_id, choose_variant(env_id, engine)
+    elif values.get("env_id") or values.get("env_file"):
+        name, (variant, why) = values.get("env_id") or values["env_file"], choose_variant(cfg)
     else:
         return "ppo"
     announce_variant(variant, name, why)

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from proximo.catalog import Parts, played_env_id
+from proximo.catalog import Parts, played_env
 from proximo.config import Config
+from proximo.envs.gym_source import IMAGES, OWN
 from proximo.errors import UsageError, nearest, warn
 from proximo.facts import facts, type_problems
 from proximo.problems import config_problems
@@ -28,7 +29,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
     if wrong := type_problems(cfg):
         raise UsageError("\n".join(wrong))
     cfg = cfg.resolved()
-    changes: dict[str, Any] = {} if own_env else {"env_id": played_env_id(cfg)}
+    changes: dict[str, Any] = {} if own_env else dict(played_env(cfg))
     if not cfg.exp_name:
         changes["exp_name"] = variant
     if not cfg.threads:
@@ -86,7 +87,8 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
 
         wrong += usage_errors(lambda: pick_device(cfg, world_from_environment()))
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
-    small = type(cfg)(env_id=cfg.env_id, engine=engine, model=cfg.model, num_envs=cfg.limits.max_players).resolved()
+    changed = {name: getattr(cfg, name) for name in ("env_id", "model", *OWN, *IMAGES)}
+    small = type(cfg)(**changed, engine=engine, num_envs=cfg.limits.max_players).resolved()
 
     def make_parts() -> None:
         envs = parts.make_envs(small, list(range(small.num_envs)))

@@ -1,0 +1,153 @@
+"""What a configuration says about one Gymnasium environment: its id or file, arguments, wrappers, image settings."""
+
+import ast
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.envs.registration import registry
+
+from proximo.config import Config
+from proximo.envs.gym_ids import gym_id, make_registered, with_quick_space
+from proximo.envs.images import PLAIN, ImageSettings, with_image_settings
+from proximo.envs.imports import import_named, load_script, split_file
+from proximo.errors import EnvError, ProximoError, UsageError
+
+OWN = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
+IMAGES = ImageSettings._fields
+
+
+class EnvSource(NamedTuple):
+    """How one environment is made. Worker processes receive it."""
+
+    name: str  # id, with the module that registers it, or a name of the file
+    file: str = ""  # path of a script that registers the id, or has a class or function of this name
+    kwargs: tuple[str, ...] = ()  # key=value
+    wrappers: tuple[str, ...] = ()  # module:Wrapper
+    images: ImageSettings = PLAIN
+
+
+def env_source(cfg: Config, find_id: Callable[[str], str] = gym_id) -> EnvSource:
+    """Return how the environments of a configuration are made.
+
+    Args:
+        cfg: Its `env_id` and the fields of OWN and IMAGES are read.
+        find_id: Returns the id that Gymnasium makes from `env_id`.
+
+    Raises:
+        UsageError: The id is unknown, or the file does not have the environment.
+    """
+    name, file = name_in_file(cfg) if cfg.env_file else (find_id(cfg.env_id), "")
+    return own_source(cfg)._replace(name=name, file=file)
+
+
+def own_source(cfg: Config) -> EnvSource:
+    """Return the same for environments that a program brings along; `env_id` is their name."""
+    settings = {} if cfg.limits.emulator else {name: getattr(cfg, name) for name in IMAGES}
+    return EnvSource(name=cfg.env_id, kwargs=cfg.env_kwargs, wrappers=cfg.env_wrappers,
+                     images=PLAIN._replace(**settings))
+
+
+def changed_fields(cfg: Config) -> list[str]:
+    """Return the fields of OWN and IMAGES that differ from the variant's defaults."""
+    return [name for name in (*OWN, *IMAGES) if getattr(cfg, name) != getattr(type(cfg), name)]
+
+
+def name_in_file(cfg: Config) -> tuple[str, str]:
+    """Return which id, class or function of `cfg.env_file` is meant, and the path of the file.
+
+    Raises:
+        UsageError: The file cannot be imported, or it is not clear which one is meant.
+    """
+    path, member = split_file(cfg.env_file)
+    path = path.absolute()
+    module = load_script(path)
+    classes = [name for name, one in vars(module).items() if isinstance(one, type) and issubclass(one, gym.Env)
+               and one.__module__ == module.__name__ and not issubclass(one, gym.Wrapper)]
+    ids = [spec.id for spec in registry.values() if str(spec.entry_point).startswith(f"{module.__name__}:")
+           or getattr(spec.entry_point, "__module__", "") == module.__name__]
+    for name in (member, cfg.env_id):
+        if name in ids or (name and callable(getattr(module, name, None))):
+            return name, str(path)
+    several = ids or classes
+    if len(several) == 1 and not member and cfg.env_id == type(cfg).env_id:
+        return several[0], str(path)
+    found = ", ".join([*ids, *classes]) or "no environment"
+    asked = member or ("" if cfg.env_id == type(cfg).env_id else cfg.env_id)
+    raise UsageError(f"env_file={path} has {found}" + (f", and not {asked}" if asked else "") +
+                     (f". Name one: --env-file {path.name}:{(classes or ids)[0]}." if classes or ids else
+                      ". Define a subclass of gymnasium.Env in it, or register an id."))
+
+
+def make_from_source(source: EnvSource) -> gym.Env:
+    """Make one environment with its arguments, its wrappers and its image settings.
+
+    Raises:
+        UsageError: A package is missing, the environment does not take its arguments, or a wrapper or a setting does
+            not suit it.
+        EnvError: Making the environment fails for another reason.
+    """
+    values = kwargs_of(source.kwargs)
+    if not source.file:
+        return finish_env(make_registered(source.name, values), source)
+    module = load_script(split_file(source.file)[0])
+    if source.name in registry:
+        return finish_env(make_registered(source.name, values), source)
+    env = call_maker(getattr(module, source.name), source, values)
+    if not isinstance(env, gym.Env):
+        raise UsageError(f"{source.name} in {source.file} made a {type(env).__name__}; a gymnasium.Env is needed.")
+    return finish_env(with_quick_space(env), source)
+
+
+def call_maker(make: Callable[..., Any], source: EnvSource, values: dict[str, Any]) -> Any:
+    """Call a class or a function that makes an environment; a fault becomes one sentence."""
+    try:
+        return make(**values)
+    except ProximoError:
+        raise
+    except (Exception, SystemExit) as error:
+        kind = UsageError if isinstance(error, TypeError) and values else EnvError
+        raise kind(f"{source.name} could not be made{_with(source.kwargs)}: {type(error).__name__}: {error}") from error
+
+
+def finish_env(env: gym.Env, source: EnvSource) -> gym.Env:
+    """Apply the wrappers, then the image settings."""
+    for text in source.wrappers:
+        module, _, name = text.rpartition(":")
+        wrapper = getattr(import_named(module, f"env_wrappers={text}"), name, None)
+        if not callable(wrapper):
+            raise UsageError(f"env_wrappers={text}: the module {module} has no {name}.")
+        try:
+            env = wrapper(env)
+        except (Exception, SystemExit) as error:
+            raise UsageError(f"env_wrappers={text} cannot wrap {source.name}: {type(error).__name__}: {error}. Use a "
+                             "class or function of one argument, the environment.") from error
+        if not isinstance(env, gym.Env):
+            raise UsageError(f"env_wrappers={text} returned a {type(env).__name__}; a gymnasium.Env is needed.")
+    return with_image_settings(env, source.images, source.name)
+
+
+def kwargs_of(texts: tuple[str, ...]) -> dict[str, Any]:
+    """Return key=value texts as arguments. A value is read as a Python literal; if it is none, it is text."""
+    found = {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        try:
+            found[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            found[key] = value
+    return found
+
+
+def source_problems(cfg: Config) -> list[str]:
+    """Return one sentence for each text of env_kwargs and env_wrappers that has another form."""
+    keys = [text.partition("=")[0] for text in cfg.env_kwargs]
+    wrong = [f"env_kwargs: {text!r} is not key=value. Write it like --env-kwargs size=5 continuous=False."
+             for text, key in zip(cfg.env_kwargs, keys) if "=" not in text or not key.isidentifier()]
+    wrong += [f"env_kwargs has {key} twice. Give it once." for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    return wrong + [f"env_wrappers: {text!r} is not module:Wrapper. Write it like --env-wrappers my_module:MyWrapper."
+                    for text in cfg.env_wrappers if not all(text.rpartition(":")[::2])]
+
+
+def _with(kwargs: tuple[str, ...]) -> str:
+    return f" with env_kwargs {' '.join(kwargs)}" if kwargs else ""

@@ -1,0 +1,107 @@
+"""Images of any Gymnasium environment: repeated actions, luminance, another size, and stacks of observations."""
+
+from typing import Any, NamedTuple, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import GrayscaleObservation, ResizeObservation
+
+from proximo.errors import UsageError
+
+
+class ImageSettings(NamedTuple):
+    """The fields of a configuration that change what is seen of an environment."""
+
+    frame_skip: int = 1
+    grayscale: bool = False
+    resize: int | None = None
+    frame_stack: int = 1
+
+
+PLAIN = ImageSettings()
+
+
+def with_image_settings(env: gym.Env, settings: ImageSettings, name: str) -> gym.Env:
+    """Repeat actions, then convert to luminance, resize and stack, in this order.
+
+    Args:
+        env: The environment.
+        settings: What to apply.
+        name: Of the environment, for messages.
+
+    Raises:
+        UsageError: A setting needs images, and the observations are none.
+    """
+    if settings.frame_skip > 1:
+        env = RepeatAction(env, settings.frame_skip)
+    if settings.grayscale:
+        _check_image(env, "grayscale", (3,), name)
+        env = GrayscaleObservation(env, keep_dim=True)
+    if settings.resize is not None:
+        _check_image(env, "resize", (1, 3, 4), name)
+        env = ResizeObservation(env, (settings.resize, settings.resize))
+    if settings.frame_stack > 1:
+        if not isinstance(env.observation_space, spaces.Box) or not env.observation_space.shape:
+            raise UsageError(f"frame_stack={settings.frame_stack} stacks arrays, and {name} has the observation space "
+                             f"{env.observation_space}. Leave --frame-stack out, or flatten it: --env-wrappers "
+                             "gymnasium.wrappers:FlattenObservation.")
+        env = StackObservations(env, settings.frame_stack)
+    return env
+
+
+def _check_image(env: gym.Env, field: str, channels: tuple[int, ...], name: str) -> None:
+    space = env.observation_space
+    shape = space.shape if isinstance(space, spaces.Box) and space.dtype == np.uint8 else None
+    if shape is None or len(shape) != 3 or shape[2] not in channels:
+        raise UsageError(f"{field} needs uint8 images (height, width, {' or '.join(map(str, channels))}), and {name} "
+                         f"has the observation space {space}. Leave --{field} out, or wrap the environment.")
+
+
+class RepeatAction(gym.Wrapper[Any, Any, Any, Any]):
+    """Take each action several times, until the episode ends; the reward is the sum."""
+
+    def __init__(self, env: gym.Env, times: int) -> None:
+        super().__init__(env)
+        self._times = times
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """See gymnasium.Env.step. Observation and info are the last ones."""
+        total = 0.0
+        for _ in range(self._times):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return obs, total, terminated, truncated, info
+
+
+class StackObservations(gym.Wrapper[Any, Any, Any, Any]):
+    """Join the last observations along the first axis, the newest last; images become channels first before.
+
+    At the beginning of an episode the first observation is repeated.
+    """
+
+    def __init__(self, env: gym.Env, count: int) -> None:
+        super().__init__(env)
+        space: Any = env.observation_space
+        self._image = space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] <= 4 < space.shape[0]
+        low, high = (np.concatenate([self._first_axis(bound)] * count) for bound in (space.low, space.high))
+        self.observation_space = spaces.Box(low, high, dtype=space.dtype)
+        self._stack, self._count = np.zeros_like(low), count
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """See gymnasium.Env.reset."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._stack = np.concatenate([self._first_axis(obs)] * self._count)
+        return self._stack.copy(), info
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """See gymnasium.Env.step."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        newest = self._first_axis(obs)
+        self._stack = np.concatenate([self._stack[len(newest):], newest])
+        return self._stack.copy(), reward, terminated, truncated, info
+
+    def _first_axis(self, obs: Any) -> np.ndarray:
+        return np.moveaxis(np.asarray(obs), -1, 0) if self._image else np.asarray(obs)

@@ -1,0 +1,100 @@
+"""Modules and scripts that an environment names: importing them, with one sentence for what is wrong in them."""
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import traceback
+import zlib
+from pathlib import Path
+from types import ModuleType
+
+from proximo.errors import UsageError, notify
+
+KNOWN = ("ale_py", "dm_control", "gymnasium", "gymnasium_robotics", "minigrid", "mujoco", "proximo", "shimmy")
+
+
+def import_named(module: str, named_by: str) -> ModuleType:
+    """Import a module, also from the working directory unless it is one of KNOWN. The import is announced.
+
+    Args:
+        module: Its name.
+        named_by: Where it was named, for messages, such as `env_id=my_envs:MyEnv-v0`.
+
+    Raises:
+        UsageError: It cannot be found, or has an error of its own; the message has file and line.
+    """
+    if module not in sys.modules and module.partition(".")[0] not in KNOWN:
+        notify(f"Importing the module {module} ({named_by}).")
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise UsageError(_import_fault(module, named_by, error)) from error
+        raise UsageError(f"{named_by}: the module {module} cannot be imported ({error}). Install it, run the command "
+                         "in the folder that holds it, or name its file with --env-file.") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(_import_fault(module, named_by, error)) from error
+
+
+def _import_fault(what: str, named_by: str, error: BaseException) -> str:
+    """Return a sentence with the place where importing failed."""
+    if isinstance(error, SyntaxError):
+        place, cause = f"{error.filename}, line {error.lineno}", error.msg
+    else:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+        place, cause = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "its file", str(error)
+    return f"{named_by}: importing {what} fails in {place} with {type(error).__name__}: {cause}"
+
+
+def split_file(text: str) -> tuple[Path, str]:
+    """Return the absolute path and the name after it, "" where there is none, of `my_env.py` or `my_env.py:MyEnv`."""
+    match = re.fullmatch(r"(.*\.py)(?::([^:/\\]+))?", text)
+    return (Path(match[1]), match[2] or "") if match else (Path(text), "")
+
+
+def load_script(path: Path) -> ModuleType:
+    """Import a script by its path. Its folder is searched for what it imports.
+
+    Args:
+        path: Its absolute path.
+
+    Raises:
+        UsageError: There is no such file, it is no Python file, or it has an error of its own.
+    """
+    if path.suffix != ".py" or not path.is_file():
+        raise UsageError(f"env_file={path} is not a Python file. Give the path of one: --env-file my_env.py or "
+                         "--env-file my_env.py:MyEnv.")
+    name = _module_name(path)
+    if name in sys.modules:
+        return sys.modules[name]
+    notify(f"Running the file {path} (env_file).")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise UsageError(_import_fault(path.name, f"env_file={path}", error)) from error
+    return module
+
+
+def _module_name(path: Path) -> str:
+    """Return the name of the file, by which ids may be registered; another one where a module has that name."""
+    other = f"env_file_{zlib.crc32(str(path).encode())}"
+    if not path.stem.isidentifier():
+        return other
+    if path.stem in sys.modules:
+        place = getattr(sys.modules[path.stem], "__file__", None)
+    else:
+        found = importlib.util.find_spec(path.stem)
+        place = found.origin if found else str(path)
+    return path.stem if place and Path(place).absolute() == path else other

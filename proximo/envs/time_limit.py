@@ -1,0 +1,74 @@
+"""A limit on the time that one call of an environment may take, for calls in this process."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+
+from proximo.errors import EnvError, warn
+
+CLOSE_SECONDS = 10.0
+
+
+@contextmanager
+def time_limit(seconds: float, what: str) -> Iterator[None]:
+    """Raise EnvError in the code inside if it takes longer.
+
+    It works by SIGALRM, which Python delivers to the main thread only. In another thread, on Windows, and in a call of
+    native code that does not return, there is no limit.
+
+    Args:
+        seconds: The limit.
+        what: What is called, for the message.
+    """
+    def end(number: int, frame: FrameType | None) -> None:
+        raise EnvError(f"{what} did not return within {seconds:g} s")
+
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class LimitedEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment whose calls may take only so many seconds each."""
+
+    def __init__(self, env: gym.Env, seconds: float, name: str) -> None:
+        super().__init__(env)
+        self._seconds, self._name = seconds, name
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """See gymnasium.Env.reset."""
+        with time_limit(self._seconds, f"{self._name}: reset()"):
+            return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """See gymnasium.Env.step."""
+        with time_limit(self._seconds, f"{self._name}: step()"):
+            return self.env.step(action)
+
+
+def close_env(env: gym.Env, name: str) -> str:
+    """Close an environment. A fault or a hang is reported as a warning, because the results are complete by then.
+
+    Returns:
+        What was wrong, or an empty string.
+    """
+    try:
+        with time_limit(CLOSE_SECONDS, "close()"):
+            env.close()
+    except (Exception, SystemExit) as error:
+        fault = str(error) if isinstance(error, EnvError) else f"close() raised {type(error).__name__}: {error}"
+        warn(f"{name}: {fault}. This is ignored.")
+        return fault
+    return ""

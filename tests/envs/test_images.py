@@ -1,0 +1,99 @@
+"""Image settings of any Gymnasium environment against Gymnasium's own wrappers and against loops by hand."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.wrappers import FrameStackObservation, GrayscaleObservation, ResizeObservation
+
+from proximo.config import Config
+from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.images import ImageSettings, with_image_settings
+from proximo.errors import UsageError
+
+
+class Pictures(gym.Env):
+    """Random pictures; the reward is the number of the step; nine steps an episode."""
+
+    observation_space = spaces.Box(0, 255, (20, 24, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.np_random.integers(0, 256, (20, 24, 3), np.uint8), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.np_random.integers(0, 256, (20, 24, 3), np.uint8), float(self.t), self.t >= 9, False, {"t": self.t}
+
+
+def settled(env, **values):
+    return with_image_settings(env, ImageSettings(**values), "Pictures")
+
+
+def test_gray_small_and_stacked_equals_gymnasiums_wrappers():
+    """Gymnasium's stack has the frames as a new first axis, which is the channel axis here."""
+    mine = settled(Pictures(), grayscale=True, resize=12, frame_stack=3)
+    theirs = FrameStackObservation(ResizeObservation(GrayscaleObservation(Pictures()), (12, 12)), 3, padding_type="reset")
+    assert mine.observation_space == spaces.Box(0, 255, (3, 12, 12), np.uint8) == theirs.observation_space
+    one, other = mine.reset(seed=3)[0], theirs.reset(seed=3)[0]
+    for _ in range(6):
+        assert np.array_equal(one, other) and one.dtype == np.uint8
+        one, other = mine.step(0)[0], theirs.step(0)[0]
+
+
+def test_colours_become_channels_first_and_the_newest_frame_is_last():
+    env, bare = settled(Pictures(), frame_stack=2), Pictures()
+    assert env.observation_space.shape == (6, 20, 24)
+    first, second = bare.reset(seed=1)[0], bare.step(0)[0]
+    obs = env.reset(seed=1)[0]
+    assert np.array_equal(obs, np.concatenate([first.transpose(2, 0, 1)] * 2))
+    after = env.step(0)[0]
+    assert np.array_equal(after, np.concatenate([first.transpose(2, 0, 1), second.transpose(2, 0, 1)]))
+    assert np.array_equal(obs[3:], first.transpose(2, 0, 1)), "an observation that was returned does not change"
+
+
+def test_actions_are_repeated_until_the_episode_ends():
+    """Rewards 1+2+3+4, 5+6+7+8, 9; the last info is returned."""
+    env = settled(Pictures(), frame_skip=4)
+    env.reset(seed=1)
+    steps = [env.step(1) for _ in range(3)]
+    assert [step[1] for step in steps] == [10.0, 26.0, 9.0]
+    assert [step[2] for step in steps] == [False, False, True] and steps[1][4] == {"t": 8}
+
+
+def test_vectors_are_stacked_along_their_axis():
+    env = settled(gym.make("CartPole-v1"), frame_stack=2)
+    obs, _ = env.reset(seed=1)
+    after = env.step(0)[0]
+    assert env.observation_space.shape == (8,) and np.array_equal(after[:4], obs[4:])
+
+
+def test_the_state_of_stacks_is_saved():
+    """A run of images without a simulator resumes exactly."""
+    envs = GymEnvs(lambda: settled(Pictures(), grayscale=True, resize=12, frame_stack=3, frame_skip=2), [1, 2], "Pictures")
+    envs.reset()
+    assert envs.keeps_state and envs.obs_shape == (3, 12, 12)
+
+
+@pytest.mark.parametrize(("values", "env", "words"), [
+    ({"resize": 8}, "CartPole-v1", "resize needs uint8 images"), ({"grayscale": True}, "Pendulum-v1", "grayscale needs"),
+    ({"frame_stack": 2}, "FrozenLake-v1", "frame_stack=2 stacks arrays")])
+def test_settings_that_do_not_suit_are_refused(values, env, words):
+    with pytest.raises(UsageError, match=words):
+        settled(gym.make(env), **values)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_car_racing(workers):
+    """The settings of the common recipe for CarRacing: 96x96x3 becomes four gray frames of 64x64."""
+    pytest.importorskip("Box2D")
+    from proximo.envs.mujoco import make_mujoco
+
+    envs = make_mujoco(Config(env_id="CarRacing-v3", frame_skip=2, grayscale=True, resize=64, frame_stack=4,
+                              env_workers=workers), [1])
+    step = envs.reset()
+    assert step.obs.shape == (1, 4, 64, 64) and step.obs.dtype == np.uint8
+    assert envs.step(np.zeros((1, 3), np.float32)).obs.shape == (1, 4, 64, 64)
+    envs.close()
