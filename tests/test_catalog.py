@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from proximo.catalog import choose_variant, variant_by_name
+from proximo.catalog import choose_variant, config_of_env, variant_by_name
 from proximo.envs.procgen import GAMES
 
 
@@ -18,7 +18,7 @@ from proximo.envs.procgen import GAMES
     ("Pendulum-v1", "ppo_continuous_action"), ("tests.support.probes:Masked-v0", "ppo")])
 def test_every_suite_is_found_by_the_ids_that_it_takes(env_id, variant):
     """Ids from the suites' own pages; none of the first nine is Gymnasium's."""
-    assert choose_variant(env_id)[0] == variant
+    assert choose_variant(config_of_env({"env_id": env_id}))[0] == variant
 
 
 def test_atari_and_mujoco_share_a_form():

@@ -50,7 +50,7 @@ def another(cfg, name):
     if bool in options_of(hint):
         return not value
     if get_origin(hint) is tuple:
-        return (3, 5)
+        return ("a=b:C",) if hint == tuple[str, ...] else (3, 5)
     return f"{value}x" if isinstance(value, str) else 1 if value is None else value + 1
 
 
@@ -83,14 +83,14 @@ def test_a_run_goes_on_with_every_free_field_changed_and_refuses_the_others(name
              "device": "cpu", "engine": "gym"}.get(name, another(cfg, name))
     shutil.copytree(finished, tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    words = ["--total-timesteps", "128"] * (name != "total_timesteps") + [f"--{name}={value}"]
+    words = ["--total-timesteps", "128"] * (name != "total_timesteps") + [f"--{name}={shown(value)}"]
     code = main(["resume", str(tmp_path / "run"), *words])
     said = capsys.readouterr().err
     assert code == (0 if name in FREE else 2), said
     if name in FREE:
         assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 128
     else:
-        assert any(line.startswith((f"proximo: {name}={value}", f"proximo: num_seeds={value}"))
+        assert any(line.startswith((f"proximo: {name}={shown(value)}", f"proximo: num_seeds={value}"))
                    for line in said.splitlines())
         assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
@@ -157,7 +157,7 @@ def test_ablations_and_ranges_name_values_of_the_fields():
     (3, int, 3), (1e3, int, 1000), (np.int64(3), int, 3), (np.float64(4.0), int, 4), (2**62 + 1, int, 2**62 + 1),
     (torch.tensor(5), int, 5), (1, float, 1.0), (np.float32(0.5), float, 0.5), (True, bool, True),
     (np.bool_(False), bool, False), (None, bool | None, None), (Path("a/b"), str, "a/b"), (np.str_("x"), str, "x"),
-    ([0, 1], tuple[int, ...], (0, 1)), ((np.int32(1),), tuple[int, ...], (1,)), ("cnn", Literal["mlp", "cnn"], "cnn")])
+    ({"a": 1, "b": "1"}, tuple[str, ...], ("a=1", "b='1'")), (["a"], tuple[str, ...], ("a",)), ([0, 1], tuple[int, ...], (0, 1)), ((np.int32(1),), tuple[int, ...], (1,)), ("cnn", Literal["mlp", "cnn"], "cnn")])
 def test_harmless_types_are_converted(value, hint, expected):
     found = converted(value, hint)
     assert found == expected and type(found) is type(expected)

@@ -25,7 +25,8 @@ from proximo.variants import RPO, Atari, Compact, Procgen
                                                                                {"device_ids": (0, 1)}),
     ("--device-ids [0, 1]", {"device_ids": (0, 1)}), ("--env CartPole-v1", {"env_id": "CartPole-v1"}),
     ("--ENV_NAME=CartPole-v1", {"env_id": "CartPole-v1"}), ("--seed 1 --seed 2", {"seed": 2}),
-    ("--exp-name=a=b", {"exp_name": "a=b"}), ("--wandb-entity --track", UsageError), ("", {}),
+    ("--exp-name=a=b", {"exp_name": "a=b"}), ("--env-kwargs a=1 b=x --env-kwargs=c=d=e", {"env_kwargs": ("a=1", "b=x", "c=d=e")}),
+    ("--env-wrapper a:B c:D", {"env_wrappers": ("a:B", "c:D")}), ("--wandb-entity --track", UsageError), ("", {}),
     ("--local-num-envs none", {"local_num_envs": None})])
 def test_spellings(words, expected):
     if expected is UsageError:
@@ -42,7 +43,7 @@ def test_a_number_keeps_its_last_digit():
 
 @pytest.mark.parametrize("words,sentence", [
     ("--num-env 8", "--num-env is not a flag of this variant. Did you mean --num-envs"),
-    ("--frame-stack 4", "--frame-stack is not a flag of this variant"),
+    ("--noop-max 4", "--noop-max is not a flag of this variant"),
     ("8", "unexpected argument '8'"), ("--num-envs 8 9", "unexpected argument '9'"),
     ("--seed 1.5", "--seed 1.5 is not allowed. Use a whole number."), ("--seed nan", "--seed nan is not allowed. Use a whole"),
     ("--seed inf", "--seed inf is not allowed. Use a whole"), ("--gamma high", "--gamma high is not allowed. Use a number"),

@@ -22,6 +22,8 @@ from tests.support.runs import SMALL, at_iteration, rows, same_weights, terminat
 
 # Flags of every variant whose change must change the weights of a small run, with what the run needs besides.
 CHANGES_WEIGHTS = {
+    "env_kwargs": "--env-kwargs max_episode_steps=5", "env_wrappers": "--env-wrappers gymnasium.wrappers:NormalizeReward",
+    "frame_skip": "--frame-skip 2", "frame_stack": "--frame-stack 2",
     "env_id": "--env-id Acrobot-v1", "seed": "--seed 2", "total_timesteps": "--total-timesteps 352",
     "num_envs": "--num-envs 4", "num_steps": "--num-steps 32", "autoreset": "--autoreset next-step",
     "norm_obs": "--norm-obs", "clip_obs": "--norm-obs | --clip-obs 0.5", "norm_reward": "--norm-reward",
@@ -48,7 +50,8 @@ SAME_WEIGHTS = {
     "capture_video": "--capture-video", "backend": "--backend nccl", "env_timeout": "--env-timeout 5.5",
     "wandb_project_name": "--wandb-project-name other", "wandb_entity": "--wandb-entity other", "run_dir": "",
 }
-ELSEWHERE = {"compile": "tests/on_torch/test_aot.py", "track": "tests/runs/test_log.py",
+ELSEWHERE = {"env_file": "tests/envs/test_gym_source.py", **dict.fromkeys(("grayscale", "resize"), "tests/envs/test_images.py"),
+             "compile": "tests/on_torch/test_aot.py", "track": "tests/runs/test_log.py",
              "local_num_envs": "tests/cli/test_seed_commands.py", "device_ids": "tests/cli/test_seed_commands.py",
              "num_seeds": "tests/on_jax"}
 

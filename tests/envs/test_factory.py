@@ -10,8 +10,11 @@ import pytest
 from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory, make_new
 from proximo.envs.gym import make_gym
+from proximo.envs.gym_source import EnvSource
 from proximo.errors import UsageError
 from tests.support.probes import Truncated
+
+SOURCE = EnvSource(name="mine")
 
 
 @pytest.mark.parametrize(("env", "name"), [
@@ -37,8 +40,8 @@ def test_an_object_that_is_made_again_is_refused_also_after_a_collection():
     kept = Truncated()
     earlier = []
     for _ in range(3):
-        make_new(Truncated, earlier)
+        make_new(Truncated, SOURCE, earlier)
         gc.collect()
-    make_new(lambda: kept, earlier)
+    make_new(lambda: kept, SOURCE, earlier)
     with pytest.raises(UsageError, match="the same environment twice"):
-        make_new(lambda: kept, earlier)
+        make_new(lambda: kept, SOURCE, earlier)

@@ -10,6 +10,7 @@ import pytest
 
 import proximo
 from proximo.catalog import choose_variant, config_of_env, played_env
+from proximo.cli.flags import parse_flags
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym import make_gym
@@ -188,10 +189,8 @@ def test_a_run_in_a_script_trains_resumes_and_plays_from_another_folder(flags, s
     assert main(["eval", str(run), "--episodes", "2"]) == 0
     assert "MyEnv: " in capsys.readouterr().out
     if not flags:
-        values = dict(zip([word[2:].replace("-", "_") for word in SMALL[::2]], SMALL[1::2]))
-        values = {key: int(value) if value.isdigit() else value for key, value in values.items()}
         mine = proximo.train(env_file=f"{script}:MyEnv", env_kwargs={"size": 4, "word": "b c"},
-                             env_wrappers=[f"{script.stem}:Half"], run_dir=tmp_path / "mine", **values)
+                             env_wrappers=[f"{script.stem}:Half"], run_dir=tmp_path / "mine", **parse_flags(Config, SMALL))
         proximo.resume(mine, total_timesteps=640)
         assert same_weights(run, mine)
 

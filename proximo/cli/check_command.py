@@ -1,0 +1,46 @@
+"""The command check-env: its arguments, and how the findings are printed."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from proximo.cli.check_env import check_env
+from proximo.config import Config
+from proximo.errors import UsageError
+
+
+@dataclass
+class CheckArguments:
+    """Play random steps in an environment, and print what breaks the contract of Gymnasium or of training."""
+
+    env_id: Annotated[str, tyro.conf.Positional] = ""
+    """id of the environment; `module:Env-v0` imports the module first"""
+    env_file: str = ""
+    """Python file with the environment: my_env.py or my_env.py:MyEnv"""
+    env_kwargs: tuple[str, ...] = ()
+    """arguments of the environment, key=value"""
+    env_wrappers: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--env-wrapper"])] = ()
+    """wrappers around the environment, module:Wrapper, the innermost first"""
+    frame_skip: int = 1
+    """steps for which an action is repeated"""
+    grayscale: bool = False
+    """one luminance channel per image"""
+    resize: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: as they are)")] = None
+    """resize images to a square of this many pixels"""
+    frame_stack: int = 1
+    """observations stacked into one"""
+    env_timeout: float = 60.0
+    """seconds that one call of the environment may take"""
+
+
+def check_command(args: CheckArguments) -> int:
+    """Check an environment and print the findings; return 2 if there is a fault."""
+    if not args.env_id and not args.env_file:
+        raise UsageError("check-env needs an environment: proximo check-env ID, or --env-file my_env.py.")
+    values = {name: value for name, value in vars(args).items() if value or name != "env_id"}
+    findings = check_env(args.env_id or None, Config(**values))
+    for finding in findings:
+        sign = {True: "ok   ", False: "WRONG", None: "note "}[finding.ok]
+        print(f"{sign} {finding.what}" + (f"\n      {finding.advice}" if finding.advice else ""))
+    return 2 if any(finding.ok is False for finding in findings) else 0
