@@ -4,9 +4,11 @@ from proximo.api import check_env, evaluate, iterations, load, resume, train
 from proximo.config import Config
 from proximo.errors import EnvError, FilesError, NumbersError, PeerError, UsageError
 from proximo.presets import preset
+from proximo.runs import callbacks
+from proximo.runs.callbacks import StopTraining
 from proximo.variants import RPO, Atari, AtariLSTM, BatchedSim, Compact, Continuous, Procgen, SelfPlay
 
 __all__ = ["RPO", "Atari", "AtariLSTM", "BatchedSim", "Compact", "Config", "Continuous", "EnvError", "FilesError",
-           "NumbersError", "PeerError", "Procgen", "SelfPlay", "UsageError", "check_env", "evaluate", "iterations",
-           "load", "preset", "resume", "train"]
+           "NumbersError", "PeerError", "Procgen", "SelfPlay", "StopTraining", "UsageError", "callbacks", "check_env",
+           "evaluate", "iterations", "load", "preset", "resume", "train"]
 __version__ = "0.2.0.dev0"

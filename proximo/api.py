@@ -1,6 +1,6 @@
 """What a program calls: train, iterations, resume, load, evaluate, check_env."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from proximo.cli.check_env import Finding
     from proximo.models.evaluate import Evaluation
     from proximo.models.model import Model
+    from proximo.runs.callbacks import Callback
     from proximo.runs.session import Session
     from proximo.types import Iteration
 
@@ -20,7 +21,8 @@ Part = Callable[..., Any]
 
 
 def train(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
-          make_agent: Part | None = None, loss_fn: Part | None = None, **values: Any) -> Path:
+          make_agent: Part | None = None, loss_fn: Part | None = None, callbacks: "Sequence[Callback]" = (),
+          resume: str | None = None, **values: Any) -> Path:
     """Train an agent as `proximo train` does.
 
         proximo.train("ppo_atari", env_id="BreakoutNoFrameskip-v4", seed=1)
@@ -37,6 +39,10 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
         make_envs: (cfg, seeds) -> proximo.protocols.VecEnv, all environments at once, in place of `env`.
         make_agent: (envs, cfg) -> the network.
         loss_fn: (proximo.types.LossInputs, cfg) -> loss and named statistics.
+        callbacks: Functions of a proximo.types.Iteration, which are called after every iteration. One may return a dict
+            of numbers, which are logged as user/NAME, and raise proximo.StopTraining. See proximo.callbacks.
+        resume: "auto": continue the run that is in `run_dir`, and do nothing if it is finished; "never": refuse such a
+            folder; None: what the environment variable PROXIMO_RESUME says, otherwise "never".
         values: Fields of the configuration.
 
     Returns:
@@ -51,11 +57,11 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
         KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; it can be resumed.
     """
     from proximo.runs.arguments import configure, own_parts
-    from proximo.runs.session import start
+    from proximo.runs.restart import start_or_resume
 
-    own = own_parts(env, make_envs, make_agent, loss_fn)
+    own = own_parts(env, make_envs, make_agent, loss_fn)._replace(callbacks=tuple(callbacks))
     cfg, variant = configure(config, env, own, values)
-    return _play(start(replace(cfg, env_workers=cfg.env_workers or 0), variant, own))
+    return _play(start_or_resume(replace(cfg, env_workers=cfg.env_workers or 0), variant, own, mode=resume))
 
 
 def iterations(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
@@ -103,7 +109,8 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
 
 
 def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, make_agent: Part | None = None,
-           loss_fn: Part | None = None, config: type[Config] | None = None, **changes: Any) -> Path:
+           loss_fn: Part | None = None, callbacks: "Sequence[Callback]" = (), config: type[Config] | None = None,
+           **changes: Any) -> Path:
     """Continue a run from its newest checkpoint, bit for bit, as `proximo resume` does.
 
     Args:
@@ -112,6 +119,7 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
         make_envs: As at the start of the run.
         make_agent: As at the start of the run.
         loss_fn: As at the start of the run.
+        callbacks: As in `train`. They begin anew: what they counted before is not part of a checkpoint.
         config: The class of the configuration, if it is a subclass with fields of its own.
         changes: Fields of the configuration that change from here on.
 
@@ -126,7 +134,7 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
     from proximo.runs.arguments import own_parts
     from proximo.runs.session import resume
 
-    own = own_parts(env, make_envs, make_agent, loss_fn)._replace(config=config)
+    own = own_parts(env, make_envs, make_agent, loss_fn)._replace(config=config, callbacks=tuple(callbacks))
     return _play(resume(Path(run), changes, own))
 
 

@@ -155,6 +155,10 @@ class Config:
     """entity (team) of Weights & Biases"""
     capture_video: bool = setting(False, group="logging", resume="free")
     """record a video of the first environment at each checkpoint and at the end"""
+    eval_every: int = setting(0, group="logging", minimum=0, resume="free")
+    """environment steps between two evaluations (deterministic actions, RUN/model-best is kept); 0: none"""
+    eval_episodes: int = setting(8, group="logging", minimum=1, resume="free")
+    """episodes of each evaluation"""
 
     # Machine: libraries, devices and processes; the arithmetic depends on all but device_ids
     framework: Framework = setting("torch", group="machine")

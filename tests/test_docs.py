@@ -42,7 +42,7 @@ def test_links_lead_to_files(page):
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_training_commands_parse(page):
     for line in re.findall(r"proximo train ([^`\n|]+)", page.read_text()):
-        words = re.sub(r"--preset \S+", "", line.split("#")[0]).replace("VARIANT", "ppo").replace("...", "").split()
+        words = re.sub(r"--(preset|resume) \S+", "", line.split("#")[0]).replace("VARIANT", "ppo").replace("...", "").split()
         variant = words.pop(0) if words and words[0] in VARIANTS else "ppo"
         if "ANY" not in words and not {"--help", "--help-all"} & {*words} and all(not word.startswith("NAME") for word in words):
             parse_flags(VARIANTS[variant].config, [word for word in words if word not in ("...", "\\")])

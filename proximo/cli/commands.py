@@ -17,7 +17,8 @@ from proximo.errors import UsageError
 from proximo.presets import Preset, named_preset, preset_for
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
-from proximo.runs.session import recorded_class, resume, start
+from proximo.runs.restart import start_or_resume
+from proximo.runs.session import recorded_class, resume
 
 TRAIN_HELP = """usage: proximo train [VARIANT] [--env-id ID] [--flag value ...]
 
@@ -70,8 +71,9 @@ def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
     if found := HELP_FLAGS & {*flags}:
         print_help(variant, kind, everything="--help-all" in found)
         return 0
+    mode, flags = take_flag(flags, "resume")
     values, wrong = read_flags(kind, flags)
-    return start(kind(**{**defaults, **values}), variant, own, wrong).play()
+    return start_or_resume(kind(**{**defaults, **values}), variant, own, wrong, mode).play()
 
 
 def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | None:

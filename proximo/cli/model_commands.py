@@ -15,6 +15,7 @@ from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, Evaluation
 from proximo.models.model import Model, model_from, models_over_time
 from proximo.models.play import evaluate_model, record_video
+from proximo.runs.evaluation import BEST
 from proximo.runs.own_parts import has_own_env
 from proximo.runs.run import write_json
 from proximo.runs.seed_runs import seed_folders
@@ -37,6 +38,8 @@ class EvalArguments:
     """seed of environments and actions"""
     max_steps: int = MAX_STEPS
     """environment steps after which an unfinished episode is given up"""
+    best: bool = False
+    """play with the best model of the evaluations during training (train --eval-every)"""
     json: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: no file)")] = None
     """also write the returns to this file"""
 
@@ -55,6 +58,8 @@ class WatchArguments:
     """seed of environment and actions"""
     max_frames: int = 2000
     """frames of the longest video"""
+    best: bool = False
+    """play with the best model of the evaluations during training (train --eval-every)"""
 
 
 @dataclass
@@ -121,11 +126,15 @@ def check_least(args: Any, *problems: str, **least: int) -> None:
         raise UsageError("\n".join([*wrong, *problems]))
 
 
-def load_run(path: Path) -> tuple[Model, Parts]:
+def load_run(path: Path, best: bool = False) -> tuple[Model, Parts]:
     """Return the model of a run or of a model folder, and what makes its environments.
 
+    Args:
+        path: The folder.
+        best: Return the best model of the evaluations during training.
+
     Raises:
-        UsageError: It is the folder of several runs, or of one with an environment of its own.
+        UsageError: It is the folder of several runs, or of one with an environment of its own, or has no best model.
         FilesError: There is no model, or it is damaged.
     """
     if several := seed_folders(path):
@@ -133,14 +142,16 @@ def load_run(path: Path) -> tuple[Model, Parts]:
     if has_own_env(path):
         raise UsageError(f"{path} was trained in an environment of its own, which only its program has. Use "
                          f"proximo.evaluate({str(path)!r}, env=...) there.")
-    model = load(path)
+    if best and not (path / BEST).is_dir():
+        raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
+    model = load(path / BEST if best else path)
     return model, parts_of(model.variant, "torch")
 
 
 def eval_command(args: EvalArguments) -> int:
     """Play episodes, and print and write their returns."""
     check_least(args, episodes=1, seed=0, max_steps=1)
-    model, parts = load_run(args.run)
+    model, parts = load_run(args.run, args.best)
     found = evaluate_model(model, parts, args.episodes, args.deterministic, args.seed, args.max_steps)
     players = {name: summarize(found, row, len(found.players)) for row, name in enumerate(found.players)}
     means = [f"{name} {mean_text(summary)}" for name, summary in players.items()] or [mean_text(summarize(found))]
@@ -173,7 +184,7 @@ def watch_command(args: WatchArguments) -> int:
     folder = args.out is not None and args.out.is_dir()
     check_least(args, *[f"--out {args.out} is a folder. Name a file in it: {args.out}/watch.mp4"] * folder,
                 seed=0, max_frames=1)
-    model, parts = load_run(args.run)
+    model, parts = load_run(args.run, args.best)
     out = args.out or args.run / "videos" / "watch.mp4"
     record_video(model, parts, out, args.deterministic, args.seed, args.max_frames)
     print(out)

@@ -33,6 +33,8 @@ class FlagHelp(NamedTuple):
 
 PRESET = FlagHelp(name="preset", group="training", flag="--preset NAME", default="", detail="",
                   text="tuned hyper-parameters of an environment, as `proximo list presets` lists them")
+RESUME = FlagHelp(name="resume", group="logging", flag="--resume auto|never", default="never", detail="",
+                  text="auto: continue the run in --run-dir, or start it; PROXIMO_RESUME=auto means the same")
 
 
 def flag_helps(kind: type[Config]) -> list[FlagHelp]:
@@ -72,7 +74,7 @@ def print_help(variant: str, kind: type[Config], everything: bool) -> None:
     else:
         by_name = {one.name: one for one in helps}
         own = [one for one in helps if one.name not in facts(Config)]
-        _print_group(console, "common flags", [*(by_name[name] for name in COMMON), PRESET])
+        _print_group(console, "common flags", [*(by_name[name] for name in COMMON), PRESET, RESUME])
         _print_group(console, f"flags of {variant}", own)
         console.print(f"{len(helps) - len(COMMON) - len(own)} more flags: proximo train {variant} --help-all",
                       markup=False)

@@ -16,6 +16,7 @@ class Progress(NamedTuple):
     iteration: int
     step: int  # environment steps
     ret: float | None  # mean return of the last episodes; None: none has finished
+    evaluated: float | None  # mean return of the last evaluation; None: there was none
     sps: float | None  # steps per second, see Clock
     compile_seconds: float | None  # set-up and compilation, see Clock
     left: float  # seconds
@@ -83,6 +84,8 @@ class Meter:
     def _numbers(self, progress: Progress) -> str:
         done = progress.iteration == self._num_iterations
         parts = [f"step {progress.step:,}", f"return {'none yet' if progress.ret is None else f'{progress.ret:.2f}'}"]
+        if progress.evaluated is not None:
+            parts.append(f"eval {progress.evaluated:.2f}")
         if progress.sps is not None:
             parts.append(f"SPS {progress.sps:,.0f}")
         if done and progress.compile_seconds is not None:

@@ -46,6 +46,7 @@ class Log:
         self._episodes: int = kept.get("episodes", 0)
         self._returns: deque[float] = deque(kept.get("last_returns", ()), LAST_EPISODES)
         self._lengths: deque[int] = deque(kept.get("last_lengths", ()), LAST_EPISODES)
+        self._evaluated: float | None = kept.get("evaluated")  # mean return of the last evaluation
         with files_of(run.folder):
             self._metrics = CsvFile(run.folder / "metrics.csv", kept.get("metrics_bytes", 0))
             self._episode_file = CsvFile(run.folder / "episodes.csv", kept.get("episodes_bytes", 0))
@@ -70,6 +71,8 @@ class Log:
         seconds = self._clock.count_iteration(step)
         self._step = step
         values = self._charts(finished) | {name: float(value) for name, value in metrics.items()}
+        if not math.isnan(evaluated := values.get("eval/return_mean", math.nan)):
+            self._evaluated = evaluated
         with files_of(self._run.folder):
             self._write_metrics(f"{iteration},{step},{seconds:.3f}", values)
             self._write_episodes(finished, seconds)
@@ -81,7 +84,8 @@ class Log:
         if self._meter:
             left = self._clock.seconds_left((self._run.cfg.num_iterations - iteration) * step / iteration)
             self._meter.update(Progress(iteration=iteration, step=step, ret=mean_or_none(self._returns),
-                                        sps=self._clock.sps, compile_seconds=self._clock.compile_seconds, left=left))
+                                        evaluated=self._evaluated, sps=self._clock.sps,
+                                        compile_seconds=self._clock.compile_seconds, left=left))
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, ready for JSON; everything logged so far is handed to the disk first."""
@@ -89,7 +93,7 @@ class Log:
             self._flush()
         return {"metrics_bytes": self._metrics.size, "episodes_bytes": self._episode_file.size,
                 "clock": self._clock.state(), "step": self._step, "episodes": self._episodes,
-                "last_returns": list(self._returns), "last_lengths": list(self._lengths),
+                "evaluated": self._evaluated, "last_returns": list(self._returns), "last_lengths": list(self._lengths),
                 "wandb_id": self._wandb.id if self._wandb else None}
 
     def summary(self) -> dict[str, Any]:

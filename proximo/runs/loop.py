@@ -49,6 +49,8 @@ class Session:
                     if any(stopped) and not self._is_last(its):
                         self._stop(signals, its)
                         return
+                    if self._is_ended_early(its):
+                        break
             except UsageError as error:
                 problems = [*str(error).splitlines(), *(self._withdraw() if self._withdraw else [])]
                 raise UsageError("\n".join(dict.fromkeys(problems))) from error
@@ -74,8 +76,16 @@ class Session:
         return self.exit_status
 
     def _is_last(self, its: Sequence[Iteration | None]) -> bool:
-        return any(it is not None and it.iteration == watcher.run.cfg.num_iterations
+        return any(it is not None and (it.iteration == watcher.run.cfg.num_iterations or bool(watcher.stop_reason))
                    for watcher, it in zip(self._watchers, its))
+
+    def _is_ended_early(self, its: Sequence[Iteration | None]) -> bool:
+        for watcher, it in zip(self._watchers, its):
+            if watcher.stop_reason and it is not None:
+                notify(f"Ended after iteration {it.iteration} of {watcher.run.cfg.num_iterations}: "
+                       f"{watcher.stop_reason}. To train longer: {self._resume_line()}")
+                return True
+        return False
 
     def _stop(self, signals: Signals, its: Sequence[Iteration | None]) -> None:
         number = signals.received or signal.SIGINT

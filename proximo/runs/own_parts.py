@@ -9,6 +9,8 @@ from proximo.catalog import MakeEnvs, Parts, parts_of
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.models.play import record_run_video
+from proximo.runs.callbacks import Callback
+from proximo.runs.evaluation import Evaluator
 from proximo.runs.run import Run, read_record
 
 ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn"}
@@ -25,6 +27,7 @@ class OwnParts(NamedTuple):
     make_agent: Callable[..., Any] | None = None
     loss_fn: Callable[..., Any] | None = None
     config: type[Config] | None = None  # the class of the configuration
+    callbacks: tuple[Callback, ...] = ()  # called after every iteration
     resume_with: str = ""
 
     def parts(self, variant: str, framework: str) -> Parts:
@@ -56,6 +59,10 @@ class OwnParts(NamedTuple):
         parts = self.playing_parts(run.variant, run.cfg.framework)
         return partial(record_run_video, run.cfg, parts)
 
+    def evaluator(self, run: Run) -> Evaluator | None:
+        """Return what evaluates a run while it trains; None without --eval-every."""
+        return Evaluator(run, self.playing_parts(run.variant, run.cfg.framework)) if run.cfg.eval_every else None
+
     def check_resume(self, run: Run) -> None:
         """Check that the parts which a run was trained with are here again.
 
@@ -73,9 +80,19 @@ class OwnParts(NamedTuple):
         Raises:
             UsageError: There are such parts.
         """
-        if any((self.train, self.make_envs, self.make_agent, self.loss_fn)):
-            raise UsageError("num_seeds trains with the environments, the network and the loss of the variant. With "
-                             "parts of your own, call proximo.train once for each seed.")
+        if any((self.train, self.make_envs, self.make_agent, self.loss_fn, self.callbacks)):
+            raise UsageError("num_seeds trains with the environments, the network and the loss of the variant, and "
+                             "without callbacks. With parts of your own, call proximo.train once for each seed.")
+
+    def check_processes(self, processes: int) -> None:
+        """Check that callbacks, which may end training, run where one process decides.
+
+        Raises:
+            UsageError: There are several processes.
+        """
+        if self.callbacks and processes > 1:
+            raise UsageError(f"callbacks were given, but {processes} processes train together. Use proximo.iterations, "
+                             "or start one process.")
 
 
 NO_OWN_PARTS = OwnParts()

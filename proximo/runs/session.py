@@ -39,6 +39,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
     world = world_from_environment()
     cfg = resolve(cfg, variant, world.size, world.local_size, own_env=own.make_envs is not None)
     share_cores(cfg)
+    own.check_processes(world.size)
     parts = own.parts(variant, cfg.framework)
     if problems := [*wrong, *problems_of(cfg, world.size)]:
         raise UsageError("\n".join([*problems, *problems_of_parts(cfg, parts)]))
@@ -54,7 +55,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         runs = with_absolute_folders(runs)
         for run in runs:
             write_config(run)
-        watchers = [Watcher(run, own.video_recorder(run)) for run in runs]
+        watchers = [Watcher(run, own) for run in runs]
         return Session(folder, watchers, train_together(cfg, parts), partial(withdraw, cfg, parts, runs),
                        held.pop_all().close)
 
@@ -86,6 +87,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     before = [read_config(each, lambda variant: own.config or config_class(variant)) for each in seeds or [folder]]
     runs = [run._replace(cfg=with_changes(run.cfg, changes)) for run in before]
     own.check_resume(before[0])
+    own.check_processes(world_from_environment().size)
     cfg = runs[0].cfg
     if seeds:
         own.check_several_seeds()
@@ -99,7 +101,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     announce_changes(before[0].cfg, runs[0].cfg)
     share_cores(cfg)
     parts = own.parts(runs[0].variant, cfg.framework)
-    watchers = [Watcher(run, own.video_recorder(run), kept, partial(write_config, run) if run.cfg != old.cfg else None)
+    watchers = [Watcher(run, own, kept, partial(write_config, run) if run.cfg != old.cfg else None)
                 for run, old, kept in zip(with_absolute_folders(runs), before, checkpoints)]
     states = [kept["state"] for kept in checkpoints if kept is not None]
     return Session(folder, watchers, train_together(cfg, parts, states or None), release=held.pop_all().close)

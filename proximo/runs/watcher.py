@@ -5,21 +5,20 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from proximo.errors import warn
 from proximo.facts import fixed_on_resume
-from proximo.models.model import save_model
 from proximo.processes import world_from_environment
+from proximo.runs.callbacks import run_callbacks
 from proximo.runs.checkpoint import save_checkpoint
 from proximo.runs.csv_file import files_of
+from proximo.runs.evaluation import save_latest_model
 from proximo.runs.log import Log
+from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.run import Run, versions, write_json
 from proximo.types import Iteration
-
-RecordVideo = Callable[[Path, int], None]  # (folder of the run, environment steps so far)
 
 
 class Signals:
@@ -54,20 +53,24 @@ class Watcher:
     Nothing is written before the first iteration has ended, so that a resume that fails leaves the run as it was.
 
     Args:
-        run: The run.
-        record_video: Records a video of the model in the run's folder; None: no videos.
+        run: The run; its folder is absolute, because an environment may change the current one.
+        own: Its parts, which record videos and evaluate; and the callbacks.
         checkpoint: The checkpoint that the run continues from.
         before_first: Called before anything is written.
     """
 
-    def __init__(self, run: Run, record_video: RecordVideo | None = None, checkpoint: dict[str, Any] | None = None,
+    def __init__(self, run: Run, own: OwnParts = NO_OWN_PARTS, checkpoint: dict[str, Any] | None = None,
                  before_first: Callable[[], None] | None = None) -> None:
-        self.run, self._record_video, self._checkpoint, self._before_first = run, record_video, checkpoint, before_first
+        self.run, self._checkpoint, self._before_first = run, checkpoint, before_first
+        self.stop_reason = ""  # why a callback ends the run; "": none does
+        self._record_video, self._evaluator = own.video_recorder(run), own.evaluator(run)
+        self._callbacks = own.callbacks
         self._started = time.perf_counter()
         self._log: Log | None = None
 
     def watch(self, it: Iteration, signals: Signals) -> bool:
-        """Log an iteration, and save it where a checkpoint is due, at the end, and before leaving if that is exact.
+        """Evaluate and log an iteration, and save it where a checkpoint is due, at the end, and before leaving if that
+        is exact.
 
         Args:
             it: What training has yielded.
@@ -79,16 +82,18 @@ class Watcher:
         if world_from_environment().rank > 0:
             return signals.received is not None
         log = self._log = self._log or self._open_log(it)
-        log.iteration(it.iteration, it.steps, it.stats, it.finished)
+        evaluated = self._evaluator.metrics(it) if self._evaluator else {}
+        returned, self.stop_reason = run_callbacks(self._callbacks, it)
+        log.iteration(it.iteration, it.steps, it.stats | evaluated | returned, it.finished)
         stopped = signals.received is not None
         cfg, leaving = self.run.cfg, stopped and it.keeps_state
-        last = it.iteration == cfg.num_iterations
+        last = it.iteration == cfg.num_iterations or bool(self.stop_reason)
         due = last or it.iteration % cfg.checkpoint_every == 0
         if leaving or due:
-            save(self.run, it, log)
+            save(self.run, it, log, last)
         if self._record_video is not None and not leaving and (last or self._video_due(it.iteration, due)):
             if not due:
-                save_model(self.run.folder / "model", self.run.variant, cfg, it.envs, it.weights())
+                save_latest_model(self.run, it)
             self._record_video(self.run.folder, it.steps)
         return stopped
 
@@ -113,13 +118,13 @@ class Watcher:
             self._log.close()
 
 
-def save(run: Run, it: Iteration, log: Log) -> None:
-    """Save the model, at the end summary.json, then the checkpoint.
+def save(run: Run, it: Iteration, log: Log, last: bool) -> None:
+    """Save the model, after the last iteration summary.json, then the checkpoint.
 
     In this order a run whose last checkpoint exists is complete, whenever the process is killed.
     """
     tree = {"state": it.snapshot(), "log": log.state(), "versions": versions(), "fixed": fixed_on_resume(run.cfg)}
-    save_model(run.folder / "model", run.variant, run.cfg, it.envs, it.weights())
-    if it.iteration == run.cfg.num_iterations:
+    save_latest_model(run, it)
+    if last:
         write_json(run.folder / "summary.json", log.summary())
     save_checkpoint(run.folder, it.iteration, tree, run.cfg.keep_checkpoints)

@@ -47,6 +47,7 @@ SAME_WEIGHTS = {
     "device": "--device cpu",
     "cuda": "--no-cuda", "torch_deterministic": "--no-torch-deterministic", "threads": "--threads 1",
     "logger": "--logger console", "keep_checkpoints": "--keep-checkpoints 0", "env_workers": "--env-workers 1",
+    "eval_every": "--eval-every 64", "eval_episodes": "--eval-every 64 --eval-episodes 2",
     "capture_video": "--capture-video", "backend": "--backend nccl", "env_timeout": "--env-timeout 5.5",
     "wandb_project_name": "--wandb-project-name other", "wandb_entity": "--wandb-entity other", "run_dir": "",
 }

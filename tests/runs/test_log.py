@@ -266,7 +266,16 @@ def test_plain_lines_where_the_output_is_no_terminal(tmp_path, capsys):
 
 
 def far(iteration: int, ret: float | None = None, sps: float | None = 20000.0) -> Progress:
-    return Progress(iteration=iteration, step=512 * iteration, ret=ret, sps=sps, compile_seconds=21.0, left=83.0)
+    return Progress(iteration=iteration, step=512 * iteration, ret=ret, evaluated=None, sps=sps, compile_seconds=21.0,
+                    left=83.0)
+
+
+def test_the_last_evaluation_stays_in_the_line():
+    out = io.StringIO()
+    meter = Meter("CartPole-v1", 2, Console(file=out))
+    meter.update(far(2)._replace(evaluated=195.25))
+    meter.close()
+    assert "return none yet  eval 195.25  SPS" in out.getvalue()
 
 
 def test_a_bar_on_a_terminal():

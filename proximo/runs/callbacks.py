@@ -1,0 +1,95 @@
+"""Functions that proximo.train calls after every iteration, and some that end training."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from proximo.errors import UsageError
+from proximo.types import Iteration
+
+Callback = Callable[[Iteration], Mapping[str, float] | None]  # returns metrics for the log, or None
+
+
+class StopTraining(Exception):
+    """A callback raises it to end training: the run counts as finished after this iteration, and can be resumed."""
+
+
+def run_callbacks(callbacks: Sequence[Callback], it: Iteration) -> tuple[dict[str, float], str]:
+    """Call every function once.
+
+    Args:
+        callbacks: The functions.
+        it: The iteration.
+
+    Returns:
+        Their metrics under user/NAME, and why training should end; "" if it should not.
+
+    Raises:
+        UsageError: A function returned something else than numbers by name.
+    """
+    metrics: dict[str, float] = {}
+    reason = ""
+    for callback in callbacks:
+        try:
+            found = callback(it)
+        except StopTraining as stop:
+            reason = str(stop) or "a callback ended training"
+            continue
+        try:
+            metrics |= {f"user/{name}": float(value) for name, value in (found or {}).items()}
+        except (AttributeError, TypeError, ValueError):
+            raise UsageError(f"A callback returned {found!r:.60}. Return None, or numbers by name such as "
+                             '{"entropy": 0.5}.') from None
+    return metrics, reason
+
+
+def stop_at(ret: float, episodes: int = 100) -> Callback:
+    """Return a callback that ends training when the mean return of the last training episodes reaches a value.
+
+    Args:
+        ret: The value.
+        episodes: How many episodes the mean is over; all of them must have ended in this process.
+    """
+    returns: deque[float] = deque(maxlen=episodes)
+
+    def callback(it: Iteration) -> None:
+        returns.extend(it.finished.ret.tolist())
+        mean = sum(returns) / max(1, len(returns))
+        if len(returns) == episodes and mean >= ret:
+            raise StopTraining(f"the mean return of the last {episodes} episodes is {mean:.2f}")
+
+    return callback
+
+
+def stop_after(seconds: float) -> Callback:
+    """Return a callback that ends training after so many seconds, counted from this call."""
+    end = time.monotonic() + seconds
+
+    def callback(it: Iteration) -> None:
+        if time.monotonic() >= end:
+            raise StopTraining(f"{seconds:g} seconds have passed")
+
+    return callback
+
+
+def stop_without_improvement(iterations: int, episodes: int = 100) -> Callback:
+    """Return a callback that ends training when the mean return has had no new maximum for a while.
+
+    Args:
+        iterations: How many iterations without a new maximum end training.
+        episodes: How many of the last training episodes the mean is over.
+    """
+    returns: deque[float] = deque(maxlen=episodes)
+    best, best_iteration = float("-inf"), 0
+
+    def callback(it: Iteration) -> None:
+        nonlocal best, best_iteration
+        returns.extend(it.finished.ret.tolist())
+        mean = sum(returns) / len(returns) if len(returns) == episodes else float("-inf")
+        if mean > best or best == float("-inf"):
+            best, best_iteration = mean, it.iteration
+        if it.iteration - best_iteration >= iterations:
+            raise StopTraining(f"the mean return of the last {episodes} episodes has not exceeded {best:.2f} for "
+                               f"{iterations} iterations")
+
+    return callback

@@ -1,0 +1,83 @@
+"""Evaluation while a run trains: its metrics, and the best model in RUN/model-best."""
+
+import math
+
+import numpy as np
+
+from proximo.catalog import Parts
+from proximo.errors import FilesError, ProximoError, warn
+from proximo.models.evaluate import Evaluation
+from proximo.models.model import model_from, read_model, save_model
+from proximo.models.play import evaluate_model
+from proximo.runs.checkpoint import load_tree, save_tree
+from proximo.runs.run import Run
+from proximo.types import Iteration
+
+BEST = "model-best"
+NONE_DUE = dict.fromkeys(("eval/return_mean", "eval/return_std", "eval/length_mean"), math.nan)
+
+
+class Evaluator:
+    """Evaluates the agent of one run every cfg.eval_every environment steps.
+
+    An evaluation depends on the weights and on the seed of the run only: a resumed run repeats none and leaves none
+    out. Training draws the same numbers with and without it.
+
+    Args:
+        run: The run.
+        parts: What lets its agent play.
+    """
+
+    def __init__(self, run: Run, parts: Parts) -> None:
+        self._run, self._parts = run, parts
+        self._best: float | None = None  # None: not read yet
+
+    def metrics(self, it: Iteration) -> dict[str, float]:
+        """Evaluate if it is due, and keep the model if no earlier one is better.
+
+        Returns:
+            Mean and standard deviation of the returns, and the mean length of the episodes; NaN where none was due.
+        """
+        cfg = self._run.cfg
+        if it.iteration * cfg.batch_size // cfg.eval_every == (it.iteration - 1) * cfg.batch_size // cfg.eval_every:
+            return NONE_DUE
+        save_latest_model(self._run, it)
+        try:
+            found = self._evaluate()
+        except ProximoError as error:
+            warn(f"No evaluation after {it.steps} steps: {error}")
+            return NONE_DUE
+        mean = float(np.mean(found.returns))
+        self._keep_best(mean, it)
+        return {"eval/return_mean": mean, "eval/return_std": float(np.std(found.returns)),
+                "eval/length_mean": float(np.mean(found.lengths))}
+
+    def _evaluate(self) -> Evaluation:
+        cfg = self._run.cfg
+        model = model_from(read_model(self._run.folder), cfg, self._parts.make_actor)
+        return evaluate_model(model, self._parts, cfg.eval_episodes, deterministic=True, seed=cfg.seed)
+
+    def _keep_best(self, mean: float, it: Iteration) -> None:
+        folder = self._run.folder / BEST
+        if self._best is None:
+            self._best = self._recorded_best()
+        if mean >= self._best:
+            self._best = mean
+            record = {"return_mean": mean, "iteration": it.iteration, "steps": it.steps}
+            save_tree(folder, read_model(self._run.folder) | {"best": record})
+
+    def _recorded_best(self) -> float:
+        """Return the mean return of the best model that earlier processes of this run have found."""
+        folder = self._run.folder / BEST
+        if not folder.exists():
+            return -math.inf
+        try:
+            return float(load_tree(folder)["best"]["return_mean"])
+        except (FilesError, KeyError, TypeError, ValueError) as error:
+            warn(f"{folder} cannot be read ({error}). The best model is looked for again from here on.")
+            return -math.inf
+
+
+def save_latest_model(run: Run, it: Iteration) -> None:
+    """Write the agent of an iteration to RUN/model."""
+    save_model(run.folder / "model", run.variant, run.cfg, it.envs, it.weights())

@@ -1,0 +1,97 @@
+"""`--resume auto`: the same command starts a run, continues it, or finds it finished, however often it is started."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from proximo.catalog import config_class
+from proximo.config import Config
+from proximo.errors import UsageError
+from proximo.facts import facts, fixed_on_resume, refused_changes
+from proximo.processes import world_from_environment
+from proximo.runs.lock import locked
+from proximo.runs.loop import Session
+from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
+from proximo.runs.resolve import resolve
+from proximo.runs.run import Run, forget_run, read_config
+from proximo.runs.seed_runs import seed_folders
+from proximo.runs.session import resume, start
+
+VARIABLE = "PROXIMO_RESUME"
+
+
+def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequence[str] = (),
+                    mode: str | None = None) -> Session:
+    """Start a run, or continue the one in its folder.
+
+    Args:
+        cfg: The configuration as given.
+        variant: The name of its variant.
+        own: Parts that take the place of the variant's.
+        wrong: Problems that were found already.
+        mode: "auto": continue a run that is in the folder, and do nothing where it is finished; "never": refuse such a
+            folder; None: what the environment variable PROXIMO_RESUME says, otherwise "never".
+
+    Raises:
+        UsageError: The run cannot work, or the folder contains a run with another configuration.
+        FilesError: The folder cannot be written, or its files are damaged.
+    """
+    problem = _mode_problem(cfg, mode)
+    if problem or not _is_auto(mode):
+        return start(cfg, variant, own, [*wrong, *problem])
+    folder = Path(cfg.run_dir)
+    found = seed_folders(folder) or [folder] * (folder / "config.json").exists()
+    if found and len(found) < cfg.num_seeds:
+        found = _forget_unfinished_start(found)
+    if wrong or not found:
+        return start(cfg, variant, own, wrong)
+    before = read_config(found[0], lambda recorded: own.config or config_class(recorded))
+    return resume(folder, _changes(cfg, variant, own, before, len(found)), own)
+
+
+def _is_auto(mode: str | None) -> bool:
+    return (mode or os.environ.get(VARIABLE)) == "auto"
+
+
+def _mode_problem(cfg: Config, mode: str | None) -> list[str]:
+    name, value = ("resume", mode) if mode else (VARIABLE, os.environ.get(VARIABLE) or "never")
+    if value not in ("auto", "never"):
+        return [f"{name}={value} is not allowed. Use auto or never."]
+    if value == "auto" and not cfg.run_dir:
+        return [f"{name}=auto needs the folder of the run. Name it with --run-dir."]
+    return []
+
+
+def _forget_unfinished_start(found: Sequence[Path]) -> Sequence[Path]:
+    """Return the folders of runs of several seeds; none, if a process was killed before all of them were written."""
+    if any((folder / "metrics.csv").exists() for folder in found):
+        return found
+    with locked(*found):
+        for folder in found:
+            forget_run(folder)
+    return ()
+
+
+def _changes(cfg: Config, variant: str, own: OwnParts, before: Run, num_seeds: int) -> dict[str, Any]:
+    """Return the fields of a recorded run that a command changes.
+
+    What the command leaves to the machine, such as the number of threads, stays as it was recorded.
+
+    Raises:
+        UsageError: It changes what a resume cannot change.
+    """
+    world = world_from_environment()
+    old = replace(before.cfg, num_seeds=num_seeds)
+    new = resolve(cfg, variant, world.size, world.local_size, own_env=own.make_envs is not None)
+    defaults = type(cfg)()
+    left_open = {name for name, fact in facts(cfg).items()
+                 if fact.chosen and getattr(cfg, name) == getattr(defaults, name)}
+    new = replace(new, **{name: getattr(old, name) for name in {"run_dir", *left_open}})
+    wrong = refused_changes(new, fixed_on_resume(old))
+    if variant != before.variant:
+        wrong = [f"variant={variant} was given, but the run has variant={before.variant}. Start a new run."]
+    if wrong:
+        raise UsageError("\n".join([f"{before.folder} contains another run:", *wrong]))
+    return {name: getattr(new, name) for name in facts(new) if getattr(new, name) != getattr(old, name)}

@@ -1,0 +1,89 @@
+"""Callbacks from Python: what they see, what they log, and how they end training."""
+
+import json
+
+import pytest
+
+import proximo
+from proximo.runs.checkpoint import checkpoints
+from tests.support.runs import rows, same_weights
+
+FIELDS = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "hidden_sizes": (8,), "total_timesteps": 320,
+          "checkpoint_every": 4, "logger": "none"}
+
+
+def train(folder, *callbacks, **fields):
+    return proximo.train("ppo", run_dir=folder, callbacks=callbacks, **FIELDS | fields)
+
+
+def test_a_callback_sees_every_iteration_and_logs_numbers(tmp_path):
+    """Its metrics stand in the row of the iteration it was called with, and weights are those of a run without it."""
+    seen = []
+
+    def watch(it):
+        seen.append(it.iteration)
+        return {"double": 2 * it.iteration, "loss": it.stats["losses/value_loss"]}
+
+    train(tmp_path / "run", watch, lambda it: None)
+    assert seen == list(range(1, 11))
+    for row in rows(tmp_path / "run", "metrics.csv"):
+        assert float(row["user/double"]) == 2 * int(row["iteration"]) and row["user/loss"] == row["losses/value_loss"]
+    assert same_weights(tmp_path / "run", train(tmp_path / "plain"))
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_callback_ends_training_as_finished_and_a_resume_goes_to_the_end(framework, tmp_path, capsys):
+    """Summary, model and checkpoint are those of the iteration; resumed, the run equals the one that was left alone."""
+    if framework == "jax":
+        pytest.importorskip("flax")
+
+    def stop(it):
+        if it.iteration == 5:
+            raise proximo.StopTraining("five is enough")
+
+    run = train(tmp_path / "run", stop, framework=framework)
+    assert json.loads((run / "summary.json").read_text())["steps"] == 160
+    assert checkpoints(run)[-1].name == "00000005" and len(rows(run, "metrics.csv")) == 5
+    assert "Ended after iteration 5 of 10: five is enough. To train longer: proximo resume" in capsys.readouterr().err
+    proximo.resume(run)
+    assert same_weights(run, train(tmp_path / "whole", framework=framework))
+    assert len(rows(run, "metrics.csv")) == 10
+
+
+@pytest.mark.parametrize("returned", [3, {"a": "x"}, ["a"], {"a": None}])
+def test_what_a_callback_may_not_return_is_told(returned, tmp_path):
+    with pytest.raises(proximo.UsageError, match="A callback returned .* Return None, or numbers by name"):
+        train(tmp_path / "run", lambda it: returned)
+
+
+def test_stop_at_waits_for_so_many_episodes(tmp_path):
+    """Every return of CartPole is at least 8; the run ends when the fifth episode has ended."""
+    run = train(tmp_path / "run", proximo.callbacks.stop_at(8, episodes=5), total_timesteps=3200)
+    summary = json.loads((run / "summary.json").read_text())
+    assert 5 <= summary["episodes"] < 10 and summary["steps"] < 3200
+    never = train(tmp_path / "never", proximo.callbacks.stop_at(1000, episodes=1))
+    assert json.loads((never / "summary.json").read_text())["steps"] == 320
+
+
+def test_stop_after_seconds(tmp_path):
+    run = train(tmp_path / "run", proximo.callbacks.stop_after(0))
+    assert json.loads((run / "summary.json").read_text())["steps"] == 32
+
+
+def test_stop_without_improvement(tmp_path):
+    """Rewards are always 1 and episodes have 5 steps: the first mean of two episodes is the best there is."""
+    import gymnasium as gym
+
+    run = train(tmp_path / "run", proximo.callbacks.stop_without_improvement(3, episodes=2),
+                env=lambda: gym.make("CartPole-v1", max_episode_steps=5), total_timesteps=3200)
+    assert json.loads((run / "summary.json").read_text())["steps"] == 32 * 4
+
+
+def test_callbacks_belong_to_one_run_in_one_process(tmp_path, monkeypatch):
+    with pytest.raises(proximo.UsageError, match=r"without callbacks. With parts of your own, call proximo\.train once"):
+        train(tmp_path / "run", print, framework="jax", engine="jax", num_seeds=2)
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(proximo.UsageError, match="callbacks were given, but 2 processes train together"):
+        train(tmp_path / "run", print)
+    assert not (tmp_path / "run").exists()

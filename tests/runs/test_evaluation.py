@@ -1,0 +1,114 @@
+"""Evaluation during training: it changes nothing, is exact on resume, and keeps the best model."""
+
+import numpy as np
+import pytest
+
+import proximo
+from proximo.cli.main import main
+from proximo.models.model import read_model
+from proximo.runs.checkpoint import load_tree
+from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, train, weights
+
+EVALUATED = ("--eval-every", "64", "--eval-episodes", "3", "--norm-obs", "--learning-rate", "0.05")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluated") / "run"
+    assert train(folder, *EVALUATED) == 0
+    return folder
+
+
+def evaluations(folder):
+    return {int(row["iteration"]): float(row["eval/return_mean"]) for row in rows(folder, "metrics.csv")
+            if row["eval/return_mean"]}
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_training_is_the_same_with_and_without_evaluations(framework, tmp_path):
+    """Bit-equal weights, statistics and training metrics: no random number of training is drawn by an evaluation."""
+    if framework == "jax":
+        pytest.importorskip("flax")
+    words = ("--norm-obs", "--framework", framework)
+    assert train(tmp_path / "without", *words) == train(tmp_path / "with", *words, "--eval-every", "64") == 0
+    assert same_weights(tmp_path / "without", tmp_path / "with")
+    one, other = (read_model(tmp_path / name)["obs_moments"] for name in ("without", "with"))
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    drop = [{k: v for k, v in row.items() if not k.startswith("eval/")} for row in rows(tmp_path / "with", "metrics.csv")]
+    assert drop == rows(tmp_path / "without", "metrics.csv") and len(evaluations(tmp_path / "with")) == 5
+
+
+def test_every_crossing_of_the_steps_is_evaluated_and_the_best_model_is_kept(run, capsys):
+    """Iterations have 32 steps. The kept model plays what its evaluation found: same seeds, deterministic actions."""
+    found = evaluations(run)
+    assert list(found) == [2, 4, 6, 8, 10]
+    best = load_tree(run / "model-best")["best"]
+    highest = max(found.values())
+    assert best["return_mean"] == pytest.approx(highest) and best["iteration"] == max(
+        i for i, mean in found.items() if mean == highest)
+    played = proximo.evaluate(run / "model-best", episodes=3, seed=1)
+    assert np.mean(played.returns) == pytest.approx(best["return_mean"])
+    assert main(["eval", str(run), "--best", "--episodes", "3", "--seed", "1", "--deterministic"]) == 0
+    assert f"{highest:.2f}" in capsys.readouterr().out
+
+
+def test_evaluations_that_do_not_divide_an_iteration(tmp_path):
+    """Every 50 steps at 32 an iteration: crossed in iterations 2, 4, 5, 7, 8 and 10, once each."""
+    train(tmp_path / "run", "--eval-every", "50", "--eval-episodes", "1")
+    assert list(evaluations(tmp_path / "run")) == [2, 4, 5, 7, 8, 10]
+
+
+@pytest.mark.parametrize("number", [2, 5, 7, 8])
+def test_a_resumed_run_repeats_and_leaves_out_no_evaluation(number, run, tmp_path, monkeypatch):
+    """Killed at an iteration with and without evaluation and checkpoint: metrics, weights and best model are equal."""
+    at_iteration(monkeypatch, number, crash)
+    with pytest.raises(CrashError):
+        train(tmp_path / "broken", *EVALUATED)
+    assert main(["resume", str(tmp_path / "broken")]) == 0
+    assert same_logs(run, tmp_path / "broken") and same_weights(run, tmp_path / "broken")
+    assert same_weights(run / "model-best", tmp_path / "broken" / "model-best")
+    assert load_tree(run / "model-best")["best"] == load_tree(tmp_path / "broken" / "model-best")["best"]
+
+
+def test_a_better_model_of_an_earlier_process_stays(tmp_path, monkeypatch):
+    """The best value is read from the kept model: one that cannot be reached again is not replaced."""
+    train(tmp_path / "run", "--eval-every", "320")
+    kept = weights(tmp_path / "run" / "model-best")
+    monkeypatch.setattr("proximo.runs.evaluation.evaluate_model", lambda *_, **__: proximo_evaluation(1.0))
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "640"]) == 0
+    assert evaluations(tmp_path / "run")[20] == 1.0
+    after = weights(tmp_path / "run" / "model-best")
+    assert all(np.array_equal(kept[name], after[name]) for name in kept)
+
+
+def proximo_evaluation(ret):
+    from proximo.models.evaluate import Evaluation
+    return Evaluation(returns=[ret], lengths=[1], rows=[0])
+
+
+def test_an_evaluation_that_fails_is_told_and_training_continues(tmp_path, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise proximo.UsageError("no episode ended")
+
+    monkeypatch.setattr("proximo.runs.evaluation.evaluate_model", fail)
+    assert train(tmp_path / "run", "--eval-every", "320") == 0
+    assert "No evaluation after 320 steps: no episode ended" in capsys.readouterr().err
+    assert evaluations(tmp_path / "run") == {} and not (tmp_path / "run" / "model-best").exists()
+    assert main(["eval", str(tmp_path / "run"), "--best"]) == 2
+    assert "has no model-best: no evaluation took place. Train with --eval-every N." in capsys.readouterr().err
+
+
+def test_several_seeds_are_evaluated_each(tmp_path):
+    pytest.importorskip("flax")
+    assert train(tmp_path / "group", "--framework", "jax", "--engine", "jax", "--num-seeds", "2", "--eval-every", "160") == 0
+    for seed in (1, 2):
+        assert list(evaluations(tmp_path / "group" / f"seed-{seed}")) == [5, 10]
+        assert (tmp_path / "group" / f"seed-{seed}" / "model-best").is_dir()
+
+
+def test_an_environment_and_a_network_of_ones_own_are_evaluated(tmp_path):
+    import gymnasium as gym
+
+    folder = proximo.train(env=lambda: gym.make("CartPole-v1"), num_envs=2, num_steps=16, total_timesteps=128,
+                           hidden_sizes=(8,), run_dir=str(tmp_path / "own"), logger="none", eval_every=64)
+    assert list(evaluations(folder)) == [2, 4]

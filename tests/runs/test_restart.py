@@ -1,0 +1,103 @@
+"""`--resume auto`: one command, however often it is started, ends as if it had run once without an interruption."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import proximo
+from proximo.cli.main import main
+from proximo.runs.checkpoint import checkpoints
+from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train
+
+AUTO = ("--resume", "auto")
+
+
+def test_the_same_command_starts_continues_and_ends(tmp_path, monkeypatch, capsys):
+    """Crashed before the first checkpoint, then stopped by a signal, then crashed again, then to the end, then once
+    more: nothing changes any more."""
+    run = tmp_path / "run"
+    for number, act in ((2, crash), (5, terminate), (8, crash)):
+        with monkeypatch.context() as patch:
+            at_iteration(patch, number, act)
+            if act is crash:
+                with pytest.raises(CrashError):
+                    train(run, *AUTO)
+            else:
+                assert train(run, *AUTO) == 128 + signal.SIGTERM
+    assert train(run, *AUTO) == 0
+    assert train(tmp_path / "whole") == 0
+    assert same_weights(run, tmp_path / "whole") and same_logs(run, tmp_path / "whole")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert train(run, "--resume=auto") == 0 and "all 10 iterations are done" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert train(run) == 2 and train(run, "--resume", "never") == 2
+
+
+def test_a_process_that_is_killed_again_and_again(tmp_path):
+    """SIGKILL at times that differ: before the first checkpoint and after later ones."""
+    run = tmp_path / "run"
+    words = ["train", "ppo", *SMALL, "--total-timesteps", "3200", "--run-dir", str(run)]
+    for new in (0, 1, 3):
+        count = len(checkpoints(run)) and int(checkpoints(run)[-1].name) // 3
+        process = subprocess.Popen([sys.executable, "-m", "proximo", *words], stderr=subprocess.DEVNULL,
+                                   env=os.environ | {"OMP_NUM_THREADS": "1", "PROXIMO_RESUME": "auto"})
+        end = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < end:
+            found = checkpoints(run)
+            if (run / "config.json").exists() and ((found and int(found[-1].name) // 3) or 0) >= count + new:
+                process.kill()
+            time.sleep(0.002)
+        assert process.wait() == -signal.SIGKILL
+    assert main([*words, *AUTO]) == 0
+    assert main([*words[:-1], str(tmp_path / "whole")]) == 0
+    assert same_weights(run, tmp_path / "whole") and same_logs(run, tmp_path / "whole")
+
+
+def test_another_configuration_is_refused_with_the_differences(tmp_path, capsys):
+    train(tmp_path / "run")
+    capsys.readouterr()
+    assert train(tmp_path / "run", *AUTO, "--seed", "2", "--gamma", "0.5", "--num-steps", "32") == 2
+    message = capsys.readouterr().err
+    assert f"{tmp_path / 'run'} contains another run:" in message and "gamma" not in message
+    assert "seed=2 was given, but the run has seed=1" in message and "num_steps=32 was given" in message
+    assert train(tmp_path / "run", *AUTO, variant="ppo_continuous_action") == 2
+    assert "variant=ppo_continuous_action was given, but the run has variant=ppo" in capsys.readouterr().err
+
+
+def test_what_a_resume_may_change_changes_and_the_machines_choices_stay(tmp_path, capsys):
+    train(tmp_path / "run", "--threads", "2")
+    capsys.readouterr()
+    assert train(tmp_path / "run", *AUTO, "--total-timesteps", "640", "--gamma", "0.5") == 0
+    assert "Changed: total_timesteps 320 -> 640, gamma 0.99 -> 0.5" in capsys.readouterr().err
+    assert len(rows(tmp_path / "run", "metrics.csv")) == 20
+
+
+def test_several_seeds_also_where_a_start_was_killed(tmp_path, capsys):
+    pytest.importorskip("flax")
+    words = ("--framework", "jax", "--engine", "jax", "--num-seeds", "2")
+    group = tmp_path / "group"
+    assert train(group, *words) == 0
+    assert train(group, *words, *AUTO) == 0 and "all 10 iterations are done" in capsys.readouterr().err
+    assert train(group, *words, *AUTO, "--num-seeds", "3") == 2
+    assert "num_seeds=3 was given, but the run has num_seeds=2" in capsys.readouterr().err
+    partly = tmp_path / "partly" / "seed-1"
+    partly.mkdir(parents=True)
+    (partly / "config.json").write_bytes((group / "seed-1" / "config.json").read_bytes())
+    assert train(tmp_path / "partly", *words, *AUTO) == 0 and same_weights(partly, group / "seed-1")
+
+
+def test_from_python_and_wrong_words(tmp_path, monkeypatch, capsys):
+    fields = {"num_envs": 2, "num_steps": 16, "total_timesteps": 64, "logger": "none"}
+    for _ in range(2):
+        assert proximo.train("ppo", run_dir=tmp_path / "run", resume="auto", **fields) == tmp_path / "run"
+    monkeypatch.setenv("PROXIMO_RESUME", "sometimes")
+    assert train(tmp_path / "other") == 2
+    assert "PROXIMO_RESUME=sometimes is not allowed. Use auto or never." in capsys.readouterr().err
+    monkeypatch.setenv("PROXIMO_RESUME", "auto")
+    with pytest.raises(proximo.UsageError, match=r"PROXIMO_RESUME=auto needs the folder of the run"):
+        proximo.train("ppo", **fields)
