@@ -64,14 +64,14 @@ def _mode_problem(cfg: Config, mode: str | None) -> list[str]:
     return []
 
 
-def _forget_unfinished_start(found: Sequence[Path]) -> Sequence[Path]:
+def _forget_unfinished_start(found: list[Path]) -> list[Path]:
     """Return the folders of runs of several seeds; none, if a process was killed before all of them were written."""
     if any((folder / "metrics.csv").exists() for folder in found):
         return found
     with locked(*found):
         for folder in found:
             forget_run(folder)
-    return ()
+    return []
 
 
 def _changes(cfg: Config, variant: str, own: OwnParts, before: Run, num_seeds: int) -> dict[str, Any]:
