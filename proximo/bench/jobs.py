@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,13 +68,13 @@ def flags_of(overrides: Mapping[str, object]) -> list[str]:
     return words
 
 
-def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (),
+def jobs_of(bench_set: BenchSet, seeds: Sequence[int] | None = None, ablate: Sequence[str] = (),
             overrides: Mapping[str, object] | None = None) -> tuple[list[Job], list[str]]:
     """List all runs of a benchmark.
 
     Args:
         bench_set: The benchmark file.
-        seeds: The seeds of each environment.
+        seeds: The seeds of each environment; None: those of the file.
         ablate: Implementation details; for each there is one more set of runs, in which it is changed.
         overrides: Settings of every run; they take precedence over those of the file.
 
@@ -106,7 +106,7 @@ def jobs_of(bench_set: BenchSet, seeds: Iterable[int], ablate: Sequence[str] = (
             problems += [f"{name}: {problem}" for problem in config_problems(config_of(row, settings))]
             jobs += [Job(variant=row.variant, env_id=env_id, seed=seed, steps=row.steps, label=name, overrides=settings,
                          processes=row.processes, evaluate=bench_set.evaluate, ablates=detail)
-                     for env_id in row.env_ids for seed in seeds]
+                     for env_id in row.env_ids for seed in seeds or row.seeds or bench_set.seeds]
     if problems:
         raise UsageError("\n".join(dict.fromkeys(problems)))
     return jobs, notes

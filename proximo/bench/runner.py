@@ -42,7 +42,7 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, workers: i
     """
     problems: list[str] = []
     bench_set = load_set(file)
-    chosen = read_seeds(seeds, problems) if seeds is not None else bench_set.seeds
+    chosen = read_seeds(seeds, problems) if seeds is not None else None
     if workers < 1:
         problems.append(f"workers={workers} is not at least 1")
     if problems:

@@ -10,18 +10,20 @@ from typing import Any, get_type_hints
 
 from proximo.catalog import VARIANTS
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.errors import UsageError, nearest
 from proximo.facts import Facts, facts, facts_of_all, is_convertible, wanted
+from proximo.presets import named_preset, presets
 from proximo.problems import config_problems
 
 FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
-RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes")
+RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes", "seeds")
+PRESET_KEYS = ("presets", "overrides", "label", "seeds")
 SET_BY_BENCH = ("env_id", "seed", "total_timesteps", "run_dir")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One [[run]] of a benchmark file."""
+    """One [[run]] of a benchmark file, or one preset of a [[run]] that lists presets."""
 
     variant: str
     env_ids: tuple[str, ...]
@@ -31,6 +33,8 @@ class Row:
     label: str = ""
     """name of the runs; empty: the variant and the overrides"""
     processes: int = 1
+    seeds: tuple[int, ...] = ()
+    """empty: those of the file"""
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,9 @@ def load_set(path: str | Path) -> BenchSet:
     if not isinstance(tables, list) or not tables:
         problems.append("there is no [[run]]. Add one with variant, env_ids and steps.")
         tables = []
-    found = [_read_row(table, content.get("overrides", {}), f"run {number}", problems)
-             for number, table in enumerate(tables, 1)]
-    rows = tuple(row for row in found if row is not None)
+    shared = content.get("overrides", {})
+    rows = tuple(row for number, table in enumerate(tables, 1)
+                 for row in _read_rows(table, shared, f"run {number}: ", problems))
     problems += _clashes(rows)
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
@@ -159,20 +163,44 @@ def config_of(row: Row, overrides: Mapping[str, object]) -> Config:
     return VARIANTS[row.variant].config(env_id=row.env_ids[0], total_timesteps=row.steps, **values)
 
 
-def _read_row(table: dict[str, Any], shared: dict[str, Any], where: str, problems: list[str]) -> Row | None:
-    wrong = [f"{key} is unknown. A run has {', '.join(RUN_KEYS)}." for key in table if key not in RUN_KEYS]
-    wrong += task_problems(table)
-    label = table.get("label", "")
+def _read_rows(table: dict[str, Any], shared: dict[str, Any], where: str, problems: list[str]) -> list[Row]:
+    """Return the rows of a [[run]]: one, or one for each of its presets. Adds to `problems` what is wrong."""
+    wrong: list[str] = []
+    keys = PRESET_KEYS if "presets" in table else RUN_KEYS
+    wrong += [f"{key} is unknown. A run has {', '.join(keys)}." for key in table if key not in keys]
+    seeds = read_seeds(table["seeds"], wrong) if "seeds" in table else ()
+    label = table.get("label", "preset" if "presets" in table else "")
     if not isinstance(label, str) or (label and not label.strip(". ")):
         wrong.append(f"label={label!r} is not a name. Use letters and digits.")
-    row = None
+    wrong += _preset_problems(table["presets"]) if "presets" in table else task_problems(table)
+    rows = []
     if not wrong:
-        row = Row(variant=table["variant"], env_ids=tuple(table["env_ids"]), steps=table["steps"],
-                  overrides=shared | table.get("overrides", {}), label=label,
-                  processes=table.get("processes", 1))
-        wrong = override_problems(row.variant, row.overrides) or config_problems(config_of(row, row.overrides))
-    problems += [f"{where}: {problem}" for problem in wrong]
-    return row
+        overrides = shared | table.get("overrides", {})
+        rows = _preset_rows(table["presets"], label, overrides, seeds) if "presets" in table else [
+            Row(variant=table["variant"], env_ids=tuple(table["env_ids"]), steps=table["steps"], overrides=overrides,
+                label=label, processes=table.get("processes", 1), seeds=seeds)]
+        for row in rows:
+            wrong += override_problems(row.variant, row.overrides) or config_problems(config_of(row, row.overrides))
+    problems += [where + problem for problem in wrong]
+    return rows
+
+
+def _preset_problems(names: object) -> list[str]:
+    if not (isinstance(names, list) and names):
+        return [f"presets={names!r} is not a list of presets. `proximo list presets` lists all of them."]
+    known = presets()
+    return [f"there is no preset {name}.{nearest(str(name), known)}" for name in names if name not in known]
+
+
+def _preset_rows(names: list[str], label: str, overrides: dict[str, Any], seeds: tuple[int, ...]) -> list[Row]:
+    rows = []
+    for name in names:
+        preset = named_preset(name)
+        values = {key: list(value) if isinstance(value, tuple) else value for key, value in preset.values.items()
+                  if key != "total_timesteps"}
+        rows.append(Row(variant=preset.variant, env_ids=(preset.env_id,), steps=preset.config.total_timesteps,
+                        overrides=values | overrides, label=label, seeds=seeds))
+    return rows
 
 
 def _clashes(rows: tuple[Row, ...]) -> list[str]:
