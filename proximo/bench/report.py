@@ -13,7 +13,13 @@ from proximo.bench.published import published_for
 from proximo.bench.report_across import across_environments
 from proximo.bench.report_page import Block, Part, Picture, Section, markdown, page
 from proximo.bench.report_pictures import ablation_picture, curves_picture
-from proximo.bench.report_tables import ablation_table, compare_to_published, published_table, results_table
+from proximo.bench.report_tables import (
+    ablation_table,
+    compare_to_published,
+    evaluations_table,
+    published_table,
+    results_table,
+)
 from proximo.bench.results import (
     Groups,
     Run,
@@ -74,7 +80,7 @@ def _summary(runs: Sequence[Run], groups: Groups, bench: dict[str, Any]) -> Sect
     unfinished = sum(not run.summary and not run.failure for run in runs)
     silent = [f"{env_id} ({label})" for (env_id, label), group in groups.items() if not len(scores_of(group))]
     verdicts = [compare_to_published(group, row).word for (env_id, _), group in groups.items() if not group[0].ablates
-                for row in published_for(group[0].variant, env_id)]
+                for row in published_for(group[0].variant, env_id) if row.protocol == "training"]
     counts = [f"{verdicts.count(word)} {word}" for word in ("above", "within", "below") if word in verdicts]
     parts: list[Part] = [f"{count_text(sum(map(len, groups.values())), 'finished run')} in "
                          f"{count_text(len(groups), 'group')}; {failed} failed, {unfinished} unfinished. A group is "
@@ -102,9 +108,9 @@ def _results(groups: Groups) -> list[Section]:
                                          "95 % stratified bootstrap interval of the interquartile mean."))
     if pictures:
         sections.append(Section("Learning curves", pictures))
-    published = published_table(groups)
-    if published.rows:
-        sections.append(Section("Comparison with published results", [published]))
+    published = [table for table in (published_table(groups), evaluations_table(groups)) if table.rows]
+    if published:
+        sections.append(Section("Comparison with published results", published))
     found = find_ablations(groups)
     if found:
         caption = ("Score with the change minus score without, mean over pairs of equal seeds, with its 95 % bootstrap "
@@ -161,7 +167,8 @@ def _write_csv(path: Path, groups: Groups) -> None:
             scores, evaluated = scores_of(runs, metric), evaluations_of(runs)
             found = estimate(scores) if len(scores) else ("", "", "")
             verdicts = "; ".join(f"{row.implementation}: {compare_to_published(runs, row).word or 'no verdict'}"
-                                 for row in published_for(runs[0].variant, env_id) if not runs[0].ablates)
+                                 for row in published_for(runs[0].variant, env_id)
+                                 if row.protocol == "training" and not runs[0].ablates)
             writer.writerow([env_id, label, runs[0].variant, len(runs), runs[0].summary.get("steps"), metric,
                              *_mean_and_std(scores), *found, *_mean_and_std(evaluated), mean_of(runs, "sps"),
                              mean_of(runs, "wall_seconds"), verdicts])

@@ -8,7 +8,7 @@ from proximo.bench.ablations import Ablation
 from proximo.bench.published import Published, atari_game, atari_scores, published_for
 from proximo.bench.results import Groups, Run, evaluations_of, mean_of, metric_of, scores_of, steps_of
 from proximo.bench.sets import every_field
-from proximo.bench.statistics import Verdict, estimate, normalise, verdict
+from proximo.bench.statistics import Estimate, Verdict, estimate, normalise, verdict
 from proximo.bench.text import Table, count_text, duration_text, interval_text, number_text, steps_text
 from proximo.catalog import VARIANTS
 
@@ -39,6 +39,8 @@ def published_table(groups: Groups) -> Table:
         if runs[0].ablates:
             continue
         for row in published_for(runs[0].variant, env_id):
+            if row.protocol != "training":
+                continue
             ours = scores_of(runs, row.metric)
             found = compare_to_published(runs, row)
             rows.append([env_id, label, f"{_mean_std(ours)} ({count_text(len(ours), 'seed')}, "
@@ -51,6 +53,34 @@ def published_table(groups: Groups) -> Table:
                       "otherwise within. Published deviations are population deviations over seeds and are converted. "
                       "There is no verdict where environment, version, steps or metric differ, or where one side has a "
                       "single seed.")
+
+
+def evaluations_table(groups: Groups) -> Table:
+    """Return one row for each published evaluation of trained agents in an environment of our evaluated runs."""
+    rows = []
+    for (env_id, label), runs in groups.items():
+        ours = evaluations_of(runs)
+        if runs[0].ablates or len(ours) < 2:
+            continue
+        for row in published_for(runs[0].variant, env_id):
+            if row.protocol == "evaluation":
+                found = estimate(ours)
+                other = "" if row.env_id == row.published_env_id else f"published for {row.published_env_id}"
+                rows.append([env_id, label, f"{interval_text(found)} ({count_text(len(ours), 'seed')}, "
+                             f"{steps_text(steps_of(runs[0]))})", row.implementation,
+                             f"{number_text(row.mean)} ({steps_text(row.steps)})", interval_verdict(found, row.mean),
+                             "; ".join(filter(None, [other, row.differs])), row.source])
+    return Table(head=["environment", "run", "ours, IQM [95 %]", "published by", "published", "verdict", "remark",
+                       "source"], rows=rows,
+                 note="Evaluations of trained agents, which publications give for one or a few tuned agents. Verdict: "
+                      "above or below if our 95 % interval does not contain the published mean, otherwise within.")
+
+
+def interval_verdict(found: Estimate, published: float) -> str:
+    """Return whether an interval lies above or below a published number, or contains it ("within")."""
+    if found.low > published:
+        return "above"
+    return "below" if found.high < published else "within"
 
 
 def compare_to_published(runs: Sequence[Run], row: Published) -> Verdict:

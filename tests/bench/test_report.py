@@ -14,7 +14,7 @@ from proximo.bench.curves import common_curves, rolling_curve
 from proximo.bench.published import Published
 from proximo.bench.report import report
 from proximo.bench.report_pictures import curves_picture
-from proximo.bench.report_tables import compare_to_published
+from proximo.bench.report_tables import compare_to_published, evaluations_table
 from proximo.bench.results import group_runs, read_runs
 from proximo.bench.runner import bench
 from proximo.bench.text import number_text, steps_text
@@ -223,6 +223,17 @@ def test_verdicts_only_where_the_same_thing_was_measured(out):
     assert compare_to_published(atari, pong).word
     changed = [run._replace(config=run.config | {"frame_skip": 1}) for run in atari]
     assert compare_to_published(changed, pong).reason == "another environment: frame_skip=1"
+
+
+def test_published_evaluations_are_compared_with_the_interval_of_ours(out):
+    """The zoo's 500 of CartPole-v1 against evaluations that are moved to lie above, around and below it."""
+    runs = group_runs(read_runs(out))["CartPole-v1", "ppo"]
+    for shift, word in ((10, "above"), (0, "within"), (-10, "below")):
+        moved = [run._replace(evaluation={"episodic_return_mean": 500 + shift + k}) for run, k in zip(runs, (-1, 0, 1))]
+        rows = [dict(zip(table.head, row)) for table in [evaluations_table({("CartPole-v1", "ppo"): moved})]
+                for row in table.rows]
+        assert [row["verdict"] for row in rows if row["published by"] == "rl-zoo ppo"] == [word]
+    assert evaluations_table({("CartPole-v1", "ppo"): runs[:1]}).rows == []  # one seed has no interval
 
 
 def test_folders_without_runs_are_refused(tmp_path):

@@ -16,8 +16,11 @@ from proximo.bench.progress import BenchState, BenchView, progress
 from proximo.bench.runner import bench
 from proximo.bench.sets import label_of, load_set
 from proximo.bench.text import duration_text
+from proximo.catalog import config_class
+from proximo.cli.flags import parse_flags
 from proximo.cli.main import main
 from proximo.errors import UsageError
+from proximo.presets import preset
 from proximo.runs.lock import locked
 from tests.support.fake_trainer import FAKE
 
@@ -177,6 +180,28 @@ def test_two_runs_may_not_write_one_folder(tmp_path):
         load_set(path)
     path.write_text(row.format(1000, "") + row.format(2000, 'label = "longer"'))
     assert [entry.label for entry in load_set(path).rows] == ["", "longer"]
+
+
+def test_rows_of_presets(tmp_path):
+    """Each preset is a row with its own variant, steps and values, against proximo.presets; seeds of a run win over the
+    file's, and those of the call over both."""
+    path = tmp_path / "presets.toml"
+    path.write_text('seeds = 2\noverrides = {threads = 1}\n[[run]]\npresets = ["CartPole-v1"]\n'
+                    '[[run]]\npresets = ["Hopper-v4"]\nseeds = [7]\n')
+    jobs, _ = jobs_of(load_set(path))
+    assert [(job.env_id, job.seed, job.label) for job in jobs] == [
+        ("CartPole-v1", 1, "preset"), ("CartPole-v1", 2, "preset"), ("Hopper-v4", 7, "preset")]
+    for job in jobs:
+        kind = config_class(job.variant)
+        cfg = kind(env_id=job.env_id, seed=1, total_timesteps=job.steps, **parse_flags(kind, job.flags()))
+        assert cfg == preset(job.env_id, threads=1)
+    assert {job.seed for job in jobs_of(load_set(path), [3])[0]} == {3}
+    path.write_text('[[run]]\npresets = ["CartPole-v0"]\nsteps = 3\nseeds = 0\n[[run]]\npresets = []')
+    with pytest.raises(UsageError) as error:
+        load_set(path)
+    said = str(error.value)
+    assert all(words in said for words in ("steps is unknown", "seeds=0 is neither", "no preset CartPole-v0. Did you "
+                                           "mean CartPole-v1", "run 2: presets=[] is not a list of presets"))
 
 
 def test_an_ablation_changes_one_detail_with_the_seeds_of_the_base(file):
