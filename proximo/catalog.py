@@ -117,13 +117,11 @@ def parts_of(variant: str, framework: str) -> Parts:
 def _torch_parts(variant: Variant) -> Parts:
     from proximo.on_torch.actor import Actor
     from proximo.on_torch.assemble import assemble
-    from proximo.on_torch.distributions import RPOHead
+    from proximo.on_torch.box_heads import make_box_head, make_rpo_head
     from proximo.on_torch.train import train
 
     def make_agent(envs: Any, cfg: Any) -> Any:
-        if variant.head == "plain":
-            return assemble(envs, cfg)
-        return assemble(envs, cfg, partial(RPOHead, rpo_alpha=cfg.rpo_alpha, log_std_init=cfg.log_std_init))
+        return assemble(envs, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
 
     return Parts(train, variant.make_envs, make_agent, partial(Actor, make_agent))
 
@@ -133,7 +131,7 @@ def _jax_parts(variant: Variant) -> Parts:
         raise UsageError(f'--framework jax needs {", ".join(absent)}: pip install "proximo[jax]"')
     from proximo.on_jax.actor import Actor
     from proximo.on_jax.assemble import assemble
-    from proximo.on_jax.distributions import RPOHead
+    from proximo.on_jax.box_heads import make_box_head, make_rpo_head
     from proximo.on_jax.train import train
 
     def make_envs(cfg: Any, seeds: Sequence[int]) -> VecEnv:
@@ -141,9 +139,7 @@ def _jax_parts(variant: Variant) -> Parts:
         return variant.make_envs(cfg, seeds) if envs is None else envs
 
     def make_agent(envs: Any, cfg: Any) -> Any:
-        if variant.head == "plain":
-            return assemble(envs, cfg)
-        return assemble(envs, cfg, partial(RPOHead, rpo_alpha=cfg.rpo_alpha, log_std_init=cfg.log_std_init))
+        return assemble(envs, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
 
     return Parts(train, make_envs, make_agent, partial(Actor, make_agent))
 

@@ -1,15 +1,18 @@
 """Every hyper-parameter, once, with its meaning; a variant is a subclass with other defaults (variants.py)."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from proximo.facts import converted_fields, setting
+from proximo.facts import converted_fields, setting, switched
 
 Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
 Framework = Literal["torch", "jax"]
 Model = Literal["mlp", "cnn", "impala"]
 Recurrent = Literal["none", "lstm", "gru"]
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
+ActionDistribution = Literal["gaussian", "squashed", "beta", "gsde"]
+Schedule = Literal["none", "linear", "cosine"]
 
 
 class Limits(NamedTuple):
@@ -22,6 +25,7 @@ class Limits(NamedTuple):
     gymnasium: bool = False  # steps single Gymnasium environments, which a user can configure, wrap and bring along
     emulator: bool = False  # frame_skip, frame_stack and grayscale describe the frames of an emulator
     max_players: int = 1  # of one game; more than one: each environment is a player of a game
+    own_distribution: bool = False  # of continuous actions, which cannot be exchanged
     inside_only: bool = False  # exists for environments inside JAX's compiled functions
     advice: str = ""  # which variant has the engines or frameworks that this one lacks
 
@@ -88,6 +92,12 @@ class Config:
     """normalise the outputs of each hidden layer of the mlp before its activation"""
     log_std_init: float = setting(0.0, group="policy", detail="24")
     """first logarithm of the standard deviation of continuous actions"""
+    distribution: ActionDistribution = setting("gaussian", group="policy", detail="23, 27")
+    """of continuous actions: gaussian (clipped to the bounds), squashed or beta (inside them), gsde (smooth noise)"""
+    state_dependent_std: bool = setting(False, group="policy", detail="24")
+    """the network gives the standard deviation of continuous actions, too"""
+    sde_sample_freq: int = setting(0, group="policy", minimum=0)
+    """steps between two draws of the exploration of gsde; 0: one draw per rollout"""
     memory_size: int = setting(128, group="policy", minimum=1, detail="33")
     """units of the memory"""
     shared_network: bool = setting(False, group="policy", detail="13", off=False)
@@ -104,8 +114,9 @@ class Config:
     """total environment steps over all environments, rounded down to whole iterations"""
     learning_rate: float = setting(2.5e-4, group="training", above=0, resume="free")
     """step size of Adam"""
-    anneal_lr: bool = setting(True, group="training", resume="free", detail="4", off=False)
-    """decrease the learning rate linearly to 0"""
+    anneal_lr: Schedule = setting("linear", group="training", resume="free", detail="4", off="none",
+                                  switch=("none", "linear"))
+    """how the learning rate decreases to 0; --anneal-lr alone means linear, --no-anneal-lr means none"""
     adam_eps: float = setting(1e-5, group="training", above=0, resume="free", detail="3", off=1e-8)
     """epsilon of Adam"""
     gamma: float = setting(0.99, group="training", minimum=0, maximum=1, resume="free", detail="5")
@@ -119,12 +130,13 @@ class Config:
     update_epochs: int = setting(4, group="training", minimum=1, resume="free", detail="6", off=1)
     """K: passes over each batch"""
     norm_adv: Literal["minibatch", "batch", "none"] = setting(
-        "minibatch", group="training", resume="free", detail="7", off="none")
+        "minibatch", group="training", resume="free", detail="7", off="none", switch=("none", "minibatch"))
     """rows over which advantages are normalised; --norm-adv alone means minibatch, --no-norm-adv means none"""
     clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", off=1e9)
     """epsilon: how far the ratio may leave 1 before its gradient stops"""
-    anneal_clip: bool = setting(False, group="training", resume="free", detail="A1", off=False)
-    """decrease epsilon linearly to 0"""
+    anneal_clip: Schedule = setting("none", group="training", resume="free", detail="A1", off="none",
+                                    switch=("none", "linear"))
+    """how epsilon decreases to 0; --anneal-clip alone means linear, --no-anneal-clip means none"""
     clip_vloss: bool = setting(True, group="training", resume="free", detail="9", off=False)
     """clip the change of the value to clip_coef, and take the larger one of both errors"""
     ent_coef: float = setting(0.01, group="training", minimum=0, resume="free", detail="10", off=0.0)
@@ -180,6 +192,11 @@ class Config:
     device_ids: tuple[int, ...] = setting((), group="machine", minimum=0, resume="free", detail="A2")
     """GPU of each process, in order of rank; empty: the GPU with the number of the local rank"""
 
+    def __post_init__(self) -> None:
+        """Replace True and False in fields that have choices instead of a switch."""
+        for name, value in switched(self).items():
+            object.__setattr__(self, name, value)
+
     @property
     def batch_size(self) -> int:
         """Rows per iteration: num_envs * num_steps."""
@@ -211,11 +228,21 @@ class Config:
 
     def learning_rate_at(self, iteration: Any) -> Any:
         """Return the learning rate in iteration 1..num_iterations, a number or an array (detail 4)."""
-        return self.learning_rate * (self._remaining(iteration) if self.anneal_lr else 1.0)
+        return self.learning_rate * self._annealed(self.anneal_lr, iteration)
 
     def clip_coef_at(self, iteration: Any) -> Any:
         """Return epsilon in iteration 1..num_iterations, a number or an array (detail A1)."""
-        return self.clip_coef * (self._remaining(iteration) if self.anneal_clip else 1.0)
+        return self.clip_coef * self._annealed(self.anneal_clip, iteration)
 
-    def _remaining(self, iteration: Any) -> Any:
-        return 1.0 - (iteration - 1) / self.num_iterations
+    def _annealed(self, schedule: Schedule, iteration: Any) -> Any:
+        """Return the factor of a schedule: 1 in the first iteration, towards 0 in the last one.
+
+        The cosine is that of SGDR without restarts (Loshchilov & Hutter 2017, arXiv 1608.03983).
+        """
+        if schedule == "none":
+            return 1.0
+        remaining = 1.0 - (iteration - 1) / self.num_iterations
+        if schedule == "linear":
+            return remaining
+        functions = remaining.__array_namespace__() if hasattr(remaining, "__array_namespace__") else math
+        return 0.5 - 0.5 * functions.cos(math.pi * remaining)

@@ -26,6 +26,7 @@ class Facts(NamedTuple):
     maximum: float | None = None
     detail: str = ""  # numbers of implementation details (docs/details.md), separated by ", "
     off: Any = ...  # the value that an ablation sets; for a switch the opposite of what it has; ...: no ablation
+    switch: tuple[Any, ...] = ()  # what False and True mean, where other implementations have a switch
     task: bool = False  # another value is another task: published scores of the environment do not compare
     chosen: bool = False  # the default leaves the choice to the run or the machine
 
@@ -65,6 +66,12 @@ def _facts_of_class(kind: Any) -> dict[str, Facts]:
         for name, one in getattr(base, "__dataclass_fields__", {}).items():
             found.setdefault(name, {}).update(one.metadata.get(KEY, {}))
     return {name: Facts(**found[name]) for name in (one.name for one in fields(kind))}
+
+
+def switched(cfg: Any) -> dict[str, Any]:
+    """Return what True and False mean in each field that has them instead of one of its choices."""
+    return {name: fact.switch[getattr(cfg, name)] for name, fact in facts(cfg).items()
+            if fact.switch and isinstance(getattr(cfg, name), bool)}
 
 
 def fixed_on_resume(cfg: Any) -> dict[str, Any]:

@@ -1,5 +1,9 @@
 """Everything that is wrong with a configuration by itself: types, ranges, sizes, and limits of its variant."""
 
+from typing import Any
+
+import gymnasium as gym
+
 from proximo.config import Config
 from proximo.envs.gym_source import IMAGES, OWN, source_problems
 from proximo.facts import range_problems, shown, type_problems
@@ -23,8 +27,20 @@ def config_problems(cfg: Config) -> list[str]:
         wrong.append(f"device={cfg.device} is unknown. Use cpu, cuda, cuda:N or auto.")
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
         wrong += _problems_of_sizes(cfg)
-    return [*wrong, *_problems_of_networks(cfg), *_problems_of_limits(cfg), *source_problems(cfg),
-            *_problems_of_single_envs(cfg)]
+    return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
+            *source_problems(cfg), *_problems_of_single_envs(cfg)]
+
+
+def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
+    """Return what is wrong with the policy's settings for an action space, one sentence each."""
+    if not isinstance(space, gym.spaces.Box):
+        return [f"{name}={getattr(cfg, name)} has no effect: {cfg.env_id} has no continuous actions. Leave {name} out."
+                for name in ("distribution", "state_dependent_std", "sde_sample_freq", "log_std_init")
+                if getattr(cfg, name) != getattr(Config, name)]
+    if cfg.distribution in ("squashed", "beta") and not space.is_bounded("both"):
+        return [f"distribution={cfg.distribution} needs finite bounds. The actions of {cfg.env_id} lie between "
+                f"{space.low.min()} and {space.high.max()}. Use --distribution gaussian or gsde."]
+    return []
 
 
 def _problems_of_sizes(cfg: Config) -> list[str]:
@@ -53,6 +69,23 @@ def _problems_of_networks(cfg: Config) -> list[str]:
         wrong += [f"{name}={value} has no effect: it belongs to the mlp. Leave {name} out, or use --model mlp."
                   for name, value, default in (("activation", cfg.activation, "tanh"),
                                                ("layer_norm", cfg.layer_norm, False)) if value != default]
+    return wrong
+
+
+def _problems_of_distributions(cfg: Config) -> list[str]:
+    wrong, name = [], cfg.distribution
+    if cfg.limits.own_distribution and (name != "gaussian" or cfg.state_dependent_std):
+        wrong.append("This variant has its own distribution of continuous actions. Leave --distribution and "
+                     "--state-dependent-std out, or use ppo_continuous_action.")
+    elif cfg.state_dependent_std and name in ("beta", "gsde"):
+        wrong.append(f"state_dependent_std=True has no effect with distribution={name}, whose deviation depends on the "
+                     "state anyway. Use gaussian or squashed.")
+    if cfg.log_std_init and name == "beta":
+        wrong.append(f"log_std_init={cfg.log_std_init} has no effect: distribution=beta has no standard deviation. "
+                     "Leave log_std_init out.")
+    if cfg.sde_sample_freq and name != "gsde":
+        wrong.append(f"sde_sample_freq={cfg.sde_sample_freq} has no effect with distribution={name}. Use "
+                     "--distribution gsde.")
     return wrong
 
 

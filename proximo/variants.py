@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
-from proximo.config import Config, Engine, Framework, Limits, Model, Recurrent
+from proximo.config import Config, Engine, Framework, Limits, Model, Recurrent, Schedule
 from proximo.errors import notify
 from proximo.facts import setting
 
@@ -114,6 +114,7 @@ SMALL_ALPHA = ("Ant", "InvertedDoublePendulum", "Reacher", "Pusher", "Hopper", "
 class RPO(Continuous):
     """rpo_continuous_action: robust policy optimization (Rahman & Xue 2022, arXiv 2212.07536)."""
 
+    limits: ClassVar[Limits] = Config.limits._replace(own_distribution=True)
     total_timesteps: int = 8_000_000
     rpo_alpha: float | None = setting(None, group="training", minimum=0, resume="free", chosen=True)
     """largest random shift of the mean during updates; unset: 0.5, or 0.01 for tasks on which 0.5 is known to hurt"""
@@ -139,7 +140,7 @@ class Procgen(Config):
     learning_rate: float = 5e-4
     num_envs: int = 64
     num_steps: int = 256
-    anneal_lr: bool = False
+    anneal_lr: Schedule = "none"
     gamma: float = 0.999
     num_minibatches: int = 8
     update_epochs: int = 3
@@ -180,7 +181,7 @@ class BatchedSim(Config):
     total_timesteps: int = 30_000_000
     engine: Engine = "brax"
     learning_rate: float = 0.0026
-    anneal_lr: bool = False
+    anneal_lr: Schedule = "none"
     num_envs: int = 4096
     num_steps: int = 16
     num_minibatches: int = 2

@@ -18,7 +18,11 @@ from tests.support.torchrun import run_lines_on_two_ranks
 
 DIMENSIONS = {"variant": tuple(VARIANTS), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
               "engine": ("gym", "ale", "envpool", "brax", "jax"), "framework": ("torch", "jax"),
-              "processes": ("1", "2")}
+              "processes": ("1", "2"), "policy": ("plain", "squashed", "beta", "gsde")}
+POLICIES = {"plain": "",
+            "squashed": "--distribution squashed --state-dependent-std --log-std-init -1 --activation silu --layer-norm",
+            "beta": "--distribution beta --activation elu --anneal-lr cosine",
+            "gsde": "--distribution gsde --sde-sample-freq 3 --activation relu --anneal-clip"}
 TRIPLE = ("variant", "engine", "framework")
 GROUPS = [*combinations(DIMENSIONS, 2), TRIPLE]
 PAGE = Path("docs/combinations.md")
@@ -34,6 +38,7 @@ ENGINES = {**dict.fromkeys(("ppo", *CONTINUOUS), ("gym", "envpool", "jax")), "co
 ANY_ENVIRONMENT = ("ppo", *CONTINUOUS, "compact")  # the variants that a masked environment of one's own suits
 SUITES = {"ale": "Atari", "envpool": "EnvPool", "brax": "Brax", "jax": "engine jax", "ppo_procgen": "Procgen",
           SELF_PLAY: "PettingZoo"}
+DISCRETE = "Only continuous actions have such a distribution."
 UNKNOWN = "{} does not have this environment."
 
 
@@ -64,6 +69,23 @@ def conflicts(row):
         found.append(conflict(row, "variant", "mask", UNKNOWN.format(suite), MASKED, suite))
     if masked == "yes" and engine in SUITES:
         found.append(conflict(row, "mask", "engine", UNKNOWN.format(SUITES[engine]), MASKED, SUITES[engine]))
+    return found + conflicts_of_policies(row)
+
+
+def conflicts_of_policies(row):
+    """Conflicts of the distributions of continuous actions."""
+    policy, found = row.get("policy", "plain"), []
+    if policy == "plain":
+        return found
+    if row.get("variant") == "rpo_continuous_action":
+        found.append(conflict(row, "variant", "policy", "This variant has its own distribution.",
+                              "This variant has its own distribution of continuous actions."))
+    elif row.get("variant", "ppo") not in (*ANY_ENVIRONMENT, *BRAX):
+        found.append(conflict(row, "variant", "policy", DISCRETE, "has no effect"))
+    if row.get("mask") == "yes":
+        found.append(conflict(row, "mask", "policy", DISCRETE, "has no continuous actions"))
+    if row.get("engine") == "ale":
+        found.append(conflict(row, "engine", "policy", DISCRETE, "has no effect"))
     return found
 
 
@@ -105,6 +127,8 @@ def environment(row):
     variant, engine, jax = row["variant"], row["engine"], row["framework"] == "jax"
     if row["mask"] == "yes":
         return f"--env-id {MASKED}"
+    if row["policy"] != "plain" and variant in ("ppo", "compact") and engine != "ale":
+        return "--env-id Pendulum-v1"
     if variant in (*ALE, "ppo_atari_envpool", *XLA):
         game = "Pong-v5" if engine == "envpool" else "PongNoFrameskip-v4"
         small = "--screen-size 36" if (variant, engine) == ("ppo_atari", "ale") else "--screen-size 36 --model mlp"
@@ -127,7 +151,7 @@ def line(row, folder):
     return (f"train {row['variant']} --num-steps {steps} {local} --num-envs {envs} --num-minibatches 2 "
             f"--update-epochs 1 --hidden-sizes 8 8 --memory-size 8 --total-timesteps {2 * steps * envs} --threads 1 "
             f"--logger none --run-dir {folder} --recurrent {row['memory']} --engine {row['engine']} "
-            f"--framework {row['framework']} {environment(row)}")
+            f"--framework {row['framework']} {environment(row)} {POLICIES[row['policy']]}")
 
 
 def name_of(row):
@@ -158,7 +182,7 @@ def test_no_row_is_superfluous():
         own = covering.covered(row, GROUPS)
         assert own - seen
         seen |= own
-    assert len(RUN) < 70
+    assert len(RUN) < 75
 
 
 @pytest.mark.parametrize("row", [row for row in RUN if row["processes"] == "1"], ids=name_of)
@@ -206,7 +230,8 @@ def page():
     reasons, parts = [], [
         "# Which features work together\n\nA test runs every combination marked `yes` for two iterations, and checks "
         "that every other\none ends with exit code 2 and the reason with that number.\n"
-        "`memory` is --recurrent; `mask` means an environment of the tests that forbids some actions in each state.\n"
+        "`memory` is --recurrent; `mask` means an environment of the tests that forbids some actions in each state;\n"
+        "`policy` is --distribution; squashed has --state-dependent-std, too.\n"
         "`python -m tests.test_combinations` writes this page."]
     for framework in DIMENSIONS["framework"]:
         parts.append(f"## variant and engine, with framework {framework}\n\n"

@@ -4,6 +4,7 @@ table of published scripts (docs/details.md)."""
 import math
 from dataclasses import FrozenInstanceError, fields, replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,9 +41,9 @@ def test_defaults_are_the_published_ones(variant):
 
 
 def test_what_else_differs_between_the_variants():
-    assert (Procgen().gamma, Procgen().anneal_lr, Procgen().model) == (0.999, False, "impala")
+    assert (Procgen().gamma, Procgen().anneal_lr, Procgen().model) == (0.999, "none", "impala")
     sim = BatchedSim()
-    assert (sim.anneal_lr, sim.clip_vloss, sim.vf_coef, sim.max_grad_norm) == (False, False, 2, 1)
+    assert (sim.anneal_lr, sim.clip_vloss, sim.vf_coef, sim.max_grad_norm) == ("none", False, 2, 1)
     assert sim.hidden_sizes == (256, 256)
     assert (Atari().gamma, Atari().gae_lambda, Atari().adam_eps, Atari().max_grad_norm) == (0.99, 0.95, 1e-5, 0.5)
     assert not SelfPlay().end_on_life_loss
@@ -52,8 +53,20 @@ def test_sizes_and_schedules():
     cfg = Config(num_envs=4, num_steps=128, num_minibatches=4, total_timesteps=5_500)
     assert (cfg.batch_size, cfg.minibatch_size, cfg.num_iterations) == (512, 128, 10)
     assert [cfg.learning_rate_at(i) for i in (1, 6, 10)] == pytest.approx([2.5e-4, 1.25e-4, 2.5e-5])
-    assert replace(cfg, anneal_lr=False).learning_rate_at(10) == 2.5e-4
-    assert cfg.clip_coef_at(10) == 0.2 and replace(cfg, anneal_clip=True).clip_coef_at(6) == pytest.approx(0.1)
+    assert replace(cfg, anneal_lr="none").learning_rate_at(10) == 2.5e-4
+    assert cfg.clip_coef_at(10) == 0.2 and replace(cfg, anneal_clip="linear").clip_coef_at(6) == pytest.approx(0.1)
+    cosine = replace(cfg, anneal_lr="cosine", anneal_clip="cosine")
+    expected = [0.5 * (1 + math.cos(math.pi * i / 10)) for i in range(10)]
+    assert [cosine.learning_rate_at(i + 1) / 2.5e-4 for i in range(10)] == pytest.approx(expected)
+    assert cosine.clip_coef_at(np.array([1, 6])) == pytest.approx([0.2, 0.1])
+
+
+def test_true_and_false_stand_for_choices_where_others_have_a_switch():
+    cfg = Config(anneal_lr=False, anneal_clip=True, norm_adv=True)
+    assert cfg == Config(anneal_lr="none", anneal_clip="linear", norm_adv="minibatch")
+    assert replace(cfg, norm_adv=False).norm_adv == "none" and Procgen(anneal_lr=True).anneal_lr == "linear"
+    assert config_problems(Config(anneal_lr="slow")) == [
+        "anneal_lr='slow' is not allowed. Use one of none, linear, cosine."]
 
 
 def test_a_configuration_cannot_be_changed_and_every_field_is_explained():
@@ -88,7 +101,11 @@ def test_a_configuration_cannot_be_changed_and_every_field_is_explained():
     ({"activation": "relu", "model": "cnn"}, "activation=relu has no effect: it belongs to the mlp. Leave activation"),
     ({"layer_norm": True, "model": "impala"}, "layer_norm=True has no effect: it belongs to the mlp."),
     ({"activation": "mish"}, "activation='mish' is not allowed. Use one of tanh, relu, elu, gelu, silu."),
-    ({"log_std_init": math.nan}, "log_std_init=nan is not a finite number")])
+    ({"log_std_init": math.nan}, "log_std_init=nan is not a finite number"),
+    ({"state_dependent_std": True, "distribution": "gsde"}, "state_dependent_std=True has no effect with "
+     "distribution=gsde, whose deviation depends on the state anyway. Use gaussian or squashed."),
+    ({"log_std_init": -1.0, "distribution": "beta"}, "log_std_init=-1.0 has no effect: distribution=beta has no"),
+    ({"sde_sample_freq": 4}, "sde_sample_freq=4 has no effect with distribution=gaussian. Use --distribution gsde.")])
 def test_each_problem_is_one_sentence(change, sentence):
     problems = config_problems(replace(Config(), **change))
     assert len(problems) == 1 and problems[0].startswith(sentence)

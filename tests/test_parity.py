@@ -9,20 +9,21 @@ import pytest
 import torch
 
 import proximo.on_jax.assemble as jax_assemble
+import proximo.on_jax.box_heads as jax_box_heads
 import proximo.on_torch.assemble as torch_assemble
+import proximo.on_torch.box_heads as torch_box_heads
 from proximo.config import Config
-from proximo.on_jax.distributions import RPOHead as JaxRPOHead
 from proximo.on_jax.learner import Learner as JaxLearner
 from proximo.on_jax.learner import make_batch as jax_make_batch
 from proximo.on_jax.learner import start_adam
 from proximo.on_jax.learner import update as jax_update
 from proximo.on_jax.loss import ppo_loss as jax_ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind, named_parameters
-from proximo.on_torch.distributions import RPOHead as TorchRPOHead
 from proximo.on_torch.learner import make_batch as torch_make_batch
 from proximo.on_torch.learner import normalize_advantage
 from proximo.on_torch.learner import update as torch_update
 from proximo.types import Minibatches, Rollout
+from proximo.variants import RPO
 from tests.support.jax_adapter import compile_fast
 from tests.support.spec import Spec
 from tests.support.torch_learning import make_learner
@@ -35,13 +36,20 @@ CASES = {
     "separate mlp": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {}),
     "masked choices": (Spec((2, 3), FLOATS, gym.spaces.MultiDiscrete([3, 2])), {}),
     "gaussian": (Spec((5,), FLOATS, BOX), {}),
-    "rpo": (Spec((5,), FLOATS, BOX), {}),
+    "rpo": (Spec((5,), FLOATS, BOX), {"rpo_alpha": 0.5}),
     "shared mlp": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"shared_network": True}),
     "lstm": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"recurrent": "lstm", "memory_size": 8}),
     "gru": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"recurrent": "gru", "memory_size": 8}),
     "own sizes": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"policy_sizes": (12,), "value_sizes": (8, 9, 7)}),
     "relu and norms": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"activation": "relu", "layer_norm": True}),
     "gelu": (Spec((2, 3), FLOATS, BOX), {"activation": "gelu", "log_std_init": -1.5}),
+    "squashed": (Spec((5,), FLOATS, BOX), {"distribution": "squashed", "log_std_init": -0.5}),
+    "squashed, own deviation": (Spec((5,), FLOATS, BOX), {"distribution": "squashed", "state_dependent_std": True,
+                                                          "shared_network": True}),
+    "beta": (Spec((5,), FLOATS, BOX), {"distribution": "beta"}),
+    "gsde": (Spec((5,), FLOATS, BOX), {"distribution": "gsde", "policy_sizes": (6,)}),
+    "gsde lstm": (Spec((5,), FLOATS, BOX), {"distribution": "gsde", "recurrent": "lstm", "memory_size": 8}),
+    "state-dependent": (Spec((5,), FLOATS, BOX), {"state_dependent_std": True, "log_std_init": -1.0}),
     "elu": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"activation": "elu", "shared_network": True}),
     "silu": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"activation": "silu", "layer_norm": True,
                                                          "recurrent": "gru", "memory_size": 8}),
@@ -58,16 +66,17 @@ def _float64():
 
 
 def make_config(case, **changes):
-    return Config(num_envs=N, num_steps=T, total_timesteps=10_000, hidden_sizes=(16, 16), num_minibatches=2,
-                  update_epochs=2, **CASES[case][1] | changes)
+    kind = RPO if case == "rpo" else Config
+    return kind(num_envs=N, num_steps=T, total_timesteps=10_000, hidden_sizes=(16, 16), num_minibatches=2,
+                update_epochs=2, **CASES[case][1] | changes)
 
 
 def make_agents(case):
     """Return the torch agent in float64 with larger heads than the initial ones, the JAX agent, and their weights."""
     (spec, _), cfg, rpo = CASES[case], make_config(case), case == "rpo"
     torch.manual_seed(7)
-    ours = torch_assemble.assemble(spec, cfg, *[lambda net, size: TorchRPOHead(net, size, 0.5)] * rpo).double()
-    theirs = jax_assemble.assemble(spec, cfg, *[lambda net, size: JaxRPOHead(net, size, 0.5)] * rpo)
+    ours = torch_assemble.assemble(spec, cfg, *[torch_box_heads.make_rpo_head] * rpo).double()
+    theirs = jax_assemble.assemble(spec, cfg, *[jax_box_heads.make_rpo_head] * rpo)
     with torch.no_grad():
         for p in ours.parameters():
             p.add_(torch.randn(p.shape, dtype=p.dtype) * 0.05)
@@ -90,6 +99,7 @@ def make_rollout(case, seed=0):
                                     np.take_along_axis(mask, action[..., 1:] + 3, -1)[..., 0]], -1), action, 0)
     else:
         action = rng.normal(size=(T, N, 3))
+        action = np.tanh(action) if cfg.distribution in ("squashed", "beta") else action
     flags = rng.random((4, T, N)) < 0.2
     numbers = [rng.normal(size=(T, N)) for _ in range(5)]
     rollout = Rollout(obs=obs, first=flags[2], mask=mask, action=action, logprob=-1 - np.abs(numbers[0]),

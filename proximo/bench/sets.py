@@ -129,14 +129,14 @@ def read_seeds(given: object, problems: list[str]) -> tuple[int, ...]:
 
 def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str]:
     """Return what is wrong with settings of a variant: unknown names, and values of a wrong type."""
-    hints = get_type_hints(VARIANTS[variant].config)
+    hints, known = get_type_hints(VARIANTS[variant].config), facts(VARIANTS[variant].config)
     problems = []
     for name, value in overrides.items():
         if name in SET_BY_BENCH:
             problems.append(f"{name} is set by the benchmark itself. Remove it from the overrides.")
-        elif name not in facts(VARIANTS[variant].config):
+        elif name not in known:
             problems.append(f"{variant} has no field {name}")
-        elif not is_convertible(value, hints[name]):
+        elif not (is_convertible(value, hints[name]) or (known[name].switch and isinstance(value, bool))):
             problems.append(f"{name}={value!r} is not allowed. Use {wanted(hints[name])}.")
     return problems
 

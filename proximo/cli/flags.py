@@ -1,18 +1,17 @@
 """Words of a command line become values of a Config; all mistakes are reported together."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import fields
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_origin, get_type_hints
 
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.facts import converted, options_of, wanted
+from proximo.facts import converted, facts, options_of, wanted
 
 ALIASES = {"env-name": "env-id", "env": "env-id", "total-steps": "total-timesteps", "lr": "learning-rate",
            "env-wrapper": "env-wrappers"}
-SWITCHES = {"norm_adv": {True: "minibatch", False: "none"}}  # choices that other implementations have as a switch
 TEXTS = tuple[str, ...]  # a flag with texts may be given several times, all of them count
 YES, NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
@@ -49,16 +48,18 @@ def read_flags(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, Any]
     """
     hints = get_type_hints(kind)
     hints = {f.name: hints[f.name] for f in fields(kind)}
+    switches = {name: fact.switch for name, fact in facts(kind).items() if fact.switch}
     values: dict[str, Any] = {}
     wrong: list[str] = []
     for flag in _flags(words):
-        name, negated = _field(flag.word[2:], hints)
+        name, negated = _field(flag.word[2:], hints, switches)
         if name is None:
             wrong += [_unknown(flag.word, hints)] if flag.word else map(_unexpected, flag.words)
             continue
         given, rest = _own_words(flag, hints[name], negated)
         try:
-            value = _off(name) if negated else _value(flag.word, name, hints[name], given)
+            switch = switches.get(name, (False, True))
+            value = switch[False] if negated else _value(flag.word, hints[name], given, switch)
             values[name] = values.get(name, ()) + value if hints[name] == TEXTS else value
         except UsageError as mistake:
             wrong.append(str(mistake))
@@ -109,13 +110,13 @@ def _own_words(flag: Flag, hint: Any, negated: bool) -> tuple[list[str], list[st
     return flag.words[:used], flag.words[used:]
 
 
-def _field(flag: str, hints: dict[str, Any]) -> tuple[str | None, bool]:
+def _field(flag: str, hints: dict[str, Any], switches: Container[str]) -> tuple[str | None, bool]:
     """Return the field that a flag names, and whether the flag is negated."""
     name = field_name(flag)
     if name in hints:
         return name, False
     bare = name.removeprefix("no_")
-    if name.startswith("no_") and bare in hints and (bool in options_of(hints[bare]) or bare in SWITCHES):
+    if name.startswith("no_") and bare in hints and (bool in options_of(hints[bare]) or bare in switches):
         return bare, True
     return None, False
 
@@ -131,12 +132,12 @@ def _unknown(word: str, hints: dict[str, Any]) -> str:
     return f"{word} is not a flag of this variant. {advice}"
 
 
-def _off(name: str) -> Any:
-    return SWITCHES[name][False] if name in SWITCHES else False
+def _value(word: str, hint: Any, given: list[str], switch: tuple[Any, ...]) -> Any:
+    """Return the value of a flag's words; UsageError where they do not fit.
 
-
-def _value(word: str, name: str, hint: Any, given: list[str]) -> Any:
-    """Return the value of a flag's words; UsageError where they do not fit."""
+    `switch` has what False and True mean, if the field is a switch or has choices instead of one.
+    """
+    switchable = bool in options_of(hint) or switch != (False, True)
     if hint == TEXTS and given:
         return tuple(given)
     if get_origin(hint) is tuple and hint != TEXTS:
@@ -145,14 +146,12 @@ def _value(word: str, name: str, hint: Any, given: list[str]) -> Any:
             raise UsageError(f"{word} {bad[0]} is not allowed. Use whole numbers.")
         return tuple(map(int, parts))
     if not given:
-        if bool in options_of(hint):
-            return True
-        if name in SWITCHES:
-            return SWITCHES[name][True]
+        if switchable:
+            return switch[True]
         raise UsageError(f"{word} needs a value: {wanted(hint)}.")
     text = given[0]
-    if name in SWITCHES and text.lower() in YES + NO:
-        return SWITCHES[name][text.lower() in YES]
+    if switchable and text.lower() in YES + NO:
+        return switch[text.lower() in YES]
     try:
         return _from_text(hint, text)
     except (TypeError, ValueError, OverflowError):

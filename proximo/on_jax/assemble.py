@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -12,12 +11,12 @@ from flax import nnx
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.on_jax.agent import SeparateAgent, SharedAgent
+from proximo.on_jax.box_heads import Identity, MakeBoxHead, PolicyNetwork, make_box_head
 from proximo.on_jax.distributions import CategoricalHead, GaussianHead, MultiCategoricalHead
 from proximo.on_jax.mlp import MLP
 from proximo.on_jax.networks import ImpalaCNN, Linear, Memory, NatureCNN
 from proximo.on_jax.parameters import layer_init
-
-MakeGaussian = Callable[[nnx.Module, int], nnx.Module]  # (network, number of actions) -> head
+from proximo.problems import action_problems
 
 
 def make_trunk(obs_shape: tuple[int, ...], obs_dtype: np.dtype[Any], cfg: Config) -> tuple[nnx.Module, int]:
@@ -38,8 +37,14 @@ def make_mlp(obs_shape: Sequence[int], sizes: Sequence[int], cfg: Config, out_st
 
 
 def make_head(network: Callable[[int], nnx.Module], action_space: gym.Space[Any],
-              make_gaussian: MakeGaussian = GaussianHead) -> nnx.Module:
-    """Return the head for an action space over `network(out_size)`; UsageError for a space without a head."""
+              make_box: Callable[[gym.spaces.Box], nnx.Module] | None = None) -> nnx.Module:
+    """Return the head for an action space; UsageError for a space without a head.
+
+    Args:
+        network: Makes the network below the head from its number of outputs.
+        action_space: Of one environment.
+        make_box: Makes the head of a Box space; None: a GaussianHead over `network(size)`.
+    """
     if isinstance(action_space, gym.spaces.Discrete):
         return CategoricalHead(network(int(action_space.n)), int(action_space.n))
     if isinstance(action_space, gym.spaces.MultiDiscrete):
@@ -49,12 +54,12 @@ def make_head(network: Callable[[int], nnx.Module], action_space: gym.Space[Any]
         return MultiCategoricalHead(network(sum(choices)), choices)
     if isinstance(action_space, gym.spaces.Box):
         size = math.prod(action_space.shape)
-        return make_gaussian(network(size), size)
+        return make_box(action_space) if make_box else GaussianHead(network(size), size)
     raise UsageError(f"The action space {action_space} is not supported. Use Discrete, MultiDiscrete, MultiBinary or "
                      "Box.")
 
 
-def assemble(envs: Any, cfg: Config, make_gaussian: MakeGaussian | None = None) -> nnx.Module:
+def assemble(envs: Any, cfg: Config, make_box: MakeBoxHead = make_box_head) -> nnx.Module:
     """Make the agent of a configuration.
 
     Its weights are zero; train() draws first values from stream "init" (parameters.initial_weights).
@@ -62,22 +67,32 @@ def assemble(envs: Any, cfg: Config, make_gaussian: MakeGaussian | None = None) 
     Args:
         envs: Anything with obs_shape, obs_dtype and action_space.
         cfg: The configuration.
-        make_gaussian: The head for Box actions; None: a GaussianHead.
-    """
-    make_gaussian = make_gaussian or partial(GaussianHead, log_std_init=cfg.log_std_init)
+        make_box: (network, action space, configuration) -> the head for Box actions.
 
-    def linear(size: int, std: float) -> nnx.Module:
+    Raises:
+        UsageError: The configuration does not fit the observations or actions.
+    """
+    if problems := action_problems(cfg, envs.action_space):
+        raise UsageError("\n".join(problems))
+
+    def linear(size: int, std: float, features: int) -> Linear:
         return layer_init(Linear(features, size), std, orthogonal=cfg.orthogonal_init)
 
     trunk, features = make_trunk(envs.obs_shape, envs.obs_dtype, cfg)
     if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network:
         critic = make_mlp(envs.obs_shape, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0)
         policy_sizes = cfg.policy_sizes or cfg.hidden_sizes
-        return SeparateAgent(critic, make_head(lambda n: make_mlp(envs.obs_shape, [*policy_sizes, n], cfg, 0.01),
-                                               envs.action_space, make_gaussian))
+        network = PolicyNetwork(
+            whole=lambda n: make_mlp(envs.obs_shape, [*policy_sizes, n], cfg, 0.01),
+            parts=lambda n: (make_mlp(envs.obs_shape, policy_sizes, cfg), linear(n, 0.01, policy_sizes[-1])))
+        head = make_head(network.whole, envs.action_space, lambda space: make_box(network, space, cfg))
+        return SeparateAgent(critic, head)
     memory = None
     if cfg.recurrent != "none":
         memory = Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
         features = cfg.memory_size
-    critic = linear(1, 1.0)
-    return SharedAgent(trunk, critic, make_head(lambda n: linear(n, 0.01), envs.action_space, make_gaussian), memory)
+    critic = linear(1, 1.0, features)
+    network = PolicyNetwork(whole=lambda n: linear(n, 0.01, features),
+                            parts=lambda n: (Identity(), linear(n, 0.01, features)))
+    head = make_head(network.whole, envs.action_space, lambda space: make_box(network, space, cfg))
+    return SharedAgent(trunk, critic, head, memory)

@@ -47,8 +47,8 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     are losses and charts, () each, episodes, (T, N) each, and the number of valid rows, (T,). The weights are
     `state.adam.weights`, by parameter name, in the layout of torch.
 
-    Nothing stops `step` after cfg.num_iterations iterations. An annealed schedule is 0 in the next one and negative
-    afterwards.
+    Nothing stops `step` after cfg.num_iterations iterations. An annealed schedule is 0 in the next one. Afterwards a
+    linear one is negative, and a cosine increases again.
 
     Args:
         cfg: The hyper-parameters.

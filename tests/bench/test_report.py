@@ -80,7 +80,7 @@ def test_the_page_has_every_section(html):
     """Failed runs with their last lines, silent environments, published values, ablation, settings, versions."""
     for part in ("Two &amp; a half &lt;tasks&gt;", "No episode ended in Endless-v0", "490.04 ± 6.12", 'below">below<',
                  "the loss is not finite at iteration 1", "Effect of each implementation detail",
-                 "anneal_lr True to False",
+                 "anneal_lr linear to none",
                  "Hyper-parameters that differ", "gae_lambda", "Human-normalised scores", "Badia et al.",
                  "Probability of improvement", "Welch", "numpy", "Machine: cpu"):
         assert part in html

@@ -210,7 +210,7 @@ def test_an_ablation_changes_one_detail_with_the_seeds_of_the_base(file):
     assert {(job.ablates, job.seed) for job in jobs} == {
         (detail, seed) for detail in ("", "norm_adv", "anneal_lr", "shared_network") for seed in (1, 2)}
     changed = {job.ablates: job.overrides for job in jobs}
-    assert changed == {"": {}, "norm_adv": {"norm_adv": "none"}, "anneal_lr": {"anneal_lr": False},
+    assert changed == {"": {}, "norm_adv": {"norm_adv": "none"}, "anneal_lr": {"anneal_lr": "none"},
                        "shared_network": {"shared_network": True}}
     assert len({job.folder for job in jobs}) == len(jobs)
     assert len(notes) == 1 and "noop_max" in notes[0]

@@ -28,7 +28,7 @@ COMMANDS = [
     (1, "ppo_atari_envpool", "--env-id Breakout-v5", {"env_id": "Breakout-v5", "engine": "envpool"}),
     (1, "ppo_atari_envpool_xla_jax", "--env-id Breakout-v5", {"framework": "jax", "unroll": True}),
     (1, "ppo_atari_envpool_xla_jax_scan", "--env-id Breakout-v5", {"framework": "jax", "unroll": False}),
-    (1, "ppo_procgen", "--env-id starpilot", {"env_id": "starpilot", "gamma": 0.999, "anneal_lr": False}),
+    (1, "ppo_procgen", "--env-id starpilot", {"env_id": "starpilot", "gamma": 0.999, "anneal_lr": "none"}),
     (2, "ppo_atari_multigpu", "--env-id BreakoutNoFrameskip-v4", {"num_envs": 16, "backend": "gloo"}),
     (2, "ppo_atari_multigpu", "--env-id BreakoutNoFrameskip-v4 --backend nccl", {"backend": "nccl"}),
     (2, "ppo_atari_multigpu", "--env-id BreakoutNoFrameskip-v4 --device-ids 0 0 1 1", {"device_ids": (0, 0, 1, 1)}),

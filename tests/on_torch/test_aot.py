@@ -5,13 +5,18 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import nn
 
+from proximo.config import Config
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
+from proximo.on_torch.assemble import assemble
 from proximo.on_torch.mlp import ACTIVATIONS, MLP
+from tests.support.spec import Spec
 
 needs_compiler = pytest.mark.skipif(unsupported_reason() is not None, reason=str(unsupported_reason()))
 
@@ -76,6 +81,7 @@ def test_functional_gives_the_gradient_of_the_module():
 SECOND_PROCESS = """
 import torch
 from proximo.on_torch.aot import compile_ahead
+from proximo.on_torch.assemble import assemble
 from proximo.on_torch.mlp import ACTIVATIONS, MLP
 from tests.on_torch.test_aot import make_example, make_net, make_step
 torch.set_num_threads(1)
@@ -168,3 +174,25 @@ def test_every_activation_and_layer_norm_compile(cache):
     for a, b in zip(compile_ahead(functional(nets, function), (weights, x), "networks")(weights, x), expected,
                     strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+@needs_compiler
+def test_every_distribution_of_continuous_actions_compiles(cache):
+    """Samples, log-probabilities and gradients of one agent of each kind, in one library, against the plain ones."""
+    torch.manual_seed(4)
+    spec = Spec((3,), np.dtype(np.float32), spaces.Box(-0.5, 2.0, (2,)))
+    kinds = ({"distribution": "squashed", "state_dependent_std": True}, {"distribution": "beta"}, {"distribution": "gsde"})
+    heads = nn.ModuleList(assemble(spec, Config(hidden_sizes=(4,), **fields)).head for fields in kinds)
+    noises = [head.noise(torch.Generator().manual_seed(1), 9) for head in heads]
+
+    def function(obs, *noises):
+        dists = [head(obs, None) for head in heads]
+        actions = torch.stack([dist.sample(noise) for dist, noise in zip(dists, noises, strict=True)]).detach()
+        logprob = torch.stack([dist.logprob(action) for dist, action in zip(dists, actions, strict=True)])
+        total = logprob.sum() + sum(dist.entropy().sum() for dist in dists)
+        return actions, logprob.detach(), *torch.autograd.grad(total, list(heads.parameters()))
+
+    obs, weights = torch.randn(9, 3), torch.cat([p.detach().reshape(-1) for p in heads.parameters()])
+    compiled = compile_ahead(functional(heads, function), (weights, obs, *noises), "heads")
+    for a, b in zip(compiled(weights, obs, *noises), function(obs, *noises), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)

@@ -86,3 +86,14 @@ def test_forbidden_actions_are_never_taken(name):
     """The probe raises an error when one is taken. Every episode returns 4, with and without a recurrent layer."""
     for fields in ({}, {"recurrent": "lstm", "memory_size": 8}):
         assert train_on(name, 4, **fields)[1] == 4.0
+
+
+@pytest.mark.parametrize("fields", [{}, {"distribution": "squashed"}, {"distribution": "beta"}, {"distribution": "gsde"},
+                                    {"state_dependent_std": True}])
+def test_an_action_on_the_bound_is_learned(fields):
+    """The best action is the upper or the lower bound, which no distribution saturates before it is reached."""
+    agent, mean_return = train_on("Bound", 30, **fields)
+    obs = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    with torch.no_grad():
+        mode = agent(obs, None, torch.zeros(2, dtype=torch.bool), ())[0].mode().clamp(1, 3).flatten().tolist()
+    assert mode == pytest.approx([3.0, 1.0], abs=0.15) and mean_return > 0.85

@@ -49,7 +49,7 @@ def train(run_dir):
     begun = int(state.read_text()) if state.exists() else 0
     import numpy as np  # here, so that an evaluation begins at once
     rng = np.random.default_rng(seed)
-    reward = 100 * rng.random() - 50 * (not cfg["anneal_lr"])
+    reward = 100 * rng.random() - 50 * (cfg["anneal_lr"] == "none")
     for part in range(begun, PARTS):
         step = steps * (part + 1) // PARTS
         with (run_dir / "metrics.csv").open("a") as file:

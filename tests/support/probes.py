@@ -78,6 +78,18 @@ class Acting(Probe):
         return 1.0 if bool(action) == (self.cue > 0) else -1.0
 
 
+class Bound(Probe):
+    """One step with a continuous action in [1, 3]; the reward is 1 on the bound that the cue names, 0 on the other one."""
+
+    length = 1
+    action_space = spaces.Box(1, 3, (1,), np.float32)
+
+    def reward(self, action):
+        if not 1 <= action[0] <= 3:
+            raise ValueError(f"action {action[0]} is outside the bounds")
+        return float(action[0] - 1) / 2 if self.cue > 0 else float(3 - action[0]) / 2
+
+
 class Truncated(Probe):
     """Reward 1 for ever, truncated after 5 steps, nothing to observe: the value must become 1 / (1 - gamma)."""
 
@@ -246,7 +258,7 @@ class Positions(gymnasium.ObservationWrapper):
         return observation[[0, 2]]
 
 
-PROBES = (Constant, Observed, Delayed, Acting, Truncated, Memory, Masked, DictMasked, DictObs, Image, Echo, Started,
+PROBES = (Constant, Observed, Delayed, Acting, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Image, Echo, Started,
           Several, Switches, Bounded, Spoken, Endless, Mortal)
 FAULTS = ("raises", "hangs", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
           "four_values")

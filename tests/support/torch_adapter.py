@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from proximo.on_torch import distributions, learner
+from proximo.on_torch import bounded, distributions, learner
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.gae import gae
 from proximo.on_torch.loss import ppo_loss
@@ -55,7 +55,7 @@ class Adapter:
 
     def make_head(self, kind, *args):
         """Make a head over features that are its parameters already."""
-        return NumpyHead(self, getattr(distributions, kind)(nn.Identity(), *args))
+        return NumpyHead(self, getattr(bounded if hasattr(bounded, kind) else distributions, kind)(nn.Identity(), *args))
 
     def set_logstd(self, head, logstd):
         with torch.no_grad():

@@ -1,0 +1,70 @@
+"""Heads for continuous actions, chosen by --distribution and --state-dependent-std."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from proximo.config import Config
+from proximo.on_torch.bounded import BetaHead, SquashedHead
+from proximo.on_torch.distributions import ActionHead, Gaussian, GaussianHead, RPOHead
+from proximo.on_torch.gsde import GSDEHead
+
+LEAST_LOGSTD, LARGEST_LOGSTD = -5.0, 2.0  # of a standard deviation that depends on the state
+
+
+class PolicyNetwork(NamedTuple):
+    """The network below a head, by its number of outputs: as one module, or in two parts."""
+
+    whole: Callable[[int], nn.Module]
+    parts: Callable[[int], tuple[nn.Module, nn.Linear]]  # up to the last hidden layer, and the linear layer after it
+
+
+MakeBoxHead = Callable[[PolicyNetwork, gym.spaces.Box, Config], nn.Module]
+
+
+class StateDependentHead(ActionHead):
+    """A Gaussian: `network` maps features to means and log standard deviations, (..., 2 size).
+
+    `log_std_init` is added to the latter. The sum is clamped to [-5, 2], as is usual for soft actor-critic.
+    """
+
+    def __init__(self, network: nn.Module, size: int, log_std_init: float = 0.0) -> None:
+        super().__init__(network, (size,), np.float32)
+        self.log_std_init = log_std_init
+
+    def forward(self, features: Tensor, mask: Tensor | None) -> Gaussian:
+        mean, logstd = self.network(features).chunk(2, -1)
+        return Gaussian(mean, (logstd + self.log_std_init).clamp(LEAST_LOGSTD, LARGEST_LOGSTD))
+
+    def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
+        return torch.empty(*lead, *self.action_shape).normal_(generator=generator)
+
+
+def make_gaussian_head(network: PolicyNetwork, size: int, cfg: Config) -> nn.Module:
+    """Return the head of a Gaussian of `size` components."""
+    if cfg.state_dependent_std:
+        return StateDependentHead(network.whole(2 * size), size, cfg.log_std_init)
+    return GaussianHead(network.whole(size), size, cfg.log_std_init)
+
+
+def make_box_head(network: PolicyNetwork, space: gym.spaces.Box, cfg: Config) -> nn.Module:
+    """Return the head that cfg.distribution names."""
+    size = math.prod(space.shape)
+    if cfg.distribution == "squashed":
+        return SquashedHead(make_gaussian_head(network, size, cfg), space.low, space.high)
+    if cfg.distribution == "beta":
+        return BetaHead(network.whole(2 * size), space.low, space.high)
+    if cfg.distribution == "gsde":
+        return GSDEHead(*network.parts(size), cfg.log_std_init, cfg.sde_sample_freq)
+    return make_gaussian_head(network, size, cfg)
+
+
+def make_rpo_head(network: PolicyNetwork, space: gym.spaces.Box, cfg: Config) -> nn.Module:
+    """Return the head of robust policy optimization; the configuration is one of RPO."""
+    size = math.prod(space.shape)
+    return RPOHead(network.whole(size), size, cfg.rpo_alpha, cfg.log_std_init)  # type: ignore[attr-defined]
