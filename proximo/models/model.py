@@ -12,8 +12,8 @@ from proximo.config import Config
 from proximo.envs.moments import Moments
 from proximo.envs.normalize import normalize_obs
 from proximo.errors import FilesError, UsageError, warn
-from proximo.models.raw_obs import read_raw
-from proximo.models.spaces import action_for_env, space_from_json, space_to_json
+from proximo.models.raw_obs import Rows, read_raw
+from proximo.models.spaces import action_for_env, action_from_env, space_from_json, space_to_json
 from proximo.models.weights import check_finite, checkpoint_weights
 from proximo.protocols import VecEnv
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
@@ -33,7 +33,7 @@ class Model:
     """A trained agent. It normalises observations itself and keeps its memory between calls of `act`.
 
     Args:
-        actor: The network; it has `initial_state` and `act` (on_torch/actor.py, on_jax/actor.py).
+        actor: The network (on_torch/actor.py, on_jax/actor.py).
         spec: Shapes of its environment.
         cfg: The configuration that it was trained with.
         variant: The name of the variant.
@@ -75,11 +75,52 @@ class Model:
         Raises:
             UsageError: If the observation has another structure or shape.
         """
+        rows, flags = self._read(raw_obs, first, mask)
+        action = action_for_env(self.choose(rows.obs, flags, rows.mask, deterministic), self.spec.action_space)
+        return action[0] if rows.single else action
+
+    def predict(self, raw_obs: Any, first: Any = None, mask: Any = None, deterministic: bool = True) -> Any:
+        """Choose actions as `act` does, by default the most likely ones."""
+        return self.act(raw_obs, first, mask, deterministic)
+
+    def value(self, raw_obs: Any, first: Any = None) -> Any:
+        """Return the value of one observation, or (N,) values: arguments as in `act`. The memory stays as it is.
+
+        With norm_reward it is in units of normalised rewards.
+        """
+        return self._evaluate(raw_obs, first, None, None)[0]
+
+    def logprob(self, raw_obs: Any, action: Any, first: Any = None, mask: Any = None) -> Any:
+        """Return the log-probability of an action that `act` returned, or (N,). The memory stays as it is.
+
+        A continuous action counts as it is, also if it was clipped to its bounds. Other arguments are as in `act`.
+        """
+        return self._evaluate(raw_obs, first, mask, action)[1]
+
+    @property
+    def module(self) -> Any:
+        """The network: a torch.nn.Module, or a flax.nnx.Module if it was made by a function of one's own in JAX."""
+        return self.actor.module
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model, with the weights that the network has now, to a folder that `proximo.load` reads."""
+        save_tree(Path(folder), model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights()))
+
+    def _read(self, raw_obs: Any, first: Any, mask: Any) -> tuple[Rows, np.ndarray | None]:
+        """Return the rows of observations with their masks, and which of them begin an episode."""
         rows = read_raw(self.spec.observation_space, self.spec.obs_shape, raw_obs)
         flags = None if first is None else np.broadcast_to(np.asarray(first, bool), len(rows.obs)).copy()
         masks = rows.mask if mask is None else np.asarray(mask, bool).reshape(len(rows.obs), -1)
-        action = action_for_env(self.choose(rows.obs, flags, masks, deterministic), self.spec.action_space)
-        return action[0] if rows.single else action
+        return rows._replace(mask=masks), flags
+
+    def _evaluate(self, raw_obs: Any, first: Any, mask: Any, action: Any) -> tuple[Any, Any]:
+        rows, flags = self._read(raw_obs, first, mask)
+        flags, state = self._memory(len(rows.obs), flags)
+        taken = None if action is None else action_from_env(action, self.spec.action_space, len(rows.obs))
+        value, logprob = self.actor.evaluate(self._normalized(rows.obs), rows.mask, flags, state, taken)
+        if rows.single:
+            return float(value[0]), None if logprob is None else float(logprob[0])
+        return value, logprob
 
     def choose(self, obs: np.ndarray, first: np.ndarray | None, mask: np.ndarray | None,
                deterministic: bool = False) -> np.ndarray:
@@ -94,18 +135,23 @@ class Model:
         Returns:
             (N, *action_shape).
         """
-        if self._state is None or self._rows != len(obs):
-            self._state, self._rows = self.actor.initial_state(len(obs)), len(obs)
-            first = np.ones(len(obs), bool) if first is None else first
-        first = np.zeros(len(obs), bool) if first is None else first
-        if self.moments is None:
-            seen = obs.astype(self.spec.obs_dtype, copy=False)
-        else:
-            seen = normalize_obs(self.moments, obs, self.cfg.clip_obs)
+        first, state = self._memory(len(obs), first)
         self._calls += 1
         seed = None if deterministic else stream_seed(self._seed, "eval", self._calls)
-        action, self._state = self.actor.act(seen, mask, first, self._state, seed)
+        action, self._state = self.actor.act(self._normalized(obs), mask, first, state, seed)
+        self._rows = len(obs)
         return action
+
+    def _memory(self, count: int, first: np.ndarray | None) -> tuple[np.ndarray, tuple[Any, ...]]:
+        """Return which of `count` rows begin an episode, and the memory before this step."""
+        known = self._state if self._rows == count else None
+        first = np.full(count, known is None) if first is None else first
+        return first, self.actor.initial_state(count) if known is None else known
+
+    def _normalized(self, obs: np.ndarray) -> np.ndarray:
+        if self.moments is None:
+            return obs.astype(self.spec.obs_dtype, copy=False)
+        return normalize_obs(self.moments, obs, self.cfg.clip_obs)
 
 
 def save_model(folder: Path, variant: str, cfg: Config, envs: VecEnv, weights: dict[str, np.ndarray]) -> None:
@@ -121,13 +167,20 @@ def save_model(folder: Path, variant: str, cfg: Config, envs: VecEnv, weights: d
     Raises:
         FilesError: If the folder cannot be written.
     """
-    tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(envs.obs_shape),
-            "obs_dtype": str(np.dtype(envs.obs_dtype)), "action_space": space_to_json(envs.action_space),
-            "observation_space": None if envs.observation_space is None else space_to_json(envs.observation_space),
+    moments = envs.statistics.obs if envs.statistics is not None and cfg.norm_obs else None
+    save_tree(folder, model_tree(variant, cfg, envs, moments, weights))
+
+
+def model_tree(variant: str, cfg: Config, spec: Spec | VecEnv, moments: Moments | None,
+               weights: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return the content of a model folder."""
+    tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(spec.obs_shape),
+            "obs_dtype": str(np.dtype(spec.obs_dtype)), "action_space": space_to_json(spec.action_space),
+            "observation_space": None if spec.observation_space is None else space_to_json(spec.observation_space),
             "weights": weights}
-    if envs.statistics is not None and cfg.norm_obs:
-        tree["obs_moments"] = {name: np.asarray(x) for name, x in envs.statistics.obs._asdict().items()}
-    save_tree(folder, tree)
+    if moments is not None:
+        tree["obs_moments"] = {name: np.asarray(x) for name, x in moments._asdict().items()}
+    return tree
 
 
 def read_model(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from proximo.envs.spaces import action_writer
-from proximo.errors import FilesError
+from proximo.errors import FilesError, UsageError
 
 
 def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
@@ -71,3 +71,29 @@ def action_for_env(action: np.ndarray, space: gym.Space[Any]) -> np.ndarray:
     assert space.shape is not None
     converted = action_writer(space, "the model's environment")(action)
     return np.array(converted, space.dtype).reshape(len(action), *space.shape)
+
+
+def action_from_env(action: Any, space: gym.Space[Any], count: int) -> np.ndarray:
+    """Convert actions of the environment to what the policy calls them, the inverse of `action_for_env`.
+
+    Args:
+        action: One action, or `count` of them.
+        space: The action space of one environment.
+        count: How many.
+
+    Returns:
+        (count, *action_shape): int64 choices from 0, or float32 components.
+
+    Raises:
+        UsageError: There is another number of actions, or they have another shape.
+    """
+    assert space.shape is not None
+    given = np.asarray(action)
+    if given.shape not in ((count, *space.shape), space.shape if count == 1 else None):
+        raise UsageError(f"the action has shape {given.shape}. {count} observations need {(count, *space.shape)}.")
+    rows = given.reshape(count, -1) if space.shape else given.reshape(count)
+    if isinstance(space, gym.spaces.Box):
+        return rows.astype(np.float32)
+    if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
+        rows = rows - space.start
+    return rows.astype(np.int64)

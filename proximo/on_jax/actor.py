@@ -31,13 +31,23 @@ class Actor:
         expected = {name: x.shape for name, x in named_parameters(self.agent).items()}
         check_weights(expected, {name: x.shape for name, x in weights.items()})
         self._weights = {name: jnp.asarray(x) for name, x in weights.items()}
-        bind, head = make_bind(self.agent), self.agent.head
+        self._bind = bind = make_bind(self.agent)
+        head = self.agent.head
 
         def act(weights: Any, obs: Any, mask: Any, first: Any, state: tuple[Any, ...], key: Any) -> tuple[Any, Any]:
             dist, _, state = bind(weights)(obs, mask, first, state)
             return dist.mode() if key is None else dist.sample(head.noise(key, len(obs))), state
 
         self._act = jax.jit(act)
+
+    @property
+    def module(self) -> Any:
+        """Return the network, a flax.nnx.Module with its weights."""
+        return self._bind(self._weights)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Return copies of the weights by parameter name."""
+        return {name: np.array(x) for name, x in self._weights.items()}
 
     def initial_state(self, num_envs: int) -> tuple[Any, ...]:
         """Return the state of the recurrent layer before the first step."""
@@ -53,3 +63,9 @@ class Actor:
         key = None if noise_seed is None else jax.random.wrap_key_data(jnp.asarray(key_data(noise_seed)))
         action, state = self._act(self._weights, obs, mask, first, state, key)
         return np.asarray(action), state
+
+    def evaluate(self, obs: np.ndarray, mask: np.ndarray | None, first: np.ndarray, state: tuple[Any, ...],
+                 action: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the values (N,), and the log-probabilities (N,) of actions (N, *action_shape), before this step."""
+        dist, value, _ = self.module(obs, mask, first, state)
+        return np.asarray(value), None if action is None else np.asarray(dist.logprob(jnp.asarray(action)))

@@ -32,6 +32,16 @@ class Actor:
             for name, p in self.agent.named_parameters():
                 p.copy_(torch.from_numpy(weights[name]))
 
+    @property
+    def module(self) -> torch.nn.Module:
+        """Return the network with its weights."""
+        module: torch.nn.Module = self.agent
+        return module
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Return copies of the weights by parameter name."""
+        return {name: p.detach().cpu().numpy().copy() for name, p in self.agent.named_parameters()}
+
     def initial_state(self, num_envs: int) -> tuple[Any, ...]:
         """Return the state of the recurrent layer before the first step."""
         state: tuple[Any, ...] = self.agent.initial_state(num_envs)
@@ -51,3 +61,12 @@ class Actor:
                 return dist.mode().numpy(), state
             noise = self.agent.head.noise(torch.Generator().manual_seed(noise_seed), len(obs))
             return dist.sample(noise).numpy(), state
+
+    def evaluate(self, obs: np.ndarray, mask: np.ndarray | None, first: np.ndarray, state: tuple[Any, ...],
+                 action: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the values (N,), and the log-probabilities (N,) of actions (N, *action_shape), before this step."""
+        with torch.no_grad():
+            tensor = torch.from_numpy(np.ascontiguousarray(obs))
+            dist, value, _ = self.agent(tensor, None if mask is None else torch.from_numpy(mask),
+                                        torch.from_numpy(first), state)
+            return value.numpy(), None if action is None else dist.logprob(torch.from_numpy(action)).numpy()

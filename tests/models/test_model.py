@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 import proximo
@@ -14,6 +15,7 @@ from proximo.errors import FilesError, UsageError
 from proximo.models.evaluate import evaluate
 from proximo.models.model import models_over_time, read_model
 from proximo.models.spaces import action_for_env, space_from_json, space_to_json
+from proximo.on_torch.train import learn
 from proximo.runs.checkpoint import load_tree, save_tree
 from tests.support.runs import train
 
@@ -99,6 +101,65 @@ def test_actions_are_as_the_environment_takes_them(runs, name, space):
     model = proximo.load(runs / name)
     for action in model.act(np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)):
         assert space.contains(action if name != "started" else int(action))
+
+
+KINDS = {"plain": {}, "lstm": {"recurrent": "lstm"}, "normalised": {"norm_obs": True}, "gru": {"recurrent": "gru"},
+         "masked": {"env_id": "tests.support.probes:Masked-v0"}, "started": {"env_id": "tests.support.probes:Started-v0"},
+         "several": {"env_id": "tests.support.probes:Several-v0"},
+         "continuous": {"config": "ppo_continuous_action", "env_id": "Pendulum-v1", "norm_obs": False}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_and_log_probabilities_are_those_of_training(kind, monkeypatch, tmp_path):
+    """Against the rollout of the training loop, step by step; the learning rate is too small to change the weights."""
+    kept = {}
+
+    def keep(setup, rollout, *rest):
+        kept.update({name: None if x is None else x.numpy().copy() for name, x in rollout._asdict().items()})
+        return learn(setup, rollout, *rest)
+
+    monkeypatch.setattr("proximo.on_torch.train.learn", keep)
+    fields = {"config": "ppo", "num_envs": 3, "num_steps": 32, "num_minibatches": 1, "total_timesteps": 96,
+              "learning_rate": 1e-30, "logger": "none"} | KINDS[kind]
+    model = proximo.load(proximo.train(run_dir=tmp_path / "run", **fields))
+    if model.moments is not None:  # the rollout has normalised observations, by statistics that changed at every step
+        model.moments = None
+    start = getattr(model.spec.action_space, "start", 0)
+    for t in range(32):
+        obs, first = kept["obs"][t], kept["first"][t]
+        mask = None if kept["mask"] is None else kept["mask"][t]
+        flags, state = model._memory(3, first)
+        value, logprob = model.actor.evaluate(obs, mask, flags, state, kept["action"][t])
+        assert np.allclose(value, kept["value"][t], atol=1e-5) and np.allclose(logprob, kept["logprob"][t], atol=1e-5)
+        if model.spec.observation_space is None or isinstance(model.spec.observation_space, spaces.Box):
+            assert np.allclose(model.value(obs, first), kept["value"][t], atol=1e-5)
+            found = model.logprob(obs, kept["action"][t] + start, first, mask)
+            assert np.allclose(found, kept["logprob"][t], atol=1e-5)
+        model.choose(obs, first, mask)
+
+
+def test_one_observation_has_one_value_and_log_probability(runs):
+    model, obs = proximo.load(runs / "plain"), np.array([0.1, 0.0, -0.05, 0.2], np.float32)
+    assert isinstance(model.value(obs), float) and isinstance(model.logprob(obs, 1), float)
+    assert np.exp(model.logprob(obs, 0)) + np.exp(model.logprob(obs, 1)) == pytest.approx(1)
+    assert model.predict(obs) == model.act(obs, deterministic=True)
+    with pytest.raises(UsageError, match=r"the action has shape \(2,\). 1 observations need \(1,\)"):
+        model.logprob(obs, [0, 1])
+
+
+@pytest.mark.parametrize("kind", ["lstm", "normalised"])
+def test_a_saved_model_is_the_model_that_it_is_now(runs, kind, tmp_path):
+    """Also after its torch module was changed, as fine-tuning does."""
+    model = proximo.load(runs / kind)
+    obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    before = model.value(obs)
+    with torch.no_grad():
+        for parameter in model.module.parameters():
+            parameter.mul_(1.5)
+    model.save(tmp_path / "mine")
+    again = proximo.load(tmp_path / "mine")
+    assert np.array_equal(again.value(obs), model.value(obs)) and not np.allclose(again.value(obs), before)
+    assert np.array_equal(again.predict(obs), model.predict(obs)) and repr(again) == repr(model)
 
 
 @pytest.mark.parametrize("obs", [np.zeros(3), np.zeros((2, 5)), np.zeros((1, 1, 4)), np.float32(1)])

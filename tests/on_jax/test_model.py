@@ -92,3 +92,22 @@ def test_distributions_and_values_are_equal(framework, trained):
     for a, b in zip(expected, found, strict=True):
         np.testing.assert_allclose(np.asarray(b), a.numpy(), atol=ATOL, rtol=1e-5)
     assert float(np.asarray(value).std()) > 1e-4, "equal values for all observations would prove nothing"
+
+
+def test_values_and_log_probabilities_are_equal(trained):
+    """Of the same files, in both frameworks, with memory: the actor of JAX against that of torch."""
+    _, trees = trained
+    models = {framework: load_as(trees["jax"], framework) for framework in ("torch", "jax")}
+    obs, first = observations(models["torch"]), firsts()
+    for t in range(4):
+        found = {}
+        for framework, model in models.items():
+            flags, state = model._memory(N, first[t])
+            action = models["torch"].actor.act(model._normalized(obs[t]), None, flags, models["torch"]._memory(N, first[t])[1],
+                                               t)[0]
+            found[framework] = model.actor.evaluate(model._normalized(obs[t]), None, flags, state, action)
+            assert model.actor.weights().keys() == trees["jax"]["weights"].keys()
+        for one, other in zip(found["torch"], found["jax"]):
+            assert one.shape == (N,) and np.allclose(one, other, atol=ATOL)
+        for model in models.values():
+            model.choose(obs[t], first[t], None, deterministic=True)
