@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint site clean
 
 demo: $(VENV)/.core
 	rm -rf $(RUN)
@@ -23,6 +23,9 @@ test: $(VENV)/.all
 lint: $(VENV)/.all
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+site: $(VENV)/.all
+	$(BIN)/mkdocs build
 
 # torch first and by itself: another package asking for it would take a build of several GB
 $(VENV)/.torch: constraints.txt

@@ -1,0 +1,82 @@
+"""A hook of mkdocs: the pages of the site that are generated from the package, and links to files outside docs/."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from proximo.catalog import VARIANTS
+from proximo.cli.train_help import FlagHelp, flag_helps
+from proximo.config import Config
+from proximo.presets import presets
+
+API = {"Training": ("api.train", "api.iterations", "api.resume"),
+       "Trained models": ("api.load", "api.evaluate", "models.model.Model", "models.evaluate.Evaluation"),
+       "Environments": ("api.check_env",),
+       "Presets": ("presets.preset",),
+       "Records": ("types.Iteration", "types.FinishedEpisodes", "types.LossInputs"),
+       "Interfaces": ("protocols.Step", "protocols.Episode", "protocols.VecEnv", "protocols.Agent", "protocols.Head",
+                      "protocols.Distribution"),
+       "Errors": ("errors.UsageError", "errors.EnvError", "errors.NumbersError", "errors.FilesError",
+                  "errors.PeerError")}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the generated pages."""
+    for name, content in (("api", api_page()), ("flags", flags_page()), ("presets", presets_page())):
+        files.append(File.generated(config, f"reference/{name}.md", content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Turn links to files of the repository that are not pages into plain text: the site does not have them."""
+    return re.sub(r"\[([^\]]+)\]\((\.\./[^)]+)\)", r"\1", markdown) if page.file.src_uri.count("/") == 0 else markdown
+
+
+def api_page() -> str:
+    """Return the page of everything that a program imports."""
+    lines = ["# Python API", "", "`import proximo` has the functions, configurations and errors; the records and "
+             "interfaces are in the modules that are named.", ""]
+    for title, names in API.items():
+        lines += [f"## {title}", "", *(f"::: proximo.{name}\n    options:\n      heading_level: 3\n" for name in names)]
+    return "\n".join(lines)
+
+
+def flags_page() -> str:
+    """Return the tables of all flags: those of every variant by group, then those that each variant adds or changes."""
+    lines = ["# Flags", "", "Every hyper-parameter is a flag of `proximo train` and a field of `proximo.Config`: "
+             "`--num-envs 8` is `num_envs=8`. Numbers of [implementation details](../details.md) are in the last "
+             "column.", ""]
+    common = flag_helps(Config)
+    for group in dict.fromkeys(one.group for one in common):
+        lines += [f"## {group.capitalize()}", "", *_table(one for one in common if one.group == group), ""]
+    known = {one.name: one for one in common}
+    for name, variant in VARIANTS.items():
+        differing = [one for one in flag_helps(variant.config) if known.get(one.name) != one]
+        if differing:
+            lines += [f"## {name}", "", "What differs from the flags above:", "", *_table(differing), ""]
+    return "\n".join(lines)
+
+
+def presets_page() -> str:
+    """Return the table of presets."""
+    lines = ["# Presets", "", "`proximo train --env-id ID` without a variant uses the preset of the environment. Flags "
+             "replace its values, `--preset none` uses the defaults of a variant.", "",
+             "| environment | variant | values | source |", "|---|---|---|---|"]
+    for one in presets().values():
+        values = ", ".join(f"`{name}={value}`" for name, value in one.values.items())
+        lines.append(f"| {one.env_id} | {one.variant} | {values} | {one.source} |")
+    return "\n".join(lines)
+
+
+def _table(helps: Any) -> Iterator[str]:
+    yield from ("| flag | meaning | default | detail |", "|---|---|---|---|")
+    for one in helps:
+        yield _row(one)
+
+
+def _row(one: FlagHelp) -> str:
+    cells = (f"`{one.flag}`", one.text.replace("|", "\\|"), f"`{one.default}`" * bool(one.default),
+             one.detail)
+    return f"| {' | '.join(cells)} |"
