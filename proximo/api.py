@@ -1,6 +1,6 @@
 """What a program calls: train, iterations, resume, load, evaluate, check_env."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -121,7 +121,8 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
         loss_fn: As at the start of the run.
         callbacks: As in `train`. They begin anew: what they counted before is not part of a checkpoint.
         config: The class of the configuration, if it is a subclass with fields of its own.
-        changes: Fields of the configuration that change from here on.
+        changes: Fields of the configuration that change from here on. In addition `allow_import=[...]`, modules and
+            scripts that may be imported because the run names them.
 
     Returns:
         `run`.
@@ -135,15 +136,16 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
     from proximo.runs.session import resume
 
     own = own_parts(env, make_envs, make_agent, loss_fn)._replace(config=config, callbacks=tuple(callbacks))
-    return _play(resume(Path(run), changes, own))
+    return _play(resume(Path(run), changes, own, changes.pop("allow_import", ())))
 
 
-def load(path: str | Path, make_agent: Part | None = None) -> "Model":
-    """Load the model of a run, or the folder of a model: `load(path).act(raw_obs)`.
+def load(path: str | Path, make_agent: Part | None = None, allow_import: Collection[str] = ()) -> "Model":
+    """Load the model of a run, or the folder of a model: `load(path).act(raw_obs)`. Nothing that it names is imported.
 
     Args:
         path: The folder.
         make_agent: The network, if the run was started with one of its own.
+        allow_import: Modules and scripts that `evaluate` may import because the model names them.
 
     Raises:
         FilesError: There is no model, it is damaged, or its weights belong to another network.
@@ -156,7 +158,9 @@ def load(path: str | Path, make_agent: Part | None = None) -> "Model":
     tree = read_model(Path(path))
     cfg = config_from(tree["config"], config_class(tree["variant"]))
     parts = OwnParts(make_agent=make_agent).playing_parts(tree["variant"], cfg.framework)
-    return model_from(tree, cfg, parts.make_actor)
+    model = model_from(tree, cfg, parts.make_actor)
+    model.allow_import = tuple(allow_import)
+    return model
 
 
 def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, *, deterministic: bool = True,
@@ -176,10 +180,12 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
         Raw returns and lengths of the episodes.
 
     Raises:
-        UsageError: No episode ended, or the run was trained in an environment of its own and `env` is missing.
+        UsageError: No episode ended, or the run was trained in an environment of its own and `env` is missing. Or
+            the model names a module that is not allowed: pass its id as `env`, or load(path, allow_import=...).
         FilesError: There is no model, or it is damaged.
         EnvError: An environment failed.
     """
+    from proximo.envs.imports import check_imports
     from proximo.models.evaluate import MAX_STEPS
     from proximo.models.play import evaluate_model
     from proximo.runs.arguments import own_parts
@@ -190,9 +196,10 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
             raise UsageError(f"{model} was trained in an environment of its own. Pass it: "
                              f"proximo.evaluate({str(model)!r}, env=...).")
         model = load(model, make_agent)
+    check_imports(model.cfg if env is None else replace(model.cfg, env_id="", env_file=""), model.allow_import, model)
     if isinstance(env, str):
         model = copy(model)
-        model.cfg = replace(model.cfg, env_id=env)
+        model.cfg = replace(model.cfg, env_id=env, env_file="")
     parts = own_parts(env).playing_parts(model.variant, model.cfg.framework)
     return evaluate_model(model, parts, episodes, deterministic, seed, max_steps or MAX_STEPS)
 

@@ -6,7 +6,7 @@ import gymnasium as gym
 
 from proximo.config import Config
 from proximo.envs.gym_source import IMAGES, OWN, source_problems
-from proximo.facts import range_problems, shown, type_problems
+from proximo.facts import converted_fields, range_problems, shown, type_problems
 
 BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
              "brax": "Brax simulates all environments as one batch",
@@ -17,6 +17,7 @@ def config_problems(cfg: Config) -> list[str]:
     """Return everything that is wrong with a configuration, one sentence each."""
     if wrong := type_problems(cfg):
         return wrong
+    cfg = converted_fields(cfg)
     wrong = range_problems(cfg)
     if cfg.keep_checkpoints == 1:
         wrong.append("keep_checkpoints=1 leaves nothing if the newest checkpoint is damaged. "

@@ -16,7 +16,9 @@ from proximo.bench.sets import (
     logging_fields,
     override_problems,
 )
+from proximo.envs.imports import import_flags
 from proximo.errors import UsageError
+from proximo.facts import converted
 from proximo.problems import config_problems
 
 
@@ -53,6 +55,11 @@ class Job:
         """Return the overrides as flags of the command line."""
         return flags_of(self.overrides)
 
+    def import_flags(self) -> list[str]:
+        """Return the flags that allow a later command on this run to import what the job names."""
+        row = Row(variant=self.variant, env_ids=(self.env_id,), steps=self.steps)
+        return import_flags(config_of(row, self.overrides))
+
 
 def flags_of(overrides: Mapping[str, object]) -> list[str]:
     """Convert {"clip_vloss": False, "gamma": 0.9} to ["--no-clip-vloss", "--gamma", "0.9"]."""
@@ -61,8 +68,9 @@ def flags_of(overrides: Mapping[str, object]) -> list[str]:
         dashed = name.replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{dashed}" if value else f"--no-{dashed}")
-        elif isinstance(value, (list, tuple)):
-            words += [f"--{dashed}", *map(str, value)]
+        elif isinstance(value, (dict, list, tuple)):
+            texts = converted(value, tuple[str, ...]) if isinstance(value, dict) else map(str, value)
+            words += [f"--{dashed}", *texts]
         else:
             words += [f"--{dashed}", str(value)]
     return words

@@ -142,14 +142,14 @@ def last_lines(path: Path, count: int = LAST_LINES) -> str:
 def _words(run_dir: Path, job: Job, command: Sequence[str]) -> tuple[list[str], Stage]:
     if "steps" in read_record(run_dir / "summary.json"):
         return [*command, "eval", str(run_dir), "--episodes", str(EVALUATION_EPISODES), "--deterministic",
-                "--json", str(run_dir / "eval.json")], "eval"
+                "--json", str(run_dir / "eval.json"), *job.import_flags()], "eval"
     starter = list(command)
     if job.processes > 1:
         starter = [sys.executable, "-m", "torch.distributed.run", "--standalone",
                    f"--nproc-per-node={job.processes}", *command[1:]]
     checkpoints = run_dir / "checkpoints"
     if checkpoints.is_dir() and any(checkpoints.iterdir()):
-        return [*starter, "resume", str(run_dir)], "train"
+        return [*starter, "resume", str(run_dir), *job.import_flags()], "train"
     shutil.rmtree(run_dir, ignore_errors=True)  # a run that was stopped before its first checkpoint
     quiet = [] if job.overrides.get("track") or job.overrides.get("logger") else ["--logger", "none"]
     return [*starter, "train", job.variant, "--env-id", job.env_id, "--seed", str(job.seed), "--total-timesteps",

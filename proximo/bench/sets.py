@@ -3,15 +3,16 @@
 import hashlib
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from proximo.catalog import VARIANTS
 from proximo.config import Config
+from proximo.envs.imports import check_imports
 from proximo.errors import UsageError, nearest
-from proximo.facts import Facts, facts, facts_of_all, is_convertible, wanted
+from proximo.facts import Facts, converted, facts, facts_of_all, is_convertible, wanted
 from proximo.presets import named_preset, presets
 from proximo.problems import config_problems
 
@@ -160,7 +161,21 @@ def config_of(row: Row, overrides: Mapping[str, object]) -> Config:
     """Return the configuration of a row's first environment, with other overrides."""
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
                               for name, value in overrides.items()}
+    values |= {name: converted(value, tuple[str, ...]) for name, value in values.items() if isinstance(value, dict)}
     return VARIANTS[row.variant].config(env_id=row.env_ids[0], total_timesteps=row.steps, **values)
+
+
+def check_set_imports(rows: Iterable[Row], allowed: Collection[str], source: Path) -> None:
+    """Raise UsageError if environments of a file name modules or scripts that the user has not allowed."""
+    problems = []
+    for row in rows:
+        for env_id in row.env_ids:
+            try:
+                check_imports(replace(config_of(row, row.overrides), env_id=env_id), allowed, source)
+            except UsageError as error:
+                problems += str(error).splitlines()
+    if problems:
+        raise UsageError("\n".join(dict.fromkeys(problems)))
 
 
 def _read_rows(table: dict[str, Any], shared: dict[str, Any], where: str, problems: list[str]) -> list[Row]:

@@ -9,6 +9,9 @@ import tyro
 from proximo.cli.flags import parse_flags
 from proximo.config import Config
 
+AllowImport = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE", help_behavior_hint="(default: none)"),
+                        tyro.conf.UseAppendAction]
+
 
 def named(metavar: str) -> Any:
     """Return how a positional argument is called in a usage line."""
@@ -38,6 +41,8 @@ class BenchArguments:
     """folder of all runs"""
     ablate: Annotated[str, hint("none")] = ""
     """implementation details to change, one set of runs each: norm_adv,clip_vloss,anneal_lr,..."""
+    allow_import: AllowImport = ()
+    """modules and scripts that environments of the file may name"""
 
 
 @dataclass
@@ -74,6 +79,8 @@ class TuneArguments:
     """folder of trials and study"""
     trials: Annotated[int | None, hint("as in the file")] = None
     """trials in total"""
+    allow_import: AllowImport = ()
+    """modules and scripts that environments of the file may name"""
 
 
 def bench_command(name: str, words: list[str]) -> int:
@@ -81,8 +88,10 @@ def bench_command(name: str, words: list[str]) -> int:
     match name:
         case "bench":
             from proximo.bench.runner import bench
+            from proximo.bench.sets import check_set_imports, load_set
 
             args, flags = tyro.cli(BenchArguments, args=words, prog="proximo bench", return_unknown_args=True)
+            check_set_imports(load_set(args.file).rows, args.allow_import, args.file)
             return bench(args.file, args.seeds, args.workers, args.out, [x for x in args.ablate.split(",") if x],
                          parse_flags(Config, flags))
         case "report":
@@ -99,7 +108,12 @@ def bench_command(name: str, words: list[str]) -> int:
             print(text)
             return int(worse)
         case _:
+            from proximo.bench.sets import Row, check_set_imports
             from proximo.bench.tune import tune
+            from proximo.bench.tune_search import load_search
 
             tune_args = tyro.cli(TuneArguments, args=words, prog="proximo tune")
+            search = load_search(tune_args.file)
+            row = Row(variant=search.variant, env_ids=search.env_ids, steps=search.steps, overrides=search.overrides)
+            check_set_imports([row], tune_args.allow_import, tune_args.file)
             return tune(tune_args.file, tune_args.workers, tune_args.out, tune_args.trials)

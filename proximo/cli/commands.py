@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from proximo.catalog import choose_variant, config_class, config_of_env, variant_of
-from proximo.cli.flags import field_name, parse_flags, read_flags, take_flag
+from proximo.cli.flags import field_name, parse_flags, read_flags, take_flag, take_flags
 from proximo.cli.messages import exit_code
 from proximo.cli.suites import variant_listing
 from proximo.cli.train_help import print_help
@@ -39,7 +39,9 @@ NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 RESUME_HELP = """usage: proximo resume RUN [--flag value ...]
 
 Continue a run from its newest checkpoint, bit for bit. Flags change hyper-parameters from here on, for example
---total-timesteps to train longer. RUN is the folder of a run, or of the runs of a --num-seeds command."""
+--total-timesteps to train longer. RUN is the folder of a run, or of the runs of a --num-seeds command.
+
+--allow-import MODULE (or FILE) allows to import what the run names, for example the module of its environment."""
 
 
 def train_command(words: list[str]) -> int:
@@ -102,7 +104,8 @@ def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
         print(RESUME_HELP)
         return 0 if words else 2
     folder = Path(words[0])
-    return resume(folder, parse_flags(own.config or recorded_class(folder), words[1:]), own).play()
+    allowed, flags = take_flags(words[1:], "allow-import")
+    return resume(folder, parse_flags(own.config or recorded_class(folder), flags), own, allowed).play()
 
 
 def variant_by_environment(flags: list[str]) -> str:

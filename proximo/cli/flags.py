@@ -67,6 +67,16 @@ def read_flags(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, Any]
     return values, wrong
 
 
+def take_flags(words: Sequence[str], name: str) -> tuple[list[str], list[str]]:
+    """Return the values of a flag that may be given several times, and the other words; see take_flag."""
+    values: list[str] = []
+    value, rest = take_flag(words, name)
+    while value is not None:
+        values.append(value)
+        value, rest = take_flag(rest, name)
+    return values, rest
+
+
 def take_flag(words: Sequence[str], name: str) -> tuple[str | None, list[str]]:
     """Return the value of a flag that is no field of the configuration, None if it is absent, and the other words.
 

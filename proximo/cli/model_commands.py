@@ -11,6 +11,7 @@ import tyro
 from proximo.api import load
 from proximo.catalog import Parts, parts_of
 from proximo.cli.check_command import CheckArguments, check_command
+from proximo.envs.imports import check_imports
 from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, Evaluation
 from proximo.models.model import Model, model_from, models_over_time
@@ -21,6 +22,8 @@ from proximo.runs.run import write_json
 from proximo.runs.seed_runs import seed_folders
 
 Arguments = TypeVar("Arguments")
+AllowImport = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE", help_behavior_hint="(default: none)"),
+                        tyro.conf.UseAppendAction]
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
@@ -40,6 +43,8 @@ class EvalArguments:
     """environment steps after which an unfinished episode is given up"""
     best: bool = False
     """play with the best model of the evaluations during training (train --eval-every)"""
+    allow_import: AllowImport = ()
+    """modules and scripts that the run may import for its environment"""
     json: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: no file)")] = None
     """also write the returns to this file"""
 
@@ -60,6 +65,8 @@ class WatchArguments:
     """frames of the longest video"""
     best: bool = False
     """play with the best model of the evaluations during training (train --eval-every)"""
+    allow_import: AllowImport = ()
+    """modules and scripts that the run may import for its environment"""
 
 
 @dataclass
@@ -87,6 +94,8 @@ class RateArguments:
     """checkpoints that play, evenly spread over training; the newest one always does"""
     seed: int = 1
     """seed of the games"""
+    allow_import: AllowImport = ()
+    """modules and scripts that the run may import for its environment"""
 
 
 def model_command(name: str, words: list[str]) -> int:
@@ -126,15 +135,17 @@ def check_least(args: Any, *problems: str, **least: int) -> None:
         raise UsageError("\n".join([*wrong, *problems]))
 
 
-def load_run(path: Path, best: bool = False) -> tuple[Model, Parts]:
+def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False) -> tuple[Model, Parts]:
     """Return the model of a run or of a model folder, and what makes its environments.
 
     Args:
         path: The folder.
+        allow_import: Modules and scripts that it may name.
         best: Return the best model of the evaluations during training.
 
     Raises:
-        UsageError: It is the folder of several runs, or of one with an environment of its own, or has no best model.
+        UsageError: It is the folder of several runs, or of one with an environment of its own, or has no best model, or
+            names a module that is not allowed.
         FilesError: There is no model, or it is damaged.
     """
     if several := seed_folders(path):
@@ -145,13 +156,14 @@ def load_run(path: Path, best: bool = False) -> tuple[Model, Parts]:
     if best and not (path / BEST).is_dir():
         raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
     model = load(path / BEST if best else path)
+    check_imports(model.cfg, allow_import, path)
     return model, parts_of(model.variant, "torch")
 
 
 def eval_command(args: EvalArguments) -> int:
     """Play episodes, and print and write their returns."""
     check_least(args, episodes=1, seed=0, max_steps=1)
-    model, parts = load_run(args.run, args.best)
+    model, parts = load_run(args.run, args.allow_import, args.best)
     found = evaluate_model(model, parts, args.episodes, args.deterministic, args.seed, args.max_steps)
     players = {name: summarize(found, row, len(found.players)) for row, name in enumerate(found.players)}
     means = [f"{name} {mean_text(summary)}" for name, summary in players.items()] or [mean_text(summarize(found))]
@@ -184,7 +196,7 @@ def watch_command(args: WatchArguments) -> int:
     folder = args.out is not None and args.out.is_dir()
     check_least(args, *[f"--out {args.out} is a folder. Name a file in it: {args.out}/watch.mp4"] * folder,
                 seed=0, max_frames=1)
-    model, parts = load_run(args.run, args.best)
+    model, parts = load_run(args.run, args.allow_import, args.best)
     out = args.out or args.run / "videos" / "watch.mp4"
     record_video(model, parts, out, args.deterministic, args.seed, args.max_frames)
     print(out)
@@ -206,7 +218,7 @@ def rate_command(args: RateArguments) -> int:
     from proximo.models.rate import model_player, play_selfplay, random_player, rate, write_ratings
 
     check_least(args, rounds=1, most=1, seed=0)
-    model, parts = load_run(args.run)
+    model, parts = load_run(args.run, args.allow_import)
     if model.cfg.limits.max_players == 1:
         raise UsageError(f"{args.run} is a run of {model.variant}. Only games of several players can be rated.")
     play = play_selfplay(partial(parts.make_envs, replace(model.cfg, norm_obs=False, norm_reward=False, env_workers=0)))

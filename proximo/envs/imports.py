@@ -1,4 +1,8 @@
-"""Modules and scripts that an environment names: importing them, with one sentence for what is wrong in them."""
+"""Modules and scripts that an environment names: who may be imported, importing them, and what is wrong in them.
+
+A name that a user types is imported. A name from a file (config.json of a run, a model, a benchmark file) is refused by
+`check_imports`, which every reader of such files calls, unless the user allows it.
+"""
 
 import importlib
 import importlib.util
@@ -7,12 +11,53 @@ import re
 import sys
 import traceback
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 
+from proximo.config import Config
 from proximo.errors import UsageError, notify
 
 KNOWN = ("ale_py", "dm_control", "gymnasium", "gymnasium_robotics", "minigrid", "mujoco", "proximo", "shimmy")
+
+
+def named_modules(cfg: Config) -> list[str]:
+    """Return the modules and the script that a configuration names, without those of KNOWN, in order."""
+    texts = (cfg.env_id, *cfg.env_wrappers)
+    modules = [text.rpartition(":")[0] for text in texts if ":" in text]
+    file, _ = split_file(cfg.env_file)
+    found = [module for module in modules if module.partition(".")[0] not in KNOWN and module != file.stem]
+    return list(dict.fromkeys([str(file)] * bool(cfg.env_file) + found))
+
+
+def check_imports(cfg: Config, allowed: Collection[str], source: object) -> None:
+    """Refuse a configuration from a file that names modules or a script which the user has not allowed.
+
+    Args:
+        cfg: The configuration.
+        allowed: Names of modules, which also allow the modules inside them, and paths of scripts.
+        source: The file or folder that it was read from, for the message.
+
+    Raises:
+        UsageError: Something is not allowed; one sentence for each.
+    """
+    refused = [name for name in named_modules(cfg) if not any(_covers(one, name) for one in allowed)]
+    if refused:
+        raise UsageError("\n".join(
+            f"{source} names the {'file' if name.endswith('.py') else 'module'} {name}, whose code would run on this "
+            f"machine. If you trust it, add --allow-import {name} (from Python: allow_import=[{name!r}])."
+            for name in refused))
+
+
+def import_flags(cfg: Config) -> list[str]:
+    """Return the flags with which a later command may import what a configuration names."""
+    return [word for name in named_modules(cfg) for word in ("--allow-import", name)]
+
+
+def _covers(allowed: str, name: str) -> bool:
+    if name.endswith(".py"):
+        return Path(allowed).absolute() == Path(name).absolute()
+    return name == allowed or name.startswith(f"{allowed}.")
 
 
 def import_named(module: str, named_by: str) -> ModuleType:

@@ -40,6 +40,8 @@ class Model:
         moments: Statistics that normalise observations, or None.
     """
 
+    allow_import: tuple[str, ...] = ()  # modules and scripts that its configuration may name; see envs/imports.py
+
     def __init__(self, actor: Any, spec: Spec, cfg: Config, variant: str, moments: Moments | None) -> None:
         self.actor, self.spec, self.cfg, self.variant, self.moments = actor, spec, cfg, variant, moments
         self.reset()

@@ -96,7 +96,7 @@ class Session:
 
     def _resume_line(self) -> str:
         if len(self._watchers) > 1:
-            return resume_command(self.folder)
+            return resume_command(self.folder, self._watchers[0].run.cfg)
         return self._watchers[0].run._replace(folder=self.folder).resume_line
 
     def _close(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proximo.config import Config
+from proximo.envs.imports import import_flags, named_modules
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
 from proximo.runs.command_line import command_line
@@ -32,14 +33,17 @@ class Run(NamedTuple):
     @property
     def resume_line(self) -> str:
         """Return the call or command that resumes this run with as many processes as there are now."""
-        return self.resume_with.replace("RUN", str(self.folder)) or resume_command(self.folder)
+        own = self.resume_with.replace("RUN", str(self.folder))
+        if own.endswith(")") and named_modules(self.cfg):
+            return f"{own[:-1]}, allow_import={named_modules(self.cfg)})"
+        return " ".join([own, *import_flags(self.cfg)]) if own else resume_command(self.folder, self.cfg)
 
 
-def resume_command(folder: Path) -> str:
+def resume_command(folder: Path, cfg: Config) -> str:
     """Return the command that resumes the run, or the runs of several seeds, in a folder."""
     processes = world_from_environment().size
     start = f"torchrun --standalone --nproc_per_node={processes} -m " if processes > 1 else ""
-    return f"{start}proximo resume {folder}"
+    return " ".join([f"{start}proximo resume {folder}", *import_flags(cfg)])
 
 
 def run_folder(cfg: Config) -> Path:

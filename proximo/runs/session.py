@@ -1,15 +1,16 @@
 """Starting and resuming runs: what the command line and the Python API share."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import Parts, config_class
+from proximo.catalog import Parts, config_class, config_of_env
 from proximo.config import Config
+from proximo.envs.imports import check_imports, named_modules
 from proximo.errors import UsageError
 from proximo.processes import world_from_environment
 from proximo.runs.announce import announce_changes, announce_resume, announce_start
@@ -60,7 +61,8 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
                        held.pop_all().close)
 
 
-def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS) -> Session:
+def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
+           allow_import: Collection[str] = ()) -> Session:
     """Continue a run, or the runs of several seeds together, from the newest checkpoint.
 
     Only the lock file appears in the folder before the first iteration has ended.
@@ -69,6 +71,7 @@ def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS) 
         folder: The folder of a run, or of the runs of a --num-seeds command.
         changes: Fields of the configuration that change from here on.
         own: Parts that take the place of the variant's, as they did at the start of the run.
+        allow_import: Modules and scripts that the run may name; those of an environment in `changes` are allowed too.
 
     Raises:
         UsageError: There is no run, or it cannot continue with these changes and parts.
@@ -76,10 +79,10 @@ def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS) 
     """
     with ExitStack() as held:
         held.enter_context(locked(folder, *seed_folders(folder)))
-        return _resume(folder, changes, own, held)
+        return _resume(folder, changes, own, held, [*allow_import, *named_modules(config_of_env(changes))])
 
 
-def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStack) -> Session:
+def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStack, allowed: list[str]) -> Session:
     """Continue runs whose folders are locked; the session takes over `held`, which frees them."""
     seeds = seed_folders(folder)
     if not seeds:
@@ -88,6 +91,8 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     runs = [run._replace(cfg=with_changes(run.cfg, changes)) for run in before]
     own.check_resume(before[0])
     own.check_processes(world_from_environment().size)
+    for run in runs:
+        check_imports(run.cfg, allowed, folder)
     cfg = runs[0].cfg
     if seeds:
         own.check_several_seeds()

@@ -58,11 +58,12 @@ def test_numbers_out_of_range_are_refused_all_at_once(run, words, wanted, capsys
 def test_an_evaluation_without_an_end_names_the_flag(tmp_path, capsys):
     """Nothing is written, and it is no success; where some episodes end, the others are said to be missing."""
     assert train(tmp_path / "endless", "--env-id", "tests.support.probes:Endless-v0") == 0
-    words = ["eval", str(tmp_path / "endless"), "--max-steps", "20", "--json", str(tmp_path / "eval.json")]
+    words = ["eval", str(tmp_path / "endless"), "--max-steps", "20", "--json", str(tmp_path / "eval.json"),
+             "--allow-import", "tests"]
     assert main(words) == 2 and not (tmp_path / "eval.json").exists()
     assert "no episode ended within 20 steps. Allow more with --max-steps N" in capsys.readouterr().err
     assert train(tmp_path / "uneven", "--env-id", "tests.models.test_evaluate:Uneven-v0") == 0
-    assert main(["eval", str(tmp_path / "uneven"), "--episodes", "16", "--max-steps", "20"]) == 0
+    assert main(["eval", str(tmp_path / "uneven"), "--episodes", "16", "--max-steps", "20", "--allow-import", "tests"]) == 0
     assert "Only 8 of 16 episodes ended within 20 steps" in capsys.readouterr().err
 
 

@@ -185,13 +185,13 @@ def test_a_run_in_a_script_trains_resumes_and_plays_from_another_folder(flags, s
     assert main(["train", *words, *SMALL, "--run-dir", str(run)]) == 0
     assert "because" in capsys.readouterr().err
     monkeypatch.chdir("/")
-    assert main(["resume", str(run), "--total-timesteps", "640"]) == 0
-    assert main(["eval", str(run), "--episodes", "2"]) == 0
+    assert main(["resume", str(run), "--total-timesteps", "640", "--allow-import", str(script)]) == 0
+    assert main(["eval", str(run), "--episodes", "2", "--allow-import", str(script)]) == 0
     assert "MyEnv: " in capsys.readouterr().out
     if not flags:
         mine = proximo.train(env_file=f"{script}:MyEnv", env_kwargs={"size": 4, "word": "b c"},
                              env_wrappers=[f"{script.stem}:Half"], run_dir=tmp_path / "mine", **parse_flags(Config, SMALL))
-        proximo.resume(mine, total_timesteps=640)
+        proximo.resume(mine, total_timesteps=640, allow_import=[script])
         assert same_weights(run, mine)
 
 

@@ -55,7 +55,7 @@ def test_a_run_that_crashed_ends_as_if_it_had_not(kind, number, tmp_path, monkey
     with pytest.raises(CrashError):
         train(tmp_path / "broken", *words.split(), variant=variant)
     assert not (tmp_path / "broken" / "summary.json").exists()
-    assert main(["resume", str(tmp_path / "broken")]) == 0
+    assert main(["resume", str(tmp_path / "broken"), "--allow-import", "tests"]) == 0
     assert same_weights(tmp_path / "whole", tmp_path / "broken") and same_logs(tmp_path / "whole", tmp_path / "broken")
     assert ("again every 3" in capsys.readouterr().err) == kind.startswith("rebuilt")
 
