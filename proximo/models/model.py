@@ -240,7 +240,7 @@ def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
         except FilesError as error:
             warn(f"{error}. This checkpoint is left out.")
             continue
-        weights = checkpoint_weights(state["adam"], newest["weights"])
+        weights = checkpoint_weights(state, newest["weights"])
         statistics = state.get("statistics", {})  # obs_mean; of environments in a compiled function .obs.mean
         moments = {field: statistics[name] for field in Moments._fields
                    for name in (f"obs_{field}", f".obs.{field}") if name in statistics}

@@ -45,16 +45,18 @@ def check_finite(arrays: Mapping[str, np.ndarray], what: str) -> None:
                          "again with a lower learning rate.")
 
 
-def checkpoint_weights(adam: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the weights that a checkpoint's optimizer state holds.
+def checkpoint_weights(state: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weights that a checkpoint holds.
 
     Torch keeps all weights in one vector; JAX keeps one array for each name.
 
     Args:
-        adam: The optimizer state of a checkpoint.
+        state: The "state" of a checkpoint.
         like: Weights of the same network, which give names, order and shapes.
     """
+    adam, buffers = state["adam"], state.get("buffers", {})
     if "weights" not in adam:
         return {name: adam[f".weights['{name}']"] for name in like}
-    parts = np.split(adam["weights"], np.cumsum([x.size for x in like.values()])[:-1])
-    return {name: part.reshape(x.shape) for (name, x), part in zip(like.items(), parts, strict=True)}
+    parameters = {name: x for name, x in like.items() if name not in buffers}
+    parts = np.split(adam["weights"], np.cumsum([x.size for x in parameters.values()])[:-1])
+    return {name: part.reshape(x.shape) for (name, x), part in zip(parameters.items(), parts, strict=True)} | buffers

@@ -12,7 +12,7 @@ from proximo.errors import UsageError, notify
 from proximo.on_jax.distributed import Ranks, join, share_of
 from proximo.on_jax.learner import Learner, start_adam
 from proximo.on_jax.mesh import all_reduce_sum
-from proximo.on_jax.parameters import initial_weights, make_bind
+from proximo.on_jax.parameters import check_variables, initial_weights, make_bind
 from proximo.on_jax.play_host import HostPlayer
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.play_mesh import MeshPlayer
@@ -73,6 +73,7 @@ def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: 
 
 def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1) -> Learner:
     """Bundle what the update calls."""
+    check_variables(agent)
     return Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=loss_fn,
                    all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x)
 

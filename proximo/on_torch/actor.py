@@ -8,6 +8,7 @@ import torch
 
 from proximo.config import Config
 from proximo.models.weights import check_weights
+from proximo.on_torch.snapshot import saved_buffers
 
 
 class Actor:
@@ -17,7 +18,7 @@ class Actor:
         make_agent: (spec, cfg) -> the agent's module.
         spec: Anything with obs_shape, obs_dtype and action_space.
         cfg: The configuration that it was trained with.
-        weights: Arrays by parameter name.
+        weights: Arrays by name, of parameters and buffers.
 
     Raises:
         FilesError: The weights do not fit the network.
@@ -26,11 +27,12 @@ class Actor:
     def __init__(self, make_agent: Callable[..., Any], spec: Any, cfg: Config, weights: dict[str, Any]) -> None:
         with torch.random.fork_rng(devices=[]):
             self.agent = make_agent(spec, cfg).eval()
-        expected = {name: tuple(p.shape) for name, p in self.agent.named_parameters()}
+        tensors = dict(self.agent.named_parameters()) | saved_buffers(self.agent)
+        expected = {name: tuple(x.shape) for name, x in tensors.items()}
         check_weights(expected, {name: x.shape for name, x in weights.items()})
         with torch.no_grad():
-            for name, p in self.agent.named_parameters():
-                p.copy_(torch.from_numpy(weights[name]))
+            for name, x in tensors.items():
+                x.copy_(torch.from_numpy(weights[name]))
 
     @property
     def module(self) -> torch.nn.Module:

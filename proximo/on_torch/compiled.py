@@ -21,9 +21,12 @@ from proximo.types import Batch, Carry, Minibatches
 Gradient = Callable[..., tuple[Tensor, Tensor]]
 
 
-def can_compile(device: torch.device) -> bool:
-    """Return whether --compile works here; otherwise say why not."""
+def can_compile(device: torch.device, buffers: list[str]) -> bool:
+    """Return whether --compile works here for a network with these buffers; otherwise say why not."""
     reason = unsupported_reason() if device.type == "cpu" else "--compile supports CPUs only. Running without it."
+    if buffers:
+        reason = (f"--compile does not support buffers ({', '.join(buffers)}): they would not change any more. "
+                  "Running without it.")
     if reason:
         warn(reason)
     return reason is None

@@ -13,7 +13,7 @@ from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step, statistic_names
 from proximo.on_torch.rollout import Policy, Storage, make_policy
-from proximo.on_torch.snapshot import restore
+from proximo.on_torch.snapshot import restore, saved_buffers
 from proximo.problems import config_problems
 from proximo.processes import World
 from proximo.protocols import Agent, VecEnv
@@ -50,6 +50,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
     envs = seeded_envs(make_envs, cfg, 0, world)
     try:
         agent = seeded_agent(make_agent, envs, cfg).to(device)
+        check_buffers(agent, world)
         adam = flat_adam(agent)
         statistics = envs.statistics
         carry = first_carry(agent, envs, device)
@@ -59,7 +60,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
             notify(f"the state of {cfg.env_id} cannot be saved. Its environments are made again every "
                    f"{cfg.checkpoint_every} iterations, so that a resumed run equals an uninterrupted one.")
         if state:
-            carry = restore(state, adam, envs, carry, keeps_state)
+            carry = restore(state, adam, agent, envs, carry, keeps_state)
             statistics = envs.statistics
         mask_size = None if carry.mask is None else carry.mask.shape[-1]
         storage = Storage(envs, cfg.num_steps, agent.head, mask_size, device)
@@ -69,6 +70,14 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
     except BaseException:
         envs.close()
         raise
+
+
+def check_buffers(agent: torch.nn.Module, world: World) -> None:
+    """Raise UsageError if the processes would learn with different networks."""
+    if world.size > 1 and (names := list(saved_buffers(agent))):
+        raise UsageError(f"the network has the buffers {', '.join(names)}, which would differ between {world.size} "
+                         "processes. Use one process, a layer without running statistics such as LayerNorm, or "
+                         "register_buffer(..., persistent=False) for a constant.")
 
 
 def make_functions(cfg: Config, world: World, agent: Agent, adam: Adam, storage: Storage, carry: Carry,
@@ -81,7 +90,7 @@ def make_functions(cfg: Config, world: World, agent: Agent, adam: Adam, storage:
         return apply_gradient(adam, flat, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
 
     policy, step = make_policy(agent), make_step(gradient, apply, reduce_sum)
-    if cfg.compile and can_compile(storage.device):
+    if cfg.compile and can_compile(storage.device, list(saved_buffers(agent))):
         policy = compile_policy(policy, agent, adam, storage, carry)
         if agent.recurrent:
             warn("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")

@@ -13,10 +13,11 @@ from proximo.protocols import VecEnv
 from proximo.types import Carry
 
 
-def snapshot(iteration: int, steps: int, adam: Adam, carry: Carry, envs: VecEnv,
+def snapshot(iteration: int, steps: int, adam: Adam, agent: nn.Module, carry: Carry, envs: VecEnv,
              keeps_state: bool) -> dict[str, Any]:
     """Return the content of a checkpoint, without the environments if their state cannot be saved."""
-    kept: dict[str, Any] = {"iteration": iteration, "steps": steps, "adam": to_arrays(adam._asdict())}
+    kept: dict[str, Any] = {"iteration": iteration, "steps": steps, "adam": to_arrays(adam._asdict()),
+                            "buffers": to_arrays(saved_buffers(agent))}
     if envs.statistics is not None:
         kept["statistics"] = pack_statistics(envs.statistics)
     if keeps_state:
@@ -26,13 +27,16 @@ def snapshot(iteration: int, steps: int, adam: Adam, carry: Carry, envs: VecEnv,
     return kept
 
 
-def restore(state: dict[str, Any], adam: Adam, envs: VecEnv, carry: Carry, keeps_state: bool) -> Carry:
+def restore(state: dict[str, Any], adam: Adam, agent: nn.Module, envs: VecEnv, carry: Carry,
+            keeps_state: bool) -> Carry:
     """Restore a snapshot and return the carry to continue from; UsageError if it belongs to another network."""
     found, wanted = state["adam"]["weights"].size, adam.weights.numel()
     if found != wanted:
         raise UsageError(f"The checkpoint has a network of {found} weights, but this run's network has {wanted}.")
     for name, x in adam._asdict().items():
         x.copy_(torch.as_tensor(state["adam"][name]))
+    for name, x in saved_buffers(agent).items():
+        x.copy_(torch.as_tensor(state["buffers"][name]))
     if "statistics" in state:
         kept_statistics, fresh = unpack_statistics(state["statistics"]), envs.statistics.running
         envs.statistics = kept_statistics if keeps_state else kept_statistics._replace(running=fresh)
@@ -45,8 +49,17 @@ def restore(state: dict[str, Any], adam: Adam, envs: VecEnv, carry: Carry, keeps
 
 
 def named_weights(agent: nn.Module) -> dict[str, np.ndarray]:
-    """Return the agent's parameters as numpy arrays, in torch's layout, which models of both frameworks use."""
-    return to_arrays(dict(agent.named_parameters()))
+    """Return the agent's parameters and buffers as numpy arrays, in the layout that models of both frameworks use."""
+    return to_arrays(dict(agent.named_parameters()) | saved_buffers(agent))
+
+
+def saved_buffers(agent: nn.Module) -> dict[str, torch.Tensor]:
+    """Return what a network remembers besides its parameters, such as running statistics, by name.
+
+    Buffers that were registered with persistent=False are left out, as in state_dict().
+    """
+    persistent = agent.state_dict(keep_vars=True)
+    return {name: x for name, x in agent.named_buffers() if name in persistent}
 
 
 def to_arrays(tensors: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -60,7 +60,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
                 envs.statistics = merged = merge_statistics(merged, envs.statistics, sum_arrays(world))
             finished, steps = finished_episodes(*gather_episodes(world, episode, rollout.valid), steps)
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
-                            snapshot=partial(snapshot, iteration, steps, setup.adam, carry, envs, setup.keeps_state),
+                            snapshot=partial(snapshot, iteration, steps, setup.adam, setup.agent, carry, envs,
+                                             setup.keeps_state),
                             weights=partial(named_weights, setup.agent), envs=envs,
                             keeps_state=setup.keeps_state)
     finally:

@@ -3,11 +3,13 @@
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from jax import lax
 
+from proximo.errors import UsageError
 from proximo.on_jax.mlp import ACTIVATIONS, MLP
 from proximo.on_jax.networks import ImpalaCNN, NatureCNN, convolve
-from proximo.on_jax.parameters import initial_weights, make_bind, make_numpy_bind, named_parameters
+from proximo.on_jax.parameters import check_variables, initial_weights, make_bind, make_numpy_bind, named_parameters
 
 
 @pytest.mark.parametrize("pixels,channels,outputs,size,stride", [
@@ -49,3 +51,10 @@ def test_an_mlp_acts_in_numpy_as_it_learns(activation):
     found = make_numpy_bind(network)(weights)(obs)
     assert isinstance(found, np.ndarray) and found.dtype == np.float32
     np.testing.assert_allclose(found, make_bind(network)(weights)(jax.numpy.asarray(obs)), atol=1e-5, rtol=1e-5)
+
+
+def test_variables_that_are_not_parameters_are_refused():
+    """BatchNorm's running statistics would neither change nor be saved."""
+    check_variables(NatureCNN((1, 36, 36)))
+    with pytest.raises(UsageError, match="not parameters: mean, var. Under JAX"):
+        check_variables(nnx.BatchNorm(3, rngs=nnx.Rngs(0)))

@@ -1,0 +1,76 @@
+"""What a network remembers besides its parameters (BatchNorm): in the model, in checkpoints, after a resume."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import proximo
+from proximo.config import Config
+from proximo.errors import UsageError
+from proximo.models.model import models_over_time, read_model
+from proximo.on_torch.agent import SharedAgent
+from proximo.on_torch.distributions import CategoricalHead
+from proximo.on_torch.setup import check_buffers
+from proximo.on_torch.snapshot import saved_buffers
+from proximo.processes import World
+from tests.support.runs import CrashError, at_iteration, crash, same_logs, same_weights
+
+STATISTICS = {"trunk.norm.running_mean", "trunk.norm.running_var", "trunk.norm.num_batches_tracked"}
+
+
+class Trunk(nn.Module):
+    """Normalises by running statistics; `scale` is a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(4), nn.Linear(4, 8)
+        self.register_buffer("scale", torch.tensor(2.0), persistent=False)
+
+    def forward(self, obs):
+        return torch.tanh(self.linear(self.norm(obs))) * self.scale
+
+
+def make_agent(envs, cfg):
+    return SharedAgent(Trunk(), nn.Linear(8, 1), CategoricalHead(nn.Linear(8, 2), 2))
+
+
+def cfg(folder, **fields):
+    return Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, total_timesteps=320, logger="none",
+                  checkpoint_every=3, run_dir=str(folder), **fields)
+
+
+def test_a_resumed_run_and_a_loaded_model_have_the_buffers(tmp_path, monkeypatch):
+    """Against the run that was not interrupted, and against the last iteration of the loop."""
+    *_, last = proximo.iterations(cfg(""), make_agent=make_agent)
+    trained = last.weights()
+    whole, broken = (proximo.train(cfg(tmp_path / "whole"), make_agent=make_agent), tmp_path / "broken")
+    at_iteration(monkeypatch, 5, crash)
+    with pytest.raises(CrashError):
+        proximo.train(cfg(broken), make_agent=make_agent)
+    proximo.resume(broken, make_agent=make_agent)
+    assert same_weights(whole, broken) and same_logs(whole, broken)
+    saved = read_model(broken)["weights"]
+    assert saved.keys() == trained.keys() and saved.keys() >= STATISTICS
+    assert all(np.array_equal(saved[name], x) for name, x in trained.items())
+    assert abs(saved["trunk.norm.running_mean"]).min() > 0
+    loaded = saved_buffers(proximo.load(broken, make_agent=make_agent).actor.agent)
+    assert all(np.array_equal(loaded[name], saved[name]) for name in STATISTICS)
+    newest = models_over_time(broken)[-1][1]["weights"]
+    assert all(np.array_equal(newest[name], x) for name, x in saved.items())
+
+
+def test_several_processes_are_refused():
+    """Each would have statistics of its own."""
+    world = World(rank=0, size=2, local_rank=0, local_size=2)
+    with pytest.raises(UsageError, match="buffers trunk.norm.running_mean, .* differ between 2 processes. Use one"):
+        check_buffers(make_agent(None, None), world)
+    check_buffers(nn.Linear(1, 1), world)
+
+
+def test_compile_is_left_out_with_a_sentence(tmp_path, caplog):
+    """What is compiled keeps the buffers that it was compiled with."""
+    proximo.train(cfg(tmp_path / "plain"), make_agent=make_agent)
+    proximo.train(cfg(tmp_path / "compiled", compile=True), make_agent=make_agent)
+    assert "--compile does not support buffers (trunk.norm.running_mean, " in caplog.text
+    assert same_weights(tmp_path / "plain", tmp_path / "compiled")
