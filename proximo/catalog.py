@@ -195,7 +195,8 @@ def variant_by_spaces(env_id: str, envs: VecEnv) -> tuple[str, str]:
         return "ppo_continuous_action", "continuous actions"
     if len(envs.obs_shape) == 3 and envs.obs_dtype == np.uint8:
         notify(f"{env_id} gives images: --model cnn suits them")
-    return "ppo", "discrete actions"
+    several = isinstance(envs.action_space, (gym.spaces.Dict, gym.spaces.Tuple))
+    return "ppo", "actions of several parts" if several else "discrete actions"
 
 
 def variant_by_name(env_id: str) -> tuple[str, str] | None:

@@ -86,6 +86,8 @@ class Config:
     """units of each hidden layer of the policy, where it has its own mlp; empty: hidden_sizes"""
     value_sizes: tuple[int, ...] = setting((), group="policy", minimum=1)
     """units of each hidden layer of the value function, where it has its own mlp; empty: hidden_sizes"""
+    critic_obs: str = setting("", group="policy", off="")
+    """key of a Dict observation that only the value function sees (asymmetric actor-critic); empty: both see all"""
     activation: Activation = setting("tanh", group="policy", detail="13, 26")
     """activation of the hidden layers of the mlp"""
     layer_norm: bool = setting(False, group="policy")

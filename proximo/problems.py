@@ -66,6 +66,9 @@ def _problems_of_networks(cfg: Config) -> list[str]:
         wrong += [f"{name}={shown(sizes)} has no effect: policy and value share their network. Leave {name} out, or "
                   "use --no-shared-network with --model mlp and --recurrent none."
                   for name, sizes in (("policy_sizes", cfg.policy_sizes), ("value_sizes", cfg.value_sizes)) if sizes]
+        if cfg.critic_obs:
+            wrong.append(f"critic_obs={cfg.critic_obs} needs separate networks: policy and value share theirs. Leave "
+                         "critic_obs out, or use --no-shared-network with --model mlp and --recurrent none.")
     if cfg.model != "mlp":
         wrong += [f"{name}={value} has no effect: it belongs to the mlp. Leave {name} out, or use --model mlp."
                   for name, value, default in (("activation", cfg.activation, "tanh"),

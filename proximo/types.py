@@ -56,7 +56,8 @@ class RolloutBuffer:
             self.arrays["mask"] = empty((*one_more, mask_size), np.bool_)
         self.metrics = {name: empty(steps, np.float32) for name in envs.metric_names}
         self.rows = {name: list(x) for name, x in (self.arrays | self.metrics).items()}
-        self.env_actions = [row.reshape(envs.num_envs, *envs.action_space.shape) for row in self.rows["action"]]
+        shape = envs.action_space.shape or head.action_shape  # Dict and Tuple spaces have none: an action is a row
+        self.env_actions = [row.reshape(envs.num_envs, *shape) for row in self.rows["action"]]
 
     def put(self, t: int, step: Step) -> None:
         """Write what followed the action at t. obs, first and mask belong to t + 1."""

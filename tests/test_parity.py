@@ -13,6 +13,7 @@ import proximo.on_jax.box_heads as jax_box_heads
 import proximo.on_torch.assemble as torch_assemble
 import proximo.on_torch.box_heads as torch_box_heads
 from proximo.config import Config
+from proximo.envs.obs_layout import obs_layout, write_rows
 from proximo.on_jax.learner import Learner as JaxLearner
 from proximo.on_jax.learner import make_batch as jax_make_batch
 from proximo.on_jax.learner import start_adam
@@ -56,7 +57,15 @@ CASES = {
     "nature cnn": (Spec((2, 40, 44), IMAGE, gym.spaces.Discrete(4)), {"model": "cnn"}),
     "impala cnn": (Spec((3, 13, 16), IMAGE, gym.spaces.Discrete(4)), {"model": "impala"}),
 }
-SMALL = [name for name in CASES if "cnn" not in name]
+for NAME, PARTS in {"structured": {}, "structured images": {"camera": gym.spaces.Box(0, 255, (9, 10, 3), np.uint8),
+                                                           "depth": gym.spaces.Box(0, 1, (1, 8, 8))}}.items():
+    SPACE = gym.spaces.Dict(PARTS | {"kind": gym.spaces.Discrete(3, start=1), "position": gym.spaces.Box(-1, 1, (4,)),
+                                     "more": gym.spaces.MultiDiscrete([2, 3])})
+    CASES[NAME] = (Spec((obs_layout(SPACE).size,), np.dtype(np.uint8), gym.spaces.Discrete(4), SPACE), {})
+SPACE = gym.spaces.Dict({"seen": gym.spaces.Box(-1, 1, (4,)), "state": gym.spaces.Box(-1, 1, (2,))})
+CASES["privileged critic"] = (Spec((6,), FLOATS, gym.spaces.Discrete(4), SPACE), {"critic_obs": "state"})
+CASES["hybrid"] = (Spec((5,), FLOATS, gym.spaces.Tuple([gym.spaces.Discrete(3), BOX, gym.spaces.MultiBinary(2)])), {})
+SMALL = [name for name in CASES if "cnn" not in name and "images" not in name]
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +97,10 @@ def make_rollout(case, seed=0):
     spec, rng, cfg = CASES[case][0], np.random.default_rng(seed), make_config(case)
     obs = rng.integers(0, 256, (T, N, *spec.obs_shape)).astype(np.uint8) if spec.obs_dtype == np.uint8 \
         else rng.normal(size=(T, N, *spec.obs_shape))
+    if spec.observation_space is not None and spec.obs_dtype == np.uint8:
+        spec.observation_space.seed(seed)
+        for row in obs.reshape(T * N, -1):
+            write_rows(obs_layout(spec.observation_space), spec.observation_space.sample(), row)
     mask = None
     if isinstance(spec.action_space, gym.spaces.Discrete):
         action = rng.integers(0, 4, (T, N))
@@ -100,6 +113,10 @@ def make_rollout(case, seed=0):
     else:
         action = rng.normal(size=(T, N, 3))
         action = np.tanh(action) if cfg.distribution in ("squashed", "beta") else action
+    if isinstance(spec.action_space, gym.spaces.Tuple):
+        action = np.concatenate([rng.integers(0, 3, (T, N, 1)), action, rng.integers(0, 2, (T, N, 2))], -1)
+        mask = rng.random((T, N, 3)) > 0.3
+        np.put_along_axis(mask, action[..., :1].astype(int), True, -1)
     flags = rng.random((4, T, N)) < 0.2
     numbers = [rng.normal(size=(T, N)) for _ in range(5)]
     rollout = Rollout(obs=obs, first=flags[2], mask=mask, action=action, logprob=-1 - np.abs(numbers[0]),
@@ -187,7 +204,7 @@ def update_jax(cfg, agent, weights, batches):
 
 
 @pytest.mark.parametrize(("case", "updates", "change"), [
-    *[(case, 25, {}) for case in SMALL], ("nature cnn", 2, {}), ("impala cnn", 2, {}),
+    *[(case, 25, {}) for case in SMALL], ("nature cnn", 2, {}), ("impala cnn", 2, {}), ("structured images", 2, {}),
     ("separate mlp", 25, {"target_kl": 0.05}), ("separate mlp", 25, {"clip_vloss": False, "norm_adv": "batch"}),
     ("separate mlp", 25, {"max_grad_norm": 100.0, "ent_coef": 0.1})])
 def test_after_many_updates_the_weights_are_the_same(case, updates, change):

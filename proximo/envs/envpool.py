@@ -122,9 +122,9 @@ class PoolEnvs:
         native = self.pool.action_space
         self.action_space: Any = true_action_space(native, name)
         self._writer = ActionWriter(self.action_space, native, self.num_envs, name)
-        self.observation_space = self.pool.observation_space
-        self._reader = pool_reader(self.observation_space, int(getattr(self.action_space, "n", 0)))
+        self._reader = pool_reader(self.pool.observation_space, int(getattr(self.action_space, "n", 0)))
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
+        self.observation_space = self._reader.space
         self._episodes = EpisodeCounter(self.num_envs)
         self._none, self._time = np.zeros(self.num_envs, bool), -1
         self._over = self._none  # (N,) rows whose next step is spent on a reset
@@ -144,11 +144,17 @@ class PoolEnvs:
             self.pool = self._make_pool()
         self._time, self._over = 0, self._none
         raw, info = self.pool.reset()
-        obs = self._reader.read(raw)
+        obs = self._read(raw)
         self._check_rows(obs, info["env_id"])
         return Step(obs=obs, first=~self._none, mask=self._reader.mask(raw), reward=np.zeros(self.num_envs, np.float32),
                     terminated=self._none, truncated=self._none, final_obs=None, valid=~self._none,
                     episode=self._episodes.clear(), metrics={})
+
+    def _read(self, raw: Any) -> np.ndarray:
+        try:
+            return self._reader.read(raw)
+        except ValueError as error:
+            raise EnvError(f"{self._name}, step {self._time}: {error}") from error
 
     def _check_rows(self, obs: np.ndarray, env_id: np.ndarray) -> None:
         """Check the rows: EnvPool with a NumPy it was not built for once returned the same environment in every row."""
@@ -170,7 +176,7 @@ class PoolEnvs:
         except Exception as error:
             raise EnvError(f"{self._name}, step {self._time}: EnvPool raised {type(error).__name__}: "
                            f"{error}") from error
-        obs, fillers = self._reader.read(raw), self._over
+        obs, fillers = self._read(raw), self._over
         valid, over = ~fillers, terminated | truncated
         if fillers.any():  # dm_control repeats its last reward here
             reward = np.where(valid, reward, np.float32(0))

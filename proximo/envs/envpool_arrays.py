@@ -2,20 +2,25 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.spaces import is_image, space_layout
+from proximo.envs.image_axes import channels_first, image_axes, stored_shape
+from proximo.envs.obs_layout import Layout, obs_layout, write_rows
+from proximo.envs.spaces import space_layout
 from proximo.errors import EnvError, UsageError
 
+UNUSED_MASK = "mask_of_combinations"  # the key of an action mask that is no mask of single choices
 UNBOUNDED = 1e30  # EnvPool has the largest float as bound where there is none
 
 
 class PoolReader(NamedTuple):
     """How EnvPool's observations become one array."""
 
+    space: spaces.Space[Any]  # the observation space of one environment
     shape: tuple[int, ...]  # of a row, channels first
     dtype: np.dtype
     read: Callable[[Any], np.ndarray]  # (N, *shape)
@@ -25,33 +30,46 @@ class PoolReader(NamedTuple):
 def pool_reader(space: spaces.Space[Any], num_actions: int) -> PoolReader:
     """Decide how EnvPool's observations become one array.
 
-    Dict observations are flattened in the order of their sorted names, as in Gymnasium. Their `action_mask` becomes the
-    mask if it has one entry per action.
+    Dict observations are packed, as those of Gymnasium. Their `action_mask` becomes the mask if it has one entry per
+    action; a mask of combinations of choices remains an observation, under another key.
 
     Args:
         space: The observation space of one environment.
         num_actions: Number of discrete actions; 0 for other action spaces.
     """
-    if isinstance(space, spaces.Dict):
-        masked = "action_mask" in space.spaces and _width(space["action_mask"]) == num_actions
-        parts = {name: part for name, part in space.spaces.items() if not (masked and name == "action_mask")}
-        width = sum(_width(part) for part in parts.values())
-        return PoolReader(shape=(width,), dtype=np.dtype(np.float32), read=lambda obs: _flat(parts, obs),
-                          mask=_read_mask if masked else _no_mask)
+    mask = space.spaces.get("action_mask") if isinstance(space, spaces.Dict) else None
+    masked = mask is not None and math.prod(space_layout(mask)[0]) == num_actions
+    read_mask = _read_mask if masked else _no_mask
+    if mask is not None and not masked:
+        space = spaces.Dict([(UNUSED_MASK if name == "action_mask" else name, part)
+                             for name, part in space.spaces.items()])  # type: ignore[attr-defined]
+    layout = obs_layout(space)
+    if layout is not None:
+        return PoolReader(space=space, shape=(layout.size,), dtype=layout.dtype, read=partial(_packed, layout),
+                          mask=read_mask)
     if isinstance(space, spaces.Discrete):
-        return PoolReader(shape=(int(space.n),), dtype=np.dtype(np.float32),
-                          read=lambda obs: _flat({"": space}, {"": obs}), mask=_no_mask)
-    shape, dtype = space_layout(space)
-    if is_image(shape, dtype):
-        return PoolReader(shape=(shape[2], *shape[:2]), dtype=dtype, read=_channels_first, mask=_no_mask)
-    if dtype == np.float64:
-        return PoolReader(shape=shape, dtype=np.dtype(np.float32), read=lambda obs: obs.astype(np.float32),
-                          mask=_no_mask)
-    return PoolReader(shape=shape, dtype=dtype, read=lambda obs: obs, mask=_no_mask)
+        return PoolReader(space=space, shape=(int(space.n),), dtype=np.dtype(np.float32), read=partial(_flags, space),
+                          mask=read_mask)
+    (shape, dtype), axes = space_layout(space), image_axes(space)
+    stored = np.dtype(np.float32) if dtype == np.float64 else dtype
+    return PoolReader(space=space, shape=stored_shape(axes, shape), dtype=stored,
+                      read=lambda obs: np.ascontiguousarray(channels_first(axes, obs), stored), mask=read_mask)
 
 
-def _channels_first(obs: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
+def _packed(layout: Layout, obs: Any) -> np.ndarray:
+    if "action_mask" in obs:
+        obs = obs | {UNUSED_MASK: obs["action_mask"]}
+    first = obs
+    for key in layout.parts[0].path:
+        first = first[key]
+    rows = np.zeros((len(first), layout.size), layout.dtype)
+    write_rows(layout, obs, rows)
+    return rows
+
+
+def _flags(space: spaces.Discrete, obs: np.ndarray) -> np.ndarray:
+    """Return a number of Discrete(n) as n flags, (N, n) float32."""
+    return (np.ravel(obs)[:, None] == np.arange(space.start, space.start + space.n)).astype(np.float32)
 
 
 def _no_mask(obs: Any) -> None:
@@ -63,26 +81,6 @@ def _read_mask(obs: dict[str, np.ndarray]) -> np.ndarray:
     mask = obs["action_mask"].reshape(len(obs["action_mask"]), -1).astype(bool)
     mask[~mask.any(1)] = True
     return mask
-
-
-def _width(space: spaces.Space[Any]) -> int:
-    if isinstance(space, spaces.Dict):
-        return sum(_width(part) for part in space.spaces.values())
-    return int(space.n) if isinstance(space, spaces.Discrete) else math.prod(space_layout(space)[0])
-
-
-def _flat(parts: dict[str, spaces.Space[Any]], obs: dict[str, Any]) -> np.ndarray:
-    """Flatten to (N, width) float32. A number of Discrete(n) becomes n flags."""
-    columns = []
-    for name in sorted(parts):
-        part, value = parts[name], obs[name]
-        if isinstance(part, spaces.Dict):
-            columns.append(_flat(part.spaces, value))
-        elif isinstance(part, spaces.Discrete):
-            columns.append(np.ravel(value)[:, None] == np.arange(part.start, part.start + part.n))
-        else:
-            columns.append(value.reshape(len(value), -1))
-    return np.concatenate(columns, axis=1, dtype=np.float32)
 
 
 def true_action_space(space: spaces.Space[Any], name: str) -> spaces.Space[Any]:

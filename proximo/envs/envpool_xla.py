@@ -4,7 +4,6 @@ A compiled function always steps the pool that it was compiled with, whatever ha
 Therefore it must be compiled again for every new pool.
 """
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,8 +18,9 @@ from proximo.config import Config
 from proximo.envs.envpool import PoolEnvs, make_envpool
 from proximo.envs.envpool_ids import notify_once
 from proximo.envs.episodes import Running, count_episodes, start_episodes
+from proximo.envs.image_axes import image_axes
+from proximo.envs.obs_layout import obs_layout
 from proximo.envs.pure import PureVec
-from proximo.envs.spaces import space_layout
 from proximo.errors import UsageError
 from proximo.protocols import Step, VecEnv
 
@@ -126,15 +126,16 @@ class PoolPure:
 
 def observation_reader(space: spaces.Space[Any], shape: tuple[int, ...]) -> Callable[[Any], Array] | None:
     """Return a function from EnvPool's observations to (N, *shape), as make_envpool's have; None if there is none."""
-    if isinstance(space, spaces.Dict):
-        parts = dict(sorted(space.spaces.items()))
-        boxes = all(isinstance(part, spaces.Box) for part in parts.values())
-        if boxes and sum(math.prod(space_layout(part)[0]) for part in parts.values()) == math.prod(shape):
+    layout = obs_layout(space)
+    if layout is not None:
+        names = [part.path[0] for part in layout.parts]
+        masked = "action_mask" in getattr(space, "spaces", ())
+        if layout.dtype == np.float32 and not masked and all(len(part.path) == 1 for part in layout.parts):
             return lambda raw: jnp.concatenate([raw[name].reshape(len(raw[name]), -1).astype(jnp.float32)
-                                                for name in parts], axis=1)
+                                                for name in names], axis=1)
     elif isinstance(space, spaces.Box) and space.shape == shape:
         small = space.dtype != np.float64
         return lambda raw: raw if small else raw.astype(jnp.float32)
-    elif isinstance(space, spaces.Box) and len(shape) == 3 and space.shape == (*shape[1:], shape[0]):
+    elif image_axes(space) == "last":
         return lambda raw: jnp.moveaxis(raw, -1, 1)
     return None

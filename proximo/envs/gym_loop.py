@@ -12,6 +12,7 @@ from proximo.envs.env_state import PLAIN_STATE, StateFunctions
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.headless import env_fps, render_env
+from proximo.envs.image_axes import as_returned
 from proximo.envs.masks import MaskReader
 from proximo.envs.spaces import action_writer, answer_fault, array_fault, read_space
 from proximo.envs.time_limit import close_env
@@ -64,9 +65,8 @@ class GymEnvs:
         count = self.num_envs
         self._obs = np.zeros((count, *self.obs_shape), self.obs_dtype)
         self._final = np.zeros_like(self._obs)
-        last = self._reader.channels_last
-        self._rows = np.moveaxis(self._obs, 1, -1) if last else self._obs  # rows as the environment returns them
-        self._final_rows = np.moveaxis(self._final, 1, -1) if last else self._final
+        self._rows = as_returned(self._reader.axes, self._obs)  # views with the axes of the environment
+        self._final_rows = as_returned(self._reader.axes, self._final)
         self._raw, self._reward = np.zeros(count), np.zeros(count, np.float32)
         self._terminated, self._truncated, self._over, self._first = np.zeros((4, count), bool)
         self._valid = np.ones(count, bool)

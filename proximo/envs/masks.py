@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from proximo.envs.joint_actions import action_parts
 from proximo.errors import UsageError
 
 
@@ -12,8 +13,12 @@ def mask_parts(space: spaces.Space[Any]) -> np.ndarray | None:
     """Return the number of choices of each component of an action, (components,).
 
     Returns:
-        None for a space whose actions cannot be masked, which is every space but Discrete and MultiDiscrete.
+        None for a space whose actions cannot be masked, which is every space but Discrete, MultiDiscrete, and Dict and
+        Tuple that have such parts.
     """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        found = [parts for leaf in action_parts(space) if (parts := mask_parts(leaf)) is not None]
+        return np.concatenate(found) if found else None
     if isinstance(space, spaces.Discrete):
         return np.array([space.n])
     return space.nvec if isinstance(space, spaces.MultiDiscrete) else None

@@ -10,6 +10,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.moments import Moments, add_increments, moment_increments, start_moments, update_moments
+from proximo.envs.obs_layout import FloatView, float_view
 from proximo.errors import UsageError
 from proximo.protocols import Array, Step, VecEnv
 
@@ -88,6 +89,18 @@ def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp: Any = 
     return step._replace(obs=obs, final_obs=final, reward=reward)
 
 
+def select_floats(view: FloatView, step: Step) -> Step:
+    """Return the step with only those numbers of its observations that are normalised."""
+    final = None if step.final_obs is None else view.read(step.final_obs)
+    return step._replace(obs=view.read(step.obs), final_obs=final)
+
+
+def replace_floats(view: FloatView, step: Step, normalized: Step) -> Step:
+    """Return what `normalized` holds, with its numbers put back into the observations of `step`."""
+    final = None if step.final_obs is None else view.write(step.final_obs, normalized.final_obs)
+    return normalized._replace(obs=view.write(step.obs, normalized.obs), final_obs=final)
+
+
 def normalize_step(statistics: Statistics, step: Step, cfg: Config, xp: Any = np) -> tuple[Statistics, Step]:
     """Count the step, then normalise it: `ret = ret * gamma + r; update; ret[done] = 0`."""
     statistics = count_step(statistics, step, cfg, xp)
@@ -148,22 +161,26 @@ class Normalized:
         self._envs, self._cfg = envs, cfg
         self.num_envs, self.obs_shape, self.action_space = envs.num_envs, envs.obs_shape, envs.action_space
         self.observation_space = envs.observation_space
-        self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else envs.obs_dtype
+        self._view = float_view(envs.observation_space, envs.obs_shape)
+        self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs and self._view.whole else envs.obs_dtype
         self.arrays, self.players, self.metric_names = envs.arrays, envs.players, envs.metric_names
         self.play = envs.play
-        self.statistics = start_statistics(envs.num_envs, envs.obs_shape)
+        self.statistics = start_statistics(envs.num_envs, self._view.shape)
 
     def reset(self) -> Step:
         """See VecEnv.reset."""
         step = self._envs.reset()
-        self.statistics = count_reset(self.statistics, step, self._cfg)
-        return apply_statistics(self.statistics, step._replace(reward=np.zeros_like(step.reward)), self._cfg)
+        step = step._replace(reward=np.zeros_like(step.reward))
+        floats = select_floats(self._view, step)
+        self.statistics = count_reset(self.statistics, floats, self._cfg)
+        return replace_floats(self._view, step, apply_statistics(self.statistics, floats, self._cfg))
 
     def step(self, action: np.ndarray) -> Step:
         """See VecEnv.step."""
         step = self._envs.step(action)
-        self.statistics = count_step(self.statistics, step, self._cfg, waits=bool(self.players))
-        return apply_statistics(self.statistics, step, self._cfg)
+        floats = select_floats(self._view, step)
+        self.statistics = count_step(self.statistics, floats, self._cfg, waits=bool(self.players))
+        return replace_floats(self._view, step, apply_statistics(self.statistics, floats, self._cfg))
 
     @property
     def keeps_state(self) -> bool:

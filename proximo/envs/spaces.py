@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from proximo.envs.image_axes import Axes, image_axes, stored_shape
+from proximo.envs.joint_actions import action_parts, part_width, structured
 from proximo.envs.masks import mask_parts
+from proximo.envs.obs_layout import Layout, obs_layout, without_mask, write_rows
 from proximo.errors import UsageError
 
 
@@ -17,7 +20,7 @@ class ObsReader(NamedTuple):
     dtype: np.dtype  # of a row; float64 and flattened observations become float32
     native_shape: tuple[int, ...]  # of the array that is written, as the environment (or flattening) returns it
     native_dtype: np.dtype
-    channels_last: bool  # the environment returns (H, W, C) images
+    axes: Axes  # where the environment's images have their channels
     flatten: Callable[[Any], np.ndarray] | None  # None: the observation is an array already
     masked: bool  # a Dict observation has the key `action_mask`
 
@@ -37,13 +40,10 @@ def space_layout(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype]:
     return space.shape, np.dtype(space.dtype)
 
 
-def is_image(shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    """Whether an observation is a (H, W, C) image, which becomes (C, H, W)."""
-    return dtype == np.uint8 and len(shape) == 3 and shape[2] <= 4 < shape[0]
-
-
 def read_space(space: spaces.Space[Any], env_id: str) -> ObsReader:
-    """Decide how observations of a space become rows of one array. Dict, Tuple, Discrete, ... are flattened.
+    """Decide how observations of a space become rows of one array.
+
+    Dict and Tuple observations are packed (obs_layout.py); Discrete, MultiDiscrete and MultiBinary become flags.
 
     Args:
         space: The observation space of one environment.
@@ -52,32 +52,37 @@ def read_space(space: spaces.Space[Any], env_id: str) -> ObsReader:
     Raises:
         UsageError: The observations have no fixed size.
     """
-    masked = False
-    if isinstance(space, spaces.Dict) and "action_mask" in space.spaces:
-        masked = True
-        space = spaces.Dict({name: part for name, part in space.spaces.items() if name != "action_mask"})
-    flatten, box = None, space
-    if not isinstance(space, spaces.Box):
-        flatten, box = _flattener(space), _flat_box(space, env_id)
-    native_shape, native_dtype = space_layout(box)
-    image = is_image(native_shape, native_dtype)
-    same = native_dtype == np.uint8 or (flatten is None and native_dtype != np.float64)
-    return ObsReader(shape=(native_shape[2], *native_shape[:2]) if image else native_shape,
-                     dtype=native_dtype if same else np.dtype(np.float32), native_shape=native_shape,
-                     native_dtype=native_dtype, channels_last=image, flatten=flatten, masked=masked)
-
-
-def _flat_box(space: spaces.Space[Any], env_id: str) -> spaces.Box:
-    flat = None
+    masked = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
     try:
-        if space.is_np_flattenable:
-            flat = spaces.flatten_space(space)
-    except (NotImplementedError, ValueError):
-        pass
-    if not isinstance(flat, spaces.Box):
+        layout = obs_layout(space)
+        if layout is not None:
+            return ObsReader(shape=(layout.size,), dtype=layout.dtype, native_shape=(layout.size,),
+                             native_dtype=layout.dtype, axes="", flatten=_packer(without_mask(space), layout),
+                             masked=masked)
+        flat = space if isinstance(space, spaces.Box) else spaces.flatten_space(space)
+        if not isinstance(flat, spaces.Box):
+            raise ValueError("its observations have no fixed size")
+    except (NotImplementedError, ValueError) as error:
         raise UsageError(f"{env_id} has the observation space {space}, which has no fixed size. "
-                         "Use Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.")
-    return flat
+                         "Use Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.") from error
+    native_shape, native_dtype = space_layout(flat)
+    axes = image_axes(space)
+    same = native_dtype == np.uint8 or (flat is space and native_dtype != np.float64)
+    return ObsReader(shape=stored_shape(axes, native_shape), dtype=native_dtype if same else np.dtype(np.float32),
+                     native_shape=native_shape, native_dtype=native_dtype, axes=axes,
+                     flatten=None if flat is space else _flattener(space), masked=False)
+
+
+def _packer(space: spaces.Space[Any], layout: Layout) -> Callable[[Any], np.ndarray]:
+    def pack(observation: Any) -> np.ndarray:
+        fault = leaf_fault(space, observation, "observation")
+        if fault:
+            raise ValueError(fault)
+        row = np.zeros(layout.size, layout.dtype)
+        write_rows(layout, observation, row)
+        return row
+
+    return pack
 
 
 def _flattener(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
@@ -132,7 +137,7 @@ def action_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
     """Return a function from the policy's actions (N, *action_shape) to a list of N actions of the environments.
 
     Discrete actions count from 0 for the policy and from `start` for the environment. Box actions are clipped to the
-    bounds of the space (detail 27).
+    bounds of the space (detail 27). The policy's action of a Dict or Tuple is one row of float32, part after part.
 
     Args:
         space: The action space of one environment.
@@ -141,6 +146,8 @@ def action_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
     Raises:
         UsageError: There is no policy for the space.
     """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return _joint_writer(space, env_id)
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (lambda action: list(action + start)) if start else list
@@ -154,7 +161,22 @@ def action_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
         # two comparisons, because np.clip takes twice their time for a few numbers
         return lambda action: list(np.minimum(np.maximum(action.reshape(-1, *shape), low), high).astype(dtype))
     raise UsageError(f"{env_id} has the action space {space}, for which there is no policy. "
-                     "Use Discrete, one-dimensional MultiDiscrete or MultiBinary, or Box of floats.")
+                     "Use Discrete, one-dimensional MultiDiscrete or MultiBinary, Box of floats, or Dict and Tuple of "
+                     "these.")
+
+
+def _joint_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray], list[Any]]:
+    parts = action_parts(space)
+    writers, stops = [action_writer(part, env_id) for part in parts], np.cumsum([part_width(part) for part in parts])
+
+    def write(action: np.ndarray) -> list[Any]:
+        columns = [x if isinstance(part, spaces.Box) else x.astype(np.int64)
+                   for part, x in zip(parts, np.split(action, stops[:-1], axis=1))]
+        written = [writer(x[:, 0] if isinstance(part, spaces.Discrete) else x)
+                   for part, writer, x in zip(parts, writers, columns)]
+        return [structured(space, iter(one)) for one in zip(*written, strict=True)]
+
+    return write
 
 
 def scripted_action(space: spaces.Space[Any], mask: np.ndarray | None, rng: np.random.Generator) -> Any:
@@ -165,6 +187,8 @@ def scripted_action(space: spaces.Space[Any], mask: np.ndarray | None, rng: np.r
         mask: (A,) bool, the actions that are allowed; None: all.
         rng: Where the random numbers come from.
     """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return _scripted_row(space, mask, rng)
     if isinstance(space, spaces.Box):
         low, high = np.maximum(space.low, -1.5), np.minimum(space.high, 1.5)
         return rng.uniform(low, high).astype(space.dtype) if np.all(low <= high) else (low + high) / 2
@@ -175,3 +199,14 @@ def scripted_action(space: spaces.Space[Any], mask: np.ndarray | None, rng: np.r
     allowed = np.ones(int(parts.sum()), np.bool_) if mask is None else mask
     choice = [rng.choice(np.flatnonzero(part)) for part in np.split(allowed, np.cumsum(parts)[:-1])]
     return np.array(choice) if isinstance(space, spaces.MultiDiscrete) else np.int64(choice[0])
+
+
+def _scripted_row(space: spaces.Space[Any], mask: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
+    columns, used = [], 0
+    for part in action_parts(space):
+        choices = mask_parts(part)
+        size = 0 if choices is None else int(choices.sum())
+        allowed = None if mask is None or not size else mask[used:used + size]
+        used += size
+        columns.append(np.ravel(scripted_action(part, allowed, rng)))
+    return np.concatenate(columns).astype(np.float32)

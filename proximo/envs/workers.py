@@ -19,6 +19,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
 from proximo.config import Config
+from proximo.envs.joint_actions import action_shape
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
 from proximo.errors import EnvError
 from proximo.protocols import Episode, Play, Step, VecEnv
@@ -71,8 +72,9 @@ class WorkerEnvs:
         self.observation_space = probe.observation_space
         sample = probe.reset()
         probe.close()
-        self._action_dtype: np.dtype = np.dtype(np.float32 if isinstance(self.action_space, spaces.Box) else np.int64)
-        self._action_shape = self.action_space.shape
+        floats = isinstance(self.action_space, (spaces.Box, spaces.Dict, spaces.Tuple))
+        self._action_dtype: np.dtype = np.dtype(np.float32 if floats else np.int64)
+        self._action_shape = action_shape(self.action_space)
         self._vector: AsyncVectorEnv[Any, Any] | None = _start_workers(
             [partial(Bundle, make_rows, seeds[k * self._rows:(k + 1) * self._rows], k * self._rows, sample,
                      self._action_shape, self._action_dtype) for k in range(workers)], timeout, name)

@@ -11,6 +11,7 @@ import numpy as np
 from proximo.config import Config
 from proximo.envs.moments import Moments
 from proximo.envs.normalize import normalize_obs
+from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, warn
 from proximo.models.raw_obs import Rows, read_raw
 from proximo.models.spaces import action_for_env, action_from_env, space_from_json, space_to_json
@@ -44,6 +45,7 @@ class Model:
 
     def __init__(self, actor: Any, spec: Spec, cfg: Config, variant: str, moments: Moments | None) -> None:
         self.actor, self.spec, self.cfg, self.variant, self.moments = actor, spec, cfg, variant, moments
+        self._view = float_view(spec.observation_space, spec.obs_shape)
         self.reset()
 
     def __repr__(self) -> str:
@@ -64,7 +66,8 @@ class Model:
 
         Args:
             raw_obs: One observation as the environment returns it: an array, a number, a dict or a tuple. Or N of them:
-                the same structure with a first axis of N in every array, or a list of N dicts or tuples.
+                the same structure with a first axis of N in every array, or a list of N dicts or tuples. The key
+                `cfg.critic_obs` may be missing.
             first: (N,) bool, True where an episode begins: the memory is cleared there. By default only the first call
                 begins an episode.
             mask: (N, A) bool, the allowed actions (A choices in all). None allows all, or those of the observation's
@@ -110,7 +113,7 @@ class Model:
 
     def _read(self, raw_obs: Any, first: Any, mask: Any) -> tuple[Rows, np.ndarray | None]:
         """Return the rows of observations with their masks, and which of them begin an episode."""
-        rows = read_raw(self.spec.observation_space, self.spec.obs_shape, raw_obs)
+        rows = read_raw(self.spec.observation_space, self.spec.obs_shape, raw_obs, self.cfg.critic_obs)
         flags = None if first is None else np.broadcast_to(np.asarray(first, bool), len(rows.obs)).copy()
         masks = rows.mask if mask is None else np.asarray(mask, bool).reshape(len(rows.obs), -1)
         return rows._replace(mask=masks), flags
@@ -153,7 +156,7 @@ class Model:
     def _normalized(self, obs: np.ndarray) -> np.ndarray:
         if self.moments is None:
             return obs.astype(self.spec.obs_dtype, copy=False)
-        return normalize_obs(self.moments, obs, self.cfg.clip_obs)
+        return self._view.write(obs, normalize_obs(self.moments, self._view.read(obs), self.cfg.clip_obs))
 
 
 def save_model(folder: Path, variant: str, cfg: Config, envs: VecEnv, weights: dict[str, np.ndarray]) -> None:

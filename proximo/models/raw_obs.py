@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from proximo.envs.image_axes import channels_first
 from proximo.envs.masks import mask_row
 from proximo.envs.spaces import ObsReader, leaf_fault, read_space
 from proximo.errors import UsageError
@@ -23,7 +24,7 @@ class Rows(NamedTuple):
     single: bool  # there was one observation, not N of them
 
 
-def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any) -> Rows:
+def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: str = "") -> Rows:
     """Convert what an environment returned to rows.
 
     Args:
@@ -31,6 +32,7 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any) -> Rows:
         obs_shape: The shape of a row.
         raw: One observation, N of them in one structure (every array has a first axis of N more), or for Dict and
             Tuple spaces a list of N observations.
+        unseen: A key of a Dict space that the policy does not see: it may be missing.
 
     Raises:
         UsageError: The structure, a shape or a dtype is another one.
@@ -38,6 +40,8 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any) -> Rows:
     if space is None or isinstance(space, spaces.Box):
         return _read_arrays(space, obs_shape, np.asarray(raw))
     reader = read_space(space, "the model's environment")
+    if unseen:
+        raw = _with_key(space, unseen, raw)
     several, single = _observations(space, raw)
     return Rows(obs=np.stack([_flat_row(space, reader, one) for one in several]),
                 mask=_masks(several) if reader.masked else None, single=single)
@@ -51,7 +55,7 @@ def _read_arrays(space: spaces.Box | None, obs_shape: tuple[int, ...], obs: np.n
         raise UsageError(f"the observation has shape {obs.shape}. This model takes {shape} or (N, {str(shape)[1:]}.")
     rows = obs if extra else obs[None]
     if reader is not None:
-        rows = (np.moveaxis(rows, -1, 1) if reader.channels_last else rows).astype(reader.dtype, copy=False)
+        rows = channels_first(reader.axes, rows).astype(reader.dtype, copy=False)
     return Rows(obs=rows, mask=None, single=not extra)
 
 
@@ -81,6 +85,26 @@ def _observations(space: Space, raw: Any) -> tuple[list[Any], bool]:
 
 def _row(i: int, leaf: Space, value: Any, where: str) -> Any:
     return value[i]
+
+
+def _with_key(space: Any, key: str, raw: Any) -> Any:
+    """Return observations in which a missing key has zeros."""
+    if isinstance(raw, list):
+        return [_with_key(space, key, one) for one in raw]
+    if not isinstance(raw, Mapping) or key in raw:
+        return raw
+    rest = spaces.Dict([(name, part) for name, part in space.spaces.items() if name != key])
+    several, single = _observations(rest, raw)
+    filled = [{**one, key: _zeros(space[key])} for one in several]
+    return filled[0] if single else filled
+
+
+def _zeros(space: Any) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {name: _zeros(part) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_zeros(part) for part in space.spaces)
+    return space.start if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) else np.zeros(space.shape)
 
 
 def _convert(space: Space, value: Any, convert: Convert, where: str = "observation") -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from proximo.envs.joint_actions import action_parts, parts_of_action
 from proximo.envs.spaces import action_writer
 from proximo.errors import FilesError, UsageError
 
@@ -56,7 +57,7 @@ def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:
                      "Supported are Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple; update Proximo.")
 
 
-def action_for_env(action: np.ndarray, space: gym.Space[Any]) -> np.ndarray:
+def action_for_env(action: np.ndarray, space: gym.Space[Any]) -> Any:
     """Convert sampled actions to what the environment's step function accepts.
 
     Box actions are clipped to the bounds (detail 27); Discrete actions are moved by `start`.
@@ -66,10 +67,11 @@ def action_for_env(action: np.ndarray, space: gym.Space[Any]) -> np.ndarray:
         space: The action space of one environment.
 
     Returns:
-        (N, *space.shape) in the dtype of the space.
+        (N, *space.shape) in the dtype of the space; for a Dict or Tuple a list of N actions in its structure.
     """
-    assert space.shape is not None
     converted = action_writer(space, "the model's environment")(action)
+    if space.shape is None:
+        return converted
     return np.array(converted, space.dtype).reshape(len(action), *space.shape)
 
 
@@ -82,12 +84,13 @@ def action_from_env(action: Any, space: gym.Space[Any], count: int) -> np.ndarra
         count: How many.
 
     Returns:
-        (count, *action_shape): int64 choices from 0, or float32 components.
+        (count, *action_shape): int64 choices from 0, or float32 components; float32 rows for a Dict or Tuple.
 
     Raises:
         UsageError: There is another number of actions, or they have another shape.
     """
-    assert space.shape is not None
+    if space.shape is None:
+        return _rows_of_parts(action if isinstance(action, list) else [action], space, count)
     given = np.asarray(action)
     if given.shape not in ((count, *space.shape), space.shape if count == 1 else None):
         raise UsageError(f"the action has shape {given.shape}. {count} observations need {(count, *space.shape)}.")
@@ -97,3 +100,11 @@ def action_from_env(action: Any, space: gym.Space[Any], count: int) -> np.ndarra
     if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
         rows = rows - space.start
     return rows.astype(np.int64)
+
+
+def _rows_of_parts(actions: list[Any], space: gym.Space[Any], count: int) -> np.ndarray:
+    if len(actions) != count:
+        raise UsageError(f"{len(actions)} actions were given for {count} observations. Give one for each.")
+    rows = [[np.ravel(action_from_env(part, leaf, 1))
+             for part, leaf in zip(parts_of_action(space, one), action_parts(space), strict=True)] for one in actions]
+    return np.stack([np.concatenate(row) for row in rows]).astype(np.float32)

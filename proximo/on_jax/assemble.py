@@ -1,39 +1,24 @@
 """Joins trunk (--model), recurrent layer (--recurrent) and head (action space) to the agent of a configuration."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from flax import nnx
 
 from proximo.config import Config
+from proximo.envs.joint_actions import action_parts, has_mask, num_outputs
+from proximo.envs.model_fit import has_image_parts
 from proximo.errors import UsageError
 from proximo.on_jax.agent import SeparateAgent, SharedAgent
 from proximo.on_jax.box_heads import Identity, MakeBoxHead, PolicyNetwork, make_box_head
 from proximo.on_jax.distributions import CategoricalHead, GaussianHead, MultiCategoricalHead
-from proximo.on_jax.mlp import MLP
-from proximo.on_jax.networks import ImpalaCNN, Linear, Memory, NatureCNN
+from proximo.on_jax.joint import JointHead
+from proximo.on_jax.networks import Linear, Memory
 from proximo.on_jax.parameters import layer_init
+from proximo.on_jax.trunks import make_network, make_trunk
 from proximo.problems import action_problems
-
-
-def make_trunk(obs_shape: tuple[int, ...], obs_dtype: np.dtype[Any], cfg: Config) -> tuple[nnx.Module, int]:
-    """Return the trunk that cfg.model names and its number of features; UsageError if it does not fit observations."""
-    if cfg.model == "mlp":
-        return make_mlp(obs_shape, cfg.hidden_sizes, cfg), cfg.hidden_sizes[-1]
-    least = 36 if cfg.model == "cnn" else 8
-    if len(obs_shape) != 3 or obs_dtype != np.uint8 or min(obs_shape[1:]) < least:
-        raise UsageError(f"--model {cfg.model} needs images of uint8 with at least {least}x{least} pixels. The "
-                         f"observations of {cfg.env_id} are {obs_dtype} of shape {obs_shape}. Use --model mlp.")
-    return (NatureCNN(obs_shape, 512, cfg.orthogonal_init), 512) if cfg.model == "cnn" else (ImpalaCNN(obs_shape), 256)
-
-
-def make_mlp(obs_shape: Sequence[int], sizes: Sequence[int], cfg: Config, out_std: float | None = None) -> nnx.Module:
-    """Return an MLP from flat observations to sizes[-1] units; `out_std` as for MLP."""
-    return MLP([math.prod(obs_shape), *sizes], out_std, len(obs_shape), cfg.orthogonal_init, cfg.activation,
-               cfg.layer_norm)
 
 
 def make_head(network: Callable[[int], nnx.Module], action_space: gym.Space[Any],
@@ -55,8 +40,17 @@ def make_head(network: Callable[[int], nnx.Module], action_space: gym.Space[Any]
     if isinstance(action_space, gym.spaces.Box):
         size = math.prod(action_space.shape)
         return make_box(action_space) if make_box else GaussianHead(network(size), size)
-    raise UsageError(f"The action space {action_space} is not supported. Use Discrete, MultiDiscrete, MultiBinary or "
-                     "Box.")
+    if isinstance(action_space, (gym.spaces.Dict, gym.spaces.Tuple)):
+        return make_joint_head(network, action_parts(action_space))
+    raise UsageError(f"The action space {action_space} is not supported. Use Discrete, MultiDiscrete, MultiBinary, "
+                     "Box, or Dict and Tuple of these.")
+
+
+def make_joint_head(network: Callable[[int], nnx.Module], parts: list[gym.Space[Any]]) -> nnx.Module:
+    """Return the head of an action of several parts over one network; Box parts are Gaussians."""
+    sizes = [num_outputs(part) for part in parts]
+    heads = [make_head(lambda n: Identity(), part) for part in parts]
+    return JointHead(network(sum(sizes)), heads, sizes, [has_mask(part) for part in parts])
 
 
 def assemble(envs: Any, cfg: Config, make_box: MakeBoxHead = make_box_head) -> nnx.Module:
@@ -65,7 +59,7 @@ def assemble(envs: Any, cfg: Config, make_box: MakeBoxHead = make_box_head) -> n
     Its weights are zero; train() draws first values from stream "init" (parameters.initial_weights).
 
     Args:
-        envs: Anything with obs_shape, obs_dtype and action_space.
+        envs: Anything with obs_shape, obs_dtype, action_space and observation_space.
         cfg: The configuration.
         make_box: (network, action space, configuration) -> the head for Box actions.
 
@@ -78,13 +72,13 @@ def assemble(envs: Any, cfg: Config, make_box: MakeBoxHead = make_box_head) -> n
     def linear(size: int, std: float, features: int) -> Linear:
         return layer_init(Linear(features, size), std, orthogonal=cfg.orthogonal_init)
 
-    trunk, features = make_trunk(envs.obs_shape, envs.obs_dtype, cfg)
-    if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network:
-        critic = make_mlp(envs.obs_shape, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0)
+    trunk, features = make_trunk(envs, cfg)
+    if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network and not has_image_parts(envs):
+        critic = make_network(envs, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, sees_all=True)
         policy_sizes = cfg.policy_sizes or cfg.hidden_sizes
         network = PolicyNetwork(
-            whole=lambda n: make_mlp(envs.obs_shape, [*policy_sizes, n], cfg, 0.01),
-            parts=lambda n: (make_mlp(envs.obs_shape, policy_sizes, cfg), linear(n, 0.01, policy_sizes[-1])))
+            whole=lambda n: make_network(envs, [*policy_sizes, n], cfg, 0.01),
+            parts=lambda n: (make_network(envs, policy_sizes, cfg), linear(n, 0.01, policy_sizes[-1])))
         head = make_head(network.whole, envs.action_space, lambda space: make_box(network, space, cfg))
         return SeparateAgent(critic, head)
     memory = None

@@ -84,8 +84,9 @@ class Conv(Layer):
 
 
 def scale_images(obs: Array, dtype: Any) -> Array:
-    """(..., C, H, W) uint8 -> (rows, H, W, C) in [0, 1] (detail 22)."""
-    return obs.reshape(-1, *obs.shape[-3:]).transpose(0, 2, 3, 1).astype(dtype) / 255.0
+    """(..., C, H, W) of uint8, or of floats in [0, 1] -> (rows, H, W, C) in [0, 1] (detail 22)."""
+    x = obs.reshape(-1, *obs.shape[-3:]).transpose(0, 2, 3, 1).astype(dtype)
+    return x / 255.0 if obs.dtype == jnp.uint8 else x
 
 
 def flatten_images(x: Array) -> Array:

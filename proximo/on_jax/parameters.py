@@ -68,9 +68,9 @@ def check_variables(module: nnx.Module) -> None:
     """Raise UsageError if a module has variables that are not parameters: a pure function could not change them."""
     _, _, rest = nnx.split(module, nnx.Param, ...)
     if names := [".".join(map(str, path)) for path, _ in nnx.to_flat_state(rest)]:
-        raise UsageError(f"the network has variables that are not parameters: {', '.join(names)}. Under JAX a network is "
-                         "a function of its parameters, and nothing else is trained or saved. Use LayerNorm instead of "
-                         "BatchNorm, and numpy arrays for constants.")
+        raise UsageError(f"the network has variables that are not parameters: {', '.join(names)}. Under JAX a network "
+                         "is a function of its parameters, and nothing else is trained or saved. Use LayerNorm instead "
+                         "of BatchNorm, and numpy arrays for constants.")
 
 
 def initial_weights(module: nnx.Module, generator: np.random.Generator) -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from proximo.config import Config
+from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import apply_normalization
 from proximo.errors import UsageError, notify
 from proximo.on_jax.distributed import Ranks, join, share_of
@@ -42,6 +43,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     own, seeded_envs = share_of(cfg, ranks.size), partial(make_seeded_envs, cfg, ranks, make_envs)
     envs = seeded_envs(0)
     try:
+        announce_images(envs, cfg)
         player = make_player(ranks, envs, make_learner(own, make_agent(envs, own), loss_fn, ranks.size), seeded_envs)
         if not player.keeps_state:
             notify(f"the state of {cfg.env_id} cannot be saved. Its environments are made again every "

@@ -8,7 +8,7 @@ import torch
 
 from proximo.config import Config
 from proximo.models.weights import check_weights
-from proximo.on_torch.snapshot import saved_buffers
+from proximo.on_torch.snapshot import named_weights, saved_buffers
 
 
 class Actor:
@@ -42,7 +42,7 @@ class Actor:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return copies of the weights by parameter name."""
-        return {name: p.detach().cpu().numpy().copy() for name, p in self.agent.named_parameters()}
+        return named_weights(self.agent)
 
     def initial_state(self, num_envs: int) -> tuple[Any, ...]:
         """Return the state of the recurrent layer before the first step."""

@@ -25,9 +25,10 @@ def layer_init(layer: Layer, std: float = math.sqrt(2), bias: float = 0.0, ortho
 
 
 def scaled_images(obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """Map images (..., C, H, W) of uint8 to (rows, C, H, W) in [0, 1] (detail 22), channels last for large batches."""
+    """Map images (..., C, H, W) of uint8, or of floats in [0, 1], to (rows, C, H, W) in [0, 1] (detail 22), with their
+    channels last for large batches."""
     x = obs.flatten(0, -4) if obs.ndim > 4 else obs
-    x = x.to(dtype) / 255.0
+    x = x.to(dtype) / 255.0 if x.dtype == torch.uint8 else x.to(dtype)
     return x.contiguous(memory_format=torch.channels_last) if x.shape[0] >= CHANNELS_LAST_ROWS else x
 
 

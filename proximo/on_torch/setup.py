@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from proximo.config import Config
+from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Statistics, apply_normalization
 from proximo.errors import UsageError, notify, warn
 from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step
@@ -49,6 +50,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
     set_up_torch(cfg, world, device)
     envs = seeded_envs(make_envs, cfg, 0, world)
     try:
+        announce_images(envs, cfg)
         agent = seeded_agent(make_agent, envs, cfg).to(device)
         check_buffers(agent, world)
         adam = flat_adam(agent)

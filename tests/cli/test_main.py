@@ -35,6 +35,7 @@ CHANGES_WEIGHTS = {
     "distribution": "--env-id Pendulum-v1 | --distribution squashed",
     "state_dependent_std": "--env-id Pendulum-v1 | --state-dependent-std",
     "sde_sample_freq": "--env-id Pendulum-v1 --distribution gsde | --sde-sample-freq 4",
+    "critic_obs": "--env-id tests.support.probes:DictObs-v0 | --critic-obs vector",
     "memory_size": "--recurrent gru | --memory-size 9", "shared_network": "--shared-network",
     "orthogonal_init": "--no-orthogonal-init", "learning_rate": "--learning-rate 1e-3", "anneal_lr": "--no-anneal-lr",
     "adam_eps": "--adam-eps 1e-2", "gamma": "--gamma 0.9", "gae_lambda": "--gae-lambda 0.5",

@@ -10,6 +10,7 @@ from proximo.config import Config
 from proximo.envs.envpool import make_envpool, make_envpool_atari
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
 from proximo.envs.envpool_ids import envpool_id, import_envpool, notify_once, pool_threads
+from proximo.envs.obs_layout import obs_layout, part_views
 from proximo.errors import EnvError, UsageError
 from proximo.variants import Atari, AtariEnvpool
 
@@ -149,13 +150,15 @@ def test_whole_numbers_in_several_dimensions():
         writer.write(np.array([[3, 1], [1, 2]]), 1)
 
 
-def test_dict_observations_lie_in_the_order_of_their_names():
-    """They are flattened as in Gymnasium; numbers of Discrete become flags; a mask that fits the actions is removed."""
+def test_dict_observations_are_packed():
+    """Part by part, as those of Gymnasium; a mask that fits the actions is removed."""
     space = spaces.Dict({"b": spaces.Box(-1, 1, (2,)), "a": spaces.Discrete(3), "action_mask": spaces.MultiBinary(4)},
                         sort_keys=False)
     reader = pool_reader(space, 4)
     obs = {"b": np.array([[5.0, 6.0]]), "a": np.array([1]), "action_mask": np.array([[True, False, True, True]])}
-    assert reader.shape == (5,) and reader.read(obs).tolist() == [[0, 1, 0, 5, 6]]
+    assert reader.shape == (16,) and reader.dtype == np.uint8
+    b, a = part_views(obs_layout(space), reader.read(obs))
+    assert b.tolist() == [[5, 6]] and a.tolist() == [[1]]
     assert reader.mask(obs).tolist() == [[True, False, True, True]]
 
 

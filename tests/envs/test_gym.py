@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from proximo.config import Config
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
+from proximo.envs.obs_layout import obs_layout, part_views
 from proximo.errors import EnvError
 from tests.support.play import play_random
 from tests.support.probes import DictObs
@@ -133,14 +134,16 @@ def test_state_is_none_if_a_copy_does_not_continue_from_it():
     assert envs.state() is None
 
 
-def test_flattened_observations():
-    """They equal gymnasium.spaces.flatten of the environment's observation."""
+def test_packed_observations():
+    """Their parts are those of the environment's observation, as a row of one array."""
     envs = probe("DictObs", [4])
     env = DictObs()
     observation, _ = env.reset(seed=4)
-    wanted = gymnasium.spaces.flatten(env.observation_space, observation)
     step = envs.reset()
-    assert envs.obs_shape == (10,) and envs.obs_dtype == np.float32 and np.array_equal(step.obs[0], wanted)
+    assert envs.obs_shape == (24,) and envs.obs_dtype == np.uint8
+    kind, floats, bits, vector = part_views(obs_layout(env.observation_space), step.obs[0])
+    assert kind == observation["kind"] and floats == observation["pair"][0]
+    assert np.array_equal(bits, observation["pair"][1]) and np.array_equal(vector, observation["vector"])
 
 
 def test_images_become_channels_first():

@@ -112,7 +112,7 @@ def test_separate_networks_share_nothing_and_shared_ones_do(framework, kind, par
                                             ("cnn", ((3, 12, 10), np.dtype(np.uint8))),
                                             ("cnn", ((3, 84, 84), np.dtype(np.float32)))])
 def test_a_network_that_does_not_fit_is_refused(framework, model, observed):
-    with pytest.raises(UsageError, match=f"--model {model} needs images .* Use --model mlp"):
+    with pytest.raises(UsageError, match=f"--model {model} needs images .* [Uu]se .*--model mlp"):
         make_agent(framework, {"model": model}, observed, ACTIONS["discrete"])
 
 

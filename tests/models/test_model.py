@@ -14,9 +14,10 @@ from proximo.envs.normalize import normalize_obs
 from proximo.errors import FilesError, UsageError
 from proximo.models.evaluate import evaluate
 from proximo.models.model import models_over_time, read_model
-from proximo.models.spaces import action_for_env, space_from_json, space_to_json
+from proximo.models.spaces import action_for_env, action_from_env, space_from_json, space_to_json
 from proximo.on_torch.train import learn
 from proximo.runs.checkpoint import load_tree, save_tree
+from tests.support.probes import Hybrid
 from tests.support.runs import train
 
 
@@ -26,7 +27,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     for name, words in {"plain": (), "normalised": ("--norm-obs",), "lstm": ("--recurrent", "lstm")}.items():
         assert train(folder / name, *words) == 0
-    for name in ("Masked", "Started", "Bounded", "Several"):
+    for name in ("Masked", "Started", "Bounded", "Several", "Hybrid"):
         assert train(folder / name.lower(), "--env-id", f"tests.support.probes:{name}-v0") == 0
     return folder
 
@@ -160,6 +161,19 @@ def test_a_saved_model_is_the_model_that_it_is_now(runs, kind, tmp_path):
     again = proximo.load(tmp_path / "mine")
     assert np.array_equal(again.value(obs), model.value(obs)) and not np.allclose(again.value(obs), before)
     assert np.array_equal(again.predict(obs), model.predict(obs)) and repr(again) == repr(model)
+
+
+def test_actions_of_several_parts_have_the_structure_of_their_space(runs):
+    """One action, and a list of N; masks cover the discrete part."""
+    model, mask = proximo.load(runs / "hybrid"), np.array([False, True, True])
+    one = model.act(np.zeros(2, np.float32), mask=mask)
+    assert Hybrid.action_space.contains(one) and one["choice"] > 0
+    several = model.act(np.zeros((3, 2), np.float32), mask=np.stack([mask] * 3), deterministic=True)
+    assert len(several) == 3 and all(Hybrid.action_space.contains(action) for action in several)
+    found = model.logprob(np.zeros((3, 2), np.float32), several)
+    assert np.allclose(found, model.logprob(np.zeros(2, np.float32), several[0])) and np.isfinite(found).all()
+    rows = action_from_env(several, Hybrid.action_space, 3)
+    assert rows.shape == (3, 5) and rows[:, 0].tolist() == [action["choice"] for action in several]
 
 
 @pytest.mark.parametrize("obs", [np.zeros(3), np.zeros((2, 5)), np.zeros((1, 1, 4)), np.float32(1)])

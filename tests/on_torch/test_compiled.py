@@ -24,7 +24,8 @@ def make_case(masked, noisy):
     torch.manual_seed(0)
     cfg = RPO(rpo_alpha=0.5) if noisy else Config()
     space = spaces.Box(-1, 1, (2,)) if noisy else spaces.Discrete(3)
-    agent = assemble(SimpleNamespace(obs_shape=(4,), obs_dtype=np.dtype(np.float32), action_space=space), cfg)
+    agent = assemble(SimpleNamespace(obs_shape=(4,), obs_dtype=np.dtype(np.float32), action_space=space,
+                                     observation_space=None), cfg)
     action = torch.randn(ROWS, 2) if noisy else torch.randint(2, (ROWS,))
     mask = torch.tensor([[True, True, False]]).expand(ROWS, 3).contiguous() if masked else None
     batch = Batch(obs=torch.randn(ROWS, 4), mask=mask, first=None, state=(), action=action, logprob=-torch.rand(ROWS),

@@ -58,7 +58,8 @@ class OperatorCount(TorchDispatchMode):
 
 def make_case(name):
     cfg, (shape, dtype), space, *_ = KINDS[name]
-    agent = assemble(SimpleNamespace(obs_shape=shape, obs_dtype=np.dtype(dtype), action_space=space), cfg)
+    agent = assemble(SimpleNamespace(obs_shape=shape, obs_dtype=np.dtype(dtype), action_space=space,
+                                     observation_space=None), cfg)
     return cfg, agent, torch.zeros(T, N, *shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype)
 
 

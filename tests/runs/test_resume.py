@@ -38,6 +38,8 @@ KINDS = {
     "lstm": ("ppo", "--env-id Remembered-v0 --recurrent lstm"), "gru-next": (
         "ppo", "--env-id CartPole-v1 --recurrent gru --autoreset next-step --norm-obs"),
     "masked": ("ppo", "--env-id tests.support.probes:Masked-v0"), "target-kl": ("ppo", "--env-id CartPole-v1 --target-kl 1e-4"),
+    "structured": ("ppo", "--env-id tests.support.probes:Rich-v0 --norm-obs --recurrent lstm"),
+    "hybrid": ("ppo", "--env-id tests.support.probes:Hybrid-v0"),
     "continuous": ("ppo_continuous_action", "--env-id Swing-v0"), "rpo": ("rpo_continuous_action",
                                                                             "--env-id Swing-v0"),
     "rebuilt": ("ppo", "--env-id Opaque-v0"), "rebuilt-normalised": (

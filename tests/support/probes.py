@@ -159,6 +159,35 @@ class DictObs(Probe):
                 "pair": (np.full(1, self.cue, np.float32), np.ones(4, np.int8))}
 
 
+class Rich(DictMasked):
+    """A Dict of an image, a vector, numbers and a mask: the image shows the vector's cue, the number the time."""
+
+    observation_space = spaces.Dict({
+        "camera": spaces.Box(0, 255, (9, 8, 3), np.uint8), "seen": UNIT, "action_mask": spaces.MultiBinary(3),
+        "more": spaces.Tuple((spaces.Discrete(5, start=1), spaces.MultiBinary(2)))})
+
+    def observe(self):
+        image = np.full((9, 8, 3), 100 * (self.cue > 0), np.uint8)
+        image[self.played] = 255
+        return super().observe() | {"camera": image, "more": (1 + self.played % 5, np.array([0, 1], np.int8))}
+
+
+class Hybrid(Masked):
+    """Actions are a Dict of one of Masked's, a vector and switches; it raises if they are no element of their space."""
+
+    action_space = spaces.Dict({"choice": spaces.Discrete(3), "more": spaces.Tuple((
+        spaces.Box(-1, 1, (2,), np.float32), spaces.MultiBinary(2)))})
+
+    def step(self, action):
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action} is not in {self.action_space}")
+        self.moved = float(action["more"][0][0])
+        return super().step(action["choice"])
+
+    def reward(self, action):
+        return self.moved * self.cue
+
+
 class Image(Probe):
     """Observations are (12, 10, 3) uint8, channels last, with a different number per channel in one pixel."""
 
@@ -258,8 +287,8 @@ class Positions(gymnasium.ObservationWrapper):
         return observation[[0, 2]]
 
 
-PROBES = (Constant, Observed, Delayed, Acting, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Image, Echo, Started,
-          Several, Switches, Bounded, Spoken, Endless, Mortal)
+PROBES = (Constant, Observed, Delayed, Acting, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Rich, Hybrid, Image, Echo,
+          Started, Several, Switches, Bounded, Spoken, Endless, Mortal)
 FAULTS = ("raises", "hangs", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
           "four_values")
 

@@ -12,3 +12,4 @@ class Spec(NamedTuple):
     obs_shape: tuple[int, ...]
     obs_dtype: np.dtype
     action_space: gymnasium.Space
+    observation_space: gymnasium.Space | None = None

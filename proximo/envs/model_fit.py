@@ -1,0 +1,108 @@
+"""Whether the network that --model names fits the observations of an environment."""
+
+from typing import Any
+
+import numpy as np
+
+from proximo.config import Config
+from proximo.envs.image_axes import SMALLEST_IMAGE, image_axes, in_unit_interval
+from proximo.envs.obs_layout import Layout, Part, obs_layout
+from proximo.errors import UsageError, notify
+
+LEAST_PIXELS = {"cnn": 36, "impala": SMALLEST_IMAGE}  # of a side
+
+
+def packed_layout(envs: Any, cfg: Config) -> Layout | None:
+    """Return the layout of rows that an encoder must take apart; None where a network reads observations as they are.
+
+    Args:
+        envs: Anything with observation_space.
+        cfg: With `critic_obs`, vectors of floats must be taken apart too.
+    """
+    layout = obs_layout(envs.observation_space)
+    return layout if layout is not None and (layout.dtype == np.uint8 or cfg.critic_obs) else None
+
+
+def policy_parts(layout: Layout, cfg: Config) -> tuple[Part, ...]:
+    """Return the parts that the policy sees: all but the key cfg.critic_obs."""
+    return tuple(part for part in layout.parts if part.path[0] != cfg.critic_obs)
+
+
+def has_image_parts(envs: Any) -> bool:
+    """Return whether a structured observation has images. Policy and value then share their network."""
+    layout = obs_layout(envs.observation_space)
+    return layout is not None and layout.has_images
+
+
+def check_model(envs: Any, cfg: Config) -> None:
+    """Raise UsageError if cfg.model does not fit the observations.
+
+    Args:
+        envs: Anything with obs_shape, obs_dtype and observation_space, as the network sees them.
+        cfg: Its `model`, `env_id`, `norm_obs`, `policy_sizes`, `value_sizes` and `critic_obs` are read.
+    """
+    layout = packed_layout(envs, cfg)
+    if cfg.critic_obs and (problem := _problem_of_critic(envs, cfg)):
+        raise UsageError(problem)
+    if layout is None:
+        problem = "" if cfg.model == "mlp" else _problem_of_array(envs, cfg)
+    else:
+        problem = _problem_of_parts(layout, cfg)
+    if problem:
+        raise UsageError(problem)
+
+
+def announce_images(envs: Any, cfg: Config) -> None:
+    """Say which parts of structured observations get a convolutional network although --model is mlp."""
+    if cfg.model == "mlp" and has_image_parts(envs):
+        layout = packed_layout(envs, cfg)
+        assert layout is not None
+        images = [f"{part.name} {part.shape}" for part in layout.parts if part.kind == "image"]
+        notify(f"{cfg.env_id}: a small convolutional network reads {' and '.join(images)}, and its features join the "
+               "other parts. --model cnn or impala selects another one.")
+
+
+def _problem_of_critic(envs: Any, cfg: Config) -> str:
+    layout = obs_layout(envs.observation_space)
+    keys = list(dict.fromkeys(part.path[0] for part in layout.parts)) if layout is not None else []
+    if cfg.critic_obs not in keys:
+        known = f"the keys {', '.join(map(str, keys))}" if keys else "no keys: they are not a Dict"
+        return (f"critic_obs={cfg.critic_obs} is not a key of the observations of {cfg.env_id}, which have {known}. "
+                "Name one of the keys, or leave critic_obs out.")
+    if len(keys) == 1:
+        return f"critic_obs={cfg.critic_obs} is the only key of the observations: the policy would see nothing."
+    return (f"critic_obs={cfg.critic_obs} needs separate networks, but the observations of {cfg.env_id} have images, "
+            "and policy and value share the network over them. Leave critic_obs out.") if has_image_parts(envs) else ""
+
+
+def _problem_of_parts(layout: Layout, cfg: Config) -> str:
+    if layout.has_images and (cfg.policy_sizes or cfg.value_sizes):
+        return (f"policy_sizes and value_sizes have no effect: the observations of {cfg.env_id} have images, and "
+                "policy and value share the network over them. Use --hidden-sizes.")
+    if cfg.model == "mlp":
+        return ""
+    sides = [min(part.shape[1:]) for part in layout.parts if part.kind == "image"]
+    if not sides:
+        return (f"--model {cfg.model} needs images. The observations of {cfg.env_id} have none of at least "
+                f"{SMALLEST_IMAGE}x{SMALLEST_IMAGE} pixels. Use --model mlp.")
+    least = LEAST_PIXELS[cfg.model]
+    return "" if min(sides) >= least else (
+        f"--model {cfg.model} needs images with at least {least}x{least} pixels. An image of {cfg.env_id} has a side "
+        f"of {min(sides)}. Use --model impala, or --model mlp, which puts a small network under each image.")
+
+
+def _problem_of_array(envs: Any, cfg: Config) -> str:
+    least, shape, dtype = LEAST_PIXELS[cfg.model], envs.obs_shape, np.dtype(envs.obs_dtype)
+    space = envs.observation_space
+    problem = (f"--model {cfg.model} needs images of at least {least}x{least} pixels, (H, W, C), (C, H, W) or (H, W), "
+               "of uint8 or of floats that the space bounds to [0, 1]. The observations of "
+               f"{cfg.env_id} are {dtype} of shape {shape}.")
+    if len(shape) != 3:
+        return f"{problem} Use --model mlp."
+    if space is not None and image_axes(space) and dtype == np.float32 and not in_unit_interval(space):
+        return f"{problem} Use --no-norm-obs: the network divides the pixels by 255."
+    if min(shape[1:]) < least:
+        return f"{problem} Use --model {'impala or --model ' * (min(shape[1:]) >= SMALLEST_IMAGE)}mlp."
+    if dtype != np.uint8 and not (space is not None and in_unit_interval(space)):
+        return f"{problem} Return uint8, or declare the bounds 0 and 1; or use --model mlp."
+    return ""

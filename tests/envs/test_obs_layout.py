@@ -1,0 +1,97 @@
+"""Rows of structured observations against the observations that they were written from, and which arrays are images."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from proximo.config import Config
+from proximo.envs.gym import make_gym
+from proximo.envs.image_axes import as_returned, channels_first, image_axes, is_image_part, stored_shape
+from proximo.envs.normalize import apply_normalization
+from proximo.envs.obs_layout import float_view, obs_layout, part_views, write_rows
+from proximo.envs.spaces import read_space
+from tests.support.play import random_actions
+
+FLOATS = spaces.Dict({"b": spaces.Box(-1, 1, (2, 2), np.float64), "a": spaces.Tuple([spaces.Box(-9, 9, (3,))])})
+MIXED = spaces.Dict(OrderedDict(
+    flag=spaces.MultiBinary(3), camera=spaces.Box(0, 255, (9, 8, 3), np.uint8), number=spaces.Discrete(4, start=-2),
+    action_mask=spaces.MultiBinary(2), inner=spaces.Tuple([
+        spaces.MultiDiscrete([2, 5], start=[1, 0]), spaces.Box(-1, 1, (3,)), spaces.Box(0, 9, (2,), np.int64),
+        spaces.Box(0, 1, (8, 8, 4), np.float64), spaces.Box(0, 255, (10, 9), np.uint8)])))
+
+
+def test_every_part_can_be_read_back():
+    """One observation, and several in one structure; parts are aligned, and in Gymnasium's order."""
+    layout = obs_layout(MIXED)
+    one = MIXED.sample()
+    row = np.zeros(layout.size, np.uint8)
+    write_rows(layout, one, row)
+    flag, camera, number, choice, vector, whole, stack, grey = part_views(layout, row)
+    assert np.array_equal(flag, one["flag"]) and np.array_equal(camera, one["camera"].transpose(2, 0, 1))
+    assert number == one["number"] + 2 and np.array_equal(choice, one["inner"][0] - [1, 0])
+    assert np.array_equal(vector, one["inner"][1]) and np.array_equal(whole, one["inner"][2])
+    assert np.array_equal(stack, one["inner"][3].transpose(2, 0, 1).astype(np.float32))
+    assert np.array_equal(grey, one["inner"][4][None]) and grey.dtype == camera.dtype == np.uint8
+    assert all(part.start % part.dtype.itemsize == 0 for part in layout.parts) and layout.size % 8 == 0
+    assert [part.name for part in layout.parts][3] == "observation['inner'][0]"
+    rows = np.zeros((2, layout.size), np.uint8)
+    batch = {name: np.stack([one[name]] * 2) for name in ("flag", "camera", "number")}
+    write_rows(layout, batch | {"inner": tuple(np.stack([x] * 2) for x in one["inner"])}, rows)
+    assert np.array_equal(rows, np.stack([row] * 2))
+
+
+def test_vectors_of_floats_stay_one_vector():
+    """It equals gymnasium.spaces.flatten, so that it is stored and normalised as before."""
+    layout, reader = obs_layout(FLOATS), read_space(FLOATS, "x")
+    one = FLOATS.sample()
+    assert layout.dtype == np.float32 and reader.shape == (7,)
+    assert np.array_equal(reader.flatten(one), spaces.flatten(FLOATS, one).astype(np.float32))
+    assert float_view(FLOATS, (7,)).whole and obs_layout(spaces.Discrete(3)) is None and obs_layout(None) is None
+
+
+def test_only_vectors_of_floats_are_normalised():
+    """In a game: against statistics of the vector alone; all other bytes stay as they are."""
+    layout = None
+    cfg = Config(env_id="tests.support.probes:Rich-v0", norm_obs=True)
+    plain, normalized = make_gym(cfg, [1, 2]), apply_normalization(make_gym(cfg, [1, 2]), cfg)
+    layout, rng, seen = obs_layout(plain.observation_space), np.random.default_rng(0), []
+    index = [part.path for part in layout.parts].index(("seen",))
+    one, other = plain.reset(), normalized.reset()
+    for _ in range(20):
+        views, changed = (part_views(layout, step.obs) for step in (one, other))
+        seen.append(views[index].copy())
+        rows = np.concatenate(seen).astype(np.float64)
+        moments = normalized.statistics.obs
+        assert moments.mean.shape == (2,) and np.allclose(moments.mean, rows.mean(0), atol=1e-4)
+        assert np.allclose(changed[index], (views[index] - moments.mean) / np.sqrt(moments.var + 1e-8), atol=1e-5)
+        assert all(np.array_equal(a, b) for i, (a, b) in enumerate(zip(views, changed)) if i != index)
+        action = random_actions(plain, one, rng)
+        one, other = plain.step(action), normalized.step(action)
+
+
+def test_a_number_that_is_not_finite_is_refused():
+    """Its name is said: in a row of bytes nobody else would see it."""
+    layout = obs_layout(MIXED)
+    one = MIXED.sample()
+    one["inner"][1][1] = np.nan
+    with pytest.raises(ValueError, match=r"observation\['inner'\]\[1\] is not finite"):
+        write_rows(layout, one, np.zeros(layout.size, np.uint8))
+
+
+@pytest.mark.parametrize("space,axes,part", [
+    (spaces.Box(0, 255, (64, 64, 12), np.uint8), "last", True), (spaces.Box(0, 255, (3, 64, 60), np.uint8), "first", True),
+    (spaces.Box(0, 255, (64, 60), np.uint8), "grey", True), (spaces.Box(0, 1, (64, 60, 3)), "last", True),
+    (spaces.Box(0, 1, (1, 8, 8), np.float64), "first", True), (spaces.Box(-1, 1, (64, 64, 3)), "", False),
+    (spaces.Box(0, 255, (7, 7, 3), np.uint8), "last", False), (spaces.Box(0, 2, (10, 10), np.uint8), "grey", False),
+    (spaces.Box(0, 1, (64, 64)), "", False), (spaces.Box(0, 255, (5, 9), np.uint8), "", False),
+    (spaces.Box(0, 9, (10, 10, 3), np.int64), "", False), (spaces.Discrete(3), "", False)])
+def test_which_arrays_are_images(space, axes, part):
+    """By dtype, bounds and shape; and writing an image through a view with the environment's axes is the same."""
+    assert (image_axes(space), is_image_part(space)) == (axes, part)
+    if axes:
+        image = space.sample()
+        rows = np.zeros((2, *stored_shape(axes, space.shape)), space.dtype)
+        as_returned(axes, rows)[1] = image
+        assert np.array_equal(rows[1], channels_first(axes, image)) and not rows[0].any()
