@@ -103,15 +103,16 @@ def _leaves(space: spaces.Space[Any], path: tuple[Any, ...]) -> Iterator[tuple[t
 
 
 def _read_part(path: tuple[Any, ...], space: spaces.Space[Any]) -> Part:
+    shape = space.shape or ()
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        return Part(path=path, space=space, kind="discrete", shape=(int(np.prod(space.shape)),),
-                    dtype=np.dtype(np.int32), start=0, stop=0)
+        return Part(path=path, space=space, kind="discrete", shape=(math.prod(shape),), dtype=np.dtype(np.int32),
+                    start=0, stop=0)
     if not isinstance(space, (spaces.Box, spaces.MultiBinary)):
         raise ValueError(f"a part of type {type(space).__name__} has no fixed size")
     if is_image_part(space):
-        shape = stored_shape(image_axes(space), space.shape)
-        return Part(path=path, space=space, kind="image", shape=shape, dtype=_stored_dtype(space), start=0, stop=0)
-    return Part(path=path, space=space, kind="vector", shape=(math.prod(space.shape),), dtype=_stored_dtype(space),
+        return Part(path=path, space=space, kind="image", shape=stored_shape(image_axes(space), shape),
+                    dtype=_stored_dtype(space), start=0, stop=0)
+    return Part(path=path, space=space, kind="vector", shape=(math.prod(shape),), dtype=_stored_dtype(space),
                 start=0, stop=0)
 
 

@@ -66,7 +66,8 @@ def named_parameters(module: nnx.Module) -> Weights:
 
 def check_variables(module: nnx.Module) -> None:
     """Raise UsageError if a module has variables that are not parameters: a pure function could not change them."""
-    _, _, rest = nnx.split(module, nnx.Param, ...)
+    parts: Any = nnx.split(module, nnx.Param, ...)
+    _, _, rest = parts
     if names := [".".join(map(str, path)) for path, _ in nnx.to_flat_state(rest)]:
         raise UsageError(f"the network has variables that are not parameters: {', '.join(names)}. Under JAX a network "
                          "is a function of its parameters, and nothing else is trained or saved. Use LayerNorm instead "

@@ -82,7 +82,7 @@ def check_buffers(agent: torch.nn.Module, world: World) -> None:
                          "register_buffer(..., persistent=False) for a constant.")
 
 
-def make_functions(cfg: Config, world: World, agent: Agent, adam: Adam, storage: Storage, carry: Carry,
+def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: Storage, carry: Carry,
                    loss_fn: Callable[..., Any]) -> tuple[Policy, Learner]:
     """Make the functions that act and learn, compiled where --compile asks for it."""
     reduce_sum = all_reduce_sum(world)
