@@ -35,7 +35,7 @@ def test_the_policy_does_not_see_the_key_and_the_value_does(framework, tmp_path)
         actions.append(model.act(observations))
     assert np.array_equal(actions[0], actions[1]) and np.array_equal(actions[0], actions[2])
     assert model.act(without[0]) in (0, 1)
-    for name, parts in (("critic", 3), ("head.network", 2)):
+    for name, parts in (("critic", 4), ("head.network", 3)):
         encoder = agent
         for step in f"{name}.encoder".split("."):
             encoder = getattr(encoder, step)

@@ -85,11 +85,13 @@ class Encoder(nnx.Module):
 
 
 def take_part(items: Array, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
-    """Read the items of a row (..., k), bytes or numbers, as an array (..., *shape) of another dtype."""
+    """Read the items of a row (..., k), bytes or numbers, as an array (..., *shape); bytes get another dtype."""
     lead = items.shape[:-1]
+    if items.dtype != np.uint8 or dtype == np.uint8:
+        return items.reshape(*lead, *shape)
     if isinstance(items, np.ndarray):
-        return np.ascontiguousarray(items).view(dtype).reshape(*lead, *shape)  # type: ignore[return-value]
-    if items.dtype != dtype:
+        items = np.ascontiguousarray(items).view(dtype)
+    else:
         bytes_of_each = (dtype.itemsize,) if dtype.itemsize > 1 else ()
         items = lax.bitcast_convert_type(items.reshape(*lead, math.prod(shape), *bytes_of_each), dtype)
     return items.reshape(*lead, *shape)

@@ -80,9 +80,14 @@ class Encoder(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Map (..., size) to (..., features)."""
-        columns = [net(rows[..., start:stop].contiguous().view(dtype).unflatten(-1, shape))
+        columns = [net(take_part(rows[..., start:stop], dtype).unflatten(-1, shape))
                    for net, (start, stop, dtype, shape) in zip(self.nets, self.slices)]
         return torch.cat(columns, -1)
+
+
+def take_part(items: Tensor, dtype: torch.dtype) -> Tensor:
+    """Read the items of a row (..., k), bytes or numbers, as numbers; bytes get another dtype."""
+    return items.contiguous().view(dtype) if items.dtype == torch.uint8 else items
 
 
 def make_part_net(part: Part, make_image_net: MakeImageNet) -> tuple[nn.Module, int]:

@@ -14,8 +14,10 @@ from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool, make_envpool_atari
 from proximo.envs.gym import make_gym
 from proximo.envs.inside import make_control_inside
+from proximo.envs.joint_actions import action_parts
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.normalize import apply_normalization
+from proximo.envs.obs_layout import obs_layout
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen
 from proximo.protocols import Step
@@ -125,7 +127,9 @@ def test_attributes(make_envs, request):
     envs, name = make_envs(), request.node.callspec.id
     assert envs.num_envs == len(SEEDS) and envs.arrays in ("numpy", "torch", "jax")
     assert isinstance(envs.obs_shape, tuple) and np.dtype(envs.obs_dtype) != np.float64
-    assert isinstance(envs.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box)
+    kinds = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
+    assert all(isinstance(part, kinds) for part in action_parts(envs.action_space))
+    assert obs_layout(envs.observation_space) is None or envs.obs_shape == (obs_layout(envs.observation_space).size,)
     assert isinstance(envs.players, tuple) and isinstance(envs.metric_names, tuple)
     assert envs.play == ("inside" if name.startswith(("brax", "jax")) else "pool" if "inside" in name else "host")
     assert envs.keeps_state is not name.startswith(KEEPS_NO_STATE)
