@@ -42,6 +42,8 @@ KINDS = {
     "hybrid": ("ppo", "--env-id tests.support.probes:Hybrid-v0"),
     "continuous": ("ppo_continuous_action", "--env-id Swing-v0"), "rpo": ("rpo_continuous_action",
                                                                             "--env-id Swing-v0"),
+    "gsde": ("ppo_continuous_action", "--env-id Swing-v0 --distribution gsde --sde-sample-freq 5 --layer-norm"),
+    "beta": ("ppo_continuous_action", "--env-id Swing-v0 --distribution beta --anneal-lr cosine --anneal-clip"),
     "rebuilt": ("ppo", "--env-id Opaque-v0"), "rebuilt-normalised": (
         "ppo", "--env-id Opaque-v0 --norm-obs --norm-reward --recurrent lstm"),
 }

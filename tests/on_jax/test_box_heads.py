@@ -1,0 +1,29 @@
+"""Acting in numpy equals acting in the compiled function, for every distribution of continuous actions."""
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from proximo.config import Config
+from proximo.on_jax.assemble import assemble
+from proximo.on_jax.parameters import initial_weights, make_bind, make_numpy_bind
+from tests.support.spec import Spec
+
+KINDS = {"gaussian": {"log_std_init": -0.5}, "beta": {"distribution": "beta"}, "gsde": {"distribution": "gsde"},
+         "squashed": {"distribution": "squashed", "state_dependent_std": True, "layer_norm": True}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_acting_in_numpy(kind):
+    """Random weights, float32 throughout, and no array of JAX."""
+    space = spaces.Box(np.float32([-0.5, 10]), np.float32([2, 11]))
+    agent = assemble(Spec((3,), np.dtype(np.float32), space), Config(hidden_sizes=(8,), **KINDS[kind]))
+    rng = np.random.default_rng(1)
+    weights = {name: x + rng.normal(0, 0.5, x.shape).astype(np.float32)
+               for name, x in initial_weights(agent, rng).items()}
+    obs, noise = rng.normal(size=(7, 3)).astype(np.float32), np.asarray(agent.head.noise(jax.random.key(0), 7))
+    found = make_numpy_bind(agent)(weights).act(obs, None, np.zeros(7, bool), (), noise).action
+    assert isinstance(found, np.ndarray) and found.dtype == np.float32 and len(np.unique(found)) == 14
+    arrays = jax.numpy.asarray(obs), None, jax.numpy.zeros(7, bool), (), jax.numpy.asarray(noise)
+    np.testing.assert_allclose(found, make_bind(agent)(weights).act(*arrays).action, atol=1e-5, rtol=1e-5)
