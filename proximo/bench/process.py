@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from proximo.bench.files import read_record, write_record
-from proximo.bench.jobs import Job
+from proximo.bench.jobs import Job, flags_of
 from proximo.errors import notify
 from proximo.runs.lock import locked
 
@@ -149,7 +149,8 @@ def _words(run_dir: Path, job: Job, command: Sequence[str]) -> tuple[list[str], 
                    f"--nproc-per-node={job.processes}", *command[1:]]
     checkpoints = run_dir / "checkpoints"
     if checkpoints.is_dir() and any(checkpoints.iterdir()):
-        return [*starter, "resume", str(run_dir), *job.import_flags()], "train"
+        entity = {name: job.overrides[name] for name in ("wandb_entity",) if name in job.overrides}
+        return [*starter, "resume", str(run_dir), *flags_of(entity), *job.import_flags()], "train"
     shutil.rmtree(run_dir, ignore_errors=True)  # a run that was stopped before its first checkpoint
     quiet = [] if job.overrides.get("track") or job.overrides.get("logger") else ["--logger", "none"]
     return [*starter, "train", job.variant, "--env-id", job.env_id, "--seed", str(job.seed), "--total-timesteps",

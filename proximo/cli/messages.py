@@ -4,17 +4,18 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from proximo.errors import LOGGER, PeerError, ProximoError
+from proximo.errors import LOGGER, FilesError, PeerError, ProximoError
+from proximo.runs.output import open_closed_streams, silence, write_line
 
 
 class PrintedMessages(logging.Handler):
     """Print each message as `proximo: SENTENCE` on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Raise what printing raises: a reader that has left ends the command."""
-        print(f"proximo: {record.getMessage()}", file=sys.stderr, flush=True)
+        """Print it; a stream that is full or has no reader is not used again."""
+        write_line(sys.stderr, f"proximo: {record.getMessage()}")
 
 
 @contextmanager
@@ -37,27 +38,45 @@ def printed_messages() -> Iterator[None]:
 
 def exit_code(act: Callable[[], int]) -> int:
     """Return what `act` returns, or print its fault and return that fault's exit code."""
+    open_closed_streams()
     try:
         with printed_messages():
             code = act()
-        sys.stdout.flush()
-        return code
     except BrokenPipeError:  # the reader of the output has left (`proximo list | head`)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return 141  # 128 + SIGPIPE
     except ProximoError as error:
         for line in str(error).splitlines():
-            print(f"proximo: {line}", file=sys.stderr)
+            write_line(sys.stderr, f"proximo: {line}")
         if isinstance(error, PeerError):
             exit_at_once(error.exit_code)
         return error.exit_code
+    except OSError:
+        if not (code := _flushed(0)):  # not the output's fault
+            raise
+        return code
     except KeyboardInterrupt:
-        print("proximo: interrupted", file=sys.stderr)
+        write_line(sys.stderr, "proximo: interrupted")
         return 130
+    return _flushed(code)
+
+
+def _flushed(code: int) -> int:
+    """Return the exit code of a command that has ended, after its output was handed on."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout)
+        return 141
+    except OSError as error:
+        silence(sys.stdout)
+        write_line(sys.stderr, f"proximo: The output could not be written ({error.strerror}).")
+        return FilesError.exit_code
+    return code
 
 
 def exit_at_once(code: int) -> None:
     """Exit without cleaning up: JAX and NCCL would wait there for processes that are gone, and then abort."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
     os._exit(code)

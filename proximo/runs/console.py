@@ -1,10 +1,13 @@
 """How far a run is: a bar on a terminal, a plain line now and then where the output is not a terminal."""
 
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from rich import progress as rich_progress
 from rich.console import Console
+
+from proximo.runs.output import write_line
 
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 10.0
@@ -68,7 +71,8 @@ class Meter:
         if self._waiting:
             self._show(self._waiting)
         if self._bar:
-            self._bar.stop()
+            with suppress(OSError):
+                self._bar.stop()
             self._bar = None
 
     def _show(self, progress: Progress) -> None:
@@ -76,10 +80,12 @@ class Meter:
         numbers = self._numbers(progress)
         if self._bar:
             self._bar.update(self._task, completed=progress.iteration, numbers=numbers)
-            self._bar.refresh()
-        else:
-            share = 100 * progress.iteration / self._num_iterations
-            self._write(f"{self._title}  {share:.0f} %  {numbers}\n")
+            with suppress(OSError):  # the terminal is gone: training continues without output
+                self._bar.refresh()
+            return
+        share = 100 * progress.iteration / self._num_iterations
+        if not write_line(self._console.file, f"{self._title}  {share:.0f} %  {numbers}"):
+            self._every = float("inf")
 
     def _numbers(self, progress: Progress) -> str:
         done = progress.iteration == self._num_iterations
@@ -91,10 +97,3 @@ class Meter:
         if done and progress.compile_seconds is not None:
             parts.append(f"set-up {duration(progress.compile_seconds)}")
         return "  ".join([*parts, "done" if done else f"{duration(progress.left)} left"])
-
-    def _write(self, line: str) -> None:
-        try:
-            self._console.file.write(line)
-            self._console.file.flush()
-        except OSError:  # the reader of a pipe has left: training continues without output
-            self._every = float("inf")

@@ -8,7 +8,7 @@ from typing import Any
 
 from proximo.catalog import Parts
 from proximo.config import Config
-from proximo.errors import PeerError, ProximoError, UsageError, notify, warn
+from proximo.errors import EnvError, PeerError, ProximoError, UsageError, notify, warn
 from proximo.processes import world_from_environment
 from proximo.runs.run import resume_command
 from proximo.runs.watcher import Signals, Watcher
@@ -51,6 +51,9 @@ class Session:
                         return
                     if self._is_ended_early(its):
                         break
+            except SystemExit as error:
+                raise EnvError(f"The program called sys.exit({error.code!r}) while it trained, most likely in the "
+                               f"environment. Resume with: {self._resume_line()}") from error
             except UsageError as error:
                 problems = [*str(error).splitlines(), *(self._withdraw() if self._withdraw else [])]
                 raise UsageError("\n".join(dict.fromkeys(problems))) from error
@@ -62,7 +65,14 @@ class Session:
             finally:
                 self._close()
         if self._watchers:
-            notify(f"Done: {self.folder}")
+            self._say_done()
+
+    def _say_done(self) -> None:
+        run = self._watchers[0].run
+        one = self.folder / run.folder.name if len(self._watchers) > 1 else self.folder
+        play = "" if run.resume_with else f"proximo eval {one}, proximo watch {one}, "  # parts that commands lack
+        notify(f"Done: {self.folder}")
+        notify(f"Next: {play}proximo plot {self.folder}")
 
     def play(self) -> int:
         """Train to the end or to a signal, and return `exit_status`.

@@ -8,6 +8,7 @@ from typing import Any
 
 from proximo.catalog import config_class
 from proximo.config import Config
+from proximo.envs.imports import named_modules
 from proximo.errors import UsageError
 from proximo.facts import facts, fixed_on_resume, refused_changes
 from proximo.processes import world_from_environment
@@ -48,7 +49,7 @@ def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wro
     if wrong or not found:
         return start(cfg, variant, own, wrong)
     before = read_config(found[0], lambda recorded: own.config or config_class(recorded))
-    return resume(folder, _changes(cfg, variant, own, before, len(found)), own)
+    return resume(folder, _changes(cfg, variant, own, before, len(found)), own, named_modules(cfg))
 
 
 def _is_auto(mode: str | None) -> bool:
@@ -94,4 +95,5 @@ def _changes(cfg: Config, variant: str, own: OwnParts, before: Run, num_seeds: i
         wrong = [f"variant={variant} was given, but the run has variant={before.variant}. Start a new run."]
     if wrong:
         raise UsageError("\n".join([f"{before.folder} contains another run:", *wrong]))
-    return {name: getattr(new, name) for name in facts(new) if getattr(new, name) != getattr(old, name)}
+    given = {"wandb_entity": new.wandb_entity} if new.wandb_entity else {}  # the recorded one is not used
+    return given | {name: getattr(new, name) for name in facts(new) if getattr(new, name) != getattr(old, name)}

@@ -1,6 +1,7 @@
 """Starting and resuming runs: what the command line and the Python API share."""
 
 import os
+import shlex
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 from proximo.catalog import Parts, config_class, config_of_env
 from proximo.config import Config
 from proximo.envs.imports import check_imports, named_modules
-from proximo.errors import UsageError
+from proximo.errors import UsageError, warn
 from proximo.processes import world_from_environment
 from proximo.runs.announce import announce_changes, announce_resume, announce_start
 from proximo.runs.checkpoint import find_checkpoint
@@ -100,6 +101,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
         cfg = replace(cfg, num_seeds=len(runs))
     if problems := problems_of(cfg):
         raise UsageError("\n".join(problems))
+    runs = [run._replace(cfg=without_recorded_entity(run.cfg, changes)) for run in runs]
     checkpoints = same_iteration(runs, [find_checkpoint(run) for run in runs])
     if not announce_resume(folder, cfg, checkpoints[0]):
         return Session(folder, [], train_nothing(), release=held.pop_all().close)
@@ -110,6 +112,15 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
                 for run, old, kept in zip(with_absolute_folders(runs), before, checkpoints)]
     states = [kept["state"] for kept in checkpoints if kept is not None]
     return Session(folder, watchers, train_together(cfg, parts, states or None), release=held.pop_all().close)
+
+
+def without_recorded_entity(cfg: Config, changes: dict[str, Any]) -> Config:
+    """Return the configuration without the team of Weights & Biases that a file names: the file may be a stranger's."""
+    if not cfg.wandb_entity or "wandb_entity" in changes or not (cfg.track or cfg.logger == "wandb"):
+        return cfg
+    warn(f"The run was logged to the Weights & Biases entity {cfg.wandb_entity!r}. A resume uses it only if it is "
+         f"given again: --wandb-entity {shlex.quote(cfg.wandb_entity)}, or the environment variable WANDB_ENTITY.")
+    return replace(cfg, wandb_entity="")
 
 
 def with_absolute_folders(runs: Sequence[Run]) -> list[Run]:

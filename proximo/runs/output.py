@@ -1,0 +1,36 @@
+"""Standard streams that are closed, full or without a reader: output can neither end nor prevent training."""
+
+import os
+import sys
+from contextlib import suppress
+from typing import IO, Any
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null in place of closed standard streams; otherwise a file of a run would take their numbers."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115
+            if stream.fileno() == number:
+                os.set_inheritable(number, True)
+            setattr(sys, name, stream)
+
+
+def write_line(stream: IO[Any], line: str) -> bool:
+    """Write a line and hand it to the operating system; return False, and stop using the stream, if that fails."""
+    try:
+        stream.write(f"{line}\n")
+        stream.flush()
+    except OSError:
+        silence(stream)
+        return False
+    return True
+
+
+def silence(stream: IO[Any]) -> None:
+    """Send everything that is written to a stream from here on, and what waits in its buffer, to /dev/null."""
+    with suppress(OSError, ValueError):  # not a file
+        number = stream.fileno()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, number)
+        os.close(nothing)

@@ -1,0 +1,64 @@
+"""Standard streams that are closed, full or without a reader: training ends with 0, and all of its files are there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proximo.cli.main import main
+from tests.support.runs import SMALL, rows, train, weights
+
+WORDS = [word for word in SMALL if word not in ("--logger", "none")]
+STREAMS = {
+    "reader leaves": "| true", "reader takes one line": "| head -1", "errors into a pipe without reader": "2>&1 | true",
+    "full output": "> /dev/full", "full errors": "2> /dev/full", "all full": "> /dev/full 2>&1",
+    "closed output": ">&-", "closed errors": "2>&-", "all closed": "<&- >&- 2>&-"}
+
+
+def shell(command):
+    return subprocess.run(["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("redirection", STREAMS.values(), ids=STREAMS)
+def test_output_can_neither_end_nor_prevent_training(redirection, tmp_path):
+    """The files hold what was meant for them: no line of a message, of which a closed stream's number was taken."""
+    run = tmp_path / "run"
+    done = shell(f"{sys.executable} -m proximo train ppo {' '.join(WORDS)} --run-dir {run} {redirection}")
+    assert done.returncode == 0 and "Traceback" not in done.stderr + done.stdout
+    assert [int(row["iteration"]) for row in rows(run, "metrics.csv")] == list(range(1, 11))
+    assert (run / "summary.json").exists() and weights(run)
+    assert "proximo" not in (run / "metrics.csv").read_text() + (run / "episodes.csv").read_text()
+
+
+def test_a_result_that_cannot_be_written_is_told(tmp_path):
+    """The output of other commands is what they are for."""
+    done = shell(f"{sys.executable} -m proximo --version > /dev/full; {sys.executable} -m proximo list presets > /dev/full")
+    assert done.returncode == 5 and "Traceback" not in done.stderr
+    assert "proximo: The output could not be written (No space left on device)." in done.stderr
+
+
+def test_what_to_do_next_is_said(tmp_path, capsys):
+    assert train(tmp_path / "run", "--total-timesteps", "32") == 0
+    run = tmp_path / "run"
+    assert capsys.readouterr().err.endswith(
+        f"proximo: Done: {run}\nproximo: Next: proximo eval {run}, proximo watch {run}, proximo plot {run}\n")
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_an_environment_that_exits_does_not_end_with_its_code(code, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.step", lambda *_: sys.exit(code))
+    assert train(tmp_path / "run") == 3
+    assert f"sys.exit({code})" in capsys.readouterr().err and not Path(tmp_path / "run" / "summary.json").exists()
+
+
+def test_the_entity_of_a_recorded_run_is_not_used(tmp_path, capsys, monkeypatch):
+    """config.json may be a stranger's: it must not decide where host name and curves are sent."""
+    used = []
+    monkeypatch.setattr("proximo.runs.log.start_wandb", lambda run, run_id: used.append(run.cfg.wandb_entity))
+    words = ("--track", "--wandb-entity", "team")
+    train(tmp_path / "run", *words)
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "352"]) == 0
+    assert "Biases entity 'team'. A resume uses it only if it is given again: --wandb-entity team" in capsys.readouterr().err
+    train(tmp_path / "run", *words, "--total-timesteps", "384", "--resume", "auto")
+    assert used == ["team", "", "team"]
