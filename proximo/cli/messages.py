@@ -51,10 +51,10 @@ def exit_code(act: Callable[[], int]) -> int:
         if isinstance(error, PeerError):
             exit_at_once(error.exit_code)
         return error.exit_code
-    except OSError:
-        if not (code := _flushed(0)):  # not the output's fault
+    except OSError as error:
+        if error.filename is not None or write_line(sys.stdout, ""):  # not the output's fault
             raise
-        return code
+        return _unwritten(error)
     except KeyboardInterrupt:
         write_line(sys.stderr, "proximo: interrupted")
         return 130
@@ -70,9 +70,13 @@ def _flushed(code: int) -> int:
         return 141
     except OSError as error:
         silence(sys.stdout)
-        write_line(sys.stderr, f"proximo: The output could not be written ({error.strerror}).")
-        return FilesError.exit_code
+        return _unwritten(error)
     return code
+
+
+def _unwritten(error: OSError) -> int:
+    write_line(sys.stderr, f"proximo: The output could not be written ({error.strerror}).")
+    return FilesError.exit_code
 
 
 def exit_at_once(code: int) -> None:
