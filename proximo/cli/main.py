@@ -41,6 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         they find a problem.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    return exit_code(partial(first_word, words))
+
+
+def first_word(words: list[str]) -> int:
+    """Print the help or the version, or run the command that the first word names; return the exit code."""
     if not words or words[0] in ("-h", "--help", "help"):
         print(HELP)
         return 0 if words else 2
@@ -49,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"proximo {__version__}")
         return 0
-    return exit_code(partial(command, words[0], words[1:]))
+    return command(words[0], words[1:])
 
 
 def command(name: str, words: list[str]) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from proximo.catalog import Parts
 from proximo.config import Config
+from proximo.envs.imports import import_flags
 from proximo.errors import EnvError, PeerError, ProximoError, UsageError, notify, warn
 from proximo.processes import world_from_environment
 from proximo.runs.run import resume_command
@@ -70,7 +71,8 @@ class Session:
     def _say_done(self) -> None:
         run = self._watchers[0].run
         one = self.folder / run.folder.name if len(self._watchers) > 1 else self.folder
-        play = "" if run.resume_with else f"proximo eval {one}, proximo watch {one}, "  # parts that commands lack
+        words = " ".join([str(one), *import_flags(run.cfg)])
+        play = "" if run.resume_with else f"proximo eval {words}, proximo watch {words}, "  # parts that commands lack
         notify(f"Done: {self.folder}")
         notify(f"Next: {play}proximo plot {self.folder}")
 

@@ -70,9 +70,11 @@ def test_another_configuration_is_refused_with_the_differences(tmp_path, capsys)
 
 
 def test_what_a_resume_may_change_changes_and_the_machines_choices_stay(tmp_path, capsys):
-    train(tmp_path / "run", "--threads", "2")
+    """The command names the module of its environment, so that the recorded run may import it."""
+    module = ("--env-id", "tests.support.probes:Masked-v0")
+    train(tmp_path / "run", "--threads", "2", *module)
     capsys.readouterr()
-    assert train(tmp_path / "run", *AUTO, "--total-timesteps", "640", "--gamma", "0.5") == 0
+    assert train(tmp_path / "run", *module, *AUTO, "--total-timesteps", "640", "--gamma", "0.5") == 0
     assert "Changed: total_timesteps 320 -> 640, gamma 0.99 -> 0.5" in capsys.readouterr().err
     assert len(rows(tmp_path / "run", "metrics.csv")) == 20
 
