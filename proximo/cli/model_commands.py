@@ -11,6 +11,7 @@ import tyro
 from proximo.api import load
 from proximo.catalog import Parts, parts_of
 from proximo.cli.check_command import CheckArguments, check_command
+from proximo.cli.eval_progress import shown_progress
 from proximo.envs.imports import check_imports
 from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, Evaluation
@@ -164,7 +165,8 @@ def eval_command(args: EvalArguments) -> int:
     """Play episodes, and print and write their returns."""
     check_least(args, episodes=1, seed=0, max_steps=1)
     model, parts = load_run(args.run, args.allow_import, args.best)
-    found = evaluate_model(model, parts, args.episodes, args.deterministic, args.seed, args.max_steps)
+    with shown_progress(model.cfg.env_id, args.episodes) as show:
+        found = evaluate_model(model, parts, args.episodes, args.deterministic, args.seed, args.max_steps, show)
     players = {name: summarize(found, row, len(found.players)) for row, name in enumerate(found.players)}
     means = [f"{name} {mean_text(summary)}" for name, summary in players.items()] or [mean_text(summarize(found))]
     how = "deterministic" if args.deterministic else "sampled"

@@ -1,6 +1,6 @@
 """Play with a trained model: returns of whole episodes, and frames for a video."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -12,6 +12,9 @@ from proximo.protocols import Step, VecEnv
 
 PATIENCE = 5_000  # steps of every environment without a finished episode after which the user is told
 MAX_STEPS = 50_000  # an Atari game is truncated after 27,000
+
+
+ShowProgress = Callable[[int, int], None]  # (episodes that have ended, environment steps)
 
 
 class Evaluation(NamedTuple):
@@ -28,7 +31,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, seed: int = 0,
-             max_steps: int = MAX_STEPS) -> Evaluation:
+             max_steps: int = MAX_STEPS, show: ShowProgress | None = None) -> Evaluation:
     """Play whole episodes.
 
     Every environment plays the same number of episodes, so that short episodes are not favoured.
@@ -41,6 +44,7 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
         deterministic: Take the most likely actions instead of sampling them.
         seed: The seed of the noise of sampled actions.
         max_steps: Environment steps after which an unfinished episode is given up.
+        show: Called after every step.
 
     Returns:
         The episodes. They are fewer than asked for where an environment gave up an episode.
@@ -52,6 +56,8 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
         for row in np.flatnonzero(_to_numpy(step.episode.finished)):
             finished[row].append((float(step.episode.ret[row]), int(step.episode.length[row])))
             began[row] = count
+        if show is not None:
+            show(sum(min(len(one), quota) for one in finished), count * envs.num_envs)
         if all(len(one) >= quota or count - start >= max_steps for one, start in zip(finished, began)):
             break
         if count == PATIENCE and not any(finished):

@@ -7,7 +7,7 @@ from pathlib import Path
 from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, warn
-from proximo.models.evaluate import MAX_STEPS, Evaluation, evaluate, frames
+from proximo.models.evaluate import MAX_STEPS, Evaluation, ShowProgress, evaluate, frames
 from proximo.models.model import Model, model_from, read_model
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds
@@ -30,7 +30,7 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
 
 
 def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,
-                   max_steps: int = MAX_STEPS) -> Evaluation:
+                   max_steps: int = MAX_STEPS, show: ShowProgress | None = None) -> Evaluation:
     """Play whole episodes in new environments; see `evaluate` for the arguments.
 
     Raises:
@@ -39,7 +39,7 @@ def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministi
     """
     envs = make_playing_envs(model.cfg, parts, EVALUATION_ROWS, seed)
     try:
-        found = evaluate(model, envs, episodes, deterministic, seed, max_steps)
+        found = evaluate(model, envs, episodes, deterministic, seed, max_steps, show)
     finally:
         envs.close()
     if not found.returns:
