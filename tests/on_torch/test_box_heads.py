@@ -1,4 +1,4 @@
-"""Gradients of log-probabilities and entropies against finite differences."""
+"""Gradients against finite differences; densities against Stable-Baselines3."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,9 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.on_torch.assemble import assemble
+from proximo.on_torch.bounded import Bounds, Squashed
+from proximo.on_torch.distributions import Gaussian
+from proximo.on_torch.gsde import ExploringGaussian
 from tests.support.spec import Spec
 
 KINDS = {"squashed": {"distribution": "squashed"}, "beta": {"distribution": "beta"}, "gsde": {"distribution": "gsde"},
@@ -40,3 +43,32 @@ def test_gradients_equal_finite_differences(kind):
                 expected[index] = (above - function()) / 2e-6
                 p[index] += 1e-6
         torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_gsde_equals_stable_baselines3():
+    """Log-probability, entropy and noise, for the same features, means, deviations and matrix."""
+    reference = pytest.importorskip("stable_baselines3.common.distributions")
+    torch.manual_seed(5)
+    theirs = reference.StateDependentNoiseDistribution(2)
+    theirs.proba_distribution_net(4)
+    mean, features, logstd = torch.randn(6, 2), torch.randn(6, 4), torch.randn(4, 2)
+    theirs.sample_weights(logstd, batch_size=6)
+    theirs = theirs.proba_distribution(mean, logstd, features)
+    ours, action = ExploringGaussian(mean=mean, features=features, logstd=logstd), torch.randn(6, 2)
+    torch.testing.assert_close(ours.logprob(action), theirs.log_prob(action), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(ours.entropy(), theirs.entropy(), atol=1e-5, rtol=1e-5)
+    noise = theirs.exploration_matrices / logstd.exp()
+    torch.testing.assert_close(ours.sample(noise), theirs.sample(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_squashed_equals_stable_baselines3(scale):
+    """Log-probabilities on [-1, 1], where both recover the Gaussian's value from the action."""
+    reference = pytest.importorskip("stable_baselines3.common.distributions")
+    torch.manual_seed(6)
+    mean, logstd = torch.randn(50, 2), torch.full((50, 2), scale).log()
+    theirs = reference.SquashedDiagGaussianDistribution(2, epsilon=0.0).proba_distribution(mean, logstd)
+    ours = Squashed(Gaussian(mean, logstd), Bounds(torch.full((2,), -1.0), torch.ones(2)))
+    action = torch.tanh(mean + 0.5 * torch.randn(50, 2)).clamp(-0.99, 0.99)
+    torch.testing.assert_close(ours.logprob(action), theirs.log_prob(action), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(ours.mode(), theirs.mode())
