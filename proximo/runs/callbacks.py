@@ -3,18 +3,21 @@
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from proximo.errors import UsageError
-from proximo.types import Iteration
 
-Callback = Callable[[Iteration], Mapping[str, float] | None]  # returns metrics for the log, or None
+if TYPE_CHECKING:
+    from proximo.types import Iteration
+
+Callback = Callable[["Iteration"], Mapping[str, float] | None]  # returns metrics for the log, or None
 
 
 class StopTraining(Exception):
     """A callback raises it to end training: the run counts as finished after this iteration, and can be resumed."""
 
 
-def run_callbacks(callbacks: Sequence[Callback], it: Iteration) -> tuple[dict[str, float], str]:
+def run_callbacks(callbacks: Sequence[Callback], it: "Iteration") -> tuple[dict[str, float], str]:
     """Call every function once.
 
     Args:
@@ -52,7 +55,7 @@ def stop_at(ret: float, episodes: int = 100) -> Callback:
     """
     returns: deque[float] = deque(maxlen=episodes)
 
-    def callback(it: Iteration) -> None:
+    def callback(it: "Iteration") -> None:
         returns.extend(it.finished.ret.tolist())
         mean = sum(returns) / max(1, len(returns))
         if len(returns) == episodes and mean >= ret:
@@ -65,7 +68,7 @@ def stop_after(seconds: float) -> Callback:
     """Return a callback that ends training after so many seconds, counted from this call."""
     end = time.monotonic() + seconds
 
-    def callback(it: Iteration) -> None:
+    def callback(it: "Iteration") -> None:
         if time.monotonic() >= end:
             raise StopTraining(f"{seconds:g} seconds have passed")
 
@@ -82,7 +85,7 @@ def stop_without_improvement(iterations: int, episodes: int = 100) -> Callback:
     returns: deque[float] = deque(maxlen=episodes)
     best, best_iteration = float("-inf"), 0
 
-    def callback(it: Iteration) -> None:
+    def callback(it: "Iteration") -> None:
         nonlocal best, best_iteration
         returns.extend(it.finished.ret.tolist())
         mean = sum(returns) / len(returns) if len(returns) == episodes else float("-inf")
