@@ -14,6 +14,7 @@ from proximo.on_torch.agent import SharedAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.networks import CHANNELS_LAST_ROWS, layer_init
 from proximo.on_torch.train import train
+from proximo.protocols import Spec
 from proximo.variants import Atari
 
 
@@ -38,10 +39,10 @@ class NatureCNN(nn.Module):
         return torch.relu(self.dense(x.flatten(1)))
 
 
-def make_agent(envs: Any, cfg: Atari) -> nn.Module:
+def make_agent(spec: Spec, cfg: Atari) -> nn.Module:
     """Policy and value share the network."""
-    num_actions = int(envs.action_space.n)
-    trunk = NatureCNN(envs.obs_shape[0])
+    num_actions = int(spec.action_space.n)
+    trunk = NatureCNN(spec.obs_shape[0])
     critic = layer_init(nn.Linear(512, 1), 1.0)
     policy = layer_init(nn.Linear(512, num_actions), 0.01)
     return SharedAgent(trunk, critic, CategoricalHead(policy, num_actions))

@@ -13,6 +13,7 @@ from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import GaussianHead
 from proximo.on_torch.networks import layer_init
 from proximo.on_torch.train import train
+from proximo.protocols import Spec
 from proximo.variants import Continuous
 
 
@@ -21,9 +22,9 @@ def hidden_layers(obs_size: int) -> list[nn.Module]:
     return [layer_init(nn.Linear(obs_size, 64)), nn.Tanh(), layer_init(nn.Linear(64, 64)), nn.Tanh()]
 
 
-def make_agent(envs: Any, cfg: Continuous) -> nn.Module:
+def make_agent(spec: Spec, cfg: Continuous) -> nn.Module:
     """The policy network gives means; the standard deviation is one vector of weights (detail 24)."""
-    obs_size, num_actions = envs.obs_shape[0], envs.action_space.shape[0]
+    obs_size, num_actions = spec.obs_shape[0], spec.action_space.shape[0]
     hidden_layers(obs_size)  # unused: the command draws the weights of a shared trunk first
     critic = nn.Sequential(*hidden_layers(obs_size), layer_init(nn.Linear(64, 1), 1.0))
     policy = nn.Sequential(*hidden_layers(obs_size), layer_init(nn.Linear(64, num_actions), 0.01))

@@ -16,11 +16,12 @@ from proximo.on_jax.agent import SeparateAgent
 from proximo.on_jax.distributions import CategoricalHead
 from proximo.on_jax.mlp import MLP
 from proximo.on_jax.pure_training import make_training
+from proximo.protocols import Spec
 
 
-def make_agent(envs: Any, cfg: Config) -> SeparateAgent:
+def make_agent(spec: Spec, cfg: Config) -> SeparateAgent:
     """Separate networks of two layers of 64 tanh units (detail 13)."""
-    obs_size, num_actions = envs.obs_shape[0], int(envs.action_space.n)
+    obs_size, num_actions = spec.obs_shape[0], int(spec.action_space.n)
     critic = MLP([obs_size, 64, 64, 1], 1.0)
     return SeparateAgent(critic, CategoricalHead(MLP([obs_size, 64, 64, num_actions], 0.01), num_actions))
 

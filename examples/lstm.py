@@ -17,7 +17,7 @@ from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.mlp import MLP
 from proximo.on_torch.networks import Memory, layer_init
 from proximo.on_torch.train import train
-from proximo.protocols import VecEnv
+from proximo.protocols import Spec, VecEnv
 
 
 class WithoutVelocities(gymnasium.ObservationWrapper):
@@ -36,10 +36,10 @@ def make_envs(cfg: Config, seeds: list[int]) -> VecEnv:
     return GymEnvs(lambda: WithoutVelocities(gymnasium.make("CartPole-v1")), seeds, cfg.env_id)
 
 
-def make_agent(envs: Any, cfg: Config) -> nn.Module:
+def make_agent(spec: Spec, cfg: Config) -> nn.Module:
     """A trunk of tanh units, an LSTM, and two linear heads."""
-    num_actions = int(envs.action_space.n)
-    trunk = MLP([envs.obs_shape[0], 64, 64])
+    num_actions = int(spec.action_space.n)
+    trunk = MLP([spec.obs_shape[0], 64, 64])
     memory = Memory("lstm", 64, 128)
     critic = layer_init(nn.Linear(128, 1), 1.0)
     policy = layer_init(nn.Linear(128, num_actions), 0.01)

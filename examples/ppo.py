@@ -14,6 +14,7 @@ from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.networks import layer_init
 from proximo.on_torch.train import train
+from proximo.protocols import Spec
 
 
 def hidden_layers(obs_size: int) -> list[nn.Module]:
@@ -21,10 +22,10 @@ def hidden_layers(obs_size: int) -> list[nn.Module]:
     return [layer_init(nn.Linear(obs_size, 64)), nn.Tanh(), layer_init(nn.Linear(64, 64)), nn.Tanh()]
 
 
-def make_agent(envs: Any, cfg: Config) -> nn.Module:
+def make_agent(spec: Spec, cfg: Config) -> nn.Module:
     """Policy and value do not share any weights. A small gain of the last layer makes the first policy almost uniform
     (detail 2)."""
-    obs_size, num_actions = envs.obs_shape[0], int(envs.action_space.n)
+    obs_size, num_actions = spec.obs_shape[0], int(spec.action_space.n)
     hidden_layers(obs_size)  # unused: the command draws the weights of a shared trunk first
     critic = nn.Sequential(*hidden_layers(obs_size), layer_init(nn.Linear(64, 1), 1.0))
     policy = nn.Sequential(*hidden_layers(obs_size), layer_init(nn.Linear(64, num_actions), 0.01))

@@ -15,6 +15,7 @@ from proximo.envs.mujoco import make_mujoco
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.distributions import GaussianHead
 from proximo.on_torch.train import train
+from proximo.protocols import Spec
 from proximo.variants import RPO
 
 
@@ -30,9 +31,9 @@ class RPOHead(GaussianHead):
         return torch.empty(*lead, *self.action_shape).uniform_(-self.alpha, self.alpha, generator=generator)
 
 
-def make_agent(envs: Any, cfg: RPO) -> nn.Module:
+def make_agent(spec: Spec, cfg: RPO) -> nn.Module:
     """The networks of ppo_continuous_action with another head."""
-    return assemble(envs, cfg, partial(RPOHead, alpha=cfg.rpo_alpha))
+    return assemble(spec, cfg, partial(RPOHead, alpha=cfg.rpo_alpha))
 
 
 def main(**settings: Any) -> dict[str, np.ndarray]:

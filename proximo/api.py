@@ -37,7 +37,7 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
         env: The id of an environment, a function that makes one (called once per environment), a class, or a
             gymnasium.Env (copied for every one of num_envs environments). None: the `env_id` of the configuration.
         make_envs: (cfg, seeds) -> proximo.protocols.VecEnv, all environments at once, in place of `env`.
-        make_agent: (envs, cfg) -> the network.
+        make_agent: (spec, cfg) -> the network, with a proximo.protocols.Spec.
         loss_fn: (proximo.types.LossInputs, cfg) -> loss and named statistics.
         callbacks: Functions of a proximo.types.Iteration, which are called after every iteration. One may return a dict
             of numbers, which are logged as user/NAME, and raise proximo.StopTraining. See proximo.callbacks.

@@ -23,7 +23,7 @@ from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
 from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
 from proximo.errors import UsageError, nearest, notify
 from proximo.facts import type_problems
-from proximo.protocols import VecEnv
+from proximo.protocols import Spec, VecEnv
 from proximo.types import Iteration
 from proximo.variants import (
     RPO,
@@ -86,7 +86,7 @@ class Parts(NamedTuple):
 
     train: Callable[..., Generator[Iteration, None, None]]  # (cfg, make_envs, make_agent, loss_fn=ppo_loss, state=None)
     make_envs: MakeEnvs
-    make_agent: Callable[[Any, Any], Any]  # (envs, cfg): `envs` has obs_shape, obs_dtype and action_space
+    make_agent: Callable[[Any, Any], Any]  # (spec, cfg) -> the agent, with a Spec
     make_actor: Callable[..., Any]  # (spec, cfg, weights) -> Actor
 
 
@@ -120,8 +120,8 @@ def _torch_parts(variant: Variant) -> Parts:
     from proximo.on_torch.box_heads import make_box_head, make_rpo_head
     from proximo.on_torch.train import train
 
-    def make_agent(envs: Any, cfg: Any) -> Any:
-        return assemble(envs, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
+    def make_agent(spec: Spec, cfg: Any) -> Any:
+        return assemble(spec, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
 
     return Parts(train, variant.make_envs, make_agent, partial(Actor, make_agent))
 
@@ -138,8 +138,8 @@ def _jax_parts(variant: Variant) -> Parts:
         envs = variant.make_envs_inside(cfg, seeds) if variant.make_envs_inside else None
         return variant.make_envs(cfg, seeds) if envs is None else envs
 
-    def make_agent(envs: Any, cfg: Any) -> Any:
-        return assemble(envs, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
+    def make_agent(spec: Spec, cfg: Any) -> Any:
+        return assemble(spec, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
 
     return Parts(train, make_envs, make_agent, partial(Actor, make_agent))
 

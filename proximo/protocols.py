@@ -8,6 +8,15 @@ Array = Any  # numpy, torch or jax, as VecEnv.arrays says
 Play = Literal["host", "pool", "inside"]  # how JAX plays environments; see VecEnv.play
 
 
+class Spec(NamedTuple):
+    """What a network needs to know of its environments."""
+
+    obs_shape: tuple[int, ...]
+    obs_dtype: np.dtype[Any]  # float32 where observations are normalised
+    action_space: Any  # the gymnasium space of one environment, with its true bounds
+    observation_space: Any = None  # that of one environment; None: an observation is a row of `obs` already
+
+
 class Episode(NamedTuple):
     """The episodes that ended at a step: whole games from raw rewards. The loss of a life does not end one."""
 
@@ -52,7 +61,6 @@ class VecEnv(Protocol):
     #             an outside engine through a handle, and is compiled again for every new pool. "inside": pure functions
     players: tuple[str, ...]  # labels of the rows of one game in self-play, otherwise ()
     metric_names: tuple[str, ...]  # the keys of Step.metrics
-    statistics: Any  # normalize.Statistics if observations or rewards are normalised, otherwise None
 
     @property
     def keeps_state(self) -> bool:

@@ -9,16 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.protocols import Array, Step, VecEnv
+from proximo.envs.moments import Statistics
+from proximo.protocols import Array, Spec, Step, VecEnv
 
 
 class Carry(NamedTuple):
-    """What acting continues from: the arguments of an agent, in its order."""
+    """What playing continues from: the arguments of an agent, in its order, and the statistics of normalisation."""
 
     obs: Array  # (N, *obs_shape)
     mask: Array | None  # (N, A) bool, the allowed actions
     first: Array  # (N,) bool, obs begins an episode
     state: tuple[Array, ...]  # state of the recurrent layer, (N, memory_size) each; () without one
+    statistics: Statistics | None  # None: nothing is normalised
 
 
 class Rollout(NamedTuple):
@@ -40,15 +42,15 @@ class Rollout(NamedTuple):
 class RolloutBuffer:
     """Preallocated arrays that a rollout is written into, one row per step.
 
-    `mask_size` is the number of actions that a mask covers, None if the environments have no masks. `empty` makes an
-    array of zeros from a shape and a numpy dtype.
+    `obs_dtype` is what the agent reads. `mask_size` is the number of actions that a mask covers, None if the
+    environments have no masks. `empty` makes an array of zeros from a shape and a numpy dtype.
     """
 
-    def __init__(self, envs: VecEnv, num_steps: int, head: Any, mask_size: int | None,
+    def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Any, mask_size: int | None,
                  empty: Callable[..., Array] = np.zeros) -> None:
         steps, one_more = (num_steps, envs.num_envs), (num_steps + 1, envs.num_envs)  # one_more: the closing row
         self.arrays: dict[str, Array] = {
-            "obs": empty((*one_more, *envs.obs_shape), envs.obs_dtype), "first": empty(one_more, np.bool_),
+            "obs": empty((*one_more, *envs.obs_shape), obs_dtype), "first": empty(one_more, np.bool_),
             "action": empty((*steps, *head.action_shape), head.action_dtype), "length": empty(steps, np.int32)}
         self.arrays |= {name: empty(steps, np.float32) for name in ("logprob", "value", "final_value", "reward", "ret")}
         self.arrays |= {name: empty(steps, np.bool_) for name in ("terminated", "truncated", "valid", "finished")}
@@ -62,17 +64,12 @@ class RolloutBuffer:
     def put(self, t: int, step: Step) -> None:
         """Write what followed the action at t. obs, first and mask belong to t + 1."""
         rows = self.rows
-        rows["obs"][t + 1][...] = step.obs
-        rows["first"][t + 1][...] = step.first
+        rows["obs"][t + 1][...], rows["first"][t + 1][...] = step.obs, step.first
         if step.mask is not None:
             rows["mask"][t + 1][...] = step.mask
-        rows["reward"][t][...] = step.reward
-        rows["terminated"][t][...] = step.terminated
-        rows["truncated"][t][...] = step.truncated
-        rows["valid"][t][...] = step.valid
-        rows["finished"][t][...] = step.episode.finished
-        rows["ret"][t][...] = step.episode.ret
-        rows["length"][t][...] = step.episode.length
+        rows["reward"][t][...], rows["valid"][t][...] = step.reward, step.valid
+        rows["terminated"][t][...], rows["truncated"][t][...] = step.terminated, step.truncated
+        rows["finished"][t][...], rows["ret"][t][...], rows["length"][t][...] = step.episode
         for name, value in step.metrics.items():
             rows[name][t][...] = value
 
@@ -133,5 +130,7 @@ class Iteration(NamedTuple):
     finished: FinishedEpisodes
     snapshot: Callable[[], dict[str, Any]]  # everything that train(state=...) continues from
     weights: Callable[[], dict[str, np.ndarray]]  # the agent's parameters by name
-    envs: VecEnv
+    spec: Spec  # of the environments
+    players: tuple[str, ...]  # labels of the rows of one game in self-play, otherwise ()
+    statistics: Statistics | None  # numpy, equal on all ranks but for `running`; None: nothing is normalised
     keeps_state: bool  # False: a snapshot is exact only where iteration % checkpoint_every == 0

@@ -54,7 +54,7 @@ def test_the_variant_is_the_configurations_class(tmp_path, capsys):
     assert summary["episodes"] == 0 and summary["episodic_return_mean"] is None
 
 
-def tiny_agent(envs, cfg):
+def tiny_agent(spec, cfg):
     return SeparateAgent(MLP([4, 5, 1], 1.0), CategoricalHead(MLP([4, 5, 2], 0.01), 2))
 
 

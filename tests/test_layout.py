@@ -89,7 +89,7 @@ def test_environments_know_nothing_of_learning(name):
     allowed = ("proximo.envs", "proximo.config", "proximo.variants", "proximo.errors", "proximo.streams",
                "proximo.protocols", "proximo.types")
     assert all(module.startswith(allowed) for module in ours(name))
-    assert "torch" not in libraries(name) or name == "proximo.envs.brax"  # hands its arrays over on the device
+    assert "torch" not in libraries(name) or name == "proximo.envs.normalize"  # hands arrays of JAX over
 
 
 @pytest.mark.parametrize("framework", ["on_torch", "on_jax"])

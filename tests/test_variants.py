@@ -13,6 +13,7 @@ import torch
 import proximo
 from proximo.cli.main import main
 from proximo.envs.brax import BraxEnvs
+from proximo.types import RolloutBuffer
 
 SUMMARY = {"variant", "env_id", "seed", "framework", "steps", "episodes", "episodic_return_mean", "episodic_return_std",
            "episodic_length_mean", "episodic_length_std", "sps", "compile_seconds", "wall_seconds"}
@@ -94,17 +95,23 @@ def check_model(run):
 
 @pytest.mark.filterwarnings("ignore")
 def test_batched_simulation_exchanges_torch_tensors(tmp_path, monkeypatch):
-    """`arrays="torch"`: actions, observations and rewards are tensors, without a copy through numpy."""
+    """Actions, observations and rewards are tensors, without a copy through numpy: they share the memory of JAX."""
     pytest.importorskip("brax")
-    step, seen = BraxEnvs.step, []
+    step, put, raw, seen = BraxEnvs.step, RolloutBuffer.put, [], []
 
     def recorded_step(self, action):
-        answer = step(self, action)
-        seen.append([self.arrays == "torch", *(isinstance(part, torch.Tensor) for part in
-                    (action, *(x for x in answer[:8] if x is not None), *answer.episode))])
-        return answer
+        raw.append((action, step(self, action)))
+        return raw[-1][1]
+
+    def recorded_put(self, t, answer):
+        action, made = raw[-1]
+        seen.append([*(isinstance(part, torch.Tensor) for part in
+                       (action, *(x for x in answer[:8] if x is not None), *answer.episode)),
+                     answer.obs.data_ptr() == made.obs.unsafe_buffer_pointer()])
+        put(self, t, answer)
 
     monkeypatch.setattr(BraxEnvs, "step", recorded_step)
+    monkeypatch.setattr(RolloutBuffer, "put", recorded_put)
     words = f"--env-id fast {BRAX} --threads 1 --logger none --run-dir {tmp_path / 'run'}".split()
     assert main(["train", "ppo_continuous_action_isaacgym", *words]) == 0
     assert len(seen) == 8 and all(all(parts) for parts in seen)

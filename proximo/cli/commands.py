@@ -135,7 +135,7 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
         config: The class of the configuration; its fields are the flags.
         train: The loop, such as proximo.on_torch.train.train.
         make_envs: (cfg, seeds) -> environments.
-        make_agent: (envs, cfg) -> the network.
+        make_agent: (spec, cfg) -> the network, with a proximo.protocols.Spec.
     """
     own = OwnParts(train=train, make_envs=make_envs, make_agent=make_agent, config=config,
                    resume_with=f"python {sys.argv[0]} resume RUN")

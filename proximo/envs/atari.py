@@ -60,7 +60,6 @@ class AleEnvs:
     obs_dtype = np.dtype(np.uint8)
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
-    statistics = None
     observation_space = None
 
     def __init__(self, cfg: Atari, seeds: Sequence[int], first_index: int = 0, max_frames: int = MAX_FRAMES) -> None:

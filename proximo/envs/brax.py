@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from proximo.config import Config
 from proximo.envs.brax_pure import BraxPure, BraxState
 from proximo.envs.headless import use_egl_when_headless
-from proximo.envs.normalize import Statistics, apply_statistics, count_reset, count_step, start_statistics
 from proximo.errors import EnvError, UsageError, nearest, notify
 from proximo.protocols import Array, Play, Step
 from proximo.variants import BatchedSim
@@ -28,11 +26,10 @@ ISAAC_ONLY = ("AllegroHand", "BallBalance", "FrankaCabinet", "FrankaCubeStack", 
 
 
 def make_brax(cfg: BatchedSim, seeds: Sequence[int]) -> "BraxEnvs":
-    """Make environments of a task of Brax, which normalise by themselves as the configuration says.
+    """Make environments of a task of Brax. Steps hold JAX arrays on the device that JAX found.
 
     Args:
-        cfg: Its `env_id` is a task of Brax, or a task of Isaac Gym, which is replaced by the nearest one of Brax. Steps
-            hold torch tensors or JAX arrays, as its `framework` says, on the device that JAX found. Nothing is copied.
+        cfg: Its `env_id` is a task of Brax, or a task of Isaac Gym, which is replaced by the nearest one of Brax.
         seeds: One seed per environment; the first one seeds the batch.
 
     Raises:
@@ -48,7 +45,7 @@ def make_brax(cfg: BatchedSim, seeds: Sequence[int]) -> "BraxEnvs":
         from brax import envs
 
         env = envs.get_environment(task, backend=BACKENDS[task])
-    return BraxEnvs(BraxPure(env, len(seeds), cfg.num_steps, cfg.reward_scaler), cfg, seeds[0])
+    return BraxEnvs(BraxPure(env, len(seeds), cfg.num_steps, cfg.reward_scaler), cfg.env_id, seeds[0])
 
 
 def brax_task(env_id: str) -> str:
@@ -70,33 +67,32 @@ def brax_task(env_id: str) -> str:
 
 
 class BraxEnvs:
-    """BraxPure as a VecEnv: the same numbers, compiled step by step. Arrays are shared with torch through DLPack.
+    """BraxPure as a VecEnv: the same numbers, compiled step by step.
+
+    Actions may be torch tensors too, whose memory is shared through DLPack.
 
     Args:
         pure: The environments.
-        cfg: Its `framework`, `env_id` and settings of normalisation are read.
+        env_id: The name of the task in errors.
         seed: Seed of the batch.
     """
 
+    arrays = "jax"
     play: Play = "inside"
     keeps_state = True
     observation_space = None
 
-    def __init__(self, pure: BraxPure, cfg: Config, seed: int) -> None:
+    def __init__(self, pure: BraxPure, env_id: str, seed: int) -> None:
         import jax
 
-        self.pure, self.cfg = pure, cfg
-        self.arrays: str = cfg.framework
+        self.pure, self._env_id = pure, env_id
         self.num_envs, self.obs_shape, self.obs_dtype = pure.num_envs, pure.obs_shape, pure.obs_dtype
         self.action_space, self.players, self.metric_names = pure.action_space, pure.players, pure.metric_names
         self.render_fps: float | None = 1 / pure.env.dt if hasattr(pure.env, "dt") else None
         self.key = self._to_device(jax.random.PRNGKey(seed))
         self._first_states, self._advance = jax.jit(pure.first_states), jax.jit(self._checked_advance)
-        self._count, self._apply = jax.jit(self._count_step), jax.jit(self._apply_statistics)
         self._state: Any = None
         self._renderer: Any = None
-        self._statistics: Any
-        self.statistics = start_statistics(self.num_envs, self.obs_shape) if cfg.norm_obs or cfg.norm_reward else None
 
     def reset(self) -> Step:
         """Begin all environments again from the seed."""
@@ -104,12 +100,10 @@ class BraxEnvs:
         from jax import numpy as jnp
 
         parts = [self._first_states(self.key, -1 - int(part)) for part in self.pure.parts()]
-        state, step = self.pure.begin(self.key, jax.tree.map(lambda *part: jnp.concatenate(part), *parts))
-        self._state = self._to_device(state)
-        if self._statistics is not None:
-            self._statistics = count_reset(self._statistics, step, self.cfg, jnp)
-            step = self._apply(self._statistics, step)
-        return self._to_arrays(step)
+        begun = self.pure.begin(self.key, jax.tree.map(lambda *part: jnp.concatenate(part), *parts))
+        step: Step
+        self._state, step = self._to_device(begun)
+        return step
 
     def step(self, action: Array) -> Step:
         """See VecEnv.step. `action` is (N, A)."""
@@ -119,13 +113,10 @@ class BraxEnvs:
             self._state = self._state._replace(bank=bank)
         self._state, step, finite = self._advance(self._state, self._to_jax(action))
         if not bool(finite.all()):  # waits for the step: `action`, which is shared with torch, may change from here on
-            raise EnvError(f"environment {int(finite.argmin())} ({self.cfg.env_id}), step {time}: observation or "
+            raise EnvError(f"environment {int(finite.argmin())} ({self._env_id}), step {time}: observation or "
                            "reward is not finite (NaN or infinity), because the action was not finite or the "
                            "simulation is not stable")
-        if self._statistics is not None:
-            self._statistics = self._count(self._statistics, step)
-            step = self._apply(self._statistics, step)
-        return self._to_arrays(step)
+        return step
 
     def _checked_advance(self, state: BraxState, action: Any) -> tuple[BraxState, Step, Any]:
         from jax import numpy as jnp
@@ -134,33 +125,14 @@ class BraxEnvs:
         after: Any = step.final_obs
         return state, step, jnp.isfinite(after).all(1) & jnp.isfinite(step.reward)
 
-    def _count_step(self, statistics: Statistics, step: Step) -> Statistics:
-        from jax import numpy as jnp
-
-        return count_step(statistics, step, self.cfg, jnp)
-
-    def _apply_statistics(self, statistics: Statistics, step: Step) -> Step:
-        from jax import numpy as jnp
-
-        return apply_statistics(statistics, step, self.cfg, jnp)
-
     def _to_jax(self, action: Array) -> Array:
         from jax import numpy as jnp
 
-        if self.arrays == "torch":
-            action = jnp.from_dlpack(action.detach().contiguous())
+        action = jnp.from_dlpack(action.detach().contiguous()) if hasattr(action, "detach") else jnp.asarray(action)
         shape = (self.num_envs, *self.action_space.shape)
         if action.shape != shape:
-            raise EnvError(f"{self.cfg.env_id}: actions have shape {tuple(action.shape)}; they must have shape {shape}")
+            raise EnvError(f"{self._env_id}: actions have shape {tuple(action.shape)}; they must have shape {shape}")
         return action
-
-    def _to_arrays(self, step: Step) -> Step:
-        if self.arrays == "jax":
-            return step
-        import jax
-        import torch
-
-        return jax.tree.map(torch.from_dlpack, step)
 
     def _to_device(self, tree: Any) -> Any:
         """Commit arrays to the device, as those from torch are. Otherwise functions would be compiled a second time."""
@@ -168,24 +140,11 @@ class BraxEnvs:
 
         return jax.device_put(tree, jax.local_devices()[0])
 
-    @property
-    def statistics(self) -> Statistics | None:
-        """See VecEnv.statistics: numpy arrays. May be set."""
-        import jax
-
-        return jax.tree.map(lambda x: np.asarray(x, np.float64), self._statistics)
-
-    @statistics.setter
-    def statistics(self, value: Statistics | None) -> None:
-        import jax
-
-        self._statistics = self._to_device(jax.tree.map(lambda x: np.asarray(x, np.float32), value))
-
     def state(self) -> dict[str, Any]:
         """See VecEnv.state: every array by its path in the state."""
         import jax
 
-        leaves = jax.tree_util.tree_leaves_with_path((self._state, self._statistics))
+        leaves = jax.tree_util.tree_leaves_with_path(self._state)
         return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -198,8 +157,7 @@ class BraxEnvs:
         def find(path: Any, leaf: Any) -> np.ndarray:
             return np.asarray(state[jax.tree_util.keystr(path)], leaf.dtype)
 
-        whole = jax.tree_util.tree_map_with_path(find, (self._state, self._statistics))
-        self._state, self._statistics = self._to_device(whole)
+        self._state = self._to_device(jax.tree_util.tree_map_with_path(find, self._state))
 
     def render(self) -> np.ndarray | None:
         """Return a picture (240, 320, 3) uint8 by MuJoCo's renderer; None for the task "fast", which has no body."""

@@ -112,7 +112,6 @@ class PoolEnvs:
     render_fps: float | None = None
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
-    statistics = None
 
     def __init__(self, name: str, seeds: Sequence[int], options: dict[str, Any], atari: bool = False,
                  clips_rewards: bool = False) -> None:

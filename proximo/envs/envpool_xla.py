@@ -46,7 +46,7 @@ def make_envpool_xla(cfg: Config, seeds: Sequence[int],
     envs = make_pool(cfg, seeds)
     read = observation_reader(envs.pool.observation_space, envs.obs_shape)
     if read is not None and sys.platform not in NO_HANDLE:
-        return PureVec(PoolPure(envs, read), cfg, seeds[0], play="pool", close=envs.close)
+        return PureVec(PoolPure(envs, read), seeds[0], play="pool", close=envs.close)
     cause = f"EnvPool has no XLA handle on {NO_HANDLE[sys.platform]}" if sys.platform in NO_HANDLE else \
         f"its observations {envs.pool.observation_space} cannot be read there"
     if cfg.limits.inside_only:

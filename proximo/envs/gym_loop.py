@@ -41,7 +41,6 @@ class GymEnvs:
     play: Play = "host"
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
-    statistics = None
 
     def __init__(self, make_env: Callable[[], gymnasium.Env], seeds: Sequence[int], env_id: str,
                  autoreset: str = "same-step", first_index: int = 0,

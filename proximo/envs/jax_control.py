@@ -94,7 +94,7 @@ def make_jax_control(cfg: Config, seeds: Sequence[int]) -> PureVec:
     """Make environments of a task that is written in JAX; see PureVec.
 
     Args:
-        cfg: Its `env_id` is one of control_tasks. Its settings of normalisation are read.
+        cfg: Its `env_id` is one of control_tasks.
         seeds: One seed per environment; the first one seeds the batch.
 
     Raises:
@@ -104,7 +104,7 @@ def make_jax_control(cfg: Config, seeds: Sequence[int]) -> PureVec:
     if cfg.env_id not in tasks:
         near = difflib.get_close_matches(cfg.env_id, tasks, 3, 0.3) or sorted(tasks)
         raise UsageError(f"--engine jax has no {cfg.env_id}. Use {', '.join(near)}, or --engine gym.")
-    return PureVec(ControlPure(tasks[cfg.env_id], len(seeds)), cfg, seeds[0])
+    return PureVec(ControlPure(tasks[cfg.env_id], len(seeds)), seeds[0])
 
 
 def control_tasks() -> dict[str, Task]:

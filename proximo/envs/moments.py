@@ -17,6 +17,14 @@ class Moments(NamedTuple):
     count: Array  # ()
 
 
+class Statistics(NamedTuple):
+    """Everything that normalisation remembers (normalize.py)."""
+
+    obs: Moments
+    ret: Moments  # of the discounted return
+    running: Array  # (N,) discounted return of each row so far
+
+
 def start_moments(shape: tuple[int, ...], xp: Any = np) -> Moments:
     """Return the moments of no rows. `xp` is numpy or jax.numpy."""
     dtype = xp.float64 if xp is np else xp.float32

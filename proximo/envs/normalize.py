@@ -1,28 +1,129 @@
 """Normalisation of observations and rewards (details 28-31): one statistic of all environments, as in openai/baselines.
 
-The functions are pure and take the array module as `xp` (numpy or jax.numpy), so that they run in compiled code too.
+Environments return raw observations and rewards. The loop passes every Step through a Normalizer, and carries its
+statistics. The functions are pure and take the array module as `xp` (numpy or jax.numpy), so that they run in compiled
+code too.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.moments import Moments, add_increments, moment_increments, start_moments, update_moments
+from proximo.envs.moments import (
+    Moments,
+    Statistics,
+    add_increments,
+    moment_increments,
+    start_moments,
+    update_moments,
+)
 from proximo.envs.obs_layout import FloatView, float_view
 from proximo.errors import UsageError
-from proximo.protocols import Array, Step, VecEnv
+from proximo.protocols import Array, Spec, Step, VecEnv
 
 EPSILON = 1e-8  # added to each variance before its square root
 
+Normalize = Callable[[Any, Step], tuple[Any, Step]]  # (statistics, step) -> the same, with the step counted in
 
-class Statistics(NamedTuple):
-    """Everything that normalisation remembers."""
 
-    obs: Moments
-    ret: Moments  # of the discounted return
-    running: Array  # (N,) discounted return of each row so far
+class Normalizer(NamedTuple):
+    """What stands between environments and learner: pure functions, which take and return the statistics.
+
+    Where nothing is normalised, the statistics are None, and `reset` and `step` return what they get.
+    """
+
+    start: Callable[[], Statistics | None]  # makes the statistics before the first reset
+    reset: Normalize  # for what reset() returned
+    step: Normalize  # for what step() returned
+    spec: Spec  # the environments as the agent sees them
+
+
+def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
+    """Make the functions that normalise what environments return, as the configuration says.
+
+    They use the array module of the environments. If these return JAX arrays and cfg.framework is "torch", the
+    functions are compiled and return steps of tensors, which share the memory of the arrays.
+
+    Args:
+        cfg: Its `norm_obs`, `norm_reward`, their clips, `gamma` and `framework` are read.
+        envs: The environments, or others of the same kind and number.
+
+    Raises:
+        UsageError: Something is to be normalised, and the environments return torch tensors.
+    """
+    on_torch = cfg.framework == "torch" and envs.arrays == "jax"
+    view = float_view(envs.observation_space, envs.obs_shape)
+    spec = Spec(obs_shape=envs.obs_shape, action_space=envs.action_space, observation_space=envs.observation_space,
+                obs_dtype=np.dtype(np.float32) if cfg.norm_obs and view.whole else envs.obs_dtype)
+    if not (cfg.norm_obs or cfg.norm_reward):
+        unchanged = share_with_torch(keep_step) if on_torch else keep_step
+        return Normalizer(start=lambda: None, reset=unchanged, step=unchanged, spec=spec)
+    if envs.arrays == "torch":
+        raise UsageError(f"norm_obs={cfg.norm_obs} and norm_reward={cfg.norm_reward} need environments that return "
+                         "numpy or JAX arrays; these return torch tensors. Set both to False.")
+    xp = numpy_module(envs.arrays)
+    begin = partial(count_reset, cfg=cfg, xp=xp)
+    count: Callable[..., Statistics] = partial(count_step, cfg=cfg, xp=xp, waits=bool(envs.players))
+    apply: Callable[..., Step] = partial(apply_statistics, cfg=cfg, xp=xp)
+    if on_torch:
+        import jax
+
+        count, apply = jax.jit(count), jax.jit(apply)
+    reset, step = count_then_apply(begin, apply), count_then_apply(count, apply)
+    if on_torch:
+        reset, step = share_with_torch(reset), share_with_torch(step)
+    if not view.whole:
+        reset, step = normalize_floats(view, reset), normalize_floats(view, step)
+    return Normalizer(start=partial(start_statistics, envs.num_envs, view.shape, xp), reset=reset, step=step, spec=spec)
+
+
+def keep_step(statistics: None, step: Step) -> tuple[None, Step]:
+    """Normalise nothing."""
+    return statistics, step
+
+
+def numpy_module(arrays: str) -> Any:
+    """Return the module that computes with the arrays of environments, "numpy" or "jax"."""
+    if arrays == "numpy":
+        return np
+    from jax import numpy as jnp
+
+    return jnp
+
+
+def count_then_apply(count: Callable[..., Statistics], apply: Callable[..., Step]) -> Normalize:
+    """Make the function that counts a step, then normalises it by the statistics that include it."""
+    def normalize(statistics: Statistics, step: Step) -> tuple[Statistics, Step]:
+        statistics = count(statistics, step)
+        return statistics, apply(statistics, step)
+
+    return normalize
+
+
+def normalize_floats(view: FloatView, normalize: Normalize) -> Normalize:
+    """Normalise only the numbers of a view, in observations of several parts."""
+    def normalize_within(statistics: Any, step: Step) -> tuple[Any, Step]:
+        final = None if step.final_obs is None else view.read(step.final_obs)
+        statistics, after = normalize(statistics, step._replace(obs=view.read(step.obs), final_obs=final))
+        final = None if step.final_obs is None else view.write(step.final_obs, after.final_obs)
+        return statistics, after._replace(obs=view.write(step.obs, after.obs), final_obs=final)
+
+    return normalize_within
+
+
+def share_with_torch(normalize: Normalize) -> Normalize:
+    """Let a function for JAX arrays return torch tensors, which share their memory (DLPack)."""
+    import jax
+    import torch
+
+    def normalize_to_tensors(statistics: Any, step: Step) -> tuple[Any, Step]:
+        statistics, step = normalize(statistics, step)
+        return statistics, jax.tree.map(torch.from_dlpack, step)
+
+    return normalize_to_tensors
 
 
 def start_statistics(num_envs: int, obs_shape: tuple[int, ...], xp: Any = np) -> Statistics:
@@ -40,7 +141,7 @@ def normalize_obs(moments: Moments, obs: Array, clip: float, xp: Any = np) -> Ar
 def count_reset(statistics: Statistics, step: Step, cfg: Config, xp: Any = np) -> Statistics:
     """Count what reset() returned: its observations are counted, and all returns begin at 0."""
     obs = update_moments(statistics.obs, step.obs, None, xp) if cfg.norm_obs else statistics.obs
-    return statistics._replace(obs=obs, running=xp.zeros_like(statistics.running))
+    return statistics._replace(obs=obs, running=xp.zeros(step.reward.shape, statistics.running.dtype))
 
 
 def count_step(statistics: Statistics, step: Step, cfg: Config, xp: Any = np, waits: bool = False) -> Statistics:
@@ -89,24 +190,6 @@ def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp: Any = 
     return step._replace(obs=obs, final_obs=final, reward=reward)
 
 
-def select_floats(view: FloatView, step: Step) -> Step:
-    """Return the step with only those numbers of its observations that are normalised."""
-    final = None if step.final_obs is None else view.read(step.final_obs)
-    return step._replace(obs=view.read(step.obs), final_obs=final)
-
-
-def replace_floats(view: FloatView, step: Step, normalized: Step) -> Step:
-    """Return what `normalized` holds, with its numbers put back into the observations of `step`."""
-    final = None if step.final_obs is None else view.write(step.final_obs, normalized.final_obs)
-    return normalized._replace(obs=view.write(step.obs, normalized.obs), final_obs=final)
-
-
-def normalize_step(statistics: Statistics, step: Step, cfg: Config, xp: Any = np) -> tuple[Statistics, Step]:
-    """Count the step, then normalise it: `ret = ret * gamma + r; update; ret[done] = 0`."""
-    statistics = count_step(statistics, step, cfg, xp)
-    return statistics, apply_statistics(statistics, step, cfg, xp)
-
-
 def merge_statistics(base: Statistics, local: Statistics, reduce_sum: Callable[[np.ndarray], np.ndarray]) -> Statistics:
     """Merge the statistics of all ranks, in numpy: `base` and what each rank added since then.
 
@@ -124,103 +207,33 @@ def merge_statistics(base: Statistics, local: Statistics, reduce_sum: Callable[[
                       running=local.running)
 
 
-def apply_normalization(envs: VecEnv, cfg: Config) -> VecEnv:
-    """Normalise observations and rewards if the configuration asks for it (details 28-31).
-
-    Args:
-        envs: Environments without normalisation, or environments that normalise by themselves.
-        cfg: Its `norm_obs` and `norm_reward` say what is normalised.
-
-    Returns:
-        `envs` unchanged if nothing is to be normalised, or if `envs.statistics` shows that they normalise by
-        themselves; otherwise Normalized environments.
-
-    Raises:
-        UsageError: The environments return torch or JAX arrays and do not normalise by themselves.
-    """
-    if envs.statistics is not None or not (cfg.norm_obs or cfg.norm_reward):
-        return envs
-    if envs.arrays != "numpy":
-        raise UsageError(f"norm_obs={cfg.norm_obs} and norm_reward={cfg.norm_reward} need environments that return "
-                         f"numpy arrays; these return {envs.arrays} arrays. Set both to False.")
-    return Normalized(envs, cfg)
+def to_numpy(statistics: Statistics | None) -> Statistics | None:
+    """Return a copy in numpy's float64; None where nothing is normalised."""
+    if statistics is None:
+        return None
+    obs, ret = (Moments(*(np.array(x, np.float64) for x in moments)) for moments in (statistics.obs, statistics.ret))
+    return Statistics(obs=obs, ret=ret, running=np.array(statistics.running, np.float64))
 
 
-class Normalized:
-    """A numpy suite with normalised observations and rewards.
-
-    Attributes:
-        statistics: May be read and set.
-
-    Args:
-        envs: The environments without normalisation.
-        cfg: Its `norm_obs` and `norm_reward` say what is normalised.
-    """
-
-    def __init__(self, envs: VecEnv, cfg: Config) -> None:
-        self._envs, self._cfg = envs, cfg
-        self.num_envs, self.obs_shape, self.action_space = envs.num_envs, envs.obs_shape, envs.action_space
-        self.observation_space = envs.observation_space
-        self._view = float_view(envs.observation_space, envs.obs_shape)
-        self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs and self._view.whole else envs.obs_dtype
-        self.arrays, self.players, self.metric_names = envs.arrays, envs.players, envs.metric_names
-        self.play = envs.play
-        self.statistics = start_statistics(envs.num_envs, self._view.shape)
-
-    def reset(self) -> Step:
-        """See VecEnv.reset."""
-        step = self._envs.reset()
-        step = step._replace(reward=np.zeros_like(step.reward))
-        floats = select_floats(self._view, step)
-        self.statistics = count_reset(self.statistics, floats, self._cfg)
-        return replace_floats(self._view, step, apply_statistics(self.statistics, floats, self._cfg))
-
-    def step(self, action: np.ndarray) -> Step:
-        """See VecEnv.step."""
-        step = self._envs.step(action)
-        floats = select_floats(self._view, step)
-        self.statistics = count_step(self.statistics, floats, self._cfg, waits=bool(self.players))
-        return replace_floats(self._view, step, apply_statistics(self.statistics, floats, self._cfg))
-
-    @property
-    def keeps_state(self) -> bool:
-        """See VecEnv.keeps_state."""
-        return self._envs.keeps_state
-
-    def state(self) -> dict[str, Any] | None:
-        """See VecEnv.state; the statistics are part of it."""
-        inner = self._envs.state()
-        return None if inner is None else {"envs": inner, "statistics": pack_statistics(self.statistics)}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
-        self._envs.load(state["envs"])
-        self.statistics = unpack_statistics(state["statistics"])
-
-    @property
-    def render_fps(self) -> float | None:
-        """See VecEnv.render_fps."""
-        return self._envs.render_fps
-
-    def render(self) -> np.ndarray | None:
-        """See VecEnv.render."""
-        return self._envs.render()
-
-    def close(self) -> None:
-        """See VecEnv.close."""
-        self._envs.close()
+def continue_statistics(kept: Statistics | None, fresh: Statistics | None) -> Statistics | None:
+    """Return the moments of a checkpoint with the running returns of new episodes."""
+    return None if kept is None or fresh is None else kept._replace(running=fresh.running)
 
 
-def pack_statistics(statistics: Statistics) -> dict[str, np.ndarray]:
-    """Return statistics as a dict of float64 arrays, for checkpoints and models."""
-    packed = {"running": np.array(statistics.running, np.float64)}
+def pack_statistics(statistics: Statistics | None) -> dict[str, np.ndarray] | None:
+    """Return statistics as a dict of arrays, for checkpoints."""
+    if statistics is None:
+        return None
+    packed = {"running": np.array(statistics.running)}
     for name, moments in (("obs", statistics.obs), ("ret", statistics.ret)):
-        packed |= {f"{name}_{field}": np.array(value, np.float64) for field, value in moments._asdict().items()}
+        packed |= {f"{name}_{field}": np.array(value) for field, value in moments._asdict().items()}
     return packed
 
 
-def unpack_statistics(packed: dict[str, Any]) -> Statistics:
-    """Return the statistics that pack_statistics packed."""
+def unpack_statistics(packed: dict[str, Any] | None) -> Statistics | None:
+    """Return the statistics that pack_statistics packed, in float64."""
+    if packed is None:
+        return None
     obs, ret = (Moments(**{field: np.asarray(packed[f"{name}_{field}"], np.float64) for field in Moments._fields})
                 for name in ("obs", "ret"))
     return Statistics(obs=obs, ret=ret, running=np.asarray(packed["running"], np.float64))

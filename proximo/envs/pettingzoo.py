@@ -96,7 +96,6 @@ class SelfPlayEnvs:
     play: Play = "host"
     keeps_state = True
     metric_names: tuple[str, ...] = ()
-    statistics = None
     observation_space = None
 
     def __init__(self, games: list[SelfPlayGame], clip_rewards: bool, workers: int) -> None:

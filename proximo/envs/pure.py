@@ -1,61 +1,13 @@
-"""Environments that are pure functions of JAX: normalised inside the compiled function, or stepped one by one."""
+"""Environments that are pure functions of JAX, stepped one by one; and their state as a dict of arrays."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.config import Config
-from proximo.envs.normalize import (
-    Statistics,
-    apply_statistics,
-    count_reset,
-    count_step,
-    normalize_step,
-    start_statistics,
-)
 from proximo.protocols import Array, Play, PureEnv, Step
-
-
-class NormalizedState(NamedTuple):
-    """Everything that continues normalised environments."""
-
-    envs: Any
-    statistics: Statistics
-
-
-class NormalizedPure:
-    """A PureEnv with normalised observations and rewards (details 28-31).
-
-    Args:
-        envs: The environments without normalisation.
-        cfg: Its `norm_obs` and `norm_reward` say what is normalised.
-    """
-
-    def __init__(self, envs: PureEnv, cfg: Config) -> None:
-        self._envs, self._cfg = envs, cfg
-        self.num_envs, self.obs_shape, self.action_space = envs.num_envs, envs.obs_shape, envs.action_space
-        self.observation_space = envs.observation_space
-        self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else envs.obs_dtype
-        self.players, self.metric_names = envs.players, envs.metric_names
-
-    def reset(self, key: Array) -> tuple[NormalizedState, Step]:
-        """See PureEnv.reset. The statistics begin again too."""
-        state, step = self._envs.reset(key)
-        return self.normalize_reset(state, step, start_statistics(self.num_envs, self.obs_shape, jnp))
-
-    def normalize_reset(self, state: Any, step: Step, statistics: Statistics) -> tuple[NormalizedState, Step]:
-        """Normalise what the reset of the inner environments returned, with statistics that continue."""
-        statistics = count_reset(statistics, step, self._cfg, jnp)
-        return NormalizedState(state, statistics), apply_statistics(statistics, step, self._cfg, jnp)
-
-    def step(self, state: NormalizedState, action: Array) -> tuple[NormalizedState, Step]:
-        """See PureEnv.step."""
-        inner, step = self._envs.step(state.envs, action)
-        statistics, step = normalize_step(state.statistics, step, self._cfg, jnp)
-        return NormalizedState(inner, statistics), step
 
 
 def pack_tree(tree: Any) -> dict[str, np.ndarray]:
@@ -85,11 +37,10 @@ class PureVec:
     """A PureEnv as a VecEnv, compiled step by step: the same numbers as inside a compiled iteration.
 
     Attributes:
-        pure: The environments without normalisation, for a compiled iteration.
+        pure: The environments, for a compiled iteration.
 
     Args:
         pure: The environments.
-        cfg: Its `norm_obs` and `norm_reward` say what is normalised.
         seed: Seed of the batch.
         play: "inside" if JAX has the whole state; "pool" if an outside engine has the environments. Then reset() is not
             a pure function, and step() is compiled again after it.
@@ -99,16 +50,13 @@ class PureVec:
     arrays = "jax"
     render_fps: float | None = None
 
-    def __init__(self, pure: PureEnv, cfg: Config, seed: int, play: Play = "inside",
+    def __init__(self, pure: PureEnv, seed: int, play: Play = "inside",
                  close: Callable[[], None] = lambda: None) -> None:
-        self.pure, self._cfg, self._seed, self.play, self.close = pure, cfg, seed, play, close
+        self.pure, self._seed, self.play, self.close = pure, seed, play, close
         self.keeps_state = play == "inside"
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
         self.observation_space = pure.observation_space
-        self.obs_dtype = np.dtype(np.float32) if cfg.norm_obs else pure.obs_dtype
-        self.players, self.metric_names = pure.players, pure.metric_names
-        normalizes = cfg.norm_obs or cfg.norm_reward
-        self.statistics = start_statistics(self.num_envs, self.obs_shape) if normalizes else None
+        self.obs_dtype, self.players, self.metric_names = pure.obs_dtype, pure.players, pure.metric_names
         self._reset = jax.jit(pure.reset) if self.keeps_state else pure.reset
         self._step = jax.jit(pure.step)
         self._state: Any = None
@@ -118,19 +66,12 @@ class PureVec:
         self._state, step = self._reset(jax.random.key(self._seed))
         if not self.keeps_state:
             self._step = jax.jit(lambda state, action: self.pure.step(state, action))
-        if self.statistics is not None:
-            self.statistics = count_reset(self.statistics, jax.device_get(step), self._cfg)
-        return self._normalize(step)
+        return step
 
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
         self._state, step = self._step(self._state, jnp.asarray(action))
-        if self.statistics is not None:
-            self.statistics = count_step(self.statistics, jax.device_get(step), self._cfg)
-        return self._normalize(step)
-
-    def _normalize(self, step: Step) -> Step:
-        return step if self.statistics is None else apply_statistics(self.statistics, jax.device_get(step), self._cfg)
+        return step
 
     def state(self) -> dict[str, Any] | None:
         """See VecEnv.state; {} before the first reset."""

@@ -61,7 +61,6 @@ class WorkerEnvs:
     play: Play = "host"
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
-    statistics = None
     render_fps: float | None = None
 
     def __init__(self, make_rows: MakeRows, seeds: Sequence[int], workers: int, timeout: float, name: str) -> None:

@@ -128,5 +128,5 @@ def _to_numpy(array: Any) -> np.ndarray:
 
 
 def _like(action: np.ndarray, example: Any) -> Any:
-    """Convert the action to the array library of `example`."""
-    return action if isinstance(example, np.ndarray) else example.new_tensor(action)
+    """Convert the action to a tensor if `example` is one; environments with JAX arrays take numpy actions too."""
+    return example.new_tensor(action) if hasattr(example, "new_tensor") else action

@@ -3,31 +3,21 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.moments import Moments
+from proximo.envs.moments import Moments, Statistics
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, warn
 from proximo.models.raw_obs import Rows, read_raw
 from proximo.models.spaces import action_for_env, action_from_env, space_from_json, space_to_json
 from proximo.models.weights import check_finite, checkpoint_weights
-from proximo.protocols import VecEnv
+from proximo.protocols import Spec
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
 from proximo.streams import stream_seed
-
-
-class Spec(NamedTuple):
-    """What a network needs to know of its environment."""
-
-    obs_shape: tuple[int, ...]
-    obs_dtype: np.dtype[Any]
-    action_space: gym.Space[Any]
-    observation_space: gym.Space[Any] | None = None  # of one environment; None: an observation is a row already
 
 
 class Model:
@@ -159,24 +149,26 @@ class Model:
         return self._view.write(obs, normalize_obs(self.moments, self._view.read(obs), self.cfg.clip_obs))
 
 
-def save_model(folder: Path, variant: str, cfg: Config, envs: VecEnv, weights: dict[str, np.ndarray]) -> None:
+def save_model(folder: Path, variant: str, cfg: Config, spec: Spec, statistics: Statistics | None,
+               weights: dict[str, np.ndarray]) -> None:
     """Write a model as one folder: weights and normaliser in safetensors, everything else in JSON.
 
     Args:
         folder: The folder to write or to replace.
         variant: The name of the variant.
         cfg: The configuration of the run.
-        envs: The environments of the run, which give shapes, action space and statistics.
+        spec: Shapes and action space of the run's environments.
+        statistics: Those of normalisation; None where nothing is normalised.
         weights: The parameters of the network by name.
 
     Raises:
         FilesError: If the folder cannot be written.
     """
-    moments = envs.statistics.obs if envs.statistics is not None and cfg.norm_obs else None
-    save_tree(folder, model_tree(variant, cfg, envs, moments, weights))
+    moments = statistics.obs if statistics is not None and cfg.norm_obs else None
+    save_tree(folder, model_tree(variant, cfg, spec, moments, weights))
 
 
-def model_tree(variant: str, cfg: Config, spec: Spec | VecEnv, moments: Moments | None,
+def model_tree(variant: str, cfg: Config, spec: Spec, moments: Moments | None,
                weights: dict[str, np.ndarray]) -> dict[str, Any]:
     """Return the content of a model folder."""
     tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(spec.obs_shape),
@@ -244,9 +236,8 @@ def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
             warn(f"{error}. This checkpoint is left out.")
             continue
         weights = checkpoint_weights(state, newest["weights"])
-        statistics = state.get("statistics", {})  # obs_mean; of environments in a compiled function .obs.mean
-        moments = {field: statistics[name] for field in Moments._fields
-                   for name in (f"obs_{field}", f".obs.{field}") if name in statistics}
-        found.append((state["steps"], newest | {"weights": weights} | (
-            {"obs_moments": moments} if "obs_moments" in newest else {})))
+        model = newest | {"weights": weights}
+        if "obs_moments" in newest:
+            model["obs_moments"] = {field: state["statistics"][f"obs_{field}"] for field in Moments._fields}
+        found.append((state["steps"], model))
     return found

@@ -16,7 +16,7 @@ EVALUATION_ROWS = 8  # environments that play at once; a multiple of the players
 
 
 def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv:
-    """Make environments to play in: in this process, with observations that are not normalised (the model does that).
+    """Make environments to play in, in this process.
 
     Args:
         cfg: The configuration of the model.
@@ -25,8 +25,8 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
         seed: The seed of the environments.
     """
     engine = "auto" if cfg.engine == "jax" else cfg.engine  # the same task, stepped by Gymnasium
-    raw = replace(cfg, norm_obs=False, norm_reward=False, env_workers=0, num_envs=rows, seed=seed, engine=engine)
-    return parts.make_envs(raw, env_seeds(seed, rows, stream="eval"))
+    here = replace(cfg, env_workers=0, num_envs=rows, seed=seed, engine=engine)
+    return parts.make_envs(here, env_seeds(seed, rows, stream="eval"))
 
 
 def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,

@@ -19,6 +19,7 @@ from proximo.on_jax.networks import Linear, Memory
 from proximo.on_jax.parameters import layer_init
 from proximo.on_jax.trunks import make_network, make_trunk
 from proximo.problems import action_problems
+from proximo.protocols import Spec
 
 
 def make_head(network: Callable[[int], nnx.Module], action_space: gym.Space[Any],
@@ -53,33 +54,33 @@ def make_joint_head(network: Callable[[int], nnx.Module], parts: list[gym.Space[
     return JointHead(network(sum(sizes)), heads, sizes, [has_mask(part) for part in parts])
 
 
-def assemble(envs: Any, cfg: Config, make_box: MakeBoxHead = make_box_head) -> nnx.Module:
+def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> nnx.Module:
     """Make the agent of a configuration.
 
     Its weights are zero; train() draws first values from stream "init" (parameters.initial_weights).
 
     Args:
-        envs: Anything with obs_shape, obs_dtype, action_space and observation_space.
+        spec: What the agent sees of the environments.
         cfg: The configuration.
         make_box: (network, action space, configuration) -> the head for Box actions.
 
     Raises:
         UsageError: The configuration does not fit the observations or actions.
     """
-    if problems := action_problems(cfg, envs.action_space):
+    if problems := action_problems(cfg, spec.action_space):
         raise UsageError("\n".join(problems))
 
     def linear(size: int, std: float, features: int) -> Linear:
         return layer_init(Linear(features, size), std, orthogonal=cfg.orthogonal_init)
 
-    trunk, features = make_trunk(envs, cfg)
-    if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network and not has_image_parts(envs):
-        critic = make_network(envs, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, sees_all=True)
+    trunk, features = make_trunk(spec, cfg)
+    if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network and not has_image_parts(spec):
+        critic = make_network(spec, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, sees_all=True)
         policy_sizes = cfg.policy_sizes or cfg.hidden_sizes
         network = PolicyNetwork(
-            whole=lambda n: make_network(envs, [*policy_sizes, n], cfg, 0.01),
-            parts=lambda n: (make_network(envs, policy_sizes, cfg), linear(n, 0.01, policy_sizes[-1])))
-        head = make_head(network.whole, envs.action_space, lambda space: make_box(network, space, cfg))
+            whole=lambda n: make_network(spec, [*policy_sizes, n], cfg, 0.01),
+            parts=lambda n: (make_network(spec, policy_sizes, cfg), linear(n, 0.01, policy_sizes[-1])))
+        head = make_head(network.whole, spec.action_space, lambda space: make_box(network, space, cfg))
         return SeparateAgent(critic, head)
     memory = None
     if cfg.recurrent != "none":
@@ -88,5 +89,5 @@ def assemble(envs: Any, cfg: Config, make_box: MakeBoxHead = make_box_head) -> n
     critic = linear(1, 1.0, features)
     network = PolicyNetwork(whole=lambda n: linear(n, 0.01, features),
                             parts=lambda n: (Identity(), linear(n, 0.01, features)))
-    head = make_head(network.whole, envs.action_space, lambda space: make_box(network, space, cfg))
+    head = make_head(network.whole, spec.action_space, lambda space: make_box(network, space, cfg))
     return SharedAgent(trunk, critic, head, memory)

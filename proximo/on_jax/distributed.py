@@ -11,7 +11,8 @@ from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh
 
 from proximo.config import Config
-from proximo.envs.normalize import Statistics, merge_statistics
+from proximo.envs.moments import Statistics
+from proximo.envs.normalize import merge_statistics
 from proximo.errors import UsageError
 from proximo.on_jax.device import set_up_jax
 from proximo.on_jax.train_step import Metrics
@@ -108,16 +109,16 @@ def all_gather(ranks: Ranks, x: np.ndarray) -> np.ndarray:
     return np.frombuffer(process_allgather(sent).tobytes(), x.dtype).reshape(ranks.processes, *x.shape)
 
 
-def merge_over_processes(ranks: Ranks, base: Statistics, local: Statistics) -> Statistics:
+def merge_over_processes(ranks: Ranks, base: Statistics | None, local: Statistics | None) -> Statistics | None:
     """Add up what all processes saw since `base`, which is equal on all of them; see merge_statistics."""
-    if ranks.processes == 1:
+    if ranks.processes == 1 or base is None or local is None:
         return local
     return merge_statistics(base, local, lambda sums: all_gather(ranks, sums).sum(0))
 
 
-def merge_arrays_over_processes(ranks: Ranks, base: Statistics, local: Statistics) -> Statistics:
+def merge_arrays_over_processes(ranks: Ranks, base: Statistics | None, local: Statistics | None) -> Statistics | None:
     """Do the same with statistics of the compiled function, which are arrays of JAX."""
-    if ranks.processes == 1:
+    if ranks.processes == 1 or base is None or local is None:
         return local
     merged = merge_over_processes(ranks, *jax.device_get((base, local)))
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), merged)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from proximo.envs.normalize import pack_statistics, unpack_statistics
-from proximo.envs.pure import pack_tree, unpack_tree
+from proximo.envs.moments import Statistics
+from proximo.envs.normalize import Normalizer, continue_statistics, unpack_statistics
 from proximo.on_jax.distributed import Ranks, gather_metrics, merge_over_processes
 from proximo.on_jax.learner import Learner
 from proximo.on_jax.mesh import compile_learn, divide_rows, local_copy, place_for_learning
@@ -18,6 +18,7 @@ from proximo.on_jax.networks import on_cpu
 from proximo.on_jax.parameters import Weights, make_numpy_bind
 from proximo.on_jax.player import SeededEnvs
 from proximo.on_jax.rollout import Collected
+from proximo.on_jax.snapshot import pack_carry, unpack_carry
 from proximo.on_jax.train_step import Keys, Metrics, TrainState, fold_key, make_step
 from proximo.protocols import Acted, Episode, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
@@ -46,23 +47,23 @@ class HostPlayer:
 
     charts_latest = False
 
-    def __init__(self, ranks: Ranks, envs: VecEnv, learner: Learner, seeded_envs: SeededEnvs) -> None:
-        self.envs, self.keeps_state = envs, ranks.processes == 1 and envs.keeps_state
+    def __init__(self, ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Learner,
+                 seeded_envs: SeededEnvs) -> None:
+        self.envs, self.normalizer, self.keeps_state = envs, normalizer, ranks.processes == 1 and envs.keeps_state
         self.agent, self._cfg, self._ranks, self._seeded_envs = learner.agent, learner.cfg, ranks, seeded_envs
         self.policy, self.learn = make_policy(ranks, learner), compile_learn(ranks, learner)
         self._noise, self._step = jax.jit(self._draw_noise), make_step(self._play, self.learn)
 
-    def begin(self, iteration: int, statistics: Any = None) -> tuple[Any, Carry]:
-        """See Player. The environments have their own seeds and statistics."""
-        before = self.envs.statistics
-        step = self.envs.reset()
-        if before is not None:
-            self.envs.statistics = merge_over_processes(self._ranks, before, self.envs.statistics)
+    def begin(self, iteration: int, statistics: Statistics | None) -> tuple[Any, Carry]:
+        """See Player. The environments have their own seeds."""
+        after, step = self.normalizer.reset(statistics, self.envs.reset())
         obs, mask, first = (None if x is None else np.array(x) for x in (step.obs, step.mask, step.first))
         mask_size = None if mask is None else mask.shape[-1]
-        self._buffer = RolloutBuffer(self.envs, self._cfg.num_steps, self.agent.head, mask_size)
+        self._buffer = RolloutBuffer(self.envs, self.normalizer.spec.obs_dtype, self._cfg.num_steps, self.agent.head,
+                                     mask_size)
         memory = self.agent.initial_state(self.envs.num_envs)
-        return (), Carry(obs=obs, mask=mask, first=first, state=memory)
+        return (), Carry(obs=obs, mask=mask, first=first, state=memory,
+                         statistics=merge_over_processes(self._ranks, statistics, after))
 
     def place(self, state: TrainState) -> TrainState:
         """See Player."""
@@ -76,13 +77,11 @@ class HostPlayer:
 
     def _play(self, state: TrainState) -> Collected:
         """Play in this process's environments, then merge the statistics of all processes."""
-        before = self.envs.statistics
         policy = self.policy(local_copy(self._ranks, state.adam.weights))
         noise = np.asarray(self._noise(state.keys, state.iteration + 1))
-        played = collect_on_host(policy, self.envs, state.carry, self._buffer, noise)
-        if before is not None:
-            self.envs.statistics = merge_over_processes(self._ranks, before, self.envs.statistics)
-        return played
+        played = collect_on_host(policy, self.envs, self.normalizer, state.carry, self._buffer, noise)
+        merged = merge_over_processes(self._ranks, state.carry.statistics, played.carry.statistics)
+        return played._replace(carry=played.carry._replace(statistics=merged))
 
     def iterate(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """See Player."""
@@ -91,33 +90,28 @@ class HostPlayer:
 
     def rebuild(self, state: TrainState, iteration: int) -> TrainState:
         """See Player."""
-        statistics = self.envs.statistics
         self.envs.close()
         self.envs = self._seeded_envs(iteration)
-        if statistics is not None:
-            self.envs.statistics = statistics._replace(running=self.envs.statistics.running)
-        return state._replace(carry=self.begin(iteration)[1])
+        return state._replace(carry=self.begin(iteration, state.carry.statistics)[1])
 
-    def statistics(self, state: TrainState) -> None:
-        """See Player. The environments normalise outside the compiled function."""
-        return
+    def statistics(self, state: TrainState) -> Statistics | None:
+        """See Player."""
+        return state.carry.statistics
 
     def pack(self, state: TrainState) -> dict[str, Any]:
         """See Player."""
-        kept = {} if self.envs.statistics is None else {"statistics": pack_statistics(self.envs.statistics)}
-        return kept | ({"carry": pack_tree(state.carry), "envs": self.envs.state()} if self.keeps_state else {})
+        return {"carry": pack_carry(state.carry), "envs": self.envs.state()}
 
     def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
         """See Player."""
-        if "statistics" in kept:
-            statistics, fresh = unpack_statistics(kept["statistics"]), self.envs.statistics.running
-            self.envs.statistics = statistics if whole else statistics._replace(running=fresh)
+        statistics = unpack_statistics(kept["statistics"])
         if not whole:
-            return state
+            statistics = continue_statistics(statistics, state.carry.statistics)
+            return state._replace(carry=state.carry._replace(statistics=statistics))
         self.envs.load(kept["envs"])
-        carry = unpack_tree(kept["carry"], state.carry)
+        carry = unpack_carry(kept["carry"], state.carry)
         obs, mask, first = (None if x is None else np.asarray(x) for x in (carry.obs, carry.mask, carry.first))
-        return state._replace(carry=Carry(obs=obs, mask=mask, first=first, state=carry.state))
+        return state._replace(carry=Carry(obs=obs, mask=mask, first=first, state=carry.state, statistics=statistics))
 
 
 def make_policy(ranks: Ranks, learner: Learner) -> Callable[[Weights], Policy]:
@@ -164,14 +158,14 @@ def evaluate_closing(value: Callable[..., Array]) -> EvaluateFn:
     return evaluate_last
 
 
-def collect_on_host(policy: Policy, envs: VecEnv, carry: Carry, buffer: RolloutBuffer,
+def collect_on_host(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, buffer: RolloutBuffer,
                     noise: np.ndarray) -> Collected:
     """Play len(noise) steps from `carry`. `noise` (T, N, ...) decides the actions.
 
     V(final_obs) and V of the closing observation use the state of the recurrent layer after the last step, and do not
     advance it. The rollout's arrays are those of the buffer.
     """
-    arrays, rows, state = buffer.arrays, buffer.rows, carry.state
+    arrays, rows, state, statistics = buffer.arrays, buffer.rows, carry.state, carry.statistics
     never, truncated_at = np.zeros(envs.num_envs, bool), []
     masks = rows.get("mask", [None] * (len(noise) + 1))
     rows["obs"][0][...], rows["first"][0][...] = carry.obs, carry.first
@@ -183,13 +177,13 @@ def collect_on_host(policy: Policy, envs: VecEnv, carry: Carry, buffer: RolloutB
         rows["action"][t][...] = acted.action
         if acted.value is not None:
             rows["logprob"][t][...], rows["value"][t][...] = acted.logprob, acted.value
-        step = envs.step(buffer.env_actions[t])
+        statistics, step = normalizer.step(statistics, envs.step(buffer.env_actions[t]))
         buffer.put(t, step)
         if step.final_obs is not None and step.truncated.any():
             rows["final_value"][t][...] = policy.value(np.asarray(step.final_obs), never, state)
             truncated_at.append(t)
     closing = Carry(obs=rows["obs"][-1].copy(), mask=None if masks[-1] is None else masks[-1].copy(),
-                    first=rows["first"][-1].copy(), state=state)
+                    first=rows["first"][-1].copy(), state=state, statistics=statistics)
     logprob, value, last = policy.evaluate(buffer, closing)
     next_value = np.concatenate([value[1:], last[None]])
     if truncated_at:

@@ -9,12 +9,12 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from proximo.envs.moments import Moments
-from proximo.envs.normalize import Statistics, merge_statistics
+from proximo.envs.moments import Moments, Statistics
+from proximo.envs.normalize import Normalizer, merge_statistics
 from proximo.on_jax.distributed import AXIS, Ranks
 from proximo.on_jax.learner import Learner
-from proximo.on_jax.mesh import all_reduce_sum, mesh_rank, put_on_mesh
-from proximo.on_jax.play_inside import first_statistics, make_pure
+from proximo.on_jax.mesh import all_reduce_sum, local_copy, mesh_rank, put_on_mesh
+from proximo.on_jax.play_inside import make_reset
 from proximo.on_jax.snapshot import pack_inside, unpack_inside
 from proximo.on_jax.train_step import Metrics, StepFn, TrainState, make_learn, make_play, make_step, stream_key
 from proximo.protocols import Episode
@@ -26,23 +26,21 @@ class MeshPlayer:
 
     charts_latest = True
 
-    def __init__(self, ranks: Ranks, mesh: Mesh, envs: Any, learner: Learner) -> None:
-        self.envs, self.agent, self.keeps_state = envs, learner.agent, ranks.processes == 1
-        self._seed, self._mesh = learner.cfg.seed, mesh
-        pure, reset = make_pure(envs, learner.cfg)
-        step = make_step(make_play(learner, pure, mesh_rank), make_learn(learner, mesh_rank))
-        self.iterate = step_over_mesh(mesh, step, envs.statistics is not None)
-        self._resets = jax.jit(jax.vmap(reset, in_axes=(0, None)))
+    def __init__(self, ranks: Ranks, mesh: Mesh, envs: Any, normalizer: Normalizer, learner: Learner) -> None:
+        self.envs, self.normalizer, self.agent = envs, normalizer, learner.agent
+        self.keeps_state = ranks.processes == 1
+        self._seed, self._ranks, self._mesh = learner.cfg.seed, ranks, mesh
+        play = make_play(learner, envs.pure, normalizer, mesh_rank)
+        self.iterate = step_over_mesh(mesh, make_step(play, make_learn(learner, mesh_rank)))
+        self._resets = jax.jit(jax.vmap(make_reset(envs.pure, normalizer), in_axes=(0, None)))
 
-    def begin(self, iteration: int, statistics: Statistics | None = None) -> tuple[Any, Carry]:
+    def begin(self, iteration: int, statistics: Statistics | None) -> tuple[Any, Carry]:
         """See Player."""
-        statistics = statistics or first_statistics(self.envs)
         keys = jax.random.split(stream_key(self._seed, "env", iteration), self._mesh.size)
-        env_state, step = self._resets(keys, statistics)
-        if statistics is not None:
-            env_state = env_state._replace(statistics=merge_reset_statistics(statistics, env_state.statistics))
+        env_state, after, step = self._resets(keys, statistics)
         memory = tuple(jnp.stack([x] * self._mesh.size) for x in self.agent.initial_state(self.envs.num_envs))
-        return env_state, Carry(obs=step.obs, mask=step.mask, first=step.first, state=memory)
+        return env_state, Carry(obs=step.obs, mask=step.mask, first=step.first, state=memory,
+                                statistics=merge_reset_statistics(statistics, after))
 
     def place(self, state: TrainState) -> TrainState:
         """See Player."""
@@ -58,20 +56,22 @@ class MeshPlayer:
 
     def statistics(self, state: TrainState) -> Statistics | None:
         """See Player."""
-        if self.envs.statistics is None:
+        every = state.carry.statistics
+        if every is None:
             return None
-        return jax.tree.map(lambda x: x.addressable_data(0)[0], state.envs.statistics)
+        one: Statistics = jax.tree.map(lambda x: x.addressable_data(0)[0], every)
+        return one._replace(running=np.ravel(local_copy(self._ranks, every.running)))
 
     def pack(self, state: TrainState) -> dict[str, Any]:
         """See Player."""
-        return pack_inside(state, self.statistics(state), self.keeps_state)
+        return pack_inside(state)
 
     def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
         """See Player."""
         return unpack_inside(kept, state, whole)
 
 
-def step_over_mesh(mesh: Mesh, step: StepFn, normalizes: bool) -> StepFn:
+def step_over_mesh(mesh: Mesh, step: StepFn) -> StepFn:
     """Compile a pure step for every device at once. `carry` and `envs` have a leading axis of ranks; everything else of
     the state, and all metrics, are the same on all devices.
     """
@@ -82,9 +82,8 @@ def step_over_mesh(mesh: Mesh, step: StepFn, normalizes: bool) -> StepFn:
     def step_of_rank(state: TrainState) -> tuple[TrainState, Metrics]:
         before = state._replace(carry=drop_axis(state.carry), envs=drop_axis(state.envs))
         after, metrics = step(before)
-        if normalizes:
-            merged = merge_statistics_of_ranks(before.envs.statistics, after.envs.statistics)
-            after = after._replace(envs=after.envs._replace(statistics=merged))
+        merged = merge_statistics_of_ranks(before.carry.statistics, after.carry.statistics)
+        after = after._replace(carry=after.carry._replace(statistics=merged))
         metrics = Metrics(metrics.losses, *add_axis(metrics[1:]))
         return after._replace(carry=add_axis(after.carry), envs=add_axis(after.envs)), metrics
 
@@ -110,8 +109,10 @@ def add_axis(tree: Any) -> Any:
     return jax.tree.map(lambda x: x[None], tree)
 
 
-def merge_reset_statistics(base: Statistics, ranks: Statistics) -> Statistics:
+def merge_reset_statistics(base: Statistics | None, ranks: Statistics | None) -> Statistics | None:
     """Add up what the resets of all ranks, (ranks, ...), have added to `base`. All ranks get the same result."""
+    if base is None or ranks is None:
+        return None
     base, local = jax.device_get((base, ranks))
     each = [jax.tree.map(itemgetter(r), local) for r in range(len(local.running))]
     sums: list[np.ndarray] = []
@@ -123,12 +124,15 @@ def merge_reset_statistics(base: Statistics, ranks: Statistics) -> Statistics:
     for one in each:
         merge_statistics(base, one, note)
     merged = merge_statistics(base, each[0], lambda _: np.sum(sums, 0))._replace(running=local.running[0])
-    wide = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x, jnp.float32)] * len(each)), merged)
+    wide: Statistics = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x, jnp.float32)] * len(each)), merged)
     return wide._replace(running=ranks.running)
 
 
-def merge_statistics_of_ranks(base: Statistics, local: Statistics) -> Statistics:
+def merge_statistics_of_ranks(base: Statistics | None, local: Statistics | None) -> Statistics | None:
     """Add up what all ranks saw since `base`, which is equal on all of them; see merge_statistics."""
+    if base is None or local is None:
+        return None
+
     def merge(base: Moments, local: Moments) -> Moments:
         number = local.count - base.count
         first = (local.mean - base.mean) * local.count

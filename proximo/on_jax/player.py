@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from proximo.envs.normalize import Statistics
+from proximo.envs.moments import Statistics
+from proximo.envs.normalize import Normalizer
 from proximo.on_jax.train_step import Metrics, TrainState
 from proximo.protocols import VecEnv
 from proximo.types import Carry
@@ -15,6 +16,7 @@ class Player(Protocol):
     """One kind of environments with the functions compiled for them. VecEnv.play chooses the kind (setup.py)."""
 
     envs: VecEnv
+    normalizer: Normalizer
     agent: Any  # describes the network; its own weights are not used
     keeps_state: bool  # the environments are part of a snapshot; otherwise they are rebuilt at every checkpoint
     charts_latest: bool  # charts the means over the latest episode of every environment
@@ -24,7 +26,7 @@ class Player(Protocol):
 
         Args:
             iteration: 0, or the iteration before which environments are rebuilt.
-            statistics: What normalisation inside the compiled function continues with; None at the start.
+            statistics: What normalisation continues with: normalizer.start() at the start.
 
         Returns:
             The environments' part of TrainState and the first carry, in which every row begins an episode.
@@ -44,13 +46,13 @@ class Player(Protocol):
         ...
 
     def statistics(self, state: TrainState) -> Statistics | None:
-        """Return the statistics of normalisation inside the compiled function, equal on all ranks, if there are any."""
+        """Return the statistics of normalisation, equal on all ranks but for `running`, that of this process's rows."""
         ...
 
     def pack(self, state: TrainState) -> dict[str, Any]:
-        """Return the environments' part of a snapshot."""
+        """Return the environments' part of a snapshot, without statistics; called only if `keeps_state` is True."""
         ...
 
     def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
-        """Restore the environments' part of a snapshot; `whole` False restores only statistics of normalisation."""
+        """Restore statistics and the environments' part of a snapshot; `whole` False restores only the statistics."""
         ...

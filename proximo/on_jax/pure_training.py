@@ -79,5 +79,5 @@ def init_state(player: InsidePlayer, key: Array) -> TrainState:
 
     weights, drawn = jax.pure_callback(draw, (shapes, numbers), jax.random.key_data(key), vmap_method="sequential")
     *keys, env_key = (jax.random.wrap_key_data(words) for words in drawn)
-    env_state, carry = player.begin_with(env_key)
+    env_state, carry = player.begin_with(env_key, player.normalizer.start())
     return TrainState(adam=start_adam(weights), carry=carry, envs=env_state, keys=Keys(*keys), iteration=jnp.int32(0))

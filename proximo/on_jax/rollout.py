@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from proximo.envs.normalize import Normalizer
 from proximo.protocols import Episode, PureEnv, Step
 from proximo.types import Carry, Rollout
 
@@ -24,7 +25,7 @@ class Collected(NamedTuple):
 class PlayedStep(NamedTuple):
     """One step of the rollout."""
 
-    carry: Carry  # that the action was chosen from, without the recurrent state
+    carry: Carry  # that the action was chosen from, without recurrent state and statistics
     action: Array
     logprob: Any  # None where the agent evaluates the whole rollout at its end
     value: Any  # likewise
@@ -32,7 +33,8 @@ class PlayedStep(NamedTuple):
     step: Step  # without observations
 
 
-def collect(agent: Any, envs: PureEnv, env_state: Any, carry: Carry, noise: Array) -> Collected:
+def collect(agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any, carry: Carry,
+            noise: Array) -> Collected:
     """Play len(noise) steps from `carry`. `noise` (T, N, ...) decides the actions.
 
     V(final_obs) and V of the closing observation use the state of the recurrent layer after the last step, and do not
@@ -42,16 +44,18 @@ def collect(agent: Any, envs: PureEnv, env_state: Any, carry: Carry, noise: Arra
 
     def play(state: tuple[Any, Carry], noise: Array) -> tuple[tuple[Any, Carry], PlayedStep]:
         env_state, carry = state
-        acted = agent.act(*carry, noise)
+        acted = agent.act(carry.obs, carry.mask, carry.first, carry.state, noise)
         env_state, step = envs.step(env_state, acted.action.reshape(envs.num_envs, *envs.action_space.shape))
+        statistics, step = normalizer.step(carry.statistics, step)
         final = step.final_obs
         if final is not None and not agent.evaluates_later:
             final = lax.cond(step.truncated.any(), lambda: agent.value(step.final_obs, never, acted.state),
                              lambda: jnp.zeros_like(acted.value))
-        played = PlayedStep(carry=carry._replace(state=()), action=acted.action, logprob=acted.logprob,
+        played = PlayedStep(carry=carry._replace(state=(), statistics=None), action=acted.action, logprob=acted.logprob,
                             value=acted.value, final=final,
                             step=step._replace(obs=None, first=None, mask=None, final_obs=None))
-        return (env_state, Carry(obs=step.obs, mask=step.mask, first=step.first, state=acted.state)), played
+        after = Carry(obs=step.obs, mask=step.mask, first=step.first, state=acted.state, statistics=statistics)
+        return (env_state, after), played
 
     (env_state, carry), played = lax.scan(play, (env_state, carry), noise, unroll=2)
     return Collected(rollout=make_rollout(agent, carry, played), carry=carry, envs=env_state,

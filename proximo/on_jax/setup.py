@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from proximo.config import Config
 from proximo.envs.model_fit import announce_images
-from proximo.envs.normalize import apply_normalization
+from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.errors import UsageError, notify
 from proximo.on_jax.distributed import Ranks, join, share_of
 from proximo.on_jax.learner import Learner, start_adam
@@ -43,8 +43,10 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     own, seeded_envs = share_of(cfg, ranks.size), partial(make_seeded_envs, cfg, ranks, make_envs)
     envs = seeded_envs(0)
     try:
-        announce_images(envs, cfg)
-        player = make_player(ranks, envs, make_learner(own, make_agent(envs, own), loss_fn, ranks.size), seeded_envs)
+        normalizer = make_normalizer(own, envs)
+        announce_images(normalizer.spec, cfg)
+        learner = make_learner(own, make_agent(normalizer.spec, own), loss_fn, ranks.size)
+        player = make_player(ranks, envs, normalizer, learner, seeded_envs)
         if not player.keeps_state:
             notify(f"the state of {cfg.env_id} cannot be saved. Its environments are made again every "
                    f"{cfg.checkpoint_every} iterations, so that a resumed run equals an uninterrupted one.")
@@ -61,8 +63,8 @@ def check(cfg: Config) -> None:
 
 
 def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: int) -> VecEnv:
-    """Make this process's environments with the seeds of an iteration, normalised as the configuration says. Where
-    several of its devices simulate them, make those of one device.
+    """Make this process's environments with the seeds of an iteration. Where several of its devices simulate them, make
+    those of one device.
     """
     own = share_of(cfg, ranks.processes)
     envs = make_envs(own, env_seeds(cfg.seed, own.num_envs, iteration, ranks.process))
@@ -70,7 +72,7 @@ def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: 
         envs.close()
         own = share_of(cfg, ranks.size)
         envs = make_envs(own, env_seeds(cfg.seed, own.num_envs, iteration))
-    return apply_normalization(envs, cfg)
+    return envs
 
 
 def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1) -> Learner:
@@ -80,13 +82,16 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
                    all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x)
 
 
-def make_player(ranks: Ranks, envs: VecEnv, learner: Learner, seeded_envs: SeededEnvs) -> Player:
+def make_player(ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Learner,
+                seeded_envs: SeededEnvs) -> Player:
     """Choose how the environments are played."""
     if envs.play == "host":
-        return HostPlayer(ranks, envs, learner, seeded_envs)
+        return HostPlayer(ranks, envs, normalizer, learner, seeded_envs)
     if envs.play == "pool":
-        return PoolPlayer(ranks, envs, learner, seeded_envs)
-    return InsidePlayer(envs, learner) if ranks.mesh is None else MeshPlayer(ranks, ranks.mesh, envs, learner)
+        return PoolPlayer(ranks, envs, normalizer, learner, seeded_envs)
+    if ranks.mesh is None:
+        return InsidePlayer(envs, normalizer, learner)
+    return MeshPlayer(ranks, ranks.mesh, envs, normalizer, learner)
 
 
 def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
@@ -102,7 +107,8 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
         if envs.play != "inside":
             raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function. Use environments that are "
                              "written in JAX (--engine jax or brax).")
-        return InsidePlayer(apply_normalization(envs, cfg), make_learner(cfg, make_agent(envs, cfg), loss_fn))
+        normalizer = make_normalizer(cfg, envs)
+        return InsidePlayer(envs, normalizer, make_learner(cfg, make_agent(normalizer.spec, cfg), loss_fn))
     except BaseException:
         envs.close()
         raise
@@ -110,6 +116,6 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
 
 def first_state(player: Player, seed: int) -> TrainState:
     """Make the state before the first iteration, with weights drawn from stream "init"."""
-    env_state, carry = player.begin(0, None)
+    env_state, carry = player.begin(0, player.normalizer.start())
     adam = start_adam(initial_weights(player.agent, stream_generator(seed, "init")))
     return TrainState(adam=adam, carry=carry, envs=env_state, keys=stream_keys(seed), iteration=jnp.int32(0))

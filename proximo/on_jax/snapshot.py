@@ -6,16 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.envs.normalize import Statistics
+from proximo.envs.moments import Statistics
+from proximo.envs.normalize import pack_statistics, unpack_statistics
 from proximo.envs.pure import pack_tree, unpack_tree
 from proximo.errors import UsageError
 from proximo.on_jax.train_step import TrainState
+from proximo.types import Carry
 
 
-def snapshot(state: TrainState, steps: int, latest: dict[str, np.ndarray], envs: dict[str, Any]) -> dict[str, Any]:
+def snapshot(state: TrainState, steps: int, latest: dict[str, np.ndarray], statistics: Statistics | None,
+             envs: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a checkpoint; `envs` is the environments' part, as Player.pack returns it."""
     return {"iteration": int(state.iteration), "steps": steps, "adam": pack_tree(state.adam),
-            "latest": {name: x.copy() for name, x in latest.items()}} | envs
+            "statistics": pack_statistics(statistics), "latest": {name: x.copy() for name, x in latest.items()}} | envs
 
 
 def restore(kept: dict[str, Any], state: TrainState) -> TrainState:
@@ -34,29 +37,44 @@ def restore(kept: dict[str, Any], state: TrainState) -> TrainState:
 
 def fits(kept: dict[str, Any], state: TrainState) -> bool:
     """Return whether the environments of a snapshot, if it has any, are divided over as many devices as this run's."""
-    expected = {name: x.shape for name, x in pack_tree(state.carry).items()}
+    expected = {name: x.shape for name, x in pack_carry(state.carry).items()}
     return "carry" not in kept or expected == {name: np.shape(x) for name, x in kept["carry"].items()}
 
 
-def pack_inside(state: TrainState, statistics: Statistics | None, keeps_state: bool) -> dict[str, Any]:
-    """Return the environments' part of a snapshot, where the state holds them; `statistics` are those of one rank."""
-    kept = {} if statistics is None else {"statistics": pack_tree(statistics)}
-    return kept | ({"carry": pack_tree(state.carry), "envs": pack_tree(state.envs)} if keeps_state else {})
+def pack_carry(carry: Carry) -> dict[str, Any]:
+    """Return a carry as a dict of arrays, without the statistics, which a snapshot has apart."""
+    return pack_tree(carry._replace(statistics=None))
+
+
+def unpack_carry(kept: dict[str, Any], carry: Carry) -> Carry:
+    """Return what pack_carry packed, with the statistics of `carry`."""
+    restored: Carry = unpack_tree(kept, carry._replace(statistics=None))
+    return restored._replace(statistics=carry.statistics)
+
+
+def pack_inside(state: TrainState) -> dict[str, Any]:
+    """Return the environments' part of a snapshot, where the state holds them."""
+    return {"carry": pack_carry(state.carry), "envs": pack_tree(state.envs)}
 
 
 def unpack_inside(kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
-    """Restore what pack_inside returned; `whole` False restores only statistics of normalisation."""
+    """Restore statistics and what pack_inside returned; `whole` False restores only the statistics."""
     state = unpack_statistics_inside(kept, state, whole)
     if not whole:
         return state
-    return state._replace(carry=unpack_tree(kept["carry"], state.carry), envs=unpack_tree(kept["envs"], state.envs))
+    return state._replace(carry=unpack_carry(kept["carry"], state.carry), envs=unpack_tree(kept["envs"], state.envs))
 
 
 def unpack_statistics_inside(kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
     """Restore statistics of normalisation, on every rank; `whole` False keeps the running returns of new episodes."""
-    if "statistics" not in kept:
+    fresh, before = state.carry.statistics, unpack_statistics(kept["statistics"])
+    if fresh is None or before is None:
         return state
-    fresh, before = state.envs.statistics, unpack_tree(kept["statistics"], state.envs.statistics)
-    before = before if whole else before._replace(running=fresh.running)
-    statistics = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), before, fresh)
-    return state._replace(envs=state.envs._replace(statistics=statistics))
+
+    def restored(x: np.ndarray, like: Any) -> Any:
+        return jnp.broadcast_to(jnp.asarray(x, like.dtype), like.shape)
+
+    running = jnp.asarray(before.running, fresh.running.dtype).reshape(fresh.running.shape) if whole else fresh.running
+    statistics = Statistics(obs=jax.tree.map(restored, before.obs, fresh.obs),
+                            ret=jax.tree.map(restored, before.ret, fresh.ret), running=running)
+    return state._replace(carry=state.carry._replace(statistics=statistics))

@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
-from proximo.envs.normalize import Statistics
+from proximo.envs.moments import Statistics
 from proximo.errors import NumbersError, warn
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
@@ -28,7 +28,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
     Args:
         cfg: The hyper-parameters.
         make_envs: (cfg, seeds) -> environments, one per seed.
-        make_agent: (envs, cfg) -> the agent, a flax.nnx.Module; see proximo.protocols.Agent.
+        make_agent: (spec, cfg) -> the agent, a flax.nnx.Module; see proximo.protocols.Agent.
         loss_fn: (LossInputs, cfg) -> the loss and named statistics.
         state: The snapshot() of an earlier Iteration, to continue from.
 
@@ -70,7 +70,7 @@ class Results(NamedTuple):
 
     metrics: Metrics
     ok: Any  # () bool, every gradient was finite
-    statistics: Statistics | None  # of normalisation inside the compiled function
+    statistics: Statistics | None  # of normalisation
 
 
 class History:
@@ -104,13 +104,13 @@ class History:
         stats["charts/learning_rate"] = self._cfg.learning_rate_at(iteration)
         if player.charts_latest:
             stats |= mean_latest(latest)
-        if results.statistics is not None:
-            player.envs.statistics = results.statistics
-        steps = self.steps
+        steps, statistics = self.steps, results.statistics
         return Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
-                         snapshot=lambda: snapshot(now := state(), steps, latest, player.pack(now)),
+                         snapshot=lambda: snapshot(now := state(), steps, latest, statistics,
+                                                   player.pack(now) if player.keeps_state else {}),
                          weights=lambda: {name: np.array(x) for name, x in state().adam.weights.items()},
-                         envs=player.envs, keeps_state=player.keeps_state)
+                         spec=player.normalizer.spec, players=player.envs.players, statistics=statistics,
+                         keeps_state=player.keeps_state)
 
 
 def mean_latest(latest: dict[str, np.ndarray]) -> dict[str, float]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from proximo.envs.normalize import Normalizer
 from proximo.on_jax.gae import gae
 from proximo.on_jax.learner import (
     Adam,
@@ -86,12 +87,12 @@ def rank_zero() -> int:
     return 0
 
 
-def make_play(learner: Learner, envs: PureEnv, rank: Rank = rank_zero) -> PlayFn:
+def make_play(learner: Learner, envs: PureEnv, normalizer: Normalizer, rank: Rank = rank_zero) -> PlayFn:
     """Make the function that plays T steps inside the compiled function, with the weights of a state."""
     def play(state: TrainState) -> Collected:
         agent, key = learner.bind(state.adam.weights), fold_key(state.keys.action, state.iteration + 1, rank())
         noise = agent.head.noise(key, learner.cfg.num_steps, envs.num_envs)
-        return collect(agent, envs, state.envs, state.carry, noise)
+        return collect(agent, envs, normalizer, state.envs, state.carry, noise)
 
     return play
 

@@ -18,6 +18,7 @@ from proximo.on_torch.joint import JointHead
 from proximo.on_torch.networks import Memory, layer_init
 from proximo.on_torch.trunks import make_network, make_trunk
 from proximo.problems import action_problems
+from proximo.protocols import Spec
 
 
 def make_head(network: Callable[[int], nn.Module], action_space: gym.Space[Any],
@@ -52,33 +53,33 @@ def make_joint_head(network: Callable[[int], nn.Module], parts: list[gym.Space[A
     return JointHead(network(sum(sizes)), heads, sizes, [has_mask(part) for part in parts])
 
 
-def assemble(envs: Any, cfg: Config, make_box: MakeBoxHead = make_box_head) -> nn.Module:
+def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> nn.Module:
     """Make the agent of a configuration.
 
     Weights are drawn from torch's generator, which train() seeds from stream "init" around this call.
 
     Args:
-        envs: Anything with obs_shape, obs_dtype, action_space and observation_space.
+        spec: What the agent sees of the environments.
         cfg: The configuration.
         make_box: (network, action space, configuration) -> the head for Box actions.
 
     Raises:
         UsageError: The configuration does not fit the observations or actions.
     """
-    if problems := action_problems(cfg, envs.action_space):
+    if problems := action_problems(cfg, spec.action_space):
         raise UsageError("\n".join(problems))
 
     def linear(size: int, std: float, features: int) -> nn.Linear:
         return layer_init(nn.Linear(features, size), std, orthogonal=cfg.orthogonal_init)
 
-    trunk, features = make_trunk(envs, cfg)  # draws weights, even where it is not used
-    if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network and not has_image_parts(envs):
-        critic = make_network(envs, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, sees_all=True)
+    trunk, features = make_trunk(spec, cfg)  # draws weights, even where it is not used
+    if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network and not has_image_parts(spec):
+        critic = make_network(spec, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, sees_all=True)
         policy_sizes = cfg.policy_sizes or cfg.hidden_sizes
         network = PolicyNetwork(
-            whole=lambda n: make_network(envs, [*policy_sizes, n], cfg, 0.01),
-            parts=lambda n: (make_network(envs, policy_sizes, cfg), linear(n, 0.01, policy_sizes[-1])))
-        head = make_head(network.whole, envs.action_space, lambda space: make_box(network, space, cfg))
+            whole=lambda n: make_network(spec, [*policy_sizes, n], cfg, 0.01),
+            parts=lambda n: (make_network(spec, policy_sizes, cfg), linear(n, 0.01, policy_sizes[-1])))
+        head = make_head(network.whole, spec.action_space, lambda space: make_box(network, space, cfg))
         return SeparateAgent(critic, head)
     memory: Memory | None = None
     if cfg.recurrent != "none":
@@ -87,5 +88,5 @@ def assemble(envs: Any, cfg: Config, make_box: MakeBoxHead = make_box_head) -> n
     value = linear(1, 1.0, features)
     network = PolicyNetwork(whole=lambda n: linear(n, 0.01, features),
                             parts=lambda n: (nn.Identity(), linear(n, 0.01, features)))
-    head = make_head(network.whole, envs.action_space, lambda space: make_box(network, space, cfg))
+    head = make_head(network.whole, spec.action_space, lambda space: make_box(network, space, cfg))
     return SharedAgent(trunk, value, head, memory)

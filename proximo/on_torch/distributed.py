@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from proximo.config import Config
+from proximo.envs.moments import Statistics
+from proximo.envs.normalize import merge_statistics, to_numpy
 from proximo.processes import World, check_shares, world_from_environment
 from proximo.protocols import Episode
 
@@ -45,10 +47,12 @@ def all_reduce_sum(world: World) -> Callable[[Tensor], Tensor]:
     return (lambda x: x) if world.size == 1 else reduce_sum
 
 
-def sum_arrays(world: World) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that adds a float64 numpy array over all ranks (statistics of normalisation)."""
-    reduce_sum = all_reduce_sum(world)
-    return lambda x: reduce_sum(torch.from_numpy(np.array(x, np.float64))).numpy()
+def merge_over_ranks(world: World, base: Statistics | None, local: Statistics | None) -> Statistics | None:
+    """Add up, in numpy, what all ranks saw since `base`, which is equal on all of them; see merge_statistics."""
+    base, local, reduce_sum = to_numpy(base), to_numpy(local), all_reduce_sum(world)
+    if world.size == 1 or base is None or local is None:
+        return local
+    return merge_statistics(base, local, lambda x: reduce_sum(torch.from_numpy(np.array(x, np.float64))).numpy())
 
 
 def gather_episodes(world: World, episode: Episode, valid: Tensor) -> tuple[Episode, np.ndarray]:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from proximo.envs.normalize import Normalizer
 from proximo.protocols import Acted, Agent, Episode, Head, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
@@ -31,7 +32,8 @@ class Collected(NamedTuple):
 class Storage:
     """A rollout buffer of tensors. Environments with numpy arrays write through views of the same memory."""
 
-    def __init__(self, envs: VecEnv, num_steps: int, head: Head, mask_size: int | None, device: torch.device) -> None:
+    def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Head, mask_size: int | None,
+                 device: torch.device) -> None:
         self.device, host, self.tensors = device, envs.arrays == "numpy", {}
         place = torch.device("cpu") if host else device
 
@@ -39,7 +41,7 @@ class Storage:
             tensor = torch.zeros(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=place)
             return tensor.numpy() if host else tensor
 
-        self.buffer = RolloutBuffer(envs, num_steps, head, mask_size, empty)
+        self.buffer = RolloutBuffer(envs, obs_dtype, num_steps, head, mask_size, empty)
         self.tensors = {name: torch.from_numpy(x) if host else x for name, x in self.buffer.arrays.items()}
         self.rows = {name: list(x.unbind(0)) for name, x in self.tensors.items()}
         self.masks: list[Any] = self.rows.get("mask", [None] * (num_steps + 1))
@@ -97,13 +99,14 @@ def evaluate_closing(value: Callable[..., Tensor]) -> Callable[..., tuple[Tensor
     return evaluate_last
 
 
-def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage, noise: Tensor) -> Collected:
+def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, storage: Storage,
+            noise: Tensor) -> Collected:
     """Play len(noise) steps from `carry`. `noise` (T, N, ...) decides the actions. No gradient is recorded.
 
     V(final_obs) and V of the closing observation use the state of the recurrent layer after the last step, and do not
     advance it.
     """
-    rows, masks, device, state = storage.rows, storage.masks, storage.device, carry.state
+    rows, masks, device, state, statistics = storage.rows, storage.masks, storage.device, carry.state, carry.statistics
     local: Callable[[Tensor], Tensor] = (lambda x: x) if device.type == "cpu" else (lambda x: x.to(device))
     never = torch.zeros_like(carry.first)
     bootstrapped = np.zeros((len(noise), 1), bool)  # steps whose final_value was computed
@@ -116,7 +119,7 @@ def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage, noise:
         if acted.value is not None:
             rows["logprob"][t].copy_(acted.logprob)
             rows["value"][t].copy_(acted.value)
-        step = envs.step(storage.buffer.env_actions[t])
+        statistics, step = normalizer.step(statistics, envs.step(storage.buffer.env_actions[t]))
         storage.buffer.put(t, step)
         if step.final_obs is not None and step.truncated.any():
             final_obs = torch.as_tensor(step.final_obs, device=device)
@@ -124,7 +127,7 @@ def collect(policy: Policy, envs: VecEnv, carry: Carry, storage: Storage, noise:
             bootstrapped[t] = True
     obs, mask, first = (None if x is None else x.to(device, copy=True)
                         for x in (rows["obs"][-1], masks[-1], rows["first"][-1]))
-    closing = Carry(obs=obs, mask=mask, first=first, state=state)
+    closing = Carry(obs=obs, mask=mask, first=first, state=state, statistics=statistics)
     logprob, value, last = policy.evaluate(storage, closing)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():

@@ -7,7 +7,7 @@ import torch
 
 from proximo.config import Config
 from proximo.envs.model_fit import announce_images
-from proximo.envs.normalize import Statistics, apply_normalization
+from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, notify, warn
 from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step
 from proximo.on_torch.device import pick_device, set_up_torch
@@ -17,7 +17,7 @@ from proximo.on_torch.rollout import Policy, Storage, make_policy
 from proximo.on_torch.snapshot import restore, saved_buffers
 from proximo.problems import config_problems
 from proximo.processes import World
-from proximo.protocols import Agent, VecEnv
+from proximo.protocols import Agent, Spec, VecEnv
 from proximo.streams import env_seeds, stream_seed
 from proximo.types import Carry
 
@@ -30,13 +30,14 @@ class Setup(NamedTuple):
     world: World
     device: torch.device
     envs: VecEnv
+    normalizer: Normalizer
     agent: Any
     adam: Adam
     carry: Carry
     storage: Storage
     policy: Policy
     learner: Learner
-    statistics: Statistics | None  # of normalisation, equal on all ranks: what each rank adds from here on is merged
+    statistics: Statistics | None  # of normalisation, equal on all ranks: what each adds from here on is merged
     keeps_state: bool  # the environments are part of a snapshot; otherwise they are rebuilt at every checkpoint
 
 
@@ -50,12 +51,13 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
     set_up_torch(cfg, world, device)
     envs = seeded_envs(make_envs, cfg, 0, world)
     try:
-        announce_images(envs, cfg)
-        agent = seeded_agent(make_agent, envs, cfg).to(device)
+        normalizer = make_normalizer(cfg, envs)
+        announce_images(normalizer.spec, cfg)
+        agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
         check_buffers(agent, world)
         adam = flat_adam(agent)
-        statistics = envs.statistics
-        carry = first_carry(agent, envs, device)
+        statistics = normalizer.start()
+        carry = first_carry(agent, envs, normalizer, statistics, device)
         whole = state is None or "envs" in state  # False: several processes made this checkpoint
         keeps_state = world.size == 1 and whole and envs.keeps_state
         if not keeps_state and not state:
@@ -63,12 +65,13 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
                    f"{cfg.checkpoint_every} iterations, so that a resumed run equals an uninterrupted one.")
         if state:
             carry = restore(state, adam, agent, envs, carry, keeps_state)
-            statistics = envs.statistics
+            statistics = carry.statistics
         mask_size = None if carry.mask is None else carry.mask.shape[-1]
-        storage = Storage(envs, cfg.num_steps, agent.head, mask_size, device)
+        storage = Storage(envs, normalizer.spec.obs_dtype, cfg.num_steps, agent.head, mask_size, device)
         policy, learner = make_functions(cfg, world, agent, adam, storage, carry, loss_fn)
-        return Setup(world=world, device=device, envs=envs, agent=agent, adam=adam, carry=carry, storage=storage,
-                     policy=policy, learner=learner, statistics=statistics, keeps_state=keeps_state)
+        return Setup(world=world, device=device, envs=envs, normalizer=normalizer, agent=agent, adam=adam, carry=carry,
+                     storage=storage, policy=policy, learner=learner, statistics=statistics,
+                     keeps_state=keeps_state)
     except BaseException:
         envs.close()
         raise
@@ -104,16 +107,15 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
 
 
 def seeded_envs(make_envs: MakeEnvs, cfg: Config, iteration: int, world: World) -> VecEnv:
-    """Make this rank's environments with the seeds of an iteration, normalised as the configuration says."""
-    seeds = env_seeds(cfg.seed, cfg.num_envs // world.size, iteration, world.rank)
-    return apply_normalization(make_envs(cfg, seeds), cfg)
+    """Make this rank's environments with the seeds of an iteration."""
+    return make_envs(cfg, env_seeds(cfg.seed, cfg.num_envs // world.size, iteration, world.rank))
 
 
-def seeded_agent(make_agent: Callable[..., Any], envs: VecEnv, cfg: Config) -> Any:
+def seeded_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config) -> Any:
     """Make the agent with weights drawn from stream "init". torch's own generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(cfg.seed, "init"))
-        return make_agent(envs, cfg)
+        return make_agent(spec, cfg)
 
 
 def torch_generator(cfg: Config, stream: str, iteration: int, world: World) -> torch.Generator:
@@ -121,19 +123,18 @@ def torch_generator(cfg: Config, stream: str, iteration: int, world: World) -> t
     return torch.Generator().manual_seed(stream_seed(cfg.seed, stream, iteration, world.rank))
 
 
-def first_carry(agent: Agent, envs: VecEnv, device: torch.device) -> Carry:
+def first_carry(agent: Agent, envs: VecEnv, normalizer: Normalizer, statistics: Statistics | None,
+                device: torch.device) -> Carry:
     """Reset the environments. Every row begins an episode, and the recurrent state is zero (detail 33)."""
-    step = envs.reset()
+    statistics, step = normalizer.reset(statistics, envs.reset())
     obs, mask, first = (None if x is None else torch.as_tensor(x, device=device).clone()
                         for x in (step.obs, step.mask, step.first))
-    return Carry(obs=obs, mask=mask, first=first, state=agent.initial_state(envs.num_envs, device))
+    return Carry(obs=obs, mask=mask, first=first, state=agent.initial_state(envs.num_envs, device),
+                 statistics=statistics)
 
 
 def rebuild(setup: Setup, cfg: Config, make_envs: MakeEnvs, iteration: int) -> tuple[VecEnv, Carry]:
-    """Replace the environments by new ones, seeded by the iteration, with the same statistics."""
-    statistics = setup.envs.statistics
+    """Replace setup.envs by new ones, seeded by the iteration. The statistics of setup.carry continue."""
     setup.envs.close()
-    fresh = seeded_envs(make_envs, cfg, iteration, setup.world)
-    if statistics is not None:
-        fresh.statistics = statistics._replace(running=fresh.statistics.running)
-    return fresh, first_carry(setup.agent, fresh, setup.device)
+    envs = seeded_envs(make_envs, cfg, iteration, setup.world)
+    return envs, first_carry(setup.agent, envs, setup.normalizer, setup.carry.statistics, setup.device)

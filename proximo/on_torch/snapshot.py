@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from proximo.envs.normalize import pack_statistics, unpack_statistics
+from proximo.envs.normalize import continue_statistics, pack_statistics, unpack_statistics
 from proximo.errors import UsageError
 from proximo.on_torch.learner import Adam
 from proximo.protocols import VecEnv
@@ -17,9 +17,8 @@ def snapshot(iteration: int, steps: int, adam: Adam, agent: nn.Module, carry: Ca
              keeps_state: bool) -> dict[str, Any]:
     """Return the content of a checkpoint, without the environments if their state cannot be saved."""
     kept: dict[str, Any] = {"iteration": iteration, "steps": steps, "adam": to_arrays(adam._asdict()),
-                            "buffers": to_arrays(saved_buffers(agent))}
-    if envs.statistics is not None:
-        kept["statistics"] = pack_statistics(envs.statistics)
+                            "buffers": to_arrays(saved_buffers(agent)),
+                            "statistics": pack_statistics(carry.statistics)}
     if keeps_state:
         memory = {f"state{i}": x for i, x in enumerate(carry.state)}
         mask = {} if carry.mask is None else {"mask": carry.mask}
@@ -37,15 +36,13 @@ def restore(state: dict[str, Any], adam: Adam, agent: nn.Module, envs: VecEnv, c
         x.copy_(torch.as_tensor(state["adam"][name]))
     for name, x in saved_buffers(agent).items():
         x.copy_(torch.as_tensor(state["buffers"][name]))
-    if "statistics" in state:
-        kept_statistics, fresh = unpack_statistics(state["statistics"]), envs.statistics.running
-        envs.statistics = kept_statistics if keeps_state else kept_statistics._replace(running=fresh)
+    statistics = unpack_statistics(state["statistics"])
     if not keeps_state:
-        return carry
+        return carry._replace(statistics=continue_statistics(statistics, carry.statistics))
     envs.load(state["envs"])
     kept = {name: torch.as_tensor(x, device=carry.obs.device) for name, x in state["carry"].items()}
     return Carry(obs=kept["obs"], mask=kept.get("mask"), first=kept["first"],
-                 state=tuple(kept[f"state{i}"] for i in range(len(carry.state))))
+                 state=tuple(kept[f"state{i}"] for i in range(len(carry.state))), statistics=statistics)
 
 
 def named_weights(agent: nn.Module) -> dict[str, np.ndarray]:

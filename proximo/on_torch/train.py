@@ -9,9 +9,8 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
-from proximo.envs.normalize import merge_statistics
 from proximo.errors import NumbersError
-from proximo.on_torch.distributed import gather_episodes, leave, sum_arrays
+from proximo.on_torch.distributed import gather_episodes, leave, merge_over_ranks
 from proximo.on_torch.gae import gae
 from proximo.on_torch.learner import explained_variance, make_batch, minibatch_indices, normalize_advantage, update
 from proximo.on_torch.loss import ppo_loss
@@ -32,7 +31,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
     Args:
         cfg: The hyper-parameters.
         make_envs: (cfg, seeds) -> environments, one per seed.
-        make_agent: (envs, cfg) -> the agent, an nn.Module; see proximo.protocols.Agent.
+        make_agent: (spec, cfg) -> the agent, an nn.Module; see proximo.protocols.Agent.
         loss_fn: (LossInputs, cfg) -> the loss and named statistics.
         state: The snapshot() of an earlier Iteration, to continue from.
 
@@ -45,33 +44,31 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
     try:
         for iteration in range(done_before + 1, cfg.num_iterations + 1):
             if not setup.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0:
-                envs, carry = rebuild(setup._replace(envs=envs), cfg, make_envs, iteration)
+                envs, carry = rebuild(setup._replace(envs=envs, carry=carry), cfg, make_envs, iteration)
             with torch.no_grad():
                 noise = setup.agent.head.noise(torch_generator(cfg, "action", iteration, world), cfg.num_steps,
                                                envs.num_envs).to(setup.device)
-                start = carry.state
-                rollout, carry, episode, metrics = collect(setup.policy, envs, carry, setup.storage, noise)
-            stats = learn(setup, rollout, start, iteration, cfg) | metrics
+                played = collect(setup.policy, envs, setup.normalizer, carry, setup.storage, noise)
+            stats = learn(setup, played.rollout, carry.state, iteration, cfg) | played.metrics
             if not bool(setup.adam.ok):
                 raise NumbersError(
                     f"The loss or its gradient is not finite in iteration {iteration}, after {steps} steps. The "
                     "weights are those before it. Lower --learning-rate, or check the rewards.")
-            if merged is not None and world.size > 1:
-                envs.statistics = merged = merge_statistics(merged, envs.statistics, sum_arrays(world))
-            finished, steps = finished_episodes(*gather_episodes(world, episode, rollout.valid), steps)
+            merged = merge_over_ranks(world, merged, played.carry.statistics)
+            carry = played.carry._replace(statistics=merged)
+            finished, steps = finished_episodes(*gather_episodes(world, played.episode, played.rollout.valid), steps)
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
                             snapshot=partial(snapshot, iteration, steps, setup.adam, setup.agent, carry, envs,
                                              setup.keeps_state),
-                            weights=partial(named_weights, setup.agent), envs=envs,
-                            keeps_state=setup.keeps_state)
+                            weights=partial(named_weights, setup.agent), spec=setup.normalizer.spec,
+                            players=envs.players, statistics=merged, keeps_state=setup.keeps_state)
     finally:
         envs.close()
         leave(world)
 
 
 def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: int, cfg: Config) -> dict[str, float]:
-    """Estimate advantages, then train on minibatches; `start` is the recurrent state at the first step of the rollout.
-    Returns statistics for the log."""
+    """Estimate advantages and train on minibatches; `start` is the recurrent state before the rollout."""
     agent, learner, world = setup.agent, setup.learner, setup.world
     rate, clip = cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration)
     with torch.no_grad():

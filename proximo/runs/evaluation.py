@@ -80,4 +80,4 @@ class Evaluator:
 
 def save_latest_model(run: Run, it: Iteration) -> None:
     """Write the agent of an iteration to RUN/model."""
-    save_model(run.folder / "model", run.variant, run.cfg, it.envs, it.weights())
+    save_model(run.folder / "model", run.variant, run.cfg, it.spec, it.statistics, it.weights())

@@ -8,6 +8,7 @@ from typing import Any
 from proximo.catalog import Parts, played_env
 from proximo.config import Config
 from proximo.envs.gym_source import IMAGES, OWN
+from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, nearest, warn
 from proximo.facts import facts, type_problems
 from proximo.problems import config_problems
@@ -93,7 +94,7 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
     def make_parts() -> None:
         envs = parts.make_envs(small, list(range(small.num_envs)))
         try:
-            parts.make_agent(envs, small)
+            parts.make_agent(make_normalizer(small, envs).spec, small)
         finally:
             envs.close()
 

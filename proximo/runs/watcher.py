@@ -102,7 +102,7 @@ class Watcher:
             (self.run.folder / "summary.json").unlink(missing_ok=True)  # of a finished run that is made longer
         if self._before_first is not None:
             self._before_first()
-        return Log(self.run, it.envs.players, self._checkpoint["log"] if self._checkpoint else None, self._started)
+        return Log(self.run, it.players, self._checkpoint["log"] if self._checkpoint else None, self._started)
 
     def _video_due(self, iteration: int, checkpoint: bool) -> bool:
         """At every checkpoint, or after cfg.video_steps steps of each environment if the variant has that field."""

@@ -238,8 +238,8 @@ class Mine(Config):
     total_timesteps: int = 320
 
 
-def make_agent(envs, cfg):
-    return assemble(envs, replace(cfg, hidden_sizes=(cfg.width,)))
+def make_agent(spec, cfg):
+    return assemble(spec, replace(cfg, hidden_sizes=(cfg.width,)))
 
 
 if __name__ == "__main__":

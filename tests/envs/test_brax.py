@@ -1,6 +1,7 @@
 """Brax: a small environment with known numbers; the compiled path is equal to the stepped one."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from jax import numpy as jnp  # noqa: E402
 
 from proximo.envs.brax import BraxEnvs, brax_task, make_brax  # noqa: E402
 from proximo.envs.brax_pure import BraxPure  # noqa: E402
-from proximo.envs.normalize import normalize_step, start_statistics  # noqa: E402
+from proximo.envs.normalize import make_normalizer  # noqa: E402
 from proximo.errors import EnvError, UsageError  # noqa: E402
 from proximo.variants import BatchedSim  # noqa: E402
+from tests.support.normalized import Normalized  # noqa: E402
 
 CFG = replace(BatchedSim(), env_id="fast", num_steps=4, reward_scaler=0.5)
 
@@ -37,7 +39,8 @@ class Walk:
 
 
 def walks(num_envs=3, cfg=CFG, episode_length=1000):
-    return BraxEnvs(BraxPure(Walk(), num_envs, cfg.num_steps, cfg.reward_scaler, episode_length), cfg, seed=7)
+    pure = BraxPure(Walk(), num_envs, cfg.num_steps, cfg.reward_scaler, episode_length)
+    return Normalized(BraxEnvs(pure, cfg.env_id, seed=7), cfg)
 
 
 def push(envs, by):
@@ -110,7 +113,7 @@ def test_compiled_whole_equals_stepped(num_envs):
 
 
 def test_state_continues_exactly():
-    """Environments of another seed that load the state, with its statistics, repeat 12 steps."""
+    """Environments of another seed that load the state, and continue the statistics, repeat 12 steps."""
     cfg = replace(CFG, norm_obs=True, norm_reward=True)
     envs, other = walks(cfg=cfg, episode_length=5), walks(cfg=cfg, episode_length=5)
     envs.reset()
@@ -118,9 +121,10 @@ def test_state_continues_exactly():
         push(envs, 0.7)
     state = {name: value.copy() for name, value in envs.state().items()}
     assert all(isinstance(value, np.ndarray) for value in state.values())
-    other.key = jax.random.PRNGKey(99)
+    other.envs.key = jax.random.PRNGKey(99)
     other.reset()
     other.load(state)
+    other.statistics = envs.statistics
     for _ in range(12):
         one, two = push(envs, 0.7), push(other, 0.7)
         assert all(torch.equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two)))
@@ -130,12 +134,14 @@ def test_normalised_as_numpy_would():
     """The statistics on the device are equal to those of the numpy functions."""
     cfg = replace(CFG, norm_obs=True, norm_reward=True)
     raw, envs = walks(episode_length=5), walks(cfg=cfg, episode_length=5)
-    raw.reset(), envs.reset()
-    statistics = envs.statistics
-    assert statistics.obs.mean.shape == start_statistics(3, (1,)).obs.mean.shape
+    normalizer = make_normalizer(cfg, SimpleNamespace(**vars(raw.envs), arrays="numpy", observation_space=None))
+    start = jax.tree.map(lambda x: x.numpy(), raw.reset())
+    statistics, _ = normalizer.reset(normalizer.start(), start)
+    assert isinstance(envs.reset().obs, torch.Tensor)
+    assert envs.statistics.obs.mean.shape == statistics.obs.mean.shape == (1,)
     for _ in range(9):
         step = jax.tree.map(lambda x: x.numpy(), push(raw, 0.4))
-        statistics, wanted = normalize_step(statistics, step, cfg)
+        statistics, wanted = normalizer.step(statistics, step)
         got = push(envs, 0.4)
         assert np.allclose(got.obs, wanted.obs, atol=1e-4)
         assert np.allclose(got.final_obs, wanted.final_obs, atol=1e-4)
@@ -154,7 +160,7 @@ def test_errors_of_numbers_and_shapes():
 
 def test_real_brax_environment_and_names(capsys):
     """Brax's own task for tests, tasks of Isaac Gym, and those that have no counterpart."""
-    envs = make_brax(CFG, [1, 2, 3, 4])
+    envs = Normalized(make_brax(CFG, [1, 2, 3, 4]), CFG)
     start = envs.reset()
     assert start.obs.shape == (4, 2)
     step = push(envs, 1.0)

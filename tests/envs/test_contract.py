@@ -1,7 +1,6 @@
 """One contract for every environment suite: what protocols.VecEnv promises, checked over 200 random steps of each.
 
-A suite joins with a line in SUITES: its name, the packages it needs, its maker and a configuration. The environments
-are normalized as a training run would normalize them.
+A suite joins with a line in SUITES: its name, the packages it needs, its maker and a configuration.
 """
 
 import numpy as np
@@ -16,7 +15,6 @@ from proximo.envs.gym import make_gym
 from proximo.envs.inside import make_control_inside
 from proximo.envs.joint_actions import action_parts
 from proximo.envs.mujoco import make_mujoco
-from proximo.envs.normalize import apply_normalization
 from proximo.envs.obs_layout import obs_layout
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen
@@ -30,7 +28,7 @@ SEEDS = [21, 22]
 SUITES = [
     ("gym CartPole", (), make_gym, Config(env_id="CartPole-v1")),
     ("gym CartPole next-step", (), make_gym, Config(env_id="CartPole-v1", autoreset="next-step")),
-    ("gym Pendulum normalized", (), make_gym, Config(env_id="Pendulum-v1", norm_obs=True, norm_reward=True)),
+    ("gym Pendulum", (), make_gym, Config(env_id="Pendulum-v1")),
     ("gym Masked", (), make_gym, Config(env_id="tests.support.probes:Masked-v0")),
     ("gym DictMasked next-step", (), make_gym,
      Config(env_id="tests.support.probes:DictMasked-v0", autoreset="next-step")),
@@ -46,23 +44,21 @@ SUITES = [
     ("gym MultiBinary", (), make_gym, Config(env_id="tests.support.probes:Switches-v0")),
     ("gym LunarLander", ("Box2D",), make_gym, Config(env_id="LunarLander-v3")),
     ("gym workers", (), make_gym, Config(env_id="CartPole-v1", env_workers=2)),
-    ("gym workers normalized", (), make_gym, Config(env_id="Pendulum-v1", env_workers=2, norm_obs=True)),
+    ("gym workers Pendulum", (), make_gym, Config(env_id="Pendulum-v1", env_workers=2)),
     ("atari Breakout", ("ale_py",), make_atari, Atari()),
     ("atari one frame, sticky", ("ale_py",), make_atari, AtariLSTM(sticky=0.25)),
     ("envpool Breakout", ("envpool_assets",), make_envpool_atari, AtariEnvpool()),
     ("envpool CartPole", ("envpool_assets",), make_envpool, Config(env_id="CartPole-v1")),
     ("envpool LunarLander", ("envpool_assets",), make_envpool, Config(env_id="LunarLanderContinuous-v3")),
-    ("envpool Hopper normalized", ("envpool_assets",), make_envpool,
-     Config(env_id="Hopper-v4", norm_obs=True, norm_reward=True)),
+    ("envpool Hopper", ("envpool_assets",), make_envpool, Config(env_id="Hopper-v4")),
     ("envpool dm_control", ("envpool_assets",), make_envpool, Config(env_id="dm_control/cartpole-balance-v0")),
     ("envpool MiniGrid", ("envpool_assets",), make_envpool, Config(env_id="MiniGrid-Empty-5x5-v0")),
     ("envpool masked", ("envpool_assets",), make_envpool, Config(env_id="Game2048-v1")),
-    ("mujoco Hopper normalized", ("mujoco",), make_mujoco, Continuous(env_id="Hopper-v4")),
-    ("mujoco Ant", ("mujoco",), make_mujoco, Continuous(env_id="Ant-v5", norm_obs=False, norm_reward=False)),
+    ("mujoco Hopper", ("mujoco",), make_mujoco, Continuous(env_id="Hopper-v4")),
+    ("mujoco Ant", ("mujoco",), make_mujoco, Continuous(env_id="Ant-v5")),
     ("dm_control", ("shimmy", "dm_control"), make_mujoco, Continuous(env_id="dm_control/cartpole-balance-v0")),
     ("self-play", ("multi_agent_ale_py", "tinyscaler"), make_pettingzoo, SelfPlay(max_cycles=300)),
     ("brax", ("brax",), make_brax, BatchedSim(env_id="fast")),
-    ("brax normalized", ("brax",), make_brax, BatchedSim(env_id="fast", norm_obs=True)),
     ("procgen", ("envpool_assets", "PyQt5"), make_procgen, Procgen()),
     ("jax CartPole", ("jax",), make_control_inside, Config(engine="jax")),
     ("envpool CartPole inside", ("envpool_assets", "jax"), make_control_inside, Config(engine="envpool")),
@@ -78,7 +74,7 @@ def make_envs(request):
     opened = []
 
     def make_one(seeds=SEEDS):
-        opened.append(apply_normalization(make(cfg, list(seeds)), cfg))
+        opened.append(make(cfg, list(seeds)))
         return opened[-1]
 
     yield make_one
@@ -133,8 +129,7 @@ def test_attributes(make_envs, request):
     assert isinstance(envs.players, tuple) and isinstance(envs.metric_names, tuple)
     assert envs.play == ("inside" if name.startswith(("brax", "jax")) else "pool" if "inside" in name else "host")
     assert envs.keeps_state is not name.startswith(KEEPS_NO_STATE)
-    assert (envs.statistics is not None) == (name.endswith("normalized") or name in ("dm_control", "procgen"))
-    assert envs.statistics is None or envs.statistics.running.shape == (envs.num_envs,)
+    assert not hasattr(envs, "statistics")  # normalisation belongs to the loop
 
 
 def test_shapes_and_dtypes(make_envs):

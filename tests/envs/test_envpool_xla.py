@@ -20,9 +20,8 @@ from proximo.envs.envpool_ids import notify_once
 from proximo.envs.envpool_xla import make_envpool_xla
 from proximo.envs.inside import make_atari_inside
 
-PLAIN = {"norm_obs": False, "norm_reward": False}
-CASES = [Config(env_id="CartPole-v1"), Continuous(env_id="HalfCheetah-v4", **PLAIN),
-         Continuous(env_id="CheetahRun-v1", **PLAIN), AtariXLAScan(env_id="Breakout-v5")]
+CASES = [Config(env_id="CartPole-v1"), Continuous(env_id="HalfCheetah-v4"),
+         Continuous(env_id="CheetahRun-v1"), AtariXLAScan(env_id="Breakout-v5")]
 
 
 @pytest.mark.parametrize("cfg", CASES, ids=[cfg.env_id for cfg in CASES])

@@ -10,24 +10,30 @@ from hypothesis import strategies as st
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.envs.moments import PRIOR_COUNT, update_moments
+from proximo.envs.moments import PRIOR_COUNT, Statistics, update_moments
 from proximo.envs.normalize import (
-    Normalized,
-    Statistics,
-    apply_normalization,
     apply_statistics,
+    continue_statistics,
     count_reset,
     count_step,
+    make_normalizer,
     merge_statistics,
-    normalize_step,
     pack_statistics,
     start_statistics,
     unpack_statistics,
 )
 from proximo.errors import UsageError
 from proximo.protocols import Step
+from tests.support.normalized import Normalized
 
 CFG = Config(norm_obs=True, norm_reward=True, gamma=0.9)
+
+
+def normalizer_for(cfg, num_envs=3, obs_shape=(2,), arrays="numpy", players=()):
+    """Make the normaliser of environments of this kind."""
+    return make_normalizer(cfg, SimpleNamespace(num_envs=num_envs, obs_shape=obs_shape, obs_dtype=np.dtype(np.float32),
+                                                action_space=None, observation_space=None, arrays=arrays,
+                                                players=players))
 
 
 def definition(rows):
@@ -69,11 +75,11 @@ def test_moments_equal_the_definition(seed, batches, offset):
 
 def test_steps_equal_baselines():
     """Steps equal `ret = ret * gamma + r; update; ret[done] = 0` as a loop over environments."""
-    rng, statistics = np.random.default_rng(0), start_statistics(3, (2,))
-    returns, observed, running = [], [], np.zeros(3)
+    rng, normalizer = np.random.default_rng(0), normalizer_for(CFG)
+    statistics, returns, observed, running = normalizer.start(), [], [], np.zeros(3)
     for _ in range(50):
         step = some_step(rng)
-        statistics, normalised = normalize_step(statistics, step, CFG)
+        statistics, normalised = normalizer.step(statistics, step)
         observed.append(step.obs.astype(float))
         for i in range(3):
             running[i] = running[i] * CFG.gamma + step.reward[i]
@@ -196,55 +202,53 @@ def test_the_reset_counts_and_begins_returns_anew():
 @pytest.mark.parametrize(("fields", "normalizes"), [({}, False), ({"norm_obs": True}, True),
                                                     ({"norm_reward": True}, True)])
 def test_the_configuration_decides_what_is_normalized(fields, normalizes):
-    """make_gym never normalises; apply_normalization does so once, also if it is called twice."""
+    """Without normalisation there are no statistics and the very steps pass. The agent sees float32 observations."""
     cfg = Config(**fields)
-    plain = make_gym(cfg, [1])
-    envs = apply_normalization(plain, cfg)
-    assert plain.statistics is None and (envs.statistics is not None) == normalizes == (envs is not plain)
-    assert apply_normalization(envs, cfg) is envs and envs.keeps_state
+    envs = make_gym(cfg, [1])
+    normalizer, step = make_normalizer(cfg, envs), envs.reset()
+    statistics, after = normalizer.reset(normalizer.start(), step)
+    assert (statistics is not None) == normalizes == (after is not step)
+    assert make_normalizer(cfg, SimpleNamespace(**{**vars(envs), "obs_dtype": np.dtype(np.uint8)}, players=(),
+                                                arrays="numpy")).spec.obs_dtype == (
+        np.float32 if cfg.norm_obs else np.uint8)
 
 
-def test_other_arrays_cannot_be_normalized():
-    envs = SimpleNamespace(arrays="torch", statistics=None)
-    with pytest.raises(UsageError, match="these return torch arrays"):
-        apply_normalization(envs, CFG)
+def test_tensors_cannot_be_normalized():
+    with pytest.raises(UsageError, match="these return torch tensors"):
+        normalizer_for(CFG, arrays="torch")
 
 
 def test_only_what_is_asked_for():
-    rng = np.random.default_rng(0)
-    step, statistics = some_step(rng), start_statistics(3, (2,))
-    _, only_obs = normalize_step(statistics, step, replace(CFG, norm_reward=False))
-    _, only_reward = normalize_step(statistics, step, replace(CFG, norm_obs=False))
+    step = some_step(np.random.default_rng(0))
+    only_obs, only_reward = (normalizer_for(replace(CFG, **{name: False})).step(start_statistics(3, (2,)), step)[1]
+                             for name in ("norm_reward", "norm_obs"))
     assert only_obs.reward is step.reward and only_reward.obs is step.obs
     assert only_obs.obs is not step.obs and only_reward.reward is not step.reward
 
 
-def test_state_continues_exactly():
-    """Other environments that load the state repeat the steps, with the statistics; packing is exact."""
-    cfg = replace(CFG, env_id="Pendulum-v1")
-    envs, other = (Normalized(make_gym(cfg, seeds), cfg) for seeds in ([1, 2], [3, 4]))
-    envs.reset(), other.reset()
-    action = np.array([[0.5], [-2.0]], np.float32)
-    for _ in range(10):
-        envs.step(action)
-    other.load(envs.state())
-    for _ in range(250):
-        one, two = envs.step(action), other.step(action)
-        assert np.array_equal(one.obs, two.obs) and np.array_equal(one.reward, two.reward)
-    again = unpack_statistics(pack_statistics(envs.statistics))
-    assert all(np.array_equal(a, b) for a, b in zip((*again.obs, *again.ret), (*envs.statistics.obs,
-                                                                              *envs.statistics.ret), strict=True))
+def test_packed_statistics_are_exact():
+    """A checkpoint holds them once, as float64 arrays; in new environments only the running returns begin again."""
+    statistics = count_step(start_statistics(3, (2,)), some_step(np.random.default_rng(0), over=0), CFG)
+    packed = pack_statistics(statistics)
+    again = unpack_statistics(packed)
+    assert set(packed) == {"running", *(f"{a}_{b}" for a in ("obs", "ret") for b in ("mean", "var", "count"))}
+    for one, other in zip((*again.obs, *again.ret, again.running), (*statistics.obs, *statistics.ret, statistics.running),
+                          strict=True):
+        assert np.array_equal(one, other) and one.dtype == np.float64
+    assert pack_statistics(None) is unpack_statistics(None) is continue_statistics(None, None) is None
+    continued = continue_statistics(again, start_statistics(3, (2,)))
+    assert continued.obs is again.obs and continued.ret is again.ret and not continued.running.any()
 
 
 def test_the_same_functions_in_jax():
     """The pure functions run inside jit with jax.numpy, with the results of numpy."""
     jax = pytest.importorskip("jax")
     rng = np.random.default_rng(0)
-    plain, compiled = start_statistics(3, (2,)), start_statistics(3, (2,), jax.numpy)
-    play = jax.jit(lambda statistics, step: normalize_step(statistics, step, CFG, jax.numpy))
+    numpy, inside = normalizer_for(CFG), normalizer_for(replace(CFG, framework="jax"), arrays="jax")
+    plain, compiled, play = numpy.start(), inside.start(), jax.jit(inside.step)
     for _ in range(5):
         step = some_step(rng, over=1)._replace(episode=())
-        plain, one = normalize_step(plain, step, CFG)
+        plain, one = numpy.step(plain, step)
         compiled, two = play(compiled, step)
         np.testing.assert_allclose(one.obs, two.obs, rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(one.reward, two.reward, rtol=1e-3)

@@ -9,9 +9,9 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.image_axes import as_returned, channels_first, image_axes, is_image_part, stored_shape
-from proximo.envs.normalize import apply_normalization
 from proximo.envs.obs_layout import float_view, obs_layout, part_views, write_rows
 from proximo.envs.spaces import read_space
+from tests.support.normalized import Normalized
 from tests.support.play import random_actions
 
 FLOATS = spaces.Dict({"b": spaces.Box(-1, 1, (2, 2), np.float64), "a": spaces.Tuple([spaces.Box(-9, 9, (3,))])})
@@ -55,7 +55,7 @@ def test_only_vectors_of_floats_are_normalised():
     """In a game: against statistics of the vector alone; all other bytes stay as they are."""
     layout = None
     cfg = Config(env_id="tests.support.probes:Rich-v0", norm_obs=True)
-    plain, normalized = make_gym(cfg, [1, 2]), apply_normalization(make_gym(cfg, [1, 2]), cfg)
+    plain, normalized = make_gym(cfg, [1, 2]), Normalized(make_gym(cfg, [1, 2]), cfg)
     layout, rng, seen = obs_layout(plain.observation_space), np.random.default_rng(0), []
     index = [part.path for part in layout.parts].index(("seen",))
     one, other = plain.reset(), normalized.reset()

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proximo.envs.normalize import apply_normalization
 from proximo.envs.pettingzoo import SelfPlayEnvs, make_pettingzoo
 from proximo.errors import EnvError, UsageError
 from proximo.variants import SelfPlay
+from tests.support.normalized import Normalized
 
 pytest.importorskip("multi_agent_ale_py")
 pytest.importorskip("tinyscaler")
@@ -164,14 +164,14 @@ def test_errors_of_ids_rows_settings_and_actions():
 
 
 def test_players_are_normalised_by_one_statistic():
-    """All players share the statistics, which are part of the state; raw returns stay."""
+    """All players share the statistics; raw returns stay."""
     cfg = SelfPlay(norm_obs=True, norm_reward=True, clip_rewards=False, max_cycles=200)
-    envs = apply_normalization(make_pettingzoo(cfg, [1, 1]), cfg)
-    assert envs.players == ("player0", "player1") and envs.obs_dtype == np.float32
+    envs = Normalized(make_pettingzoo(cfg, [1, 1]), cfg)
+    assert envs.players == ("player0", "player1") and envs.normalizer.spec.obs_dtype == np.float32
     envs.reset()
     steps = list(play(envs, 50))
     assert envs.statistics.obs.mean.shape == (6, 84, 84) and abs(envs.statistics.obs.count - 2 * 51) < 1
-    assert all(np.abs(step.obs).max() <= 10 for step in steps) and "statistics" in envs.state()
+    assert all(np.abs(step.obs).max() <= 10 for step in steps)
     assert [round(float(row[4].mean()), 3) for row in steps[10].obs] == [1, -1]
 
 

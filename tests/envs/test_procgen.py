@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from proximo.envs.envpool_ids import import_envpool
-from proximo.envs.normalize import apply_normalization
 from proximo.envs.procgen import GAMES, make_procgen, procgen_id
 from proximo.errors import UsageError
 from proximo.variants import Procgen
+from tests.support.normalized import Normalized
 
 pytest.importorskip("envpool_assets")  # importorskip("envpool") would import it before its libraries
 pytest.importorskip("PyQt5")
@@ -55,7 +55,7 @@ def test_rewards_are_scaled_and_returns_raw():
     """Rewards equal the method of openai/baselines in plain numpy, with gamma 0.999 and without filler rows."""
     cfg = Procgen(env_id="bigfish")
     plain = make_procgen(cfg, list(range(8)))
-    envs = apply_normalization(make_procgen(cfg, list(range(8))), cfg)
+    envs = Normalized(make_procgen(cfg, list(range(8))), cfg)
     envs.reset(), plain.reset()
     rng, ret, returns, finished = np.random.default_rng(0), np.zeros(8), [], 0
     for _ in range(250):

@@ -10,8 +10,9 @@ from gymnasium.spaces import Discrete
 from proximo.config import Config
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.errors import FilesError, UsageError
-from proximo.models.model import Model, Spec
+from proximo.models.model import Model
 from proximo.models.rate import Contestant, model_player, play_selfplay, random_player, rate, write_ratings
+from proximo.protocols import Spec
 from proximo.variants import SelfPlay
 
 pytest.importorskip("openskill")

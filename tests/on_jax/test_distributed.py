@@ -140,7 +140,7 @@ for name, cfg in (("inside", TWO), ("outside", replace(TWO, engine="gym")),
     cfg = replace(cfg, total_timesteps=512)
     whole = run(cfg)
     again = run(cfg, whole[1][1])
-    statistics = whole[0][0].envs.statistics
+    statistics = whole[-1][0].statistics
     answers[name] = {
         "steps": [it.steps for it, _, _ in whole], "kl": whole[-1][0].stats["losses/approx_kl"],
         "count": float(statistics.obs.count), "shape": list(statistics.obs.mean.shape),
@@ -148,7 +148,7 @@ for name, cfg in (("inside", TWO), ("outside", replace(TWO, engine="gym")),
 for name, before, after in (("fewer", TWO, replace(TWO, device_ids=())), ("more", replace(TWO, device_ids=()), TWO)):
     kept = run(replace(before, total_timesteps=512))[1][1]
     once, twice = (run(replace(after, total_timesteps=512), kept) for _ in range(2))
-    answers[name] = {"steps": [it.steps for it, _, _ in once], "count": float(once[-1][0].envs.statistics.obs.count),
+    answers[name] = {"steps": [it.steps for it, _, _ in once], "count": float(once[-1][0].statistics.obs.count),
                      "same": all((twice[-1][2][k] == x).all() for k, x in once[-1][2].items())}
 for name, cfg in (("inside", TWO), ("outside", replace(TWO, engine="gym", recurrent="lstm", memory_size=8))):
     player, state = set_up(cfg, make_envs, make_agent, ppo_loss)

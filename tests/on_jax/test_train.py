@@ -152,14 +152,16 @@ def test_nothing_is_charted_before_the_first_episode_ends():
 MESH = """
 import json
 from dataclasses import replace
-from tests.on_jax.test_train import SMALL, run
+from tests.on_jax.test_train import SMALL, make_agent, make_envs, ppo_loss, run, set_up
 two = run(replace(SMALL, device_ids=(0, 1)))
 kept = two[2][1]
 again = run(replace(SMALL, device_ids=(0, 1)), kept)
-statistics = [[float(x[0].sum()), float(x[1].sum())] for name, x in kept["envs"].items() if "statistics.obs" in name]
+player, state = set_up(replace(SMALL, device_ids=(0, 1)), make_envs, make_agent, ppo_loss)
+state, _ = player.iterate(player.place(state))
+statistics = [[float(x[0].sum()), float(x[1].sum())] for x in state.carry.statistics.obs]
 print(json.dumps({"steps": [it.steps for it, _, _ in two], "statistics": statistics,
     "same": all((again[-1][2][k] == x).all() for k, x in two[-1][2].items()),
-    "count": float(two[0][0].envs.statistics.obs.count), "kl": two[-1][0].stats["losses/approx_kl"]}))
+    "count": float(two[-1][0].statistics.obs.count), "kl": two[-1][0].stats["losses/approx_kl"]}))
 """
 
 

@@ -109,7 +109,7 @@ def test_every_further_step_of_a_rollout(recurrent, most):
         parts = set_up(cfg, make_gym, assemble, ppo_loss, None)
         noise = parts.agent.head.noise(torch.Generator(), steps, 4)
         with torch.no_grad(), OperatorCount() as counted:
-            collect(parts.policy, parts.envs, parts.carry, parts.storage, noise)
+            collect(parts.policy, parts.envs, parts.normalizer, parts.carry, parts.storage, noise)
         parts.envs.close()
         assert counted.reads() == set() and counted.names["nonzero"] == 0
         totals.append(counted.names.total())

@@ -19,8 +19,8 @@ def train_on(name, iterations, **fields):
     cfg = Config(**{**cfg.__dict__, "total_timesteps": iterations * cfg.batch_size})
     agents = []
 
-    def make_agent(envs, cfg):
-        agents.append(assemble(envs, cfg))
+    def make_agent(spec, cfg):
+        agents.append(assemble(spec, cfg))
         return agents[0]
 
     *_, last = train(cfg, make_gym, make_agent)

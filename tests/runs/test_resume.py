@@ -164,7 +164,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path, capsys):
 
 def test_a_kill_between_the_last_checkpoint_and_the_end_loses_nothing(tmp_path, monkeypatch):
     """Once the last checkpoint is there, model and summary are: the order of writing, with a crash after each."""
-    for place, count in (("save_model", 4), ("write_json", 1), ("save_checkpoint", 4)):
+    for place, count in (("save_latest_model", 4), ("write_json", 1), ("save_checkpoint", 4)):
         folder, calls = tmp_path / place, []
         with monkeypatch.context() as patch:
             real = getattr(sys.modules["proximo.runs.watcher"], place)

@@ -14,6 +14,7 @@ from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind
 from proximo.types import Carry, LossInputs, Minibatches, RolloutBuffer
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
+from tests.support.normalized import RAW
 from tests.support.scripted import PLAIN, Recorded, make_scripted
 from tests.support.scripted_pure import ScriptedPure
 
@@ -142,13 +143,14 @@ class Adapter:
             return arrays["logprob"], arrays["value"], agent.value(closing.obs, never, closing.state)
 
         envs, policy = make_scripted(mode, patterns), play_host.Policy(agent.act, agent.value, evaluate)
-        buffer = RolloutBuffer(envs, steps, SimpleNamespace(action_shape=(), action_dtype=np.int32), None)
+        buffer = RolloutBuffer(envs, envs.obs_dtype, steps, SimpleNamespace(action_shape=(), action_dtype=np.int32), None)
         step = envs.reset()
-        carry = Carry(obs=step.obs, mask=None, first=step.first, state=agent.initial_state(np.zeros(len(patterns))))
+        carry = Carry(obs=step.obs, mask=None, first=step.first, state=agent.initial_state(np.zeros(len(patterns))),
+                      statistics=None)
 
         def play(noise):
             nonlocal carry
-            collected = play_host.collect_on_host(policy, envs, carry, buffer, noise)
+            collected = play_host.collect_on_host(policy, envs, RAW, carry, buffer, noise)
             carry = collected.carry
             return collected
 
@@ -159,7 +161,7 @@ class Adapter:
         envs = ScriptedPure(patterns)
         env_state, step = envs.reset(self.make_key(0))
         carry = Carry(obs=step.obs, mask=None, first=step.first,
-                      state=agent.initial_state(jnp.zeros(len(patterns), jnp.float32)))
+                      state=agent.initial_state(jnp.zeros(len(patterns), jnp.float32)), statistics=None)
 
         def play(noise):
             nonlocal env_state, carry
@@ -218,4 +220,4 @@ class Adapter:
 def compiled_collect(agent):
     """Compile collecting in scripted environments."""
     return compile_fast(lambda patterns, env_state, carry, noise: rollout.collect(
-        agent, ScriptedPure(patterns), env_state, carry, noise))
+        agent, ScriptedPure(patterns), RAW, env_state, carry, noise))

@@ -43,7 +43,7 @@ def train_case(name: str, folder: Path) -> None:
         reported.append([last.steps, last.finished.ret.tolist(), last.finished.row.tolist(), sorted(last.stats.items())])
         if last.iteration == cfg.checkpoint_every:
             kept = last.snapshot()
-    weights, statistics = last.weights(), last.envs.statistics.obs
+    weights, statistics = last.weights(), last.statistics.obs
     *_, again = train(cfg, parts.make_envs, parts.make_agent, state=kept)
     np.savez(folder / f"{name}{os.environ['RANK']}.npz", **weights)
     (folder / f"{name}{os.environ['RANK']}.json").write_text(json.dumps({

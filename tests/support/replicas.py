@@ -42,7 +42,7 @@ def train_case(name: str, folder: Path) -> None:
         iterations.append({"minibatches": int(last.snapshot()["adam"]["step"]), "steps": last.steps,
                            "returns": last.finished.ret.tolist(), "rows": last.finished.row.tolist()} | last.stats)
     np.savez(folder / f"{name}{rank}.npz", **last.weights())
-    statistics = last.envs.statistics
+    statistics = last.statistics
     (folder / f"{name}{rank}.json").write_text(json.dumps({
         "seeds": all_seeds, "iterations": iterations, "obs_mean": statistics and statistics.obs.mean.tolist(),
         "ret_var": statistics and float(statistics.ret.var)}))

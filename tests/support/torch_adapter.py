@@ -13,6 +13,7 @@ from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.rollout import Policy, Storage, collect, evaluate_closing, evaluate_rollout
 from proximo.types import Carry, LossInputs
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
+from tests.support.normalized import RAW
 from tests.support.scripted import PLAIN, Recorded, make_scripted
 from tests.support.torch_learning import make_learner, update_once
 
@@ -91,13 +92,13 @@ class Adapter:
         head = distributions.CategoricalHead(nn.Identity(), 2)
         evaluate = evaluate_rollout(agent.evaluate) if agent.evaluates_later else evaluate_closing(agent.value)
         policy = Policy(act=agent.act, value=agent.value, evaluate=evaluate)
-        storage = Storage(envs, steps, head, None, torch.device("cpu"))
+        storage = Storage(envs, envs.obs_dtype, steps, head, None, torch.device("cpu"))
         step = envs.reset()
         carry = Carry(obs=torch.as_tensor(step.obs), mask=None, first=torch.as_tensor(step.first),
-                      state=agent.initial_state(torch.zeros(envs.num_envs)))
+                      state=agent.initial_state(torch.zeros(envs.num_envs)), statistics=None)
         for number in range(rollouts):
             noise = head.noise(self.make_key(number), steps, envs.num_envs)
-            rollout, carry, episode, _ = collect(policy, envs, carry, storage, noise)
+            rollout, carry, episode, _ = collect(policy, envs, RAW, carry, storage, noise)
             records.append(Recorded(*self.to_numpy((rollout, episode, noise))))
         return records
 
