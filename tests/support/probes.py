@@ -78,6 +78,19 @@ class Acting(Probe):
         return 1.0 if bool(action) == (self.cue > 0) else -1.0
 
 
+class Looking(Acting):
+    """Acting whose cue is the brightness of an image only, with a second part of the action that must have its sign."""
+
+    observation_space = spaces.Dict({"camera": spaces.Box(0, 255, (8, 8, 1), np.uint8), "blank": UNIT})
+    action_space = spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)))
+
+    def observe(self):
+        return {"camera": np.full((8, 8, 1), 255 * (self.cue > 0), np.uint8), "blank": np.zeros(2, np.float32)}
+
+    def reward(self, action):
+        return (super().reward(action[0]) + float(action[1][0]) * self.cue) / 2
+
+
 class Bound(Probe):
     """One step with a continuous action in [1, 3]; the reward is 1 on the bound that the cue names, 0 on the other one."""
 
@@ -287,7 +300,7 @@ class Positions(gymnasium.ObservationWrapper):
         return observation[[0, 2]]
 
 
-PROBES = (Constant, Observed, Delayed, Acting, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Rich, Hybrid, Image, Echo,
+PROBES = (Constant, Observed, Delayed, Acting, Looking, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Rich, Hybrid, Image, Echo,
           Started, Several, Switches, Bounded, Spoken, Endless, Mortal)
 FAULTS = ("raises", "hangs", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
           "four_values")
