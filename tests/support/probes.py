@@ -300,8 +300,8 @@ class Positions(gymnasium.ObservationWrapper):
         return observation[[0, 2]]
 
 
-PROBES = (Constant, Observed, Delayed, Acting, Looking, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Rich, Hybrid, Image, Echo,
-          Started, Several, Switches, Bounded, Spoken, Endless, Mortal)
+PROBES = (Constant, Observed, Delayed, Acting, Looking, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Rich,
+          Hybrid, Image, Echo, Started, Several, Switches, Bounded, Spoken, Endless, Mortal)
 FAULTS = ("raises", "hangs", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
           "four_values")
 
