@@ -101,8 +101,8 @@ def _problem_of_array(envs: Any, cfg: Config) -> str:
         return f"{problem} Use --model mlp."
     if space is not None and image_axes(space) and dtype == np.float32 and not in_unit_interval(space):
         return f"{problem} Use --no-norm-obs: the network divides the pixels by 255."
-    if min(shape[1:]) < least:
-        return f"{problem} Use --model {'impala or --model ' * (min(shape[1:]) >= SMALLEST_IMAGE)}mlp."
     if dtype != np.uint8 and not (space is not None and in_unit_interval(space)):
         return f"{problem} Return uint8, or declare the bounds 0 and 1; or use --model mlp."
+    if min(shape[1:]) < least:
+        return f"{problem} Use --model {'impala or --model ' * (min(shape[1:]) >= SMALLEST_IMAGE)}mlp."
     return ""
