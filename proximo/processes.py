@@ -6,6 +6,8 @@ from typing import NamedTuple
 from proximo.config import Config
 from proximo.errors import UsageError
 
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
 
 class World(NamedTuple):
     """This process among all of them. Ranks are global: the processes may run on several machines."""
@@ -20,9 +22,26 @@ ALONE = World(rank=0, size=1, local_rank=0, local_size=1)
 
 
 def world_from_environment() -> World:
-    """Return what torchrun has set in the environment variables; ALONE without it."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    return World(*(int(os.environ[name]) for name in names)) if "WORLD_SIZE" in os.environ else ALONE
+    """Return what torchrun has set in the environment variables; ALONE without it.
+
+    Raises:
+        UsageError: Only some of the variables are set, as a job of a cluster may leave them, or one is no number.
+    """
+    present = [name for name in ("RANK", "WORLD_SIZE") if name in os.environ]
+    if not present:
+        return ALONE
+    absent = [name for name in TORCHRUN if name not in os.environ]
+    if not absent and os.environ["WORLD_SIZE"] != "1":
+        absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if absent:
+        raise UsageError(f"{' and '.join(present)} {'is' if len(present) == 1 else 'are'} set in the environment, "
+                         f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not. torchrun sets all of them. "
+                         f"To train with one process, remove them: unset {' '.join(present)}")
+    wrong = [name for name in TORCHRUN if not os.environ[name].isdigit()]
+    if wrong:
+        raise UsageError(f"The environment variable {wrong[0]}={os.environ[wrong[0]]} is not a number. Start processes "
+                         "with torchrun, or unset it.")
+    return World(*(int(os.environ[name]) for name in TORCHRUN))
 
 
 def check_shares(cfg: Config, ranks: int, unit: str) -> None:

@@ -1,7 +1,9 @@
 """The command `proximo`: which function runs a command."""
 
+import faulthandler
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from proximo.cli.messages import exit_code
@@ -40,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         (interrupted), 128 plus the number of a signal that stopped training. `doctor` and `compare` return 1 where
         they find a problem.
     """
+    with suppress(Exception):  # stderr is closed, or is no file
+        faulthandler.enable()  # a crash of native code prints where it happened
     words = list(sys.argv[1:] if argv is None else argv)
     return exit_code(partial(first_word, words))
 

@@ -11,10 +11,11 @@ import numpy as np
 from proximo.envs.env_state import PLAIN_STATE, StateFunctions
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
+from proximo.envs.gym_checks import check_same_spaces, converted_answer, converted_observation, first_not_finite
 from proximo.envs.headless import env_fps, render_env
 from proximo.envs.image_axes import as_returned
-from proximo.envs.masks import MaskReader
-from proximo.envs.spaces import action_writer, answer_fault, array_fault, read_space
+from proximo.envs.masks import MaskReader, mask_methods
+from proximo.envs.spaces import action_writer, read_space
 from proximo.envs.time_limit import close_env
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import Episode, Play, Step
@@ -34,7 +35,7 @@ class GymEnvs:
         state_functions: How the state of one environment is read and written.
 
     Raises:
-        UsageError: There is no policy for the observation or action space.
+        UsageError: There is no policy for the observation or action space, or environments have different spaces.
     """
 
     arrays = "numpy"
@@ -50,12 +51,13 @@ class GymEnvs:
         self.num_envs, self._same_step = len(seeds), autoreset == "same-step"
         self._exact: bool | None = None  # whether a replay from a saved state was exact; None: not tried yet
         self._envs = [make_env() for _ in self._seeds]
+        check_same_spaces(self._envs, env_id)
         self.action_space, self.observation_space = self._envs[0].action_space, self._envs[0].observation_space
         self._to_env = action_writer(self.action_space, env_id)
         self._reader = read_space(self.observation_space, env_id)
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
         self._plays: list[Callable[[Any], tuple[Any, ...]]] = [env.step for env in self._envs]
-        self._episodes = EpisodeCounter(self.num_envs)
+        self._episodes, self._mask_methods = EpisodeCounter(self.num_envs), mask_methods(self._envs)
         self._time, self._any_over = 0, False
         self._allocate()
         self._set_masks(None)
@@ -108,7 +110,7 @@ class GymEnvs:
             self._play(self._to_env(action))
         except (EnvError, UsageError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._fault(self._playing, f"raised {type(error).__name__}: {error}") from error
         self._check_finite()
         self._reward[:] = self._raw
@@ -125,14 +127,14 @@ class GymEnvs:
             answer = play(action)
             try:
                 observation, raw[i], terminated, truncated, info = answer
-            except (TypeError, ValueError) as error:
-                raise self._fault(i, answer_fault(answer)) from error
+            except (TypeError, ValueError):
+                observation, raw[i], terminated, truncated, info = self._converted(i, converted_answer, answer)
             if masks is not None and not masks.read(i, observation, info, terminated or truncated):
                 raise self._fault(i, "action_mask allows no action")
             if flatten is not None:
                 observation = flatten(observation)
             if type(observation) is not np.ndarray or observation.shape != shape or observation.dtype is not dtype:
-                self._check_array(i, observation)
+                observation = self._converted(i, converted_observation, observation)
             if terminated or truncated:
                 observation = self._end(i, observation, bool(terminated))
             rows[i] = observation
@@ -163,7 +165,7 @@ class GymEnvs:
         reader = self._reader
         try:
             observation, info = self._envs[i].reset(seed=seed)
-            if self._masks is None and (reader.masked or "action_mask" in info):
+            if self._masks is None and (reader.masked or "action_mask" in info or self._mask_methods):
                 self._open_masks()
             if self._masks is not None and not self._masks.read(i, observation, info, False):
                 raise self._fault(i, "action_mask allows no action (at reset)")
@@ -171,28 +173,28 @@ class GymEnvs:
                 observation = reader.flatten(observation)
         except (EnvError, UsageError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._fault(i, f"reset raised {type(error).__name__}: {error}") from error
-        self._check_array(i, observation, " (at reset)")
-        return observation
+        first: np.ndarray = self._converted(i, converted_observation, observation, " (at reset)")
+        return first
 
     def _open_masks(self) -> None:
-        self._set_masks(MaskReader(self.action_space, self.num_envs, self._reader.masked, self._env_id))
+        self._set_masks(MaskReader(self.action_space, self.num_envs, self._reader.masked, self._env_id,
+                                   self._mask_methods))
 
-    def _check_array(self, i: int, observation: Any, where: str = "") -> None:
-        fault = array_fault(self._reader.native_shape, self._reader.native_dtype, observation, "observation")
-        if fault:
-            raise self._fault(i, fault + where)
+    def _converted(self, i: int, convert: Callable[..., Any], value: Any, where: str = "") -> Any:
+        """Return `value` as a learner needs it, or raise a fault of environment i."""
+        try:
+            return convert(value, self._reader, self._env_id)
+        except ValueError as error:
+            raise self._fault(i, f"{error}{where}") from error
 
     def _check_finite(self) -> None:
         """Check all numbers. A sum of squares is finite only if all are, and takes 0.5 us for small observations."""
         if isfinite(self._obs_flat.dot(self._obs_flat)) and isfinite(self._raw.dot(self._raw)):
             return
-        for i in range(self.num_envs):
-            if not np.isfinite(self._raw[i]):
-                raise self._fault(i, f"reward is {self._raw[i]}; it must be a finite number")
-            if self._floating and not np.isfinite(self._obs[i]).all():
-                raise self._fault(i, "observation is not finite (NaN or infinity)")
+        if fault := first_not_finite(self._raw, self._obs):
+            raise self._fault(*fault)
 
     def _fault(self, i: int, cause: str) -> EnvError:
         return EnvError(f"environment {self.first_index + i} ({self._env_id}), step {self._time}: {cause}")

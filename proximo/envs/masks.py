@@ -1,7 +1,9 @@
 """Action masks: of one environment, and of N environments as one array."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
@@ -44,6 +46,12 @@ def mask_row(mask: Any, width: int) -> np.ndarray:
     return row.astype(bool)
 
 
+def mask_methods(envs: Sequence[gym.Env]) -> list[Callable[[], Any]]:
+    """Return the method action_masks() of each environment, as sb3-contrib reads it; nothing if they have none."""
+    found = [env.get_wrapper_attr("action_masks") for env in envs if env.has_wrapper_attr("action_masks")]
+    return found if len(found) == len(envs) and all(map(callable, found)) else []
+
+
 class MaskReader:
     """Reads the masks of N environments into one array.
 
@@ -54,19 +62,22 @@ class MaskReader:
         space: The action space of one environment.
         num_envs: N.
         in_obs: Whether the mask is the key `action_mask` of the observation. Otherwise it is a key of `info`; if it is
-            missing there, every action is allowed.
+            missing there, `methods` are called, and without them every action is allowed.
         env_id: The id of the environment, for the error message.
+        methods: What mask_methods returned.
 
     Raises:
         UsageError: Actions of this space cannot be masked.
     """
 
-    def __init__(self, space: spaces.Space[Any], num_envs: int, in_obs: bool, env_id: str) -> None:
+    def __init__(self, space: spaces.Space[Any], num_envs: int, in_obs: bool, env_id: str,
+                 methods: Sequence[Callable[[], Any]] = ()) -> None:
         parts = mask_parts(space)
         if parts is None:
             raise UsageError(f"{env_id} returns an action_mask, but its action space is {space}. Only Discrete and "
                              "MultiDiscrete actions can be masked: remove the mask or change the action space.")
         self.rows = np.ones((num_envs, int(parts.sum())), bool)
+        self._methods = methods
         self._in_obs, self._starts = in_obs, np.concatenate([[0], np.cumsum(parts)[:-1]])
 
     def read(self, i: int, observation: Any, info: dict[str, Any], over: bool) -> bool:
@@ -79,6 +90,8 @@ class MaskReader:
             row[:] = mask_row(observation["action_mask"], len(row))
         elif "action_mask" in info:
             row[:] = mask_row(info["action_mask"], len(row))
+        elif self._methods:
+            row[:] = mask_row(self._methods[i](), len(row))
         else:
             row[:] = True
         if np.logical_or.reduceat(row, self._starts).all():

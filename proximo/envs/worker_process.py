@@ -1,6 +1,11 @@
 """What one worker process runs: some environments behind one Gymnasium environment that observes whole Steps."""
 
+import ctypes
+import logging
+import multiprocessing
+import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -9,10 +14,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from proximo.envs.joint_actions import action_shape
 from proximo.envs.spaces import space_layout
-from proximo.errors import ProximoError
+from proximo.errors import LOGGER, ProximoError, UsageError
 from proximo.protocols import Step, VecEnv
 
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 FLAGS = ("first", "mask", "terminated", "truncated", "valid", "finished")  # are transferred as int8
 FIELDS = ("obs", "first", "mask", "reward", "terminated", "truncated", "final_obs", "valid")
 
@@ -29,6 +36,32 @@ class MakeRows(Protocol):
     def __call__(self, seeds: Sequence[int], first_index: int = 0) -> RowEnvs: ...
 
 
+class KeptMessages(logging.Handler):
+    """Keeps warnings of a worker process until the parent reads them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.texts.append(record.getMessage())
+
+    def take(self) -> str:
+        """Return what was kept, one message per line, and forget it."""
+        text, self.texts = "\n".join(self.texts), []
+        return text
+
+
+def end_with_parent() -> None:
+    """On Linux, let this process be killed when its parent ends, also if an environment hangs by then."""
+    parent = multiprocessing.parent_process()
+    if sys.platform == "linux" and parent is not None:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent.pid:  # it ended before
+            os._exit(1)
+
+
 class Bundle(gymnasium.Env[Any, Any]):
     """Some environments behind one Gymnasium environment, for Gymnasium's AsyncVectorEnv.
 
@@ -40,21 +73,27 @@ class Bundle(gymnasium.Env[Any, Any]):
         seeds: One seed per environment of this worker.
         first_index: The number of the first environment among those of all workers.
         sample: A Step of one environment, which shows shapes and dtypes.
-        action_shape: Shape of one action.
+        action_space: Of one environment.
         action_dtype: Dtype in which actions are transferred.
     """
 
     def __init__(self, make_rows: MakeRows, seeds: Sequence[int], first_index: int, sample: Step,
-                 action_shape: tuple[int, ...], action_dtype: np.dtype) -> None:
+                 action_space: spaces.Space[Any], action_dtype: np.dtype) -> None:
         self._make = partial(make_rows, seeds, first_index=first_index)
         self._made: RowEnvs | None = None
+        self._messages = KeptMessages()
         self.observation_space: spaces.Dict = _step_space(sample, len(seeds))
-        self.action_space = _unbounded_box((len(seeds), *action_shape), action_dtype)
+        self._expected = action_space
+        self.action_space = _unbounded_box((len(seeds), *action_shape(action_space)), action_dtype)
 
     @property
     def _envs(self) -> RowEnvs:
         if self._made is None:
-            self._made = self._make()
+            made = self._make()
+            if made.action_space != self._expected:
+                raise UsageError(f"an environment has the action space {made.action_space}, and another one has "
+                                 f"{self._expected}. All environments of a run need the same spaces.")
+            self._made = made
         return self._made
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any],
@@ -62,6 +101,8 @@ class Bundle(gymnasium.Env[Any, Any]):
         """Begin all environments again from their own seeds; `seed` and `options` are not used."""
         if self._made is None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+            end_with_parent()
+            LOGGER.addHandler(self._messages)
         return self._observe(lambda: self._envs.reset())
 
     def step(self, action: np.ndarray) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
@@ -72,7 +113,8 @@ class Bundle(gymnasium.Env[Any, Any]):
     def _observe(self, play: Callable[[], Step]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return a Step as an observation. A fault is returned in info: if it were raised, Gymnasium would print it."""
         try:
-            return _flat_step(play()), {}
+            observation = _flat_step(play())
+            return observation, {"said": self._messages.take()} if self._messages.texts else {}
         except ProximoError as error:
             layouts = {name: space_layout(part) for name, part in self.observation_space.items()}
             empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in layouts.items()}

@@ -19,6 +19,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
 from proximo.config import Config
+from proximo.envs.gym_checks import warn_once
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
 from proximo.errors import EnvError
@@ -76,7 +77,7 @@ class WorkerEnvs:
         self._action_shape = action_shape(self.action_space)
         self._vector: AsyncVectorEnv[Any, Any] | None = _start_workers(
             [partial(Bundle, make_rows, seeds[k * self._rows:(k + 1) * self._rows], k * self._rows, sample,
-                     self._action_shape, self._action_dtype) for k in range(workers)], timeout, name)
+                     self.action_space, self._action_dtype) for k in range(workers)], timeout, name)
 
     def reset(self) -> Step:
         """See VecEnv.reset."""
@@ -103,6 +104,9 @@ class WorkerEnvs:
         """Join (K, rows, ...) of each field in shared memory to (N, ...), without a copy."""
         if "fault" in infos:
             raise EnvError(next(fault for fault in infos["fault"] if fault))
+        for text in {text for text in infos.get("said", ()) if text}:
+            for sentence in text.splitlines():
+                warn_once(sentence)
         parts = {name: part.reshape(-1, *part.shape[2:]) for name, part in parts.items()}
         parts = {name: part.view(bool) if name in FLAGS else part for name, part in parts.items()}
         episode = Episode(*(parts[name] for name in Episode._fields))

@@ -26,7 +26,7 @@ def test_masks_are_obeyed():
 
 @pytest.mark.parametrize(("name", "words"), [
     ("Endless", "no episode ended"), ("Spoken", "action space Text"), ("Faulty_raises", "the motor is on fire"),
-    ("Faulty_nan_obs", "not finite"), ("Faulty_wrong_shape", "shape (1,)"), ("Faulty_wrong_dtype", "dtype float64"),
+    ("Faulty_nan_obs", "not finite"), ("Faulty_wrong_shape", "shape (1,)"),
 ])
 def test_faults_are_told(name, words):
     wrong, _ = told(f"tests.support.probes:{name}-v0")

@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
+from proximo.cli.main import main
 from proximo.runs.command_line import command_line
+from tests.support.runs import SMALL
 
 
 @pytest.mark.parametrize(("program", "shown"), [
@@ -25,3 +27,16 @@ def test_several_processes_are_started_by_torchrun(monkeypatch):
     assert command_line() == "torchrun --standalone --nproc_per_node=2 -m proximo train"
     monkeypatch.setattr(sys, "argv", ["my.py"])
     assert command_line() == "torchrun --standalone --nproc_per_node=2 my.py"
+
+
+@pytest.mark.parametrize(("variables", "words"), [
+    ({"RANK": "1"}, "RANK is set in the environment, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE are not"),
+    ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set in the environment"),
+    ({"RANK": "x", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, "RANK=x is not a number"),
+    ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}, "MASTER_ADDR, MASTER_PORT are not")])
+def test_variables_that_a_job_left_are_refused(variables, words, monkeypatch, tmp_path, capsys):
+    """A run with RANK=1 alone would train, write nothing and say nothing."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(["train", "ppo", *SMALL, "--run-dir", str(tmp_path / "run")]) == 2
+    assert words in capsys.readouterr().err and not (tmp_path / "run").exists()

@@ -1,0 +1,85 @@
+"""What Gymnasium environments return: which deviations are converted, and which are faults."""
+
+from functools import cache
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from proximo.envs.spaces import ObsReader, answer_fault, array_fault
+from proximo.errors import UsageError, warn
+
+
+def check_same_spaces(envs: list[gym.Env], env_id: str) -> None:
+    """Raise UsageError if environments of one run have different spaces. Bounds of observations may differ."""
+    first = envs[0]
+    for i, env in enumerate(envs[1:], 1):
+        for what, one, other in (("observation", first.observation_space, env.observation_space),
+                                 ("action", first.action_space, env.action_space)):
+            if one is not other and one != other and not (what == "observation" and _same_layout(one, other)):
+                raise UsageError(f"{env_id}: environment {i} has the {what} space {other}, and environment 0 has "
+                                 f"{one}. All environments of a run need the same spaces.")
+
+
+def _same_layout(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
+    return isinstance(one, spaces.Box) and isinstance(other, spaces.Box) and (one.shape, one.dtype) == (
+        other.shape, other.dtype)
+
+
+def first_not_finite(reward: np.ndarray, obs: np.ndarray) -> tuple[int, str] | None:
+    """Return the first row whose reward or observation is not finite, and what is wrong with it."""
+    for i in range(len(reward)):
+        if not np.isfinite(reward[i]):
+            return i, f"reward is {reward[i]}; it must be a finite number"
+        if np.issubdtype(obs.dtype, np.floating) and not np.isfinite(obs[i]).all():
+            return i, "observation is not finite (NaN or infinity)"
+    return None
+
+
+def converted_answer(answer: Any, reader: ObsReader, env_id: str) -> tuple[Any, ...]:
+    """Return what step() returned with its reward as a number, if it is an array of one number.
+
+    Raises:
+        ValueError: There are not five values, or the reward is no number.
+    """
+    if isinstance(answer, tuple) and len(answer) == 5:
+        reward = np.asarray(answer[1])
+        if reward.size == 1 and reward.dtype.kind in "biuf":
+            warn_once(f"{env_id}: rewards are arrays of shape {reward.shape}, which are converted to numbers. Return "
+                      "float(reward).")
+            return answer[0], float(reward.reshape(())), *answer[2:]
+    raise ValueError(answer_fault(answer))
+
+
+def converted_observation(value: Any, reader: ObsReader, env_id: str) -> np.ndarray:
+    """Return an observation as an array of its space. Lists and other dtypes are converted where no number is lost.
+
+    Args:
+        value: What the environment returned, or flattening made of it.
+        reader: Has shape and dtype of the space.
+        env_id: The id of the environment, for the warning.
+
+    Raises:
+        ValueError: The shape is another one, or the conversion would change more than the precision of floats.
+    """
+    shape, dtype = reader.native_shape, reader.native_dtype
+    fault = array_fault(shape, dtype, value, "observation")
+    if not fault:
+        return np.asarray(value)
+    try:
+        given = np.asarray(value)
+        cast = given.astype(dtype)
+    except (TypeError, ValueError):
+        raise ValueError(fault) from None
+    rounds = given.dtype.kind == dtype.kind == "f"
+    if given.shape != shape or given.dtype.kind not in "biuf" or not (rounds or np.array_equal(cast, given)):
+        raise ValueError(fault)
+    warn_once(f"{env_id}: {fault}. It is converted. Return np.asarray(observation, np.{dtype}).")
+    return cast
+
+
+@cache
+def warn_once(sentence: str) -> None:
+    """Log a warning once in this process."""
+    warn(sentence)

@@ -1,0 +1,235 @@
+"""Environments that deviate a little are converted with one warning; those that end processes or hang are faults."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+from gymnasium import spaces
+
+from proximo.config import Config
+from proximo.envs.gym_checks import warn_once
+from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.time_limit import close_env, time_limit
+from proximo.errors import EnvError, UsageError
+
+SCRIPT = '''
+import os, sys, time
+import gymnasium as gym
+import numpy as np
+
+
+class Odd(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, how=""):
+        self.how = how
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.observe(), {}
+
+    def observe(self):
+        obs = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return {"list": obs.tolist(), "float64": obs.astype(np.float64)}.get(self.how, obs)
+
+    def step(self, action):
+        self.t += 1
+        if self.t == 5 and self.how == "exit":
+            sys.exit(0)
+        if self.t == 5 and self.how == "os_exit":
+            os._exit(0)
+        if self.t == 5 and self.how == "hang":
+            time.sleep(3600)
+        reward = np.array([1.5]) if self.how == "array" else 1.5
+        return self.observe(), reward, self.t >= 9, False, {}
+
+    def close(self):
+        if self.how == "close":
+            raise RuntimeError("cannot close")
+'''
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """Configurations whose environment deviates as `how` says."""
+    path = tmp_path / f"odd_{tmp_path.name.replace('-', '_')}.py"
+    path.write_text(SCRIPT)
+
+    def config(how, **values):
+        return Config(env_file=f"{path}:Odd", env_kwargs=(f"how={how}",), **values)
+
+    return config
+
+
+def envs_of(cfg):
+    from proximo.envs.gym import make_gym
+
+    return make_gym(cfg, [1, 2])
+
+
+def track(envs, steps=12):
+    found = [envs.reset()]
+    found = [(found[0].obs.copy(), found[0].reward.copy())]
+    for _ in range(steps):
+        step = envs.step(np.zeros(2, int))
+        found.append((step.obs.copy(), step.reward.copy()))
+    envs.close()
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("how", "words"), [
+    ("list", "observation is a list"), ("float64", "observation has dtype float64"), ("array", "rewards are arrays")])
+def test_what_loses_no_number_is_converted_with_one_warning(how, words, workers, odd, caplog):
+    """The steps equal those of the environment that returns the right types."""
+    warn_once.cache_clear()
+    with caplog.at_level(logging.WARNING, "proximo"):
+        found = track(envs_of(odd(how, env_workers=workers)))
+    expected = track(envs_of(odd("")))
+    assert all(np.array_equal(a, b) for one, other in zip(found, expected) for a, b in zip(one, other))
+    said = [record.getMessage() for record in caplog.records if words in record.getMessage()]
+    assert len(said) == 1, caplog.messages
+
+
+class Pixels(gym.Env):
+    observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, value):
+        self.value = value
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.full((8, 8, 3), self.value), {}
+
+
+@pytest.mark.parametrize(("value", "works"), [(7, True), (7.0, True), (0.5, False), (300, False), (-1, False),
+                                              (np.nan, False)])
+def test_what_would_lose_numbers_is_a_fault(value, works):
+    envs = GymEnvs(lambda: Pixels(value), [1], f"Pixels {value}")
+    if works:
+        assert envs.reset().obs.max() == 7
+    else:
+        with pytest.raises(EnvError, match="observation has dtype"), np.errstate(invalid="ignore"):
+            envs.reset()
+
+
+class Masking(gym.Env):
+    """sb3-contrib's convention: the step before decides what is allowed next."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def action_masks(self):
+        return [self.t % 2 == 0, True, self.t % 2 == 1]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.action_masks()[action]
+        self.t += 1
+        return np.zeros(1, np.float32), 0.0, self.t == 5, False, {}
+
+
+def test_the_method_action_masks_is_the_mask():
+    """Through wrappers, as sb3-contrib reads it."""
+    envs = GymEnvs(lambda: gym.wrappers.TimeLimit(Masking(), 9), [1, 2], "Masking")
+    step = envs.reset()
+    for t in range(12):
+        t %= 5
+        assert step.mask.tolist() == [[t % 2 == 0, True, t % 2 == 1]] * 2
+        step = envs.step(np.argmax(step.mask, 1))
+
+
+@pytest.mark.parametrize("what", ["observation", "action"])
+def test_environments_with_different_spaces_are_refused(what):
+    """As by Gymnasium's own vector environments; bounds of observations may differ."""
+    count = iter(range(9))
+
+    def make():
+        env, n = Masking(), next(count)
+        if what == "action":
+            env.action_space = spaces.Discrete(3 + n)
+        else:
+            env.observation_space = spaces.Box(-1, 1, (1 + n,), np.float32)
+        return env
+
+    with pytest.raises(UsageError, match=f"environment 1 has the {what} space"):
+        GymEnvs(make, [1, 2], "Mixed")
+
+
+@pytest.mark.parametrize(("how", "workers", "words"), [
+    ("exit", 0, "step 5: raised SystemExit: 0"), ("exit", 1, "step 5: raised SystemExit: 0"),
+    ("os_exit", 1, "worker process 0 ended with status 0")])
+def test_an_environment_that_ends_the_process_is_a_fault(how, workers, words, odd):
+    envs = envs_of(odd(how, env_workers=workers))
+    with pytest.raises(EnvError, match=words):
+        track(envs)
+    envs.close()
+
+
+def test_close_that_raises_or_hangs_is_a_warning(odd, caplog):
+    """Also in the replay that finds out whether the state can be saved."""
+    envs = envs_of(odd("close"))
+    envs.reset()
+    assert envs.keeps_state
+    envs.close()
+    assert "close() raised RuntimeError: cannot close. This is ignored." in caplog.text
+
+
+class Slow(gym.Env):
+    def close(self):
+        time.sleep(60)
+
+
+def test_time_limits(monkeypatch):
+    monkeypatch.setattr("proximo.envs.time_limit.CLOSE_SECONDS", 0.2)
+    begin = time.monotonic()
+    assert close_env(Slow(), "Slow") == "close() did not return within 0.2 s"
+    with pytest.raises(EnvError, match="x did not return within 0.1 s"), time_limit(0.1, "x"):
+        time.sleep(60)
+    assert time.monotonic() - begin < 10 and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_check_env_ends_when_the_environment_hangs(odd, capsys):
+    from proximo.cli.main import main
+
+    cfg = odd("hang")
+    assert main(["check-env", "--env-file", cfg.env_file, "--env-kwargs", "how=hang", "--env-timeout", "0.5"]) == 2
+    assert "Odd: step() did not return within 0.5 s" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_workers_that_hang_end_with_their_parent(odd, tmp_path):
+    """The parent is killed while its worker sleeps in step()."""
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import sys, numpy as np\nfrom proximo.config import Config\nfrom proximo.envs.gym import make_gym\n"
+        "from proximo.envs.workers import running_workers\n"
+        "if __name__ == '__main__':\n"
+        f"    envs = make_gym(Config(env_file={odd('hang').env_file!r}, env_kwargs=('how=hang',), env_workers=1), [1])\n"
+        "    envs.reset()\n    print(*running_workers(envs), flush=True)\n"
+        "    for _ in range(9):\n        envs.step(np.zeros(1, int))\n")
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True,
+                              env=os.environ | {"PYTHONPATH": os.getcwd()})
+    pid = int(parent.stdout.readline())
+    time.sleep(0.5)  # it sleeps in its fifth step
+    assert psutil.pid_exists(pid)
+    parent.kill()
+    parent.wait()
+    end = time.monotonic() + 10
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end, "the worker lives on"
+        time.sleep(0.1)
