@@ -31,11 +31,10 @@ class Model:
         moments: Statistics that normalise observations, or None.
     """
 
-    allow_import: tuple[str, ...] = ()  # modules and scripts that its configuration may name; see envs/imports.py
-
     def __init__(self, actor: Any, spec: Spec, cfg: Config, variant: str, moments: Moments | None) -> None:
         self.actor, self.spec, self.cfg, self.variant, self.moments = actor, spec, cfg, variant, moments
         self._view = float_view(spec.observation_space, spec.obs_shape)
+        self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
         self.reset()
 
     def __repr__(self) -> str:
@@ -79,10 +78,9 @@ class Model:
         return self.act(raw_obs, first, mask, deterministic)
 
     def value(self, raw_obs: Any, first: Any = None) -> Any:
-        """Return the value of one observation, or (N,) values: arguments as in `act`. The memory stays as it is.
+        """Return the value of one observation, or (N,) values, with norm_reward those of normalised rewards.
 
-        With norm_reward it is in units of normalised rewards.
-        """
+        Arguments are as in `act`. The memory stays as it is."""
         return self._evaluate(raw_obs, first, None, None)[0]
 
     def logprob(self, raw_obs: Any, action: Any, first: Any = None, mask: Any = None) -> Any:
