@@ -7,7 +7,8 @@ import proximo
 from proximo.cli.main import main
 from proximo.models.model import read_model
 from proximo.runs.checkpoint import load_tree
-from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, train, weights
+from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, train, weights
+from tests.support.torchrun import run_lines_on_two_ranks
 
 EVALUATED = ("--eval-every", "64", "--eval-episodes", "3", "--norm-obs", "--learning-rate", "0.05")
 
@@ -96,6 +97,34 @@ def test_an_evaluation_that_fails_is_told_and_training_continues(tmp_path, monke
     assert evaluations(tmp_path / "run") == {} and not (tmp_path / "run" / "model-best").exists()
     assert main(["eval", str(tmp_path / "run"), "--best"]) == 2
     assert "has no model-best: no evaluation took place. Train with --eval-every N." in capsys.readouterr().err
+
+
+KINDS = {
+    "lstm": ("ppo", "--recurrent lstm", ""), "continuous": ("ppo_continuous_action", "--env-id Pendulum-v1", ""),
+    "masked": ("ppo", "--env-id tests.support.probes:Masked-v0", ""), "envpool": ("ppo", "--engine envpool", "envpool"),
+    "rebuilt": ("ppo", "--env-id LunarLander-v3", "Box2D"), "workers": ("ppo", "--env-workers 2", ""),
+    "brax": ("ppo_continuous_action_isaacgym", "--env-id fast --framework jax", "brax"),
+    "inside": ("ppo", "--framework jax --engine jax", "flax")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_run_is_evaluated_and_stays_as_it_was(kind, tmp_path):
+    variant, words, package = KINDS[kind]
+    if package:
+        pytest.importorskip(package)
+    words = (*words.split(), "--total-timesteps", "64")
+    assert train(tmp_path / "without", *words, variant=variant) == 0
+    assert train(tmp_path / "with", *words, "--eval-every", "64", "--eval-episodes", "1", variant=variant) == 0
+    assert same_weights(tmp_path / "with", tmp_path / "without")
+    assert list(evaluations(tmp_path / "with")) == [2] and weights(tmp_path / "with" / "model-best")
+
+
+def test_the_first_of_two_processes_evaluates(tmp_path):
+    """Two ranks, with and without evaluations; the second one resumes automatically, after the end."""
+    line = f"train ppo {' '.join(SMALL)} --num-envs 4 --total-timesteps 128 --threads 1 --run-dir {tmp_path}"
+    text = run_lines_on_two_ranks([f"{line}/with --eval-every 64", f"{line}/without", f"{line}/without --resume auto"], tmp_path)
+    assert same_weights(tmp_path / "with", tmp_path / "without") and list(evaluations(tmp_path / "with")) == [1, 2]
+    assert "all 2 iterations are done" in text and not list(tmp_path.glob("*/.lock"))
 
 
 def test_several_seeds_are_evaluated_each(tmp_path):
