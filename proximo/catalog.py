@@ -18,10 +18,11 @@ from proximo.envs.gym import make_gym
 from proximo.envs.gym_ids import current_gym_id, gym_id
 from proximo.envs.gym_source import IMAGES, OWN, name_in_file, source_problems
 from proximo.envs.inside import make_atari_inside, make_control_inside
+from proximo.envs.model_fit import LEAST_PIXELS
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
 from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
-from proximo.errors import UsageError, nearest, notify
+from proximo.errors import UsageError, nearest
 from proximo.facts import type_problems
 from proximo.protocols import Spec, VecEnv
 from proximo.types import Iteration
@@ -79,6 +80,14 @@ VARIANTS: dict[str, Variant] = {
     "ppo_continuous_action_isaacgym_hands": Variant(BatchedHands, make_brax),
     "compact": Variant(Compact, make_gym_or_atari),
 }
+
+
+class Choice(NamedTuple):
+    """The variant that suits an environment."""
+
+    variant: str
+    why: str
+    settings: dict[str, Any]  # fields that differ from the variant's defaults, for images
 
 
 class Parts(NamedTuple):
@@ -165,8 +174,8 @@ def config_of_env(values: dict[str, Any]) -> Config:
     return replace(Config(), **{name: values[name] for name in names if name in values}).resolved()
 
 
-def choose_variant(cfg: Config) -> tuple[str, str]:
-    """Return the variant for an environment, and why: by the id if that says enough, otherwise by the spaces.
+def choose_variant(cfg: Config) -> Choice:
+    """Return the variant for an environment: by the id if that says enough, otherwise by the spaces.
 
     Args:
         cfg: What `config_of_env` returned.
@@ -178,25 +187,26 @@ def choose_variant(cfg: Config) -> tuple[str, str]:
         raise UsageError("\n".join(wrong))
     if not cfg.env_file:
         if named := variant_by_name(cfg.env_id):
-            return named
+            return Choice(variant=named[0], why=named[1], settings={})
         if cfg.env_id.startswith("dm_control/"):
-            return "ppo_continuous_action", "dm_control"
+            return Choice(variant="ppo_continuous_action", why="an environment of dm_control", settings={})
         cfg = replace(cfg, env_id=current_gym_id(cfg.env_id))
     envs = make_gym(replace(cfg, engine="envpool" if cfg.engine == "envpool" else "auto", env_workers=0), [0])
     try:
-        return variant_by_spaces(cfg.env_id, envs)
+        return variant_by_spaces(envs)
     finally:
         envs.close()
 
 
-def variant_by_spaces(env_id: str, envs: VecEnv) -> tuple[str, str]:
-    """Return the variant for the spaces of environments, and why."""
+def variant_by_spaces(envs: VecEnv) -> Choice:
+    """Return the variant for the spaces of environments, and for images a convolutional network."""
+    images = len(envs.obs_shape) == 3 and envs.obs_dtype == np.uint8
+    model = {"model": "cnn" if min(envs.obs_shape[1:]) >= LEAST_PIXELS["cnn"] else "impala"} if images else {}
     if isinstance(envs.action_space, gym.spaces.Box):
-        return "ppo_continuous_action", "continuous actions"
-    if len(envs.obs_shape) == 3 and envs.obs_dtype == np.uint8:
-        notify(f"{env_id} gives images: --model cnn suits them")
+        return Choice(variant="ppo_continuous_action", why="continuous actions",
+                      settings=model | {"norm_obs": False} if images else {})
     several = isinstance(envs.action_space, (gym.spaces.Dict, gym.spaces.Tuple))
-    return "ppo", "actions of several parts" if several else "discrete actions"
+    return Choice(variant="ppo", why="actions of several parts" if several else "discrete actions", settings=model)
 
 
 def variant_by_name(env_id: str) -> tuple[str, str] | None:

@@ -31,8 +31,6 @@ def world_from_environment() -> World:
     if not present:
         return ALONE
     absent = [name for name in TORCHRUN if name not in os.environ]
-    if not absent and os.environ["WORLD_SIZE"] != "1":
-        absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if absent:
         raise UsageError(f"{' and '.join(present)} {'is' if len(present) == 1 else 'are'} set in the environment, "
                          f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not. torchrun sets all of them. "

@@ -21,6 +21,17 @@ def test_every_suite_is_found_by_the_ids_that_it_takes(env_id, variant):
     assert choose_variant(config_of_env({"env_id": env_id}))[0] == variant
 
 
+@pytest.mark.parametrize(("words", "expected"), [
+    ({}, ("ppo_continuous_action", {"model": "cnn", "norm_obs": False})),
+    ({"env_kwargs": ["continuous=False"]}, ("ppo", {"model": "cnn"})), ({"resize": 24}, ("ppo_continuous_action", {
+        "model": "impala", "norm_obs": False})), ({"env_id": "Pendulum-v1"}, ("ppo_continuous_action", {}))])
+def test_images_get_a_convolutional_network(words, expected):
+    """CarRacing-v3: 96x96 pixels, with which an MLP over 27,648 numbers learns nothing."""
+    pytest.importorskip("Box2D")
+    choice = choose_variant(config_of_env({"env_id": "CarRacing-v3"} | words))
+    assert (choice.variant, choice.settings) == expected
+
+
 def test_atari_and_mujoco_share_a_form():
     """`-v5` alone does not tell: ale-py's list of games does."""
     pytest.importorskip("ale_py")

@@ -56,7 +56,10 @@ def train_command(words: list[str]) -> int:
     if preset is not None:
         announce_preset(preset)
         return train_variant(preset.variant, flags, defaults=preset.values | {"env_id": preset.env_id})
-    return train_variant(variant or variant_by_environment(flags), flags)
+    if variant:
+        return train_variant(variant, flags)
+    chosen, settings = variant_by_environment(flags)
+    return train_variant(chosen, flags, defaults=settings)
 
 
 def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
@@ -108,15 +111,16 @@ def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
     return resume(folder, parse_flags(own.config or recorded_class(folder), flags), own, allowed).play()
 
 
-def variant_by_environment(flags: list[str]) -> str:
-    """Return the variant that suits --env-id or --env-file, and say so; `ppo` without these flags."""
+def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:
+    """Return the variant that suits --env-id or --env-file and its settings, and say so; `ppo` without these flags."""
     values, _ = read_flags(Config, flags)
     name = values.get("env_id") or values.get("env_file")
     if not name:
-        return "ppo"
-    variant, why = choose_variant(config_of_env(values))
-    announce_variant(variant, name, why)
-    return variant
+        return "ppo", {}
+    choice = choose_variant(config_of_env(values))
+    settings = {} if "model" in values else choice.settings
+    announce_variant(choice.variant, name, choice.why, settings)
+    return choice.variant, settings
 
 
 def flag_values(flags: list[str]) -> dict[str, str]:

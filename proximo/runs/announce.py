@@ -1,18 +1,36 @@
 """What a run says when it starts or continues."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from proximo.catalog import MakeEnvs
 from proximo.config import Config
 from proximo.errors import notify, warn
 from proximo.presets import Preset
+from proximo.protocols import VecEnv
 
 
-def announce_variant(variant: str, env_id: str, why: str) -> None:
-    """Say which variant was chosen for an environment."""
+def announce_variant(variant: str, env_id: str, why: str, settings: dict[str, Any]) -> None:
+    """Say which variant was chosen for an environment, and which settings for its images."""
     notify(f"No variant was named: using {variant}, because {env_id} "
            f"{'is' if why.startswith(('a ', 'an ')) else 'has'} {why}.")
+    if settings:
+        notify(f"{env_id} returns images: using {', '.join(f'{name}={value}' for name, value in settings.items())}.")
+
+
+def announced(make_envs: MakeEnvs, announce: Callable[[], None]) -> MakeEnvs:
+    """Return the same function, which calls `announce` once, after it has made environments for the first time."""
+    pending = [announce]
+
+    def make(cfg: Any, seeds: Sequence[int]) -> VecEnv:
+        envs = make_envs(cfg, seeds)
+        while pending:
+            pending.pop()()
+        return envs
+
+    return make
 
 
 def announce_preset(preset: Preset) -> None:
@@ -25,7 +43,8 @@ def announce_preset(preset: Preset) -> None:
 def announce_start(cfg: Config, processes: int) -> None:
     """Say how many iterations will run, and which part of total_timesteps will not."""
     steps = cfg.num_iterations * cfg.batch_size
-    notify(f"{cfg.num_iterations} iterations of {cfg.num_envs} x {cfg.num_steps} = {cfg.batch_size} steps.")
+    plural = "s" * (cfg.num_iterations > 1)
+    notify(f"{cfg.num_iterations} iteration{plural} of {cfg.num_envs} x {cfg.num_steps} = {cfg.batch_size} steps.")
     if steps < cfg.total_timesteps:
         notify(f"total_timesteps={cfg.total_timesteps} is not a multiple of the batch size {cfg.batch_size}: "
                f"training for {steps} steps.")

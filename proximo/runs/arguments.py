@@ -64,12 +64,13 @@ def _choose_config(own: OwnParts, values: dict[str, Any]) -> str | Config:
         name = values.get("env_id") or "the environment"
         envs = own.make_envs(replace(cfg, env_id=name), [0])
         try:
-            variant, why = variant_by_spaces(name, envs)
+            choice = variant_by_spaces(envs)
         finally:
             envs.close()
     elif values.get("env_id") or values.get("env_file"):
-        name, (variant, why) = values.get("env_id") or values["env_file"], choose_variant(cfg)
+        name, choice = values.get("env_id") or values["env_file"], choose_variant(cfg)
     else:
         return "ppo"
-    announce_variant(variant, name, why)
-    return variant
+    settings = {} if "model" in values else choice.settings
+    announce_variant(choice.variant, name, choice.why, settings)
+    return config_class(choice.variant)(**settings)

@@ -14,7 +14,7 @@ from proximo.config import Config
 from proximo.envs.imports import check_imports, named_modules
 from proximo.errors import UsageError, warn
 from proximo.processes import world_from_environment
-from proximo.runs.announce import announce_changes, announce_resume, announce_start
+from proximo.runs.announce import announce_changes, announce_resume, announce_start, announced
 from proximo.runs.checkpoint import find_checkpoint
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
@@ -53,12 +53,12 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
     with ExitStack() as held:
         held.enter_context(locked(*dict.fromkeys([folder, *[run.folder for run in runs]]), new=True))
         check_new([folder, *[run.folder for run in runs]])
-        announce_start(cfg, world.size)
         runs = with_absolute_folders(runs)
         for run in runs:
             write_config(run)
         watchers = [Watcher(run, own) for run in runs]
-        return Session(folder, watchers, train_together(cfg, parts), partial(withdraw, cfg, parts, runs),
+        training = parts._replace(make_envs=announced(parts.make_envs, partial(announce_start, cfg, world.size)))
+        return Session(folder, watchers, train_together(cfg, training), partial(withdraw, cfg, parts, runs),
                        held.pop_all().close)
 
 

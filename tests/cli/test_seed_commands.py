@@ -91,7 +91,7 @@ def test_table_of_flags_is_the_variants_defaults(variant):
     ("--anneal-lr False", "ppo")])
 def test_command_without_a_variant_is_told_one(flags, expected, capsys):
     pytest.importorskip("Box2D")
-    assert variant_by_environment(shlex.split(flags)) == expected
+    assert variant_by_environment(shlex.split(flags))[0] == expected
     config_class(expected)
     parse_flags(config_class(expected), shlex.split(flags))
     assert ("No variant was named" in capsys.readouterr().err) == ("env" in flags)
@@ -100,7 +100,7 @@ def test_command_without_a_variant_is_told_one(flags, expected, capsys):
 def test_the_engine_is_asked_for_the_spaces(capsys):
     """An id that only EnvPool has."""
     pytest.importorskip("envpool")
-    assert variant_by_environment(["--engine", "envpool", "--env-id=MiniGrid-Empty-5x5-v0"]) == "ppo"
+    assert variant_by_environment(["--engine", "envpool", "--env-id=MiniGrid-Empty-5x5-v0"])[0] == "ppo"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -109,7 +109,7 @@ def test_wrappers_that_cannot_wrap(text, words):
 def test_a_script_by_its_path(script, suffix):
     """The class is found by itself or by its name, and recorded with the absolute path."""
     cfg = Config(env_file=f"{script}{suffix}", env_kwargs=("size=4",))
-    assert choose_variant(cfg) == ("ppo", "discrete actions")
+    assert choose_variant(cfg) == ("ppo", "discrete actions", {})
     recorded = played_env(cfg)
     assert recorded == {"env_id": "MyEnv", "env_file": str(script)}
     for one in (cfg, replace(cfg, **recorded)):

@@ -1,11 +1,14 @@
 """Image settings of any Gymnasium environment against Gymnasium's own wrappers and against loops by hand."""
 
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation, GrayscaleObservation, ResizeObservation
 
+from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.images import ImageSettings, with_image_settings
@@ -83,6 +86,20 @@ def test_the_state_of_stacks_is_saved():
 def test_settings_that_do_not_suit_are_refused(values, env, words):
     with pytest.raises(UsageError, match=words):
         settled(gym.make(env), **values)
+
+
+def test_car_racing_trains_without_a_variant(tmp_path, capsys):
+    """The choice names a network for images and leaves pixels alone; flags of the user have precedence."""
+    pytest.importorskip("Box2D")
+    words = ["train", "--env-id", "CarRacing-v3", "--preset", "none", "--grayscale", "--resize", "36", "--frame-stack", "2",
+             "--num-steps", "8", "--num-minibatches", "1", "--update-epochs", "1", "--total-timesteps", "8", "--logger", "none"]
+    assert main([*words, "--run-dir", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().err
+    assert "CarRacing-v3 returns images: using model=cnn, norm_obs=False." in said
+    recorded = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert (recorded["model"], recorded["norm_obs"]) == ("cnn", False)
+    assert main([*words, "--model", "mlp", "--run-dir", str(tmp_path / "flat")]) == 0
+    assert "returns images" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("workers", [0, 1])

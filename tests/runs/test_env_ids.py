@@ -31,3 +31,16 @@ def test_other_ids_stay(env_id):
     from proximo.variants import Compact
 
     assert played_env(Compact(env_id=env_id)) == {}
+
+
+def test_a_missing_package_is_found_before_the_iterations_are_announced(monkeypatch, tmp_path, capsys):
+    """The number of iterations is said once the environments exist."""
+    import gymnasium
+
+    def absent(*_, **__):
+        raise gymnasium.error.DependencyNotInstalled("no such package")
+
+    monkeypatch.setattr(gymnasium, "make", absent)
+    assert main(["train", "ppo", *SMALL, "--run-dir", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "needs a package" in said and "iterations" not in said and not (tmp_path / "run" / "config.json").exists()
