@@ -12,6 +12,7 @@ from gymnasium import spaces
 from torch import nn
 
 from proximo.config import Config
+from proximo.envs.obs_layout import obs_layout, write_rows
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
 from proximo.on_torch.assemble import assemble
@@ -195,4 +196,32 @@ def test_every_distribution_of_continuous_actions_compiles(cache):
     obs, weights = torch.randn(9, 3), torch.cat([p.detach().reshape(-1) for p in heads.parameters()])
     compiled = compile_ahead(functional(heads, function), (weights, obs, *noises), "heads")
     for a, b in zip(compiled(weights, obs, *noises), function(obs, *noises), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+@needs_compiler
+def test_encoders_and_joint_actions_compile(cache):
+    """Packed rows to actions, log-probabilities and gradients in one library, against the plain ones."""
+    torch.manual_seed(4)
+    space = spaces.Dict({"camera": spaces.Box(0, 255, (8, 9, 1), np.uint8), "kind": spaces.Discrete(3, start=1),
+                         "seen": spaces.Box(-1, 1, (2,)), "depth": spaces.Box(0, 1, (1, 8, 8))})
+    actions = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(2)])
+    layout = obs_layout(space)
+    agent = assemble(Spec((layout.size,), layout.dtype, actions, space), Config(hidden_sizes=(4,)))
+    noise, rows = agent.head.noise(torch.Generator().manual_seed(1), 9), np.zeros((9, layout.size), np.uint8)
+    mask = torch.rand(9, 3) < 0.5
+    mask[:, 0] = True
+    for row in rows:
+        write_rows(layout, space.sample(), row)
+
+    def function(obs, mask, noise):
+        dist, value, _ = agent(obs, mask, None, ())
+        action = dist.sample(noise)
+        logprob = dist.logprob(action)
+        total = logprob.sum() + dist.entropy().sum() + value.sum()
+        return action, logprob.detach(), *torch.autograd.grad(total, list(agent.parameters()))
+
+    obs, weights = torch.from_numpy(rows), torch.cat([p.detach().reshape(-1) for p in agent.parameters()])
+    compiled = compile_ahead(functional(agent, function), (weights, obs, mask, noise), "an agent")
+    for a, b in zip(compiled(weights, obs, mask, noise), function(obs, mask, noise), strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
