@@ -1,14 +1,14 @@
 """What Gymnasium environments return: which deviations are converted, and which are faults."""
 
-from functools import cache
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.spaces import ObsReader, answer_fault, array_fault
-from proximo.errors import UsageError, warn
+from proximo.envs.obs_faults import cast_array, warn_once
+from proximo.envs.spaces import ObsReader, answer_fault
+from proximo.errors import UsageError
 
 
 def check_same_spaces(envs: list[gym.Env], env_id: str) -> None:
@@ -64,22 +64,4 @@ def converted_observation(value: Any, reader: ObsReader, env_id: str) -> np.ndar
         ValueError: The shape is another one, or the conversion would change more than the precision of floats.
     """
     shape, dtype = reader.native_shape, reader.native_dtype
-    fault = array_fault(shape, dtype, value, "observation")
-    if not fault:
-        return np.asarray(value)
-    try:
-        given = np.asarray(value)
-        cast = given.astype(dtype)
-    except (TypeError, ValueError):
-        raise ValueError(fault) from None
-    rounds = given.dtype.kind == dtype.kind == "f"
-    if given.shape != shape or given.dtype.kind not in "biuf" or not (rounds or np.array_equal(cast, given)):
-        raise ValueError(fault)
-    warn_once(f"{env_id}: {fault}. It is converted. Return np.asarray(observation, np.{dtype}).")
-    return cast
-
-
-@cache
-def warn_once(sentence: str) -> None:
-    """Log a warning once in this process."""
-    warn(sentence)
+    return cast_array(shape, dtype, value, "observation", env_id)

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from proximo.envs.image_axes import Axes, image_axes, stored_shape
 from proximo.envs.joint_actions import action_parts, part_width, structured
 from proximo.envs.masks import mask_parts
+from proximo.envs.obs_faults import cast_parts, leaf_fault, space_layout
 from proximo.envs.obs_layout import Layout, obs_layout, without_mask, write_rows
 from proximo.errors import UsageError
 
@@ -33,13 +34,6 @@ class QuickDiscrete(spaces.Discrete):
         return 0 <= x - self.start < self.n
 
 
-def space_layout(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype]:
-    """Return shape and dtype of a space whose elements are arrays, such as Box."""
-    assert space.shape is not None
-    assert space.dtype is not None
-    return space.shape, np.dtype(space.dtype)
-
-
 def read_space(space: spaces.Space[Any], env_id: str) -> ObsReader:
     """Decide how observations of a space become rows of one array.
 
@@ -57,7 +51,7 @@ def read_space(space: spaces.Space[Any], env_id: str) -> ObsReader:
         layout = obs_layout(space)
         if layout is not None:
             return ObsReader(shape=(layout.size,), dtype=layout.dtype, native_shape=(layout.size,),
-                             native_dtype=layout.dtype, axes="", flatten=_packer(without_mask(space), layout),
+                             native_dtype=layout.dtype, axes="", flatten=_packer(without_mask(space), layout, env_id),
                              masked=masked)
         flat = space if isinstance(space, spaces.Box) else spaces.flatten_space(space)
         if not isinstance(flat, spaces.Box):
@@ -73,11 +67,10 @@ def read_space(space: spaces.Space[Any], env_id: str) -> ObsReader:
                      flatten=None if flat is space else _flattener(space), masked=False)
 
 
-def _packer(space: spaces.Space[Any], layout: Layout) -> Callable[[Any], np.ndarray]:
+def _packer(space: spaces.Space[Any], layout: Layout, env_id: str) -> Callable[[Any], np.ndarray]:
     def pack(observation: Any) -> np.ndarray:
-        fault = leaf_fault(space, observation, "observation")
-        if fault:
-            raise ValueError(fault)
+        if leaf_fault(space, observation, "observation"):
+            observation = cast_parts(space, observation, "observation", env_id)
         row = np.zeros(layout.size, layout.dtype)
         write_rows(layout, observation, row)
         return row
@@ -93,35 +86,6 @@ def _flattener(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
         return spaces.flatten(space, observation)
 
     return flatten
-
-
-def leaf_fault(space: spaces.Space[Any], value: Any, where: str) -> str:
-    """Return what is wrong with the shape or dtype of a nested observation, or an empty string."""
-    if isinstance(space, spaces.Dict):
-        missing = [name for name in space.spaces if name not in value]
-        if missing:
-            return f"{where} has no key {missing[0]!r}"
-        faults = (leaf_fault(part, value[name], f"{where}[{name!r}]") for name, part in space.spaces.items())
-    elif isinstance(space, spaces.Tuple):
-        if len(value) != len(space.spaces):
-            return f"{where} has {len(value)} parts, its space has {len(space.spaces)}"
-        faults = (leaf_fault(part, value[i], f"{where}[{i}]") for i, part in enumerate(space.spaces))
-    elif isinstance(space, spaces.Discrete):
-        return "" if space.contains(value) else f"{where} is {value!r}, which is not in {space}"
-    else:
-        return array_fault(*space_layout(space), value, where)
-    return next((fault for fault in faults if fault), "")
-
-
-def array_fault(shape: tuple[int, ...], dtype: np.dtype, value: Any, where: str) -> str:
-    """Return what is wrong with the shape or dtype of an array, or an empty string."""
-    if not isinstance(value, np.ndarray | np.generic):
-        return f"{where} is a {type(value).__name__}; its space requires an array of {dtype} with shape {shape}"
-    if value.shape != shape:
-        return f"{where} has shape {value.shape}; its space requires {shape}"
-    if value.dtype != dtype:
-        return f"{where} has dtype {value.dtype}; its space requires {dtype}"
-    return ""
 
 
 def answer_fault(answer: Any) -> str:

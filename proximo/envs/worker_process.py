@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.envs.joint_actions import action_shape
-from proximo.envs.spaces import space_layout
+from proximo.envs.obs_faults import space_layout
 from proximo.errors import LOGGER, ProximoError, UsageError
 from proximo.protocols import Step, VecEnv
 

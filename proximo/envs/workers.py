@@ -19,8 +19,8 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
 from proximo.config import Config
-from proximo.envs.gym_checks import warn_once
 from proximo.envs.joint_actions import action_shape
+from proximo.envs.obs_faults import warn_once
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
 from proximo.errors import EnvError
 from proximo.protocols import Episode, Play, Step, VecEnv

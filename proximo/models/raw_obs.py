@@ -9,7 +9,8 @@ from gymnasium import spaces
 
 from proximo.envs.image_axes import channels_first
 from proximo.envs.masks import mask_row
-from proximo.envs.spaces import ObsReader, leaf_fault, read_space
+from proximo.envs.obs_faults import leaf_fault
+from proximo.envs.spaces import ObsReader, read_space
 from proximo.errors import UsageError
 
 Space = spaces.Space[Any]

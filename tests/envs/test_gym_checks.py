@@ -14,8 +14,8 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.gym_checks import warn_once
 from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.obs_faults import warn_once
 from proximo.envs.time_limit import close_env, time_limit
 from proximo.errors import EnvError, UsageError
 

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.image_axes import as_returned, channels_first, image_axes, is_image_part, stored_shape
+from proximo.envs.obs_faults import warn_once
 from proximo.envs.obs_layout import float_view, obs_layout, part_views, write_rows
 from proximo.envs.spaces import read_space
 from tests.support.normalized import Normalized
@@ -95,3 +96,28 @@ def test_which_arrays_are_images(space, axes, part):
         rows = np.zeros((2, *stored_shape(axes, space.shape)), space.dtype)
         as_returned(axes, rows)[1] = image
         assert np.array_equal(rows[1], channels_first(axes, image)) and not rows[0].any()
+
+
+PARTS = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Tuple([
+    spaces.Discrete(3), spaces.Box(0, 255, (9, 9, 3), np.uint8)])})
+IMAGE = np.full((9, 9, 3), 7, np.uint8)
+
+
+@pytest.mark.parametrize("a,image", [
+    (np.array([0.5, 1.0]), IMAGE), ([0.5, 1.0], IMAGE), (np.array([0.5, 1], np.float32), IMAGE.astype(np.int64))])
+def test_parts_of_other_dtypes_are_converted_with_a_warning(a, image, caplog):
+    """As whole observations are, where no number is lost."""
+    warn_once.cache_clear()
+    flatten = read_space(PARTS, "x").flatten
+    assert np.array_equal(flatten({"a": a, "b": (1, image)}),
+                          flatten({"a": np.array([0.5, 1], np.float32), "b": (1, IMAGE)}))
+    assert len(caplog.records) == 1 and "It is converted. Return np.asarray(observation[" in caplog.text
+
+
+@pytest.mark.parametrize("observation,words", [
+    ({"a": [0.5, 1.0]}, "observation has no key 'b'"), ({"a": [0.5, 1.0], "b": (7, IMAGE)}, "is 7, which is not in Discrete"),
+    ({"a": [0.5, 1.0], "b": (1, IMAGE + 0.5)}, "has dtype float64; its space requires uint8"),
+    ({"a": np.zeros(3), "b": (1, IMAGE)}, "has shape .3,.; its space requires .2,."), ({"a": [0, 1], "b": (1,)}, "has 1 parts")])
+def test_other_structures_and_lost_numbers_are_faults(observation, words):
+    with pytest.raises(ValueError, match=words):
+        read_space(PARTS, "x").flatten(observation)

@@ -1,0 +1,90 @@
+"""What is wrong with an observation, and the conversion of arrays of other dtypes."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from proximo.errors import warn
+
+
+def space_layout(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype]:
+    """Return shape and dtype of a space whose elements are arrays, such as Box."""
+    assert space.shape is not None
+    assert space.dtype is not None
+    return space.shape, np.dtype(space.dtype)
+
+
+def leaf_fault(space: spaces.Space[Any], value: Any, where: str) -> str:
+    """Return what is wrong with the shape or dtype of a nested observation, or an empty string."""
+    if isinstance(space, spaces.Dict):
+        missing = [name for name in space.spaces if name not in value]
+        if missing:
+            return f"{where} has no key {missing[0]!r}"
+        faults = (leaf_fault(part, value[name], f"{where}[{name!r}]") for name, part in space.spaces.items())
+    elif isinstance(space, spaces.Tuple):
+        if len(value) != len(space.spaces):
+            return f"{where} has {len(value)} parts, its space has {len(space.spaces)}"
+        faults = (leaf_fault(part, value[i], f"{where}[{i}]") for i, part in enumerate(space.spaces))
+    elif isinstance(space, spaces.Discrete):
+        return "" if space.contains(value) else f"{where} is {value!r}, which is not in {space}"
+    else:
+        return array_fault(*space_layout(space), value, where)
+    return next((fault for fault in faults if fault), "")
+
+
+def array_fault(shape: tuple[int, ...], dtype: np.dtype, value: Any, where: str) -> str:
+    """Return what is wrong with the shape or dtype of an array, or an empty string."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return f"{where} is a {type(value).__name__}; its space requires an array of {dtype} with shape {shape}"
+    if value.shape != shape:
+        return f"{where} has shape {value.shape}; its space requires {shape}"
+    if value.dtype != dtype:
+        return f"{where} has dtype {value.dtype}; its space requires {dtype}"
+    return ""
+
+
+def cast_array(shape: tuple[int, ...], dtype: np.dtype, value: Any, where: str, env_id: str) -> np.ndarray:
+    """Return an array with the shape and dtype of its space, with one warning if it had another dtype.
+
+    Raises:
+        ValueError: The shape is another one, or the conversion would change more than the precision of floats.
+    """
+    fault = array_fault(shape, dtype, value, where)
+    if not fault:
+        return np.asarray(value)
+    try:
+        given = np.asarray(value)
+        cast = given.astype(dtype)
+    except (TypeError, ValueError):
+        raise ValueError(fault) from None
+    rounds = given.dtype.kind == dtype.kind == "f"
+    if given.shape != shape or given.dtype.kind not in "biuf" or not (rounds or np.array_equal(cast, given)):
+        raise ValueError(fault)
+    warn_once(f"{env_id}: {fault}. It is converted. Return np.asarray({where}, np.{dtype}).")
+    return cast
+
+
+def cast_parts(space: spaces.Space[Any], value: Any, where: str, env_id: str) -> Any:
+    """Return a nested observation whose arrays have the dtypes of their spaces.
+
+    Raises:
+        ValueError: Something else is wrong with it, or as for cast_array.
+    """
+    if isinstance(space, spaces.Dict) and all(name in value for name in space.spaces):
+        return {name: cast_parts(part, value[name], f"{where}[{name!r}]", env_id)
+                for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple) and len(value) == len(space.spaces):
+        return tuple(cast_parts(part, value[i], f"{where}[{i}]", env_id) for i, part in enumerate(space.spaces))
+    if isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
+        return cast_array(*space_layout(space), value, where, env_id)
+    if fault := leaf_fault(space, value, where):
+        raise ValueError(fault)
+    return value
+
+
+@cache
+def warn_once(sentence: str) -> None:
+    """Log a warning once in this process."""
+    warn(sentence)
