@@ -200,7 +200,8 @@ def choose_variant(cfg: Config) -> Choice:
 
 def variant_by_spaces(envs: VecEnv) -> Choice:
     """Return the variant for the spaces of environments, and for images a convolutional network."""
-    images = len(envs.obs_shape) == 3 and envs.obs_dtype == np.uint8
+    images = (len(envs.obs_shape) == 3 and envs.obs_dtype == np.uint8
+              and min(envs.obs_shape[1:]) >= LEAST_PIXELS["impala"])
     model = {"model": "cnn" if min(envs.obs_shape[1:]) >= LEAST_PIXELS["cnn"] else "impala"} if images else {}
     if isinstance(envs.action_space, gym.spaces.Box):
         return Choice(variant="ppo_continuous_action", why="continuous actions",
