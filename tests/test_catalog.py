@@ -24,7 +24,8 @@ def test_every_suite_is_found_by_the_ids_that_it_takes(env_id, variant):
 @pytest.mark.parametrize(("words", "expected"), [
     ({}, ("ppo_continuous_action", {"model": "cnn", "norm_obs": False})),
     ({"env_kwargs": ["continuous=False"]}, ("ppo", {"model": "cnn"})), ({"resize": 24}, ("ppo_continuous_action", {
-        "model": "impala", "norm_obs": False})), ({"env_id": "Pendulum-v1"}, ("ppo_continuous_action", {}))])
+        "model": "impala", "norm_obs": False})), ({"env_id": "Pendulum-v1"}, ("ppo_continuous_action", {})),
+    ({"resize": 7}, ("ppo_continuous_action", {}))])
 def test_images_get_a_convolutional_network(words, expected):
     """CarRacing-v3: 96x96 pixels, with which an MLP over 27,648 numbers learns nothing."""
     pytest.importorskip("Box2D")
