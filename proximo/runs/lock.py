@@ -40,8 +40,8 @@ def locked(*folders: Path, new: bool = False) -> Iterator[None]:
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    existed = folder.exists()
     try:
+        existed = folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FilesError(f"{folder} could not be written ({error.strerror}). Free disk space, or choose another folder "

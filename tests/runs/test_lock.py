@@ -16,7 +16,7 @@ from proximo.errors import UsageError
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.lock import locked
 from proximo.runs.session import resume, start
-from tests.support.runs import SMALL, rows
+from tests.support.runs import SMALL, rows, train
 
 LONG = [*SMALL, "--total-timesteps", "320000", "--checkpoint-every", "5"]
 FIELDS = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "hidden_size": 8, "total_timesteps": 320,
@@ -75,6 +75,13 @@ def test_a_new_folder_stays_only_with_something_in_it(tmp_path):
     with locked(tmp_path / "a", tmp_path / "a" / "b", tmp_path / "c", new=True):
         (tmp_path / "c" / "file").touch()
     assert [path.name for path in tmp_path.iterdir()] == ["c"] and not (tmp_path / "c" / ".lock").exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "file/run"])
+def test_a_folder_that_cannot_be_made_is_told(name, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert train(tmp_path / name) == 5
+    assert "could not be written (" in capsys.readouterr().err and [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 def test_text_of_a_stranger_is_not_printed(tmp_path):
