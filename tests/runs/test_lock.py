@@ -19,7 +19,7 @@ from proximo.runs.session import resume, start
 from tests.support.runs import SMALL, rows, train
 
 LONG = [*SMALL, "--total-timesteps", "320000", "--checkpoint-every", "5"]
-FIELDS = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "hidden_size": 8, "total_timesteps": 320,
+FIELDS = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "hidden_sizes": (8,), "total_timesteps": 320,
           "logger": "none", "env_workers": 0}
 
 
