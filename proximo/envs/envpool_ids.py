@@ -13,8 +13,11 @@ from proximo.envs.atari_ids import read_atari_name
 from proximo.errors import UsageError, notify
 
 
-def import_envpool() -> ModuleType:
+def import_envpool(extra: str = "envpool") -> ModuleType:
     """Import EnvPool.
+
+    Args:
+        extra: The extra of Proximo that installs what is needed of it.
 
     Raises:
         UsageError: It is not installed, or does not fit the system.
@@ -23,8 +26,9 @@ def import_envpool() -> ModuleType:
     try:
         import envpool
     except ImportError as error:
-        raise UsageError(f'EnvPool cannot be imported ({error}). Install it with pip install '
-                         '"proximo[envpool]", or use another engine (proximo list).') from error
+        other = ", or use another engine (proximo list)" if extra == "envpool" else ""
+        raise UsageError(f'EnvPool cannot be imported ({error}). Install it with pip install "proximo[{extra}]"'
+                         f"{other}.") from error
     return envpool
 
 

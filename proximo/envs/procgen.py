@@ -29,7 +29,7 @@ def make_procgen(cfg: Procgen, seeds: Sequence[int]) -> VecEnv:
     Raises:
         UsageError: The game or its mode is unknown, or a package is missing.
     """
-    name = procgen_id(cfg.env_id, cfg.distribution_mode, import_envpool().list_all_envs())
+    name = procgen_id(cfg.env_id, cfg.distribution_mode, import_envpool("procgen").list_all_envs())
     levels = {"num_levels": cfg.num_levels, "start_level": cfg.start_level}
     return make_envpool(replace(cfg, env_id=name), seeds, levels)
 

@@ -221,8 +221,9 @@ def test_other_systems_and_shared_cores(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert pool("CartPole-v1").num_envs == 2
     monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(UsageError, match='pip install "proximo.envpool."'):
-        import_envpool()
+    for extra in ("envpool", "procgen"):
+        with pytest.raises(UsageError, match=f'pip install "proximo.{extra}."'):
+            import_envpool(extra)
 
 
 def test_pictures():
