@@ -4,15 +4,17 @@ When learning, the mean of the Gaussian is moved by uniform noise, which keeps t
 too early. Ends with the same weights, bit for bit, as `proximo train rpo_continuous_action` with the same settings.
 """
 
-from functools import partial
+import math
 from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from proximo.envs.mujoco import make_mujoco
 from proximo.on_torch.assemble import assemble
+from proximo.on_torch.box_heads import PolicyNetwork
 from proximo.on_torch.distributions import GaussianHead
 from proximo.on_torch.train import train
 from proximo.protocols import Spec
@@ -31,9 +33,15 @@ class RPOHead(GaussianHead):
         return torch.empty(*lead, *self.action_shape).uniform_(-self.alpha, self.alpha, generator=generator)
 
 
+def make_head(network: PolicyNetwork, space: spaces.Box, cfg: Any) -> nn.Module:
+    """The head for a space of continuous actions, over a network with one output for each of them."""
+    size = math.prod(space.shape)
+    return RPOHead(network.whole(size), size, cfg.rpo_alpha)
+
+
 def make_agent(spec: Spec, cfg: RPO) -> nn.Module:
     """The networks of ppo_continuous_action with another head."""
-    return assemble(spec, cfg, partial(RPOHead, alpha=cfg.rpo_alpha))
+    return assemble(spec, cfg, make_head)
 
 
 def main(**settings: Any) -> dict[str, np.ndarray]:
