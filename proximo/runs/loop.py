@@ -53,8 +53,8 @@ class Session:
                     if self._is_ended_early(its):
                         break
             except SystemExit as error:
-                raise EnvError(f"The program called sys.exit({error.code!r}) while it trained, most likely in the "
-                               f"environment. Resume with: {self._resume_line()}") from error
+                raise EnvError(f"The environment, the network or the loss called sys.exit({error.code!r}) while it "
+                               f"trained. Resume with: {self._resume_line()}") from error
             except UsageError as error:
                 problems = [*str(error).splitlines(), *(self._withdraw() if self._withdraw else [])]
                 raise UsageError("\n".join(dict.fromkeys(problems))) from error

@@ -68,7 +68,8 @@ def failing(error):
     ("2", "[gloo] Connection closed by peer", PeerError), ("2", "shape mismatch", RuntimeError),
     ("1", "[gloo] Connection closed by peer", RuntimeError)])
 def test_a_lost_process_is_told_from_other_faults(size, message, kind, tmp_path, monkeypatch):
-    for name, value in (("RANK", "0"), ("WORLD_SIZE", size), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", size)):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", size), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", size),
+                        ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")):
         monkeypatch.setenv(name, value)
     session = Session(tmp_path, [Watcher(Run(tmp_path, Config(), "ppo"))], failing(RuntimeError(message)))
     with pytest.raises(kind, match=message[-10:]):
