@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test lint site clean
+.PHONY: demo test coverage lint site clean
 
 demo: $(VENV)/.core
 	rm -rf $(RUN)
@@ -19,6 +19,12 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+coverage: $(VENV)/.all
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=
+	$(BIN)/python -m coverage report
+	$(BIN)/python -m coverage json -q -o build/coverage/report.json
+	$(BIN)/python tools/coverage_floor.py build/coverage/report.json
 
 lint: $(VENV)/.all
 	$(BIN)/ruff check .

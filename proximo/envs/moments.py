@@ -6,6 +6,7 @@ import numpy as np
 
 from proximo.protocols import Array
 
+MOST_COUNTED = 2.0**23  # the largest weight of earlier rows in float32, which cannot count further than 2**24
 PRIOR_COUNT = 1e-4  # the weight of the mean 0 and variance 1 that moments begin with, as in openai/baselines
 
 
@@ -34,6 +35,9 @@ def start_moments(shape: tuple[int, ...], xp: Any = np) -> Moments:
 def update_moments(moments: Moments, batch: Array, counted: Array | None, xp: Any = np) -> Moments:
     """Add rows.
 
+    In JAX, rows before the last 2**23 lose their weight gradually: float32 could not add more, and the variance would
+    grow without bound.
+
     Args:
         moments: The moments so far.
         batch: (N, *shape).
@@ -41,10 +45,11 @@ def update_moments(moments: Moments, batch: Array, counted: Array | None, xp: An
         xp: numpy or jax.numpy.
     """
     number, mean, within = _moments_of_batch(batch, counted, moments.mean.dtype, xp)
+    count = moments.count if xp is np else xp.minimum(moments.count, MOST_COUNTED)
     delta = mean - moments.mean
-    total = moments.count + number
+    total = count + number
     share = number / total  # 0 if no row is added
-    spread = moments.var * moments.count + within + delta * delta * (moments.count * share)
+    spread = moments.var * count + within + delta * delta * (count * share)
     return Moments(mean=moments.mean + delta * share, var=spread / total, count=total)
 
 

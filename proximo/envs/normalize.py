@@ -65,13 +65,13 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
         raise UsageError(f"norm_obs={cfg.norm_obs} and norm_reward={cfg.norm_reward} need environments that return "
                          "numpy or JAX arrays; these return torch tensors. Set both to False.")
     xp = numpy_module(envs.arrays)
-    begin = partial(count_reset, cfg=cfg, xp=xp)
+    begin: Callable[..., Statistics] = partial(count_reset, cfg=cfg, xp=xp)
     count: Callable[..., Statistics] = partial(count_step, cfg=cfg, xp=xp, waits=bool(envs.players))
     apply: Callable[..., Step] = partial(apply_statistics, cfg=cfg, xp=xp)
     if on_torch:
         import jax
 
-        count, apply = jax.jit(count), jax.jit(apply)
+        begin, count, apply = from_numpy(begin), jax.jit(count), jax.jit(apply)
     reset, step = count_then_apply(begin, apply), count_then_apply(count, apply)
     if on_torch:
         reset, step = share_with_torch(reset), share_with_torch(step)
@@ -112,6 +112,14 @@ def normalize_floats(view: FloatView, normalize: Normalize) -> Normalize:
         return statistics, after._replace(obs=view.write(step.obs, after.obs), final_obs=final)
 
     return normalize_within
+
+
+def from_numpy(count: Callable[..., Statistics]) -> Callable[..., Statistics]:
+    """Let a function for JAX arrays take statistics in numpy too, such as those of a checkpoint."""
+    from jax import numpy as jnp
+    from jax import tree
+
+    return lambda statistics, step: count(tree.map(lambda x: jnp.asarray(x, jnp.float32), statistics), step)
 
 
 def share_with_torch(normalize: Normalize) -> Normalize:

@@ -23,7 +23,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
           state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
     """Train with proximal policy optimization (Schulman et al. 2017, algorithm 1), which train_step.py writes out.
 
-    Environments whose state cannot be saved are made again every cfg.checkpoint_every iterations, resumed or not.
+    Environments whose state cannot be saved are made again every cfg.checkpoint_every iterations, resumed or not, and
+    where a resume begins.
 
     Args:
         cfg: The hyper-parameters.
@@ -62,7 +63,8 @@ def resume(player: Player, state: TrainState, kept: dict[str, Any]) -> tuple[Tra
     begin_again = not fits(kept, state)
     if begin_again:
         warn("The environments of this checkpoint are divided over another number of devices. They are made again.")
-    return player.unpack(kept, restore(kept, state), player.keeps_state and not begin_again), begin_again
+    whole = player.keeps_state and not begin_again
+    return player.unpack(kept, restore(kept, state), whole), not whole
 
 
 class Results(NamedTuple):

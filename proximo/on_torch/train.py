@@ -26,7 +26,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
     """Proximal policy optimization (Schulman et al. 2017, algorithm 1).
 
     Yields one Iteration after every update. Environments whose state cannot be saved are made again every
-    cfg.checkpoint_every iterations, resumed or not.
+    cfg.checkpoint_every iterations, resumed or not, and where a resume begins.
 
     Args:
         cfg: The hyper-parameters.
@@ -43,7 +43,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
     done_before, steps = (state["iteration"], state["steps"]) if state else (0, 0)
     try:
         for iteration in range(done_before + 1, cfg.num_iterations + 1):
-            if not setup.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0:
+            due = (iteration - 1) % cfg.checkpoint_every == 0 or iteration == done_before + 1  # or a resume begins
+            if due and iteration > 1 and not setup.keeps_state:
                 envs, carry = rebuild(setup._replace(envs=envs, carry=carry), cfg, make_envs, iteration)
             with torch.no_grad():
                 noise = setup.agent.head.noise(torch_generator(cfg, "action", iteration, world), cfg.num_steps,

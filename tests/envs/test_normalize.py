@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.envs.moments import PRIOR_COUNT, Statistics, update_moments
+from proximo.envs.moments import PRIOR_COUNT, Moments, Statistics, update_moments
 from proximo.envs.normalize import (
     apply_statistics,
     continue_statistics,
@@ -254,3 +254,18 @@ def test_the_same_functions_in_jax():
         np.testing.assert_allclose(one.reward, two.reward, rtol=1e-3)
         np.testing.assert_allclose(one.final_obs, two.final_obs, rtol=1e-3, atol=1e-4)
     assert apply_statistics(plain, step, CFG).obs.dtype == np.float32
+
+
+def test_many_rows_in_float32_do_not_inflate_the_variance():
+    """Two million standard normal rows from a count near 2**24, at which float32 stops counting, leave mean and
+    variance at 0 and 1."""
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+    few = Moments(mean=jnp.zeros(()), var=jnp.ones(()), count=jnp.float32(2**24 - 1000))
+
+    def add(moments, key):
+        return update_moments(moments, jax.random.normal(key, (10,)), None, jnp), None
+
+    after = jax.jit(lambda start: jax.lax.scan(add, start, jax.random.split(jax.random.key(0), 200_000))[0])(few)
+    assert abs(float(after.var) - 1) < 1e-2 and abs(float(after.mean)) < 1e-2
+    assert float(after.count) <= 2**23 + 10

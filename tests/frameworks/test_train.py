@@ -1,11 +1,14 @@
 """Whole training runs against what must hold in them, on both frameworks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.gym import make_gym
+from proximo.streams import env_seeds
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +58,38 @@ def test_a_filler_row_with_a_reward_of_1e6_changes_nothing(framework, change):
         results.append((last.weights(), last.stats))
     assert all(np.array_equal(results[0][0][name], x) for name, x in results[1][0].items())
     np.testing.assert_equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("every", [3, 100])
+def test_a_resume_between_two_checkpoints_plays_environments_of_its_own(framework, every):
+    """Environments whose state cannot be saved: those of a resume have the seeds of its first iteration, and do not
+    repeat the start of the run. Normalisation continues."""
+    cfg = Config(num_envs=2, num_steps=8, num_minibatches=1, update_epochs=1, hidden_sizes=(8, 8), engine="gym",
+                 total_timesteps=6 * 16, checkpoint_every=3, norm_obs=True)
+    parts, made = parts_of("ppo", framework.name), []
+
+    def make_envs(cfg, seeds):
+        made.append(list(seeds))
+        return Forgetful(make_gym(cfg, seeds))
+
+    kept = [it.snapshot() for it in parts.train(cfg, make_envs, parts.make_agent)][3]
+    assert made == [env_seeds(cfg.seed, 2, 0), env_seeds(cfg.seed, 2, 4)]
+    made.clear()
+    first, second = parts.train(replace(cfg, checkpoint_every=every), make_envs, parts.make_agent, state=kept)
+    assert made[1:] == [env_seeds(cfg.seed, 2, 5)] and first.iteration == 5
+    assert second.statistics.obs.count == pytest.approx(6 * 16 + 3 * 2, abs=0.1)  # three resets
+
+
+class Forgetful:
+    """Environments whose state cannot be saved."""
+
+    keeps_state = False
+
+    def __init__(self, envs):
+        self.envs = envs
+
+    def __getattr__(self, name):
+        return getattr(self.envs, name)
+
+    def state(self):
+        return None

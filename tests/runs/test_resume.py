@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 
 import gymnasium
 import pytest
@@ -167,7 +168,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_end_loses_nothing(tmp_path, 
     for place, count in (("save_latest_model", 4), ("write_json", 1), ("save_checkpoint", 4)):
         folder, calls = tmp_path / place, []
         with monkeypatch.context() as patch:
-            real = getattr(sys.modules["proximo.runs.watcher"], place)
+            real = getattr(import_module("proximo.runs.watcher"), place)
 
             def crashing(*arguments, real=real, calls=calls, count=count):
                 real(*arguments)
