@@ -15,8 +15,9 @@ from rich.table import Table
 from proximo.config import Config
 from proximo.facts import Group, facts, options_of
 
-COMMON = ("env_id", "total_timesteps", "seed", "num_envs", "num_steps", "learning_rate", "gamma", "ent_coef",
-          "norm_obs", "norm_reward", "model", "framework", "compile", "run_dir", "capture_video")
+COMMON = ("env_id", "env_file", "env_kwargs", "total_timesteps", "seed", "num_envs", "num_steps", "learning_rate",
+          "gamma", "ent_coef", "norm_obs", "norm_reward", "model", "hidden_sizes", "framework", "compile", "eval_every",
+          "run_dir", "capture_video")
 METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", dict: "KEY=VALUE"}
 
 
