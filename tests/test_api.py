@@ -269,7 +269,7 @@ def test_a_factory_that_fails_is_an_environment_at_fault(tmp_path):
     def broken():
         raise OSError("no robot on this port")
 
-    with pytest.raises(EnvError, match="could not make an environment: OSError: no robot on this port"):
+    with pytest.raises(EnvError, match="could not be made: OSError: no robot on this port"):
         proximo.train("ppo", env=broken, run_dir=str(tmp_path / "run"), **VALUES)
     with pytest.raises(UsageError, match="env and make_envs were both given"):
         proximo.train(env=Corridor, make_envs=print)

@@ -239,7 +239,7 @@ class Mine(Config):
 
 
 def make_agent(spec, cfg):
-    return assemble(spec, replace(cfg, hidden_sizes=(cfg.width,)))
+    return assemble(spec, replace(cfg, hidden_sizes=(cfg.width, cfg.width)))
 
 
 if __name__ == "__main__":

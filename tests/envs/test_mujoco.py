@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from proximo.envs.env_state_check import same_steps
+from proximo.envs.gym_source import EnvSource
 from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.mujoco import make_mujoco, make_mujoco_rows
 from proximo.errors import UsageError
@@ -49,7 +50,7 @@ def test_state_continues_exactly(env_id):
 
     The rewards of Ant and Humanoid depend on positions that are half a step behind the state.
     """
-    envs, other = (make_mujoco_rows(env_id, "same-step", seeds) for seeds in ([1, 2], [3, 4]))
+    envs, other = (make_mujoco_rows(EnvSource(env_id), "same-step", seeds) for seeds in ([1, 2], [3, 4]))
     plan = actions(envs, 190)
     envs.reset(), other.reset()
     for action in plan[:40]:
