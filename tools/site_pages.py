@@ -65,7 +65,7 @@ def presets_page() -> str:
              "replace its values, `--preset none` uses the defaults of a variant.", "",
              "| environment | variant | values | source |", "|---|---|---|---|"]
     for one in presets().values():
-        values = ", ".join(f"`{name}={value}`" for name, value in one.values.items())
+        values = ", ".join(f"`{setting}`" for setting in one.settings)
         lines.append(f"| {one.env_id} | {one.variant} | {values} | {one.source} |")
     return "\n".join(lines)
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from proximo.catalog import choose_variant, config_class, config_of_env, variant_of
-from proximo.cli.flags import field_name, parse_flags, read_flags, take_flag, take_flags
+from proximo.cli.flags import parse_flags, read_flags, take_flag, take_flags
 from proximo.cli.messages import exit_code
 from proximo.cli.suites import variant_listing
 from proximo.cli.train_help import print_help
@@ -92,7 +92,7 @@ def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | 
     if name == "none" or (name is None and variant):
         return None
     if name is None:
-        given = flag_values(flags)
+        given, _ = read_flags(Config, flags)
         return None if given.keys() & {*OWN} else preset_for(given.get("env_id", ""))
     preset = named_preset(name)
     if variant not in ("", preset.variant):
@@ -121,12 +121,6 @@ def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:
     settings = {} if "model" in values else choice.settings
     announce_variant(choice.variant, name, choice.why, settings)
     return choice.variant, settings
-
-
-def flag_values(flags: list[str]) -> dict[str, str]:
-    """Return the first word of the value of every flag, by field."""
-    return {field_name(word): word.partition("=")[2] or following for word, following in zip(flags, [*flags[1:], ""])
-            if word.startswith("--")}
 
 
 def run_program(config: type[Config], train: Callable[..., Any], make_envs: Callable[..., Any],

@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from rich.console import Console
+from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
@@ -90,13 +91,9 @@ def _print_group(console: Console, title: str, helps: list[FlagHelp]) -> None:
     for one in helps:
         detail = f" [{one.detail}]" if one.detail else ""
         default = f" (default: {one.default})" if one.default else ""
-        table.add_row(_escaped(one.flag), _escaped(one.text + default + detail))
+        table.add_row(escape(one.flag), escape(one.text + default + detail))
     console.print(f"[bold]{title}[/bold]")
     console.print(Padding(table, (0, 0, 1, 2)))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 def _flag(name: str, hint: Any) -> str:

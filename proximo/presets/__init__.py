@@ -1,7 +1,7 @@
 """Presets: tuned hyper-parameters of environments, read from the TOML files in this folder.
 
-A file has one table per environment, named by its id. `variant` and `source` say what is trained and where the values
-come from; every other key is a field of the variant's configuration that differs from its default.
+A file has one table per environment, named by its id. `variant`, `source` and `extra` say what is trained, where the
+values come from and which pip extra the environment needs. Every other key is a field of the variant's configuration.
 """
 
 import tomllib
@@ -22,7 +22,7 @@ class Preset(NamedTuple):
 
     env_id: str
     variant: str
-    values: dict[str, Any]  # fields of the configuration that differ from the variant's defaults
+    values: dict[str, Any]  # fields of the configuration
     source: str
     extra: str = ""  # the pip extra that the environment needs; empty: none
 
@@ -32,6 +32,12 @@ class Preset(NamedTuple):
         from proximo.catalog import VARIANTS  # imports every suite; the package itself imports none
 
         return VARIANTS[self.variant].config(env_id=self.env_id, **self.values)
+
+    @property
+    def settings(self) -> list[str]:
+        """Return the values as texts such as "gamma=0.99"."""
+        return [f"{name}={' '.join(map(str, value)) if isinstance(value, tuple) else value}"
+                for name, value in self.values.items()]
 
 
 @cache
@@ -81,14 +87,9 @@ def preset_listing() -> str:
     """Return all presets as text: environment, variant, steps and values."""
     lines = []
     for one in presets().values():
-        values = ", ".join(f"{name}={_value_text(value)}" for name, value in one.values.items())
-        lines += [f"{one.env_id}  ({one.variant})", f"  {values}", f"  source: {one.source}", ""]
+        lines += [f"{one.env_id}  ({one.variant})", f"  {', '.join(one.settings)}", f"  source: {one.source}", ""]
     return "\n".join([*lines, "`proximo train --env-id ID` without a variant uses the preset of the environment. "
                               "`--preset none` trains with the defaults of a variant."])
-
-
-def _value_text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _read_table(env_id: str, table: dict[str, Any]) -> Preset:

@@ -35,9 +35,8 @@ def announced(make_envs: MakeEnvs, announce: Callable[[], None]) -> MakeEnvs:
 
 def announce_preset(preset: Preset) -> None:
     """Say which preset is used, and what it sets."""
-    values = ", ".join(f"{name}={value}" for name, value in preset.values.items())
-    notify(f"Using the preset {preset.env_id} of {preset.variant}: {values}. Source: {preset.source}. "
-           "--preset none uses the defaults of a variant instead.")
+    notify(f"Using the preset {preset.env_id} of {preset.variant}: {', '.join(preset.settings)}. "
+           f"Source: {preset.source}. --preset none uses the defaults of a variant instead.")
 
 
 def announce_start(cfg: Config, processes: int) -> None:

@@ -82,8 +82,7 @@ def test_a_shipped_set_parses_and_its_environments_exist_or_their_extra_is_named
     bench_set = load_set(path)
     assert set(bench_set.extra.split(",")) <= {extra for suite in SUITES for extra in suite.extra.split(",")}
     for row in bench_set.rows:
-        variant = "envpool" if row.overrides.get("engine") == "envpool" else row.variant
-        engine, missing = missing_ids(variant, row.env_ids)
+        engine, missing = missing_ids(row.variant, row.env_ids)
         assert not missing
         if engine not in ("classic control", "gymnasium"):
             assert bench_set.extra

@@ -15,7 +15,7 @@ from proximo.presets import named_preset, presets
 from proximo.problems import config_problems
 from proximo.runs.resolve import with_changes
 
-MODULES = {"": "gymnasium", "box2d": "Box2D", "mujoco": "mujoco", "envpool": "envpool"}
+MODULES = {"": "gymnasium", "box2d": "Box2D", "mujoco": "mujoco"}
 SMALL = ["--total-timesteps", "256", "--logger", "none"]
 
 
@@ -31,16 +31,11 @@ def test_a_preset_is_a_valid_configuration(env_id):
 
 @pytest.mark.parametrize("env_id", presets())
 def test_the_environment_of_a_preset_exists(env_id):
-    """Gymnasium (or EnvPool) has the id, and it is not retired."""
+    """Gymnasium has the id."""
     one = presets()[env_id]
     if importlib.util.find_spec(MODULES[one.extra]) is None:
         pytest.skip(f"{MODULES[one.extra]} is not installed")
-    if one.extra == "envpool":
-        from proximo.envs.envpool_ids import import_envpool
-
-        assert env_id in import_envpool().list_all_envs()
-    else:
-        assert env_id in gym.registry
+    assert env_id in gym.registry
 
 
 @pytest.mark.parametrize(("variant", "name", "flags", "chosen"), [
