@@ -2,32 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
-from proximo.facts import converted_fields, setting, switched
+from proximo.facts import Engine, Framework, Limits, converted_fields, setting, switched
 
-Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
-Framework = Literal["torch", "jax"]
 Model = Literal["mlp", "cnn", "impala"]
 Recurrent = Literal["none", "lstm", "gru"]
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
 ActionDistribution = Literal["gaussian", "squashed", "beta", "gsde"]
 Schedule = Literal["none", "linear", "cosine"]
-
-
-class Limits(NamedTuple):
-    """What the environments of a variant can do."""
-
-    engines: tuple[Engine, ...]  # the first one is used where --engine is left out
-    frameworks: tuple[Framework, ...] = ("torch", "jax")
-    worker_default: Literal["none", "cores"] = "none"  # cores: emulators, for which a worker process per core pays off
-    next_step: bool = True  # can be reset one step late
-    gymnasium: bool = False  # steps single Gymnasium environments, which a user can configure, wrap and bring along
-    emulator: bool = False  # frame_skip, frame_stack and grayscale describe the frames of an emulator
-    max_players: int = 1  # of one game; more than one: each environment is a player of a game
-    own_distribution: bool = False  # of continuous actions, which cannot be exchanged
-    inside_only: bool = False  # exists for environments inside JAX's compiled functions
-    advice: str = ""  # which variant has the engines or frameworks that this one lacks
 
 
 @dataclass(frozen=True)

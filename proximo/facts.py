@@ -1,4 +1,4 @@
-"""Facts of a hyper-parameter, declared once at its field, and the checks that follow from them."""
+"""Facts of a hyper-parameter, declared once at its field; limits of a variant; and the checks that follow from them."""
 
 import ast
 import math
@@ -9,11 +9,28 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
+Framework = Literal["torch", "jax"]
 Group = Literal["environment", "policy", "training", "logging", "machine"]
 KEY = "proximo"  # of the metadata of a field
 NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text", NoneType: "None",
          tuple[int, ...]: "whole numbers", tuple[str, ...]: "texts"}
 Cfg = TypeVar("Cfg")
+
+
+class Limits(NamedTuple):
+    """What the environments of a variant can do."""
+
+    engines: tuple[Engine, ...]  # the first one is used where --engine is left out
+    frameworks: tuple[Framework, ...] = ("torch", "jax")
+    worker_default: Literal["none", "cores"] = "none"  # cores: emulators, for which a worker process per core pays off
+    next_step: bool = True  # can be reset one step late
+    gymnasium: bool = False  # steps single Gymnasium environments, which a user can configure, wrap and bring along
+    emulator: bool = False  # frame_skip, frame_stack and grayscale describe the frames of an emulator
+    max_players: int = 1  # of one game; more than one: each environment is a player of a game
+    own_distribution: bool = False  # of continuous actions, which cannot be exchanged
+    inside_only: bool = False  # exists for environments inside JAX's compiled functions
+    advice: str = ""  # which variant has the engines or frameworks that this one lacks
 
 
 class Facts(NamedTuple):
