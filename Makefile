@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test coverage lint site clean
+.PHONY: demo test faults coverage lint site clean
 
 demo: $(VENV)/.core
 	rm -rf $(RUN)
@@ -19,6 +19,10 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# the whole campaign of faults, at most 40 minutes; writes its table to docs/reliability.md
+faults: $(VENV)/.all
+	$(BIN)/python tools/faults.py
 
 coverage: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=

@@ -1,0 +1,39 @@
+"""Words of the command line: any words end in help, or in exit code 2 with one sentence for each mistake."""
+
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proximo.catalog import VARIANTS
+from proximo.facts import facts
+from tests.support.faults import check_end, end_of, examples
+
+pytestmark = pytest.mark.area("Words of the command line")
+
+FIELDS = sorted({name for variant in VARIANTS.values() for name in facts(variant.config)})
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+VALUES = st.one_of(TEXT, st.integers().map(str), st.floats().map(str), st.sampled_from(
+    ["", "-", "--", "nan", "inf", "-1", "1e400", "9" * 400, "None", "true", "../..", "\0", "\x1b[2J", "=", "a=b", "[", "{}"]))
+FLAGS = st.builds(lambda no, name, value: [f"--{no}{name.replace('_', '-')}", *value], st.sampled_from(["", "", "no-"]),
+                  st.sampled_from(FIELDS), st.lists(VALUES, max_size=3))
+WORDS = st.lists(st.one_of(FLAGS, VALUES.map(lambda value: [value]), TEXT.map(lambda name: [f"--{name}"])), max_size=6)
+
+
+def test_any_flags_of_train_are_refused_in_sentences(capsys, cases):
+    """The last flag cannot work, so nothing ever trains."""
+    @examples(60, 3000)
+    @given(variant=st.sampled_from(sorted(VARIANTS)), flags=WORDS)
+    def tried(variant, flags):
+        cases()
+        end = end_of(capsys, "train", variant, *chain(*flags), "--no-such-flag")
+        assert end.code == 0 or end.lines, flags
+        assert end.code in (0, 2), (flags, end)
+
+    tried()
+
+
+@pytest.mark.parametrize("words", [[], ["--version"], ["--help"], ["list"], ["train", "--help"], ["resume", "--help"]])
+def test_words_that_ask_for_help(words, capsys):
+    check_end(end_of(capsys, *words), 0 if words else 2)
