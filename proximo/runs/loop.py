@@ -11,8 +11,10 @@ from proximo.config import Config
 from proximo.envs.imports import import_flags
 from proximo.errors import EnvError, PeerError, ProximoError, UsageError, notify, warn
 from proximo.processes import world_from_environment
+from proximo.runs.checkpoint import checkpoints
 from proximo.runs.run import resume_command
-from proximo.runs.watcher import Signals, Watcher
+from proximo.runs.signals import Signals
+from proximo.runs.watcher import Watcher
 from proximo.types import Iteration
 
 Iterations = Generator[Sequence[Iteration | None], None, None]
@@ -41,9 +43,10 @@ class Session:
         self._watchers, self._iterations, self._withdraw, self._release = watchers, iterations, withdraw, release
 
     def __iter__(self) -> Iterator[Sequence[Iteration | None]]:
-        with Signals() as signals:
+        with Signals(self._abandon) as signals:
             try:
                 for its in self._iterations:
+                    signals.iteration_ended()
                     pairs = zip(self._watchers, its, strict=True)
                     stopped = [watcher.watch(it, signals) for watcher, it in pairs if it is not None]
                     yield its
@@ -52,6 +55,11 @@ class Session:
                         return
                     if self._is_ended_early(its):
                         break
+            except KeyboardInterrupt:
+                if signals.received is None:  # raised by an environment
+                    raise
+                signals.abandon_once()
+                return
             except SystemExit as error:
                 raise EnvError(f"The environment, the network or the loss called sys.exit({error.code!r}) while it "
                                f"trained. Resume with: {self._resume_line()}") from error
@@ -104,6 +112,16 @@ class Session:
         self.exit_status = 128 + number
         iteration = max(it.iteration for it in its if it is not None)
         warn(f"Stopped by {signal.Signals(number).name} after iteration {iteration}. "
+             f"Resume with: {self._resume_line()}")
+
+    def _abandon(self, number: int) -> None:
+        """Save what is in memory of the newest iteration, because a signal ends the process within the next one."""
+        self.exit_status = 128 + number
+        for watcher in self._watchers:
+            watcher.save_recent()
+        found = checkpoints(self._watchers[0].run.folder)
+        left = f"The newest checkpoint is of iteration {int(found[-1].name)}." if found else "No checkpoint exists."
+        warn(f"Stopped by {signal.Signals(number).name} before the iteration had ended. {left} "
              f"Resume with: {self._resume_line()}")
 
     def _resume_line(self) -> str:

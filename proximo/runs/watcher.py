@@ -1,14 +1,9 @@
-"""What happens around training: the log, checkpoints, videos and signals. Only the first process writes."""
+"""What happens around training: the log, checkpoints and videos. Only the first process writes."""
 
-import signal
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from types import FrameType
 from typing import Any
 
-from proximo.errors import warn
 from proximo.facts import fixed_on_resume
 from proximo.processes import world_from_environment
 from proximo.runs.callbacks import run_callbacks
@@ -17,34 +12,10 @@ from proximo.runs.csv_file import files_of
 from proximo.runs.evaluation import save_latest_model
 from proximo.runs.log import Log
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
+from proximo.runs.recent import Content, Recent
 from proximo.runs.run import Run, versions, write_json
+from proximo.runs.signals import Signals
 from proximo.types import Iteration
-
-
-class Signals:
-    """While entered, SIGINT and SIGTERM request an end after the current iteration; a second one ends at once."""
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "Signals":
-        if threading.current_thread() is threading.main_thread():  # Python delivers signals to this thread only
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
-            raise KeyboardInterrupt
-        self.received = number
-        again = "press Ctrl-C again" if number == signal.SIGINT else "send the signal again"
-        with suppress(RuntimeError):  # the interrupted code was writing to the same stream
-            warn(f"Stopping after this iteration; {again} to stop now.")
 
 
 class Watcher:
@@ -67,6 +38,7 @@ class Watcher:
         self._callbacks = own.callbacks
         self._started = time.perf_counter()
         self._log: Log | None = None
+        self._recent = Recent()
 
     def watch(self, it: Iteration, signals: Signals) -> bool:
         """Evaluate and log an iteration, and save it where a checkpoint is due, at the end, and before leaving if that
@@ -90,7 +62,10 @@ class Watcher:
         last = it.iteration == cfg.num_iterations or bool(self.stop_reason)
         due = last or it.iteration % cfg.checkpoint_every == 0
         if leaving or due:
-            save(self.run, it, log, last)
+            save(self.run, Content(it, log.state()), log.summary() if last else None)
+            self._recent.forget()
+        else:
+            self._recent.offer(it, log)
         if self._record_video is not None and not leaving and (last or self._video_due(it.iteration, due)):
             if not due:
                 save_latest_model(self.run, it)
@@ -112,19 +87,31 @@ class Watcher:
         num_steps = self.run.cfg.num_steps
         return iteration * num_steps // every > (iteration - 1) * num_steps // every
 
+    def save_recent(self) -> None:
+        """Save the newest iteration that was copied to memory, if no newer one is on the disk."""
+        if self._recent.content is not None:
+            save(self.run, self._recent.content, None)
+            self._recent.forget()
+
     def close(self) -> None:
         """Write what is left to the disk."""
         if self._log is not None:
             self._log.close()
 
 
-def save(run: Run, it: Iteration, log: Log, last: bool) -> None:
+def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:
     """Save the model, after the last iteration summary.json, then the checkpoint.
 
     In this order a run whose last checkpoint exists is complete, whenever the process is killed.
+
+    Args:
+        run: The run.
+        content: The iteration, and the state of the log after it.
+        summary: The content of summary.json after the last iteration.
     """
-    tree = {"state": it.snapshot(), "log": log.state(), "versions": versions(), "fixed": fixed_on_resume(run.cfg)}
+    it = content.it
+    tree = {"state": it.snapshot(), "log": content.log, "versions": versions(), "fixed": fixed_on_resume(run.cfg)}
     save_latest_model(run, it)
-    if last:
-        write_json(run.folder / "summary.json", log.summary())
+    if summary is not None:
+        write_json(run.folder / "summary.json", summary)
     save_checkpoint(run.folder, it.iteration, tree, run.cfg.keep_checkpoints)

@@ -1,13 +1,8 @@
-"""What happens around training: when videos are due, what is written before the first iteration, signals."""
-
-import os
-import signal
-
-import pytest
+"""What happens around training: when videos are due, and what is written before the first iteration."""
 
 from proximo.config import Config
 from proximo.runs.run import Run
-from proximo.runs.watcher import Signals, Watcher
+from proximo.runs.watcher import Watcher
 from proximo.variants import BatchedSim
 
 
@@ -24,16 +19,3 @@ def test_nothing_is_written_before_the_first_iteration(tmp_path):
     watcher = Watcher(Run(tmp_path, Config(), "ppo"), before_first=lambda: began.append(1))
     watcher.close()
     assert began == [] and list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("number", "again"), [(signal.SIGINT, "press Ctrl-C again"),
-                                               (signal.SIGTERM, "send the signal again")])
-def test_a_signal_is_answered_at_once_and_the_second_one_interrupts(number, again, capsys):
-    before = signal.getsignal(number)
-    with Signals() as signals:
-        os.kill(os.getpid(), number)
-        assert signals.received == number
-        assert capsys.readouterr().err == f"proximo: Stopping after this iteration; {again} to stop now.\n"
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
-    assert signal.getsignal(number) == before

@@ -4,6 +4,7 @@ They are registered on import, so that `tests.support.probes:Constant-v0` is an 
 unless the docstring says something else.
 """
 
+import ctypes
 import os
 import signal
 import time
@@ -269,6 +270,10 @@ class Faulty(Probe):
             raise RuntimeError("the motor is on fire")
         if self.how == "hangs":
             time.sleep(3600)
+        if self.how == "stuck":  # in a native call, which no signal interrupts
+            libc, mutex = ctypes.CDLL(None), (ctypes.c_char * 64)()
+            libc.pthread_mutex_lock(mutex)
+            libc.pthread_mutex_lock(mutex)
         if self.how == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         broken = {"nan_obs": (observation * np.nan, reward), "inf_reward": (observation, np.inf),
@@ -302,7 +307,7 @@ class Positions(gymnasium.ObservationWrapper):
 
 PROBES = (Constant, Observed, Delayed, Acting, Looking, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Rich,
           Hybrid, Image, Echo, Started, Several, Switches, Bounded, Spoken, Endless, Mortal)
-FAULTS = ("raises", "hangs", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
+FAULTS = ("raises", "hangs", "stuck", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
           "four_values")
 
 

@@ -1,0 +1,151 @@
+"""SIGINT and SIGTERM while a run trains: it ends after the iteration, or within seconds where that does not end."""
+
+import os
+import signal
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from proximo.errors import ProximoError, warn
+
+GRACE_SECONDS = 7.0  # after SIGTERM, for the iteration; Docker sends SIGKILL after 10 s
+LEAVE_SECONDS = 1.0  # for the main thread, which is interrupted then
+ENDED = 0  # what the thread reads instead of the number of a signal
+
+
+class Signals:
+    """While entered, SIGINT and SIGTERM request an end after the current iteration; a second one ends at once.
+
+    Before the first iteration has ended, the first signal ends at once. After SIGTERM, so does an iteration that takes
+    longer than GRACE_SECONDS. "At once" is a KeyboardInterrupt in the main thread. If that thread does not leave within
+    LEAVE_SECONDS, because native code runs in it, a second thread calls `abandon` and exits. That thread sleeps until
+    the operating system has delivered a signal (`signal.set_wakeup_fd`). It cannot run while native code holds the lock
+    of the interpreter.
+
+    Args:
+        abandon: Called with the number of the signal, once, before the process ends within an iteration.
+
+    Attributes:
+        received: The number of the first signal.
+    """
+
+    def __init__(self, abandon: Callable[[int], None] = lambda number: None) -> None:
+        self.received: int | None = None
+        self._abandon, self._abandoned, self._began = abandon, False, False
+        self._before: dict[int, Any] = {}
+        self._lock = threading.Lock()  # is held while the run is abandoned
+
+    def __enter__(self) -> "Signals":
+        if threading.current_thread() is not threading.main_thread():  # Python delivers signals to that thread only
+            return self
+        self._inbox, self._outbox = socket.socketpair()
+        self._outbox.setblocking(False)
+        self._fd_before = signal.set_wakeup_fd(self._outbox.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._note)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=partial(restore_in_child, weakref.ref(self)))
+        self._thread = threading.Thread(target=self._attend, name="proximo-signals", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before:
+            self.restore(self._fd_before)
+            self._dismiss()
+            self._thread.join()
+            self._inbox.close()
+            self._outbox.close()
+
+    def restore(self, wakeup_fd: int) -> None:
+        """Restore the handlers that were there before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup_fd)
+
+    @property
+    def has_handlers(self) -> bool:
+        """Whether the handlers of this object are installed."""
+        return signal.getsignal(signal.SIGTERM) == self._note
+
+    def iteration_ended(self) -> None:
+        """Note that an iteration has ended. If a signal has arrived, there is time to save and to leave in order."""
+        with self._lock:
+            self._began = True
+            if self.received is not None:
+                self._dismiss()
+
+    def abandon_once(self) -> None:
+        """Call `abandon`, unless the other thread has done so."""
+        with self._lock:
+            if not self._abandoned:
+                self._abandoned = True
+                self._abandon(self.received or signal.SIGINT)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        again = self.received is not None
+        self.received = self.received or number
+        if again or not self._began:
+            raise KeyboardInterrupt
+        how = "press Ctrl-C again" if number == signal.SIGINT else "send the signal again"
+        with suppress(RuntimeError):  # the interrupted code was writing to the same stream
+            warn(f"Stopping after this iteration; {how} to stop now.")
+
+    def _dismiss(self) -> None:
+        if self._before:
+            with suppress(OSError):  # full: the thread has enough to read
+                self._outbox.send(bytes([ENDED]))
+
+    def _attend(self) -> None:
+        """Run in a thread: end the process where the main thread does not answer a signal in time."""
+        number = self._read(None)
+        if number == ENDED:
+            return
+        if self._began:
+            again = self._read(GRACE_SECONDS if number == signal.SIGTERM else None)
+            if again == ENDED:
+                return
+            if again is None:
+                interrupt_main(number)
+        end = time.monotonic() + LEAVE_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            if self._read(left) == ENDED:
+                return
+        self.received = self.received or number
+        try:
+            self.abandon_once()
+        except ProximoError as error:
+            warn(str(error))
+        os._exit(128 + number)
+
+    def _read(self, seconds: float | None) -> Any:
+        """Wait for SIGINT, SIGTERM or ENDED, and return its number; None if nothing comes within so many seconds."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while True:
+            try:
+                self._inbox.settimeout(None if end is None else max(0.001, end - time.monotonic()))
+                found = self._inbox.recv(1)[0]
+            except TimeoutError:
+                return None
+            if found in (ENDED, signal.SIGINT, signal.SIGTERM):
+                return found
+
+
+def restore_in_child(ref: "weakref.ref[Signals]") -> None:
+    """Let signals to a forked process, such as one of an environment, neither be noted nor reach this process."""
+    if (signals := ref()) is not None and signals.has_handlers:
+        signals.restore(-1)
+
+
+def interrupt_main(number: int) -> None:
+    """Deliver a signal to the main thread, also while it sleeps in a system call."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        signal.raise_signal(signal.Signals(number))

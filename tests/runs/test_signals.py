@@ -1,0 +1,166 @@
+"""Signals while a run trains: it ends within seconds, and the newest finished iteration is saved, also where the next
+one never ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from proximo.cli.main import main
+from proximo.runs.checkpoint import checkpoints
+from proximo.runs.recent import Recent, copied
+from proximo.runs.signals import Signals
+from proximo.types import FinishedEpisodes, Iteration
+from tests.support.probes import Faulty
+from tests.support.runs import SMALL, same_logs, same_weights, train
+
+LATE = ["--env-id", "tests.support.probes:Faulty_hangs-v0", "--env-kwargs", "at=90"]  # in iteration 6; saved are 3, 6, 9
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Grace of 0.2 s, and a copy of every iteration."""
+    monkeypatch.setattr("proximo.runs.signals.GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("proximo.runs.recent.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("proximo.runs.recent.SHARE", 1e9)
+
+
+def hang(*numbers):
+    """What an environment does: send these signals to its process, and sleep."""
+    def misbehave(self, answer):
+        for number in numbers:
+            os.kill(os.getpid(), number)
+        time.sleep(100)
+
+    return misbehave
+
+
+@pytest.mark.parametrize(("numbers", "ended"), [
+    ((signal.SIGTERM,), "Stopped by SIGTERM"), ((signal.SIGINT, signal.SIGINT), "Stopped by SIGINT"),
+    ((signal.SIGTERM, signal.SIGTERM), "Stopped by SIGTERM")])
+def test_an_iteration_that_does_not_end_costs_only_itself(numbers, ended, impatient, tmp_path, monkeypatch, capsys):
+    """The checkpoint is that of the iteration before, and continues to the weights of an uninterrupted run."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Faulty, "misbehave", lambda self, answer: answer)
+        assert train(tmp_path / "whole", *LATE) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Faulty, "misbehave", hang(*numbers))
+        begin = time.monotonic()
+        assert train(tmp_path / "run", *LATE) == 128 + numbers[0]
+        assert time.monotonic() - begin < 30
+    said = capsys.readouterr().err
+    assert f"{ended} before the iteration had ended. The newest checkpoint is of iteration 5. Resume with" in said
+    assert [int(path.name) for path in checkpoints(tmp_path / "run")] == [3, 5]
+    assert not (tmp_path / "run" / "summary.json").exists() and not (tmp_path / "run" / ".lock").exists()
+    monkeypatch.setattr(Faulty, "misbehave", lambda self, answer: answer)
+    assert main(["resume", str(tmp_path / "run"), "--allow-import", "tests"]) == 0
+    assert same_weights(tmp_path / "whole", tmp_path / "run") and same_logs(tmp_path / "whole", tmp_path / "run")
+
+
+def test_nothing_is_waited_for_before_the_first_iteration_has_ended(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Faulty, "misbehave", hang(signal.SIGTERM))
+    begin = time.monotonic()
+    assert train(tmp_path / "run", "--env-id", "tests.support.probes:Faulty_hangs-v0", "--env-kwargs", "at=5") == 143
+    assert time.monotonic() - begin < 5
+    assert "before the iteration had ended. No checkpoint exists. Resume with" in capsys.readouterr().err
+
+
+def test_native_code_that_never_returns_does_not_keep_the_process(tmp_path):
+    """The main thread is stuck in a native call, where no handler of Python runs: another thread saves, and exits."""
+    script = ("import sys\nfrom proximo.cli.main import main\nfrom proximo.runs import recent, signals\n"
+              "from tests.support.probes import Faulty\n"
+              "recent.LEAST_SECONDS, recent.SHARE, signals.GRACE_SECONDS = 0.0, 1e9, 0.5\nsys.exit(main(sys.argv[1:]))")
+    words = ["train", "ppo", *SMALL, *LATE, "--env-id", "tests.support.probes:Faulty_stuck-v0"]
+    process = subprocess.Popen([sys.executable, "-c", script, *words, "--run-dir", str(tmp_path / "run")],
+                               stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "run" / "checkpoints" / "00000003").exists() and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(1)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=20)[1]
+    assert process.returncode == 143 and time.monotonic() - begin < 5
+    assert "The newest checkpoint is of iteration 5. Resume with" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize(("number", "again"), [(signal.SIGINT, "press Ctrl-C again"),
+                                               (signal.SIGTERM, "send the signal again")])
+def test_a_signal_is_answered_at_once_and_the_second_one_interrupts(number, again, capsys):
+    before, fd = signal.getsignal(number), signal.set_wakeup_fd(-1)
+    abandoned = []
+    with Signals(abandoned.append) as signals:
+        signals.iteration_ended()
+        os.kill(os.getpid(), number)
+        assert signals.received == number
+        assert capsys.readouterr().err == f"proximo: Stopping after this iteration; {again} to stop now.\n"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        signals.abandon_once()
+        signals.abandon_once()
+    assert abandoned == [number]
+    assert signal.getsignal(number) == before and signal.set_wakeup_fd(fd) == -1
+
+
+def test_an_iteration_that_ends_in_time_has_time_to_save(impatient):
+    """After it, the thread does not interrupt what is written."""
+    with Signals() as signals:
+        signals.iteration_ended()
+        os.kill(os.getpid(), signal.SIGTERM)
+        signals.iteration_ended()
+        time.sleep(1.5)
+
+
+def test_signals_to_a_forked_process_are_its_own(impatient):
+    """Its SIGTERM ends it, and is not taken for one of this process."""
+    with Signals() as signals:
+        signals.iteration_ended()
+        child = os.fork()
+        if child == 0:
+            time.sleep(20)
+            os._exit(0)
+        time.sleep(0.2)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        time.sleep(1.5)
+        assert signals.received is None
+
+
+class LogStub:
+    def state(self):
+        return {"step": 1}
+
+
+def test_copies_are_rare_where_they_are_expensive(monkeypatch):
+    """At most one a second, and at most 1 % of the time: against a clock that only copying moves."""
+    now, taken = [0.0], []
+    monkeypatch.setattr("proximo.runs.recent.time.perf_counter", lambda: now[0])
+
+    def snapshot():
+        taken.append(now[0])
+        now[0] += cost
+        return {"weights": np.zeros(2)}
+
+    nothing = np.zeros(0)
+    it = Iteration(iteration=1, steps=1, stats={}, finished=FinishedEpisodes(nothing, nothing, nothing, nothing),
+                   snapshot=snapshot, weights=dict, spec=None, players=(), statistics=None, keeps_state=True)
+    for cost, expected in ((0.001, 1.001), (0.05, 5.05)):  # noqa: B007 (snapshot reads it)
+        recent, now[0] = Recent(), 0.0
+        taken.clear()
+        while now[0] < 20:
+            recent.offer(it, LogStub())
+            now[0] += 0.01
+        assert min(np.diff(taken)) >= expected and max(np.diff(taken)) < expected + 0.011
+    recent = Recent()
+    recent.offer(it._replace(keeps_state=False), LogStub())
+    assert recent.content is None
+
+
+def test_a_copy_shares_no_array():
+    tree = {"a": [np.zeros(2), {"b": np.ones(1)}], "c": "text"}
+    other = copied(tree)
+    tree["a"][0][:] = tree["a"][1]["b"][:] = 5
+    assert other["a"][0].tolist() == [0, 0] and other["a"][1]["b"].tolist() == [1] and other["c"] == "text"
