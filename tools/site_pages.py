@@ -12,7 +12,8 @@ from proximo.config import Config
 from proximo.presets import presets
 
 API = {"Training": ("api.train", "api.iterations", "api.resume"),
-       "Trained models": ("api.load", "api.evaluate", "models.model.Model", "models.evaluate.Evaluation"),
+       "Trained models": ("api.load", "api.evaluate", "models.model.Model", "models.evaluate.Evaluation",
+                          "export.files.export_model"),
        "Environments": ("api.check_env",),
        "Presets": ("presets.preset",),
        "Records": ("types.Iteration", "types.FinishedEpisodes", "types.LossInputs"),

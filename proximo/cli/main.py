@@ -15,6 +15,7 @@ HELP = """usage: proximo COMMAND ...
   resume RUN [--flag value ...]    continue a run from its newest checkpoint, bit for bit
   eval RUN --episodes 100          play whole episodes with a trained model
   watch RUN                        record a video of a trained model
+  export RUN --to onnx             write a trained agent to one file that acts without Proximo
   plot RUN...                      draw learning curves (PNG): mean and spread over seeds
   bench FILE                       train many runs from one small file;  report DIR writes their page
   compare A B                      compare two sets of runs, paired by seed
@@ -27,8 +28,8 @@ HELP = """usage: proximo COMMAND ...
 `proximo COMMAND --help` explains a command, `proximo train VARIANT --help` every hyper-parameter.
 `proximo --version` prints the version."""
 
-COMMANDS = ("train", "resume", "eval", "watch", "plot", "bench", "report", "compare", "tune", "rate", "list", "doctor",
-            "check-env")
+COMMANDS = ("train", "resume", "eval", "watch", "export", "plot", "bench", "report", "compare", "tune", "rate", "list",
+            "doctor", "check-env")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,6 +77,10 @@ def command(name: str, words: list[str]) -> int:
             from proximo.cli.model_commands import model_command
 
             return model_command(name.replace("_", "-"), words)
+        case "export":
+            from proximo.cli.deploy_commands import deploy_command
+
+            return deploy_command(name, words)
         case "list" | "doctor":
             from proximo.cli.machine_commands import machine_command
 

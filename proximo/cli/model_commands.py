@@ -8,19 +8,14 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 import tyro
 
-from proximo.api import load
-from proximo.catalog import Parts, parts_of
 from proximo.cli.check_command import CheckArguments, check_command
 from proximo.cli.eval_progress import shown_progress
-from proximo.envs.imports import check_imports
+from proximo.cli.loading import load_run
 from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, Evaluation
-from proximo.models.model import Model, model_from, models_over_time
+from proximo.models.model import model_from, models_over_time
 from proximo.models.play import evaluate_model, record_video
-from proximo.runs.evaluation import BEST
-from proximo.runs.own_parts import has_own_env
 from proximo.runs.run import write_json
-from proximo.runs.seed_runs import seed_folders
 
 Arguments = TypeVar("Arguments")
 AllowImport = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE", help_behavior_hint="(default: none)"),
@@ -134,31 +129,6 @@ def check_least(args: Any, *problems: str, **least: int) -> None:
              for name, bound in least.items() if getattr(args, name) < bound]
     if wrong or problems:
         raise UsageError("\n".join([*wrong, *problems]))
-
-
-def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False) -> tuple[Model, Parts]:
-    """Return the model of a run or of a model folder, and what makes its environments.
-
-    Args:
-        path: The folder.
-        allow_import: Modules and scripts that it may name.
-        best: Return the best model of the evaluations during training.
-
-    Raises:
-        UsageError: It is the folder of several runs, or of one with an environment of its own, or has no best model, or
-            names a module that is not allowed.
-        FilesError: There is no model, or it is damaged.
-    """
-    if several := seed_folders(path):
-        raise UsageError(f"{path} contains the runs of {len(several)} seeds. Name one of them, such as {several[0]}.")
-    if has_own_env(path):
-        raise UsageError(f"{path} was trained in an environment of its own, which only its program has. Use "
-                         f"proximo.evaluate({str(path)!r}, env=...) there.")
-    if best and not (path / BEST).is_dir():
-        raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
-    model = load(path / BEST if best else path)
-    check_imports(model.cfg, allow_import, path)
-    return model, parts_of(model.variant, "torch")
 
 
 def eval_command(args: EvalArguments) -> int:

@@ -63,6 +63,8 @@ EXTRAS = {
     "bench": (("rliable", "pandas"), "proximo bench, report and compare"),
     "tune": (("optuna",), "proximo tune"),
     "rate": (("openskill",), "proximo rate"),
+    "export": (("onnx", "onnxscript", "onnxruntime"), "proximo export --to onnx"),
+    "hub": (("huggingface_hub",), "proximo push and pull with hub:USER/NAME"),
 }
 
 

@@ -99,6 +99,12 @@ class Model:
         """Write the model, with the weights that the network has now, to a folder that `proximo.load` reads."""
         save_tree(Path(folder), model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights()))
 
+    def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
+        """Write one file that acts without Proximo; proximo.export.files.export_model has the arguments and errors."""
+        from proximo.export.files import export_model
+
+        export_model(self, Path(path), to, also, mask)
+
     def _read(self, raw_obs: Any, first: Any, mask: Any) -> tuple[Rows, np.ndarray | None]:
         """Return the rows of observations with their masks, and which of them begin an episode."""
         rows = read_raw(self.spec.observation_space, self.spec.obs_shape, raw_obs, self.cfg.critic_obs)

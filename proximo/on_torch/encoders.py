@@ -80,9 +80,12 @@ class Encoder(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Map (..., size) to (..., features)."""
-        columns = [net(take_part(rows[..., start:stop], dtype).unflatten(-1, shape))
-                   for net, (start, stop, dtype, shape) in zip(self.nets, self.slices)]
-        return torch.cat(columns, -1)
+        return self.encode([take_part(rows[..., start:stop], dtype).unflatten(-1, shape)
+                            for start, stop, dtype, shape in self.slices])
+
+    def encode(self, parts: Sequence[Tensor]) -> Tensor:
+        """Map the parts that are read, (..., *part.shape) each, to (..., features)."""
+        return torch.cat([net(part) for net, part in zip(self.nets, parts)], -1)
 
 
 def take_part(items: Tensor, dtype: torch.dtype) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 
 from proximo.catalog import config_class, parts_of
 from proximo.envs.normalize import normalize_obs
+from proximo.export.portable import Portable
 from proximo.models.model import model_from, read_model
 from proximo.on_jax.parameters import make_bind
 from proximo.runs.run import config_from
@@ -111,3 +112,18 @@ def test_values_and_log_probabilities_are_equal(trained):
             assert one.shape == (N,) and np.allclose(one, other, atol=ATOL)
         for model in models.values():
             model.choose(obs[t], first[t], None, deterministic=True)
+
+
+def test_a_model_of_jax_is_exported(trained):
+    """What is written to a file (export/portable.py) acts as the actor of JAX does, on raw observations with resets."""
+    name, trees = trained
+    ours, theirs = (load_as(trees["jax"], framework) for framework in ("torch", "jax"))
+    portable = Portable(ours, mask=False)
+    state = {port.name: torch.zeros(N, *port.shape) for port in portable.inputs if port.name == "state"}
+    for obs, first in zip(observations(ours), firsts()):
+        if obs.ndim == 4 and ours.spec.observation_space is not None:
+            obs = np.moveaxis(obs, 1, -1)
+        found = portable({"obs": torch.from_numpy(obs), "first": torch.from_numpy(first)} | state)
+        state = {"state": found["next_state"]} if state else {}
+        wanted = theirs.act(obs, first=first, deterministic=True)
+        np.testing.assert_allclose(found["action"].numpy(), wanted, atol=ATOL * ("gaussian" in name), rtol=0)

@@ -1,0 +1,47 @@
+"""Loading what a command is given: the model of a run, and what makes its environments."""
+
+from pathlib import Path
+
+from proximo.api import load
+from proximo.catalog import Parts, parts_of
+from proximo.envs.imports import check_imports
+from proximo.errors import UsageError
+from proximo.models.model import Model
+from proximo.runs.evaluation import BEST
+from proximo.runs.own_parts import has_own_env
+from proximo.runs.seed_runs import seed_folders
+
+
+def model_of_run(path: Path, best: bool = False) -> Model:
+    """Return the model of a run or of a model folder.
+
+    Args:
+        path: The folder.
+        best: Return the best model of the evaluations during training.
+
+    Raises:
+        UsageError: It is the folder of several runs, or has no best model.
+        FilesError: There is no model, or it is damaged.
+    """
+    if several := seed_folders(path):
+        raise UsageError(f"{path} contains the runs of {len(several)} seeds. Name one of them, such as {several[0]}.")
+    if best and not (path / BEST).is_dir():
+        raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
+    return load(path / BEST if best else path)
+
+
+def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False) -> tuple[Model, Parts]:
+    """Return the model of a run or of a model folder, and what makes its environments.
+
+    `allow_import` has the modules and scripts that it may name; otherwise as for `model_of_run`.
+
+    Raises:
+        UsageError: As for `model_of_run`, or it has an environment of its own, or names a module that is not allowed.
+        FilesError: There is no model, or it is damaged.
+    """
+    if has_own_env(path):
+        raise UsageError(f"{path} was trained in an environment of its own, which only its program has. Use "
+                         f"proximo.evaluate({str(path)!r}, env=...) there.")
+    model = model_of_run(path, best)
+    check_imports(model.cfg, allow_import, path)
+    return model, parts_of(model.variant, "torch")
