@@ -142,6 +142,8 @@ class Config:
     """folder of the run; empty: runs/ENV__NAME__SEED__TIME"""
     keep_checkpoints: int = setting(2, group="logging", minimum=0, resume="free")
     """number of newest checkpoints to keep; 0: all"""
+    require_same_cpu: bool = setting(False, group="logging", resume="free")
+    """refuse a resume on another type of CPU, where results can differ in the last bits (otherwise: a warning)"""
     logger: Literal["console", "wandb", "none"] = setting("console", group="logging", resume="free")
     """where progress is shown: console, Weights & Biases in addition, or nowhere; files are always written"""
     track: bool = setting(False, group="logging", resume="free")

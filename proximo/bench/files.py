@@ -1,12 +1,9 @@
-"""Files that a benchmark keeps in its folder: JSON records, which are complete or absent, and a lock."""
+"""The JSON records that a benchmark keeps in its folder: they are complete or absent."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from proximo.errors import UsageError
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -23,24 +20,3 @@ def write_record(path: Path, content: Mapping[str, object]) -> None:
     beside = path.with_name(path.name + ".new")
     beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
     beside.replace(path)
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder: two benchmarks in one folder would start every run twice.
-
-    Raises:
-        UsageError: If another process holds the lock.
-    """
-    try:
-        import fcntl
-    except ImportError:  # not on this system
-        yield
-        return
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UsageError(f"another benchmark is running in {folder}. Wait until it has finished, or choose another "
-                             "folder with --out.") from error
-        yield

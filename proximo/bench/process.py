@@ -1,37 +1,50 @@
-"""One run of a benchmark as a process: start, resume, evaluate and stop it, and record what happened."""
+"""One run of a benchmark as tasks of a place: train or evaluate it, and record what happened beside its folder."""
 
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from proximo.bench.child import TORCHRUN
 from proximo.bench.files import read_record, write_record
-from proximo.bench.jobs import Job, flags_of
+from proximo.bench.jobs import Job
+from proximo.bench.task import Ended, Handle, Place, Task, Where
 from proximo.errors import notify
+from proximo.runs.checkpoint import checkpoints
 from proximo.runs.lock import locked
 
 COMMAND = (sys.executable, "-m", "proximo")
 EVALUATION_EPISODES = 100
 LAST_LINES = 12  # of a log, shown when a run fails
-PATIENCE = 30  # seconds in which a stopped run can save its last checkpoint
+TRIES = 3  # attempts in a row that end without a new checkpoint
+STOPPED = (130, 137, 143)  # exit codes of a process that was interrupted, killed or asked to end
+PEER_LOST = 6  # exit code of a process of a distributed run
 
 Stage = Literal["train", "eval"]
-Outcome = Literal["finished", "trained", "failed"]
+Outcome = Literal["finished", "trained", "lost", "failed"]
+
+
+class Work(NamedTuple):
+    """What all jobs of a benchmark share."""
+
+    folder: Path
+    place: Place
+    where: Where
+    command: tuple[str, ...]
+    """the words that start Proximo"""
 
 
 @dataclass
 class RunningJob:
-    """A job whose process has been started."""
+    """A job whose next task was handed to a place."""
 
     job: Job
-    process: subprocess.Popen[bytes]
+    handle: Handle
     stage: Stage
 
 
@@ -43,7 +56,7 @@ def is_finished(folder: Path, job: Job) -> bool:
         job: The job.
     """
     run_dir = folder / job.folder
-    return _read_job(folder, job).get("key") == job.key and "steps" in read_record(run_dir / "summary.json") and (
+    return read_job(folder, job).get("key") == job.key and "steps" in read_record(run_dir / "summary.json") and (
         not job.evaluate or "episodes" in read_record(run_dir / "eval.json"))
 
 
@@ -57,76 +70,69 @@ def record_path(folder: Path, job: Job) -> Path:
     return folder / job.folder.with_name(f"{job.seed}.job.json")
 
 
-def start_job(folder: Path, job: Job, workers: int, command: Sequence[str]) -> RunningJob:
-    """Start the next process of a job: train, resume or evaluate, whichever the run folder requires.
+def read_job(folder: Path, job: Job) -> dict[str, Any]:
+    """Return what the benchmark knows of a run; {} before it was started."""
+    return read_record(record_path(folder, job))
 
-    A run with other settings in the same folder is moved aside.
 
-    Args:
-        folder: The folder of the benchmark.
-        job: The job.
-        workers: How many runs share the cores; with more than one, numerical libraries use one thread each.
-        command: The words that start Proximo.
+def start_jobs(work: Work, jobs: Sequence[Job]) -> list[RunningJob]:
+    """Hand over the next task of each job: train or evaluate, whichever its folder requires.
+
+    The words that train are the same each time: with --resume auto they start or continue the run. A run with other
+    settings in the same folder is moved aside. A task that a benchmark which was killed has left in a place is taken
+    over.
 
     Raises:
-        UsageError: Another process writes to the folder of the run.
+        UsageError: Another process writes to the folder of a run, or the place does not take the tasks.
     """
-    run_dir = folder / job.folder
-    record = _read_job(folder, job)
-    _stop_orphan(record, run_dir)
-    with locked(run_dir):  # refused while a process that nobody knows of still writes there
-        pass
-    if record.get("key") != job.key and run_dir.exists():
-        aside = run_dir.with_name(f"{run_dir.name}.{record.get('key', 'unknown')}.old")
-        shutil.rmtree(aside, ignore_errors=True)
-        run_dir.rename(aside)
-        notify(f"{job.folder} has results of other settings. They are kept in {aside.name}.")
-    words, stage = _words(run_dir, job, command)
-    log_path(folder, job).parent.mkdir(parents=True, exist_ok=True)
-    environment = dict(os.environ)
-    environment.setdefault("WANDB_RUN_GROUP", f"{job.env_id} {job.label}")
-    if workers > 1:
-        environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with log_path(folder, job).open("ab") as log:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                                   env=environment, start_new_session=True)
-    write_record(record_path(folder, job), asdict(job) | {
-        "key": job.key, "status": "running", "pid": process.pid, "command": words,
-        "began": datetime.now(UTC).isoformat(timespec="seconds")})
-    return RunningJob(job=job, process=process, stage=stage)
+    records = [_prepare(work.folder, job) for job in jobs]
+    found = [work.place.recover(str(record.get("task", ""))) if record.get("status") == "running" else None
+             for record in records]
+    stages: list[Stage] = [_next_stage(work.folder / job.folder) for job in jobs]
+    tasks = [_task(work, job, stage) for job, stage in zip(jobs, stages)]
+    new = iter(work.place.submit([task for task, handle in zip(tasks, found) if handle is None]))
+    running = [RunningJob(job=job, handle=handle or next(new), stage=stage)
+               for job, handle, stage in zip(jobs, found, stages)]
+    for one, task, record in zip(running, tasks, records):
+        write_record(record_path(work.folder, one.job), asdict(one.job) | {
+            "key": one.job.key, "status": "running", "stage": one.stage, "place": work.where.on,
+            "task": one.handle.name, "command": task.words, "lost": record.get("lost", {}),
+            "began": datetime.now(UTC).isoformat(timespec="seconds")})
+    return running
 
 
-def stop_jobs(running: Sequence[RunningJob]) -> None:
-    """Ask every process to end, so that it saves its last checkpoint, and kill it after half a minute."""
-    for one in running:
-        if one.process.poll() is None:
-            os.killpg(one.process.pid, signal.SIGTERM)
-    deadline = time.monotonic() + PATIENCE
-    for one in running:
-        try:
-            one.process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(one.process.pid, signal.SIGKILL)
-            one.process.wait()
-
-
-def close_job(folder: Path, running: RunningJob) -> tuple[Outcome, str]:
-    """Record what became of a process that has ended.
+def close_job(folder: Path, running: RunningJob, ended: Ended) -> tuple[Outcome, str]:
+    """Record what became of a task that has ended.
 
     Returns:
-        "finished", "trained" (its evaluation is still to come) or "failed", and for a failure the end of its log.
+        "finished"; "trained": its evaluation is still to come; "lost": it was killed or lost and is to be started
+        again; or "failed". For the last two a sentence, for a failure with the end of the log.
     """
-    job, code = running.job, running.process.returncode
-    if code == 0 and is_finished(folder, job):
-        _update_record(folder, job, status="finished")
+    job = running.job
+    if ended.code == 0 and is_finished(folder, job):
+        _update_record(folder, job, status="finished", lost={})
         return "finished", ""
-    if code == 0 and running.stage == "train" and "steps" in read_record(folder / job.folder / "summary.json"):
+    if ended.code == 0 and running.stage == "train" and "steps" in read_record(folder / job.folder / "summary.json"):
         return "trained", ""
     lines = last_lines(log_path(folder, job)) or "it printed nothing"
-    if code == 0:
+    if ended.code == 0:
         lines += "\nit ended without an error, but wrote no complete summary.json or eval.json"
-    _update_record(folder, job, status="failed", exit_code=code, lines=lines)
+    elif ended.code is None or ended.code < 0 or ended.code in (*STOPPED, PEER_LOST):
+        times = _count_loss(folder, job)
+        if times < TRIES:
+            return "lost", end_text(ended)
+        lines += f"\n{end_text(ended)}, {times} times without a new checkpoint"
+    _update_record(folder, job, status="failed", exit_code=ended.code, lines=lines, lost={})
     return "failed", lines
+
+
+def end_text(ended: Ended) -> str:
+    """Say how a task has ended."""
+    why = f" ({ended.why})" if ended.why else ""
+    if ended.code is None:
+        return f"lost{why}"
+    number = -ended.code if ended.code < 0 else ended.code - 128 if ended.code in STOPPED else 0
+    return f"stopped by {signal.Signals(number).name}{why}" if number else f"exit code {ended.code}{why}"
 
 
 def last_lines(path: Path, count: int = LAST_LINES) -> str:
@@ -139,47 +145,57 @@ def last_lines(path: Path, count: int = LAST_LINES) -> str:
         return ""
 
 
-def _words(run_dir: Path, job: Job, command: Sequence[str]) -> tuple[list[str], Stage]:
-    if "steps" in read_record(run_dir / "summary.json"):
-        return [*command, "eval", str(run_dir), "--episodes", str(EVALUATION_EPISODES), "--deterministic",
-                "--json", str(run_dir / "eval.json"), *job.import_flags()], "eval"
-    starter = list(command)
+def _prepare(folder: Path, job: Job) -> dict[str, Any]:
+    """Move a run with other settings aside, and return the record of the job."""
+    run_dir, record = folder / job.folder, read_job(folder, job)
+    run_dir.parent.mkdir(parents=True, exist_ok=True)
+    if record.get("key") == job.key or not run_dir.exists():
+        return record
+    with locked(run_dir):
+        aside = run_dir.with_name(f"{run_dir.name}.{record.get('key', 'unknown')}.old")
+        shutil.rmtree(aside, ignore_errors=True)
+        run_dir.rename(aside)
+    notify(f"{job.folder} has results of other settings. They are kept in {aside.name}.")
+    return {}
+
+
+def _next_stage(run_dir: Path) -> Stage:
+    return "eval" if "steps" in read_record(run_dir / "summary.json") else "train"
+
+
+def _task(work: Work, job: Job, stage: Stage) -> Task:
+    run_dir, threads = (work.folder / job.folder).absolute(), work.where.threads
+    env = {} if "WANDB_RUN_GROUP" in os.environ else {"WANDB_RUN_GROUP": f"{job.env_id} {job.label}"}
+    if threads or work.where.slots > 1:
+        env |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads or 1))
+    words = _eval_words(run_dir, job, work.command) if stage == "eval" else _train_words(run_dir, job, work)
+    return Task(words=tuple(words), env=env, cwd=str(Path.cwd()), run_dir=str(run_dir),
+                log=str(log_path(work.folder.absolute(), job)), processes=job.processes)
+
+
+def _eval_words(run_dir: Path, job: Job, command: Sequence[str]) -> list[str]:
+    return [*command, "eval", str(run_dir), "--episodes", str(EVALUATION_EPISODES), "--deterministic",
+            "--json", str(run_dir / "eval.json"), *job.import_flags()]
+
+
+def _train_words(run_dir: Path, job: Job, work: Work) -> list[str]:
+    starter = list(work.command)
     if job.processes > 1:
-        starter = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-                   f"--nproc-per-node={job.processes}", *command[1:]]
-    checkpoints = run_dir / "checkpoints"
-    if checkpoints.is_dir() and any(checkpoints.iterdir()):
-        entity = {name: job.overrides[name] for name in ("wandb_entity",) if name in job.overrides}
-        return [*starter, "resume", str(run_dir), *flags_of(entity), *job.import_flags()], "train"
-    shutil.rmtree(run_dir, ignore_errors=True)  # a run that was stopped before its first checkpoint
+        starter = [sys.executable, "-m", TORCHRUN, "--standalone", f"--nproc-per-node={job.processes}", *starter[1:]]
     quiet = [] if job.overrides.get("track") or job.overrides.get("logger") else ["--logger", "none"]
+    threads = ["--threads", str(work.where.threads)] if work.where.threads and "threads" not in job.overrides else []
     return [*starter, "train", job.variant, "--env-id", job.env_id, "--seed", str(job.seed), "--total-timesteps",
-            str(job.steps), "--run-dir", str(run_dir), *quiet, *job.flags()], "train"
+            str(job.steps), "--run-dir", str(run_dir), "--resume", "auto", *quiet, *threads, *job.flags()]
 
 
-def _stop_orphan(record: dict[str, Any], run_dir: Path) -> None:
-    """Stop a process that a killed benchmark has left: two processes must never write to one folder."""
-    pid = record.get("pid")
-    if record.get("status") != "running" or not isinstance(pid, int):
-        return
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return
-    if str(run_dir).encode() not in words:
-        return
-    notify(f"process {pid} of a benchmark that was killed still writes to {run_dir}. It is stopped first.")
-    os.killpg(pid, signal.SIGTERM)
-    deadline = time.monotonic() + PATIENCE
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    if Path(f"/proc/{pid}").exists():
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _read_job(folder: Path, job: Job) -> dict[str, Any]:
-    return read_record(record_path(folder, job))
+def _count_loss(folder: Path, job: Job) -> int:
+    """Return how many attempts in a row have ended without a new checkpoint, this one included."""
+    before = read_job(folder, job).get("lost") or {}
+    newest = max([path.name for path in checkpoints(folder / job.folder)], default="")
+    times = before.get("times", 0) + 1 if before.get("checkpoint") == newest else 1
+    _update_record(folder, job, lost={"checkpoint": newest, "times": times})
+    return times
 
 
 def _update_record(folder: Path, job: Job, **news: object) -> None:
-    write_record(record_path(folder, job), _read_job(folder, job) | news)
+    write_record(record_path(folder, job), read_job(folder, job) | news)

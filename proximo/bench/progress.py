@@ -10,6 +10,7 @@ from proximo.bench.jobs import Job
 from proximo.bench.process import RunningJob
 from proximo.bench.text import duration_text
 from proximo.errors import notify
+from proximo.runs.lock import holder
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -95,21 +96,22 @@ class BenchView:
     def _table(self) -> "Table":
         from rich.table import Table
         table = Table(title=self._counts(), title_justify="left", expand=False)
-        for name in ("environment", "run", "seed", "step", "of", "steps/s", "left"):
-            table.add_column(name, justify="left" if name in ("environment", "run") else "right")
+        for name in ("environment", "run", "seed", "step", "of", "steps/s", "left", "where"):
+            table.add_column(name, justify="left" if name in ("environment", "run", "where") else "right")
         for running in self.state.running:
             table.add_row(*self._cells(running))
         for job, _ in self.state.failed[-5:]:
-            table.add_row(job.env_id, job.label, str(job.seed), "failed", "", "", "", style="red")
+            table.add_row(job.env_id, job.label, str(job.seed), "failed", "", "", "", "", style="red")
         return table
 
     def _cells(self, running: RunningJob) -> list[str]:
-        job = running.job
+        job, where = running.job, holder(self.folder / running.job.folder) or running.handle.name
         if running.stage == "eval":
-            return [job.env_id, job.label, str(job.seed), "evaluation", "", "", ""]
+            return [job.env_id, job.label, str(job.seed), "evaluation", "", "", "", running.handle.name]
         step, sps = progress(self.folder / job.folder)
         left = duration_text((job.steps - step) / sps) if sps else ""
-        return [job.env_id, job.label, str(job.seed), f"{step:,}", f"{job.steps:,}", f"{sps:,.0f}" if sps else "", left]
+        return [job.env_id, job.label, str(job.seed), f"{step:,}", f"{job.steps:,}", f"{sps:,.0f}" if sps else "", left,
+                where]
 
 
 def progress(run_dir: Path) -> tuple[int, float]:

@@ -6,30 +6,48 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from proximo.bench.files import lock_folder, write_record
-from proximo.bench.jobs import jobs_of
-from proximo.bench.process import COMMAND, Outcome, RunningJob, close_job, is_finished, log_path, start_job, stop_jobs
+from proximo.bench.child import PATIENCE
+from proximo.bench.files import write_record
+from proximo.bench.jobs import Job, jobs_of
+from proximo.bench.places import open_place, where_problems
+from proximo.bench.process import (
+    COMMAND,
+    Outcome,
+    RunningJob,
+    Work,
+    close_job,
+    end_text,
+    is_finished,
+    log_path,
+    start_jobs,
+)
 from proximo.bench.progress import BenchState, BenchView
-from proximo.bench.sets import load_set, read_seeds
+from proximo.bench.sets import BenchSet, load_set, read_seeds
 from proximo.bench.statistics import missing_packages
+from proximo.bench.task import Ended, Where, stop_all
 from proximo.bench.text import count_text
 from proximo.errors import UsageError, notify, warn
 from proximo.runs.command_line import command_line
 from proximo.runs.interrupt import interrupt_on_sigterm
+from proximo.runs.lock import locked
+from proximo.runs.run import cpu_model
+
+HERE = Where()
 
 
-def bench(file: str | Path, seeds: int | Sequence[int] | None = None, workers: int = 1, out: str | Path = "",
+def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Where = HERE, out: str | Path = "",
           ablate: Sequence[str] = (), overrides: Mapping[str, object] | None = None,
           command: Sequence[str] = COMMAND) -> int:
     """Train every run of a benchmark file that is not yet finished.
 
-    Runs are in OUT/ENV/LABEL/SEED; SEED.log and SEED.job.json are beside them.
+    Runs are in OUT/ENV/LABEL/SEED; SEED.log and SEED.job.json are beside them. A run that is killed or lost is started
+    again and continues, unless it has ended three times without a new checkpoint.
 
     Args:
         file: The benchmark file.
         seeds: How many seeds, or which; None: those of the file.
-        workers: How many runs are trained at the same time.
-        out: The folder of the runs; empty: runs/bench/NAME.
+        where: Where runs are trained, and how many at the same time.
+        out: The folder of the runs; empty: runs/bench/NAME. On a cluster all machines must see it under this name.
         ablate: Implementation details to change, one set of runs each.
         overrides: Settings of every run.
         command: The words that start Proximo.
@@ -43,8 +61,7 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, workers: i
     problems: list[str] = []
     bench_set = load_set(file)
     chosen = read_seeds(seeds, problems) if seeds is not None else None
-    if workers < 1:
-        problems.append(f"workers={workers} is not at least 1")
+    problems += where_problems(where)
     if problems:
         raise UsageError("\n".join(problems))
     jobs, notes = jobs_of(bench_set, chosen, ablate, overrides)
@@ -55,42 +72,61 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, workers: i
         notify(note)
     folder = Path(out or Path("runs") / "bench" / bench_set.name)
     folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder), interrupt_on_sigterm():
-        write_record(folder / "bench.json", {"title": bench_set.title, "file": str(file), "command": command_line(),
-                                             "machine": describe_machine(), "workers": workers})
-        state = BenchState()
-        for job in jobs:
-            (state.done if is_finished(folder, job) else state.waiting).append(job)
-        return _run_all(folder, state, workers, tuple(command))
+    with locked(folder), interrupt_on_sigterm():
+        _write_bench(folder, bench_set, str(file), jobs, where)
+        return _run_missing(folder, jobs, where, tuple(command))
 
 
 def describe_machine() -> dict[str, str]:
     """Return the processor, the number of cores, the system and the version of Python."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    return {"cpu": model, "cores": str(os.cpu_count()), "system": platform.platform(),
+    return {"cpu": cpu_model(), "cores": str(os.cpu_count()), "system": platform.platform(),
             "python": platform.python_version()}
 
 
-def _run_all(folder: Path, state: BenchState, workers: int, command: tuple[str, ...]) -> int:
+def _write_bench(folder: Path, bench_set: BenchSet, file: str, jobs: Sequence[Job], where: Where) -> None:
+    write_record(folder / "bench.json", {
+        "title": bench_set.title, "file": file, "command": command_line(), "machine": describe_machine(),
+        "workers": where.workers or 1, "on": where.on, "jobs": [str(job.folder) for job in jobs]})
+
+
+def _run_missing(folder: Path, jobs: Sequence[Job], where: Where, command: tuple[str, ...]) -> int:
+    state = BenchState()
+    for job in jobs:
+        (state.done if is_finished(folder, job) else state.waiting).append(job)
+    if not state.waiting:
+        return _say_result(folder, state)
+    place = open_place(where, folder)
     try:
-        with BenchView(folder, state) as view:
+        return _run_all(Work(folder=folder, place=place, where=where, command=command), state)
+    finally:
+        place.close()
+
+
+def _run_all(work: Work, state: BenchState) -> int:
+    try:
+        with BenchView(work.folder, state) as view:
             while state.waiting or state.running:
-                while state.waiting and len(state.running) < workers:
-                    state.running.append(start_job(folder, state.waiting.pop(0), workers, command))
-                for running in [one for one in state.running if one.process.poll() is not None]:
-                    state.running.remove(running)
-                    if _close(folder, state, running, view) == "trained":
-                        state.running.append(start_job(folder, running.job, workers, command))  # its evaluation
+                free = work.where.slots - len(state.running)
+                batch = state.waiting[:int(min(free, len(state.waiting)))]
+                state.running += start_jobs(work, batch) if batch else []
+                del state.waiting[:len(batch)]
+                for running in list(state.running):
+                    if (ended := running.handle.poll()) is not None:
+                        state.running.remove(running)
+                        if _close(work.folder, state, running, ended, view) in ("trained", "lost"):
+                            state.waiting.insert(0, running.job)  # its evaluation, or the same words again
                 view.refresh()
                 time.sleep(0.2)
-    except KeyboardInterrupt:
-        stop_jobs(state.running)
+    except BaseException as error:
+        stop_all([running.handle for running in state.running], PATIENCE)
+        if not isinstance(error, KeyboardInterrupt):
+            raise
         notify(f"stopped after {count_text(len(state.done), 'finished run')}. The same command continues.")
         return 130
+    return _say_result(work.folder, state)
+
+
+def _say_result(folder: Path, state: BenchState) -> int:
     for job, lines in state.failed:
         notify(f"failed: {job.folder} ({log_path(folder, job)})\n{lines}")
     notify(f"{len(state.done)} runs finished, {len(state.failed)} failed. For tables and figures: "
@@ -98,12 +134,14 @@ def _run_all(folder: Path, state: BenchState, workers: int, command: tuple[str, 
     return 1 if state.failed else 0
 
 
-def _close(folder: Path, state: BenchState, running: RunningJob, view: BenchView) -> Outcome:
-    outcome, lines = close_job(folder, running)
+def _close(folder: Path, state: BenchState, running: RunningJob, ended: Ended, view: BenchView) -> Outcome:
+    outcome, lines = close_job(folder, running, ended)
     if outcome == "finished":
         state.done.append(running.job)
         view.report(f"finished {running.job.folder}")
     elif outcome == "failed":
         state.failed.append((running.job, lines))
-        view.report(f"failed {running.job.folder} (exit code {running.process.returncode})")
+        view.report(f"failed {running.job.folder} ({end_text(ended)})")
+    elif outcome == "lost":
+        view.report(f"again {running.job.folder} ({lines}): it continues from its newest checkpoint")
     return outcome

@@ -1,42 +1,48 @@
 """proximo tune: search hyper-parameters with Optuna, over several seeds; the same command continues after a stop."""
 
-import csv
 import hashlib
 import json
 import signal
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from proximo.bench.files import lock_folder, read_record
+from proximo.bench.child import PATIENCE
+from proximo.bench.files import read_record
 from proximo.bench.jobs import Job
-from proximo.bench.process import COMMAND, RunningJob, close_job, is_finished, start_job, stop_jobs
+from proximo.bench.places import open_place, where_problems
+from proximo.bench.process import COMMAND, RunningJob, Work, close_job, is_finished, start_jobs
 from proximo.bench.progress import progress
-from proximo.bench.tune_search import Search, load_search, suggest
+from proximo.bench.task import Ended, Where, stop_all
+from proximo.bench.tune_search import Search, latest_score, load_search, scaled, suggest
+from proximo.bench.tune_study import FAILURE, SharedStudy, locked_when_free, shared_study
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, notify
 from proximo.problems import config_problems
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
-    from optuna.pruners import BasePruner
     from optuna.trial import FrozenTrial
 
 REPORTS_PER_RUN = 10  # to the pruner
+HERE = Where()
 
 
 class Context(NamedTuple):
     """What all trials of a search share."""
 
     search: Search
-    folder: Path
-    command: tuple[str, ...]
-    halt: Event
-    """set when the search should stop"""
+    work: Work
+    shared: SharedStudy
+    trials: int
+    failures: list[int]
+    """numbers of the trials of this process whose run failed"""
 
 
 class TrialRunError(Exception):
@@ -47,14 +53,16 @@ class TuneHaltedError(Exception):
     """The search was interrupted."""
 
 
-def tune(file: str | Path, workers: int = 1, out: str | Path = "", trials: int | None = None,
+def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: int | None = None,
          command: Sequence[str] = COMMAND) -> int:
     """Run the trials that a search still lacks, and log the best one.
 
+    Several processes, also on several machines, may run the same command: they share the trials.
+
     Args:
         file: The search file.
-        workers: How many trials run at the same time.
-        out: The folder of the runs and of study.db (the study, unless the file names another storage of Optuna);
+        where: Where runs are trained; `workers` is the number of trials at the same time.
+        out: The folder of the runs and of study.journal (the study, unless the file names another storage of Optuna);
             empty: runs/tune/NAME.
         trials: Trials in total; None: as in the file.
         command: The words that start Proximo.
@@ -63,33 +71,64 @@ def tune(file: str | Path, workers: int = 1, out: str | Path = "", trials: int |
         The exit code. 0: a best trial was found; 1: no trial has finished; 130: interrupted.
 
     Raises:
-        UsageError: If the file has problems, if Optuna is missing, or if another benchmark is running in the folder.
+        UsageError: If the file or an argument has problems, or if Optuna is missing.
     """
     try:
-        import optuna
+        import optuna  # noqa: F401
     except ImportError as error:
         raise UsageError('proximo tune needs Optuna: pip install "proximo[tune]"') from error
     search = load_search(file)
+    total = search.trials if trials is None else trials
+    problems = where_problems(where) + ([f"trials={total} is not at least 1"] if total < 1 else [])
+    if problems:
+        raise UsageError("\n".join(problems))
+    where = replace(where, workers=where.workers or 1)
     folder = Path(out or Path("runs") / "tune" / search.name)
     folder.mkdir(parents=True, exist_ok=True)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with lock_folder(folder), _halt_on_signals() as halt:
-        study = optuna.create_study(
-            study_name=search.name, storage=search.storage or f"sqlite:///{(folder / 'study.db').resolve()}",
-            direction="maximize", load_if_exists=True, pruner=_make_pruner(search.pruner),
-            sampler=optuna.samplers.TPESampler(seed=search.sampler_seed))
-        _queue_interrupted(study)
-        ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-        left = (trials or search.trials) - len(study.get_trials(deepcopy=False, states=ended))
-        context = Context(search=search, folder=folder, command=tuple(command), halt=halt)
+    with _halt_on_signals() as halt, shared_study(search, folder, halt) as shared:
+        place = open_place(where, folder)
         try:
-            if left > 0:
-                study.optimize(lambda trial: _run_trial(trial, context), n_trials=left, n_jobs=workers,
-                               catch=(TrialRunError,), callbacks=[_report_trial])
-        except TuneHaltedError:
+            work = Work(folder=folder, place=place, where=where, command=tuple(command))
+            _run_trials(Context(search=search, work=work, shared=shared, trials=total, failures=[]))
+        finally:
+            place.close()
+        if halt.is_set():
             notify("stopped. The same command continues.")
             return 130
-        return _report_best(study, folder)
+        return _report_best(shared.study, folder)
+
+
+def _run_trials(context: Context) -> None:
+    """Run trials in as many threads as there are workers; a fault of one of them stops all."""
+    count = context.work.where.workers or 1
+    with ThreadPoolExecutor(count) as pool:
+        for thread in [pool.submit(_run_until_enough, context) for _ in range(count)]:
+            thread.result()
+
+
+def _run_until_enough(context: Context) -> None:
+    import optuna
+    from optuna.trial import TrialState
+
+    study, halt = context.shared.study, context.shared.halt
+    while (trial := context.shared.next_trial(context.trials, len(context.failures))) is not None:
+        try:
+            study.tell(trial, _run_trial(trial, context))
+        except optuna.TrialPruned:
+            study.tell(trial, state=TrialState.PRUNED)
+        except TrialRunError as error:
+            context.failures.append(trial.number)
+            trial.set_user_attr(FAILURE, str(error))
+            study.tell(trial, state=TrialState.FAIL)
+        except BaseException as error:
+            halt.set()
+            study.tell(trial, state=TrialState.FAIL)
+            if trial.params:
+                study.enqueue_trial(trial.params)  # its finished runs count when the search continues
+            if isinstance(error, TuneHaltedError):
+                return
+            raise
+        _report_trial(study.trials[trial.number])
 
 
 def _run_trial(trial: "Trial", context: Context) -> float:
@@ -104,80 +143,61 @@ def _run_trial(trial: "Trial", context: Context) -> float:
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
     trial.set_user_attr("folder", name)
     scores: list[float] = []
-    try:
-        for seed in search.seeds:
-            for env_id in search.env_ids:
-                job = Job(variant=search.variant, env_id=env_id, seed=seed, steps=search.steps, label=name,
-                          overrides=dict(overrides))
+    for seed in search.seeds:
+        for env_id in search.env_ids:
+            job = Job(variant=search.variant, env_id=env_id, seed=seed, steps=search.steps, label=name,
+                      overrides=dict(overrides))
+            with locked_when_free((context.work.folder / job.folder).parent, context.shared.halt):  # of equal trials
                 scores.append(_run_job(trial, context, job, scores))
-    except TuneHaltedError:
-        trial.study.enqueue_trial(trial.params)  # its finished runs count when the search continues
-        raise
     return float(np.mean(scores))
 
 
 def _run_job(trial: "Trial", context: Context, job: Job, scores: list[float]) -> float:
     """Train or resume one run, unless it has finished, and return its score. `scores` are those before it."""
-    search, folder = context.search, context.folder
-    if context.halt.is_set():
-        raise TuneHaltedError
-    if not is_finished(folder, job):
-        running = start_job(folder, job, 2, context.command)
+    search, work = context.search, context.work
+    while not is_finished(work.folder, job):
+        if context.shared.halt.is_set():
+            raise TuneHaltedError
+        (running,) = start_jobs(work, [job])
         try:
-            _watch(trial, context, running, scores)
+            ended = _watch(trial, context, running, scores)
         finally:
-            stop_jobs([running])
-        outcome, lines = close_job(folder, running)
-        if outcome != "finished":
-            trial.set_user_attr("failure", f"{job.folder}: {lines}")
-            raise TrialRunError(lines)
-    score = read_record(folder / job.folder / "summary.json").get(f"{search.metric}_mean")
+            stop_all([running.handle], PATIENCE)
+        outcome, lines = close_job(work.folder, running, ended)
+        if outcome == "failed":
+            raise TrialRunError(f"{job.folder}: {lines}")
+        if outcome == "lost":
+            notify(f"again {job.folder} ({lines}): it continues from its newest checkpoint")
+    score = read_record(work.folder / job.folder / "summary.json").get(f"{search.metric}_mean")
     if score is None:
         raise TrialRunError(f"{job.folder}: no episode ended, so there is no {search.metric}. Use more steps.")
-    return _scale(float(score), search, job.env_id)
+    return scaled(float(score), search, job.env_id)
 
 
-def _watch(trial: "Trial", context: Context, running: RunningJob, scores: list[float]) -> None:
-    """Wait for a process, and report the mean score so far to the pruner.
+def _watch(trial: "Trial", context: Context, running: RunningJob, scores: list[float]) -> Ended:
+    """Wait for a task, and report the mean score so far to the pruner.
 
     Raises:
         TrialPruned: If the pruner gives up the trial.
         TuneHaltedError: If the search was interrupted.
     """
     import optuna
-    job, reports = running.job, 0
-    run_dir = context.folder / job.folder
-    while running.process.poll() is None:
-        if context.halt.wait(0.1):
+    job, run_dir = running.job, context.work.folder / running.job.folder
+    reports = _reports_due(run_dir, job)  # what a run that continues has reported before
+    while (ended := running.handle.poll()) is None:
+        if context.shared.halt.wait(0.1):
             raise TuneHaltedError
-        due = min(REPORTS_PER_RUN, REPORTS_PER_RUN * progress(run_dir)[0] // job.steps)
-        if due > reports and (value := _latest_score(run_dir, context.search, job.env_id)) is not None:
+        due = _reports_due(run_dir, job)
+        if due > reports and (value := latest_score(run_dir, context.search, job.env_id)) is not None:
             reports = due
             trial.report(float(np.mean([*scores, value])), len(scores) * REPORTS_PER_RUN + due)
             if trial.should_prune():
                 raise optuna.TrialPruned
+    return ended
 
 
-def _latest_score(run_dir: Path, search: Search, env_id: str) -> float | None:
-    """Return the last value of the metric in metrics.csv, or None if there is none."""
-    try:
-        with (run_dir / "metrics.csv").open(newline="", encoding="utf-8") as file:
-            values = [row.get(f"charts/{search.metric}") for row in csv.DictReader(file)]
-    except OSError:
-        return None
-    for value in reversed(values):
-        try:
-            number = float(value or "nan")
-        except ValueError:
-            continue
-        if np.isfinite(number):
-            return _scale(number, search, env_id)
-    return None
-
-
-def _scale(score: float, search: Search, env_id: str) -> float:
-    low, high = search.target_scores.get(env_id, (0.0, 1.0))
-    return (score - low) / (high - low)
+def _reports_due(run_dir: Path, job: Job) -> int:
+    return min(REPORTS_PER_RUN, REPORTS_PER_RUN * progress(run_dir)[0] // job.steps)
 
 
 @contextmanager
@@ -198,33 +218,17 @@ def _halt_on_signals() -> Iterator[Event]:
             signal.signal(number, handler)
 
 
-def _queue_interrupted(study: "Study") -> None:
-    """Queue the trials of a search that was killed once more; their finished runs still count."""
-    import optuna
-    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-        if trial.params:
-            study.enqueue_trial(trial.params)
-            notify(f"trial {trial.number} was interrupted. It continues as a new trial.")
-
-
-def _make_pruner(name: str) -> "BasePruner":
-    import optuna
-    if name == "hyperband":
-        return optuna.pruners.HyperbandPruner()
-    return optuna.pruners.NopPruner() if name == "none" else optuna.pruners.MedianPruner(n_startup_trials=5)
-
-
-def _report_trial(study: "Study", trial: "FrozenTrial") -> None:
+def _report_trial(trial: "FrozenTrial") -> None:
     value = "" if trial.value is None else f" {trial.value:.4g}"
-    failure = trial.user_attrs.get("failure", "")
+    failure = trial.user_attrs.get(FAILURE, "")
     lines = f"\n{failure}" if failure else ""
     notify(f"trial {trial.number} {trial.state.name.lower()}{value} {trial.params}{lines}")
 
 
 def _report_best(study: "Study", folder: Path) -> int:
-    import optuna
-    finished = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    from optuna.trial import TrialState
+
+    finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not finished:
         notify("no trial has finished. The logs are beside the runs.")
         return 1

@@ -1,8 +1,11 @@
-"""A search file: which fields may have which values, in which environments and with which seeds."""
+"""A search file: which fields may have which values, in which environments and with which seeds; and its scores."""
 
+import csv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from proximo.bench.sets import override_problems, read_seeds, read_toml, task_problems
 from proximo.errors import UsageError
@@ -82,6 +85,31 @@ def suggest(trial: "Trial", space: Space) -> dict[str, object]:
         else:
             values[name] = trial.suggest_float(name, given["low"], given["high"], log=given.get("log", False))
     return values
+
+
+def latest_score(run_dir: Path, search: Search, env_id: str) -> float | None:
+    """Return the newest evaluation of a run (--eval-every), otherwise its newest training score; None without one."""
+    try:
+        with (run_dir / "metrics.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except OSError:
+        return None
+    evaluations = ["eval/return_mean"] * (search.metric == "episodic_return")
+    for column in (*evaluations, f"charts/{search.metric}"):
+        for row in reversed(rows):
+            try:
+                number = float(row.get(column) or "nan")
+            except ValueError:
+                continue
+            if np.isfinite(number):
+                return scaled(number, search, env_id)
+    return None
+
+
+def scaled(score: float, search: Search, env_id: str) -> float:
+    """Return a score on the scale of the search, on which the scores of its environments are averaged."""
+    low, high = search.target_scores.get(env_id, (0.0, 1.0))
+    return (score - low) / (high - low)
 
 
 def _space_problems(space: Space) -> list[str]:

@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 import tyro
 
+from proximo.bench.task import Where
 from proximo.cli.flags import parse_flags
 from proximo.config import Config
+from proximo.errors import UsageError
 
 AllowImport = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE", help_behavior_hint="(default: none)"),
                         tyro.conf.UseAppendAction]
@@ -31,12 +33,14 @@ class BenchArguments:
     such as --framework jax, --compile or --track.
     """
 
-    file: Annotated[Path, tyro.conf.Positional, named("FILE")]
+    file: Annotated[Path | None, tyro.conf.Positional, named("FILE"), hint("none")] = None
     """a benchmark file, such as benchmarks/small.toml"""
+    status: Annotated[Path | None, hint("none")] = None
+    """folder of a benchmark: print what is done, runs, waits and has failed, and where; nothing is started"""
     seeds: Annotated[int | None, hint("as in the file")] = None
     """number of seeds of each environment, from 1"""
-    workers: int = 1
-    """runs at the same time"""
+    where: Annotated[Where, tyro.conf.arg(name="")] = Where()
+    """where runs are trained"""
     out: Annotated[str, hint("runs/bench/NAME")] = ""
     """folder of all runs"""
     ablate: Annotated[str, hint("none")] = ""
@@ -73,8 +77,8 @@ class TuneArguments:
 
     file: Annotated[Path, tyro.conf.Positional, named("FILE")]
     """a search file: variant, environments, seeds, ranges"""
-    workers: int = 1
-    """runs at the same time"""
+    where: Annotated[Where, tyro.conf.arg(name="")] = Where()
+    """where runs are trained"""
     out: Annotated[str, hint("runs/tune/NAME")] = ""
     """folder of trials and study"""
     trials: Annotated[int | None, hint("as in the file")] = None
@@ -87,13 +91,8 @@ def bench_command(name: str, words: list[str]) -> int:
     """Run one of these commands and return its exit code."""
     match name:
         case "bench":
-            from proximo.bench.runner import bench
-            from proximo.bench.sets import check_set_imports, load_set
-
             args, flags = tyro.cli(BenchArguments, args=words, prog="proximo bench", return_unknown_args=True)
-            check_set_imports(load_set(args.file).rows, args.allow_import, args.file)
-            return bench(args.file, args.seeds, args.workers, args.out, [x for x in args.ablate.split(",") if x],
-                         parse_flags(Config, flags))
+            return _bench(args, flags)
         case "report":
             from proximo.bench.report import report
 
@@ -116,4 +115,21 @@ def bench_command(name: str, words: list[str]) -> int:
             search = load_search(tune_args.file)
             row = Row(variant=search.variant, env_ids=search.env_ids, steps=search.steps, overrides=search.overrides)
             check_set_imports([row], tune_args.allow_import, tune_args.file)
-            return tune(tune_args.file, tune_args.workers, tune_args.out, tune_args.trials)
+            return tune(tune_args.file, tune_args.where, tune_args.out, tune_args.trials)
+
+
+def _bench(args: BenchArguments, flags: list[str]) -> int:
+    from proximo.bench.runner import bench
+    from proximo.bench.sets import check_set_imports, load_set
+    from proximo.bench.status import status
+
+    if args.status is not None:
+        if args.file is not None or flags:
+            raise UsageError("--status was given with other arguments. Use `proximo bench --status DIR` alone.")
+        print(status(args.status))
+        return 0
+    if args.file is None:
+        raise UsageError("proximo bench needs a benchmark file, such as benchmarks/small.toml, or --status DIR.")
+    check_set_imports(load_set(args.file).rows, args.allow_import, args.file)
+    return bench(args.file, args.seeds, args.where, args.out, [x for x in args.ablate.split(",") if x],
+                 parse_flags(Config, flags))

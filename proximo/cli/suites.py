@@ -62,6 +62,8 @@ EXTRAS = {
     "wandb": (("wandb",), "--track, --logger wandb"),
     "bench": (("rliable", "pandas"), "proximo bench, report and compare"),
     "tune": (("optuna",), "proximo tune"),
+    "ray": (("ray",), "proximo bench and tune --on ray"),
+    "slurm": (("submitit",), "proximo bench and tune --on slurm"),
     "rate": (("openskill",), "proximo rate"),
     "export": (("onnx", "onnxscript", "onnxruntime"), "proximo export --to onnx"),
     "hub": (("huggingface_hub",), "proximo push and pull with hub:USER/NAME"),

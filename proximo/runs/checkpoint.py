@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import refused_changes
 from proximo.processes import world_from_environment
-from proximo.runs.run import Run, versions
+from proximo.runs.run import Run, cpu_model, versions
 
 ARRAY = "__array__"
 
@@ -132,11 +132,23 @@ def find_checkpoint(run: Run) -> dict[str, Any] | None:
              f"{now}. Training continues, but the result will differ from an uninterrupted run.")
     if refused := refused_changes(run.cfg, kept["fixed"]):
         raise UsageError("\n".join(refused))
+    _check_cpu(kept.get("cpu", ""), cpu_model(), run)
     for name, version in versions().items():
         if kept["versions"].get(name, version) != version:
             warn(f"The checkpoint was written with {name} {kept['versions'][name]}; this is {name} {version}. The "
                  "weights may differ in the last bits from those of an uninterrupted run.")
     return kept
+
+
+def _check_cpu(before: str, now: str, run: Run) -> None:
+    """Say that a checkpoint was written on another type of CPU, or refuse it where that was asked for."""
+    if before in ("", now):
+        return
+    message = f"The checkpoint was written on the CPU {before!r}; this is {now!r}."
+    if run.cfg.require_same_cpu:
+        raise UsageError(f"{message} Resume {run.folder} on a machine of the first type, or with "
+                         "--no-require-same-cpu.")
+    warn(f"{message} The weights may differ in the last bits from those of an uninterrupted run.")
 
 
 def _without_arrays(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:

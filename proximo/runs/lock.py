@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -36,6 +37,35 @@ def locked(*folders: Path, new: bool = False) -> Iterator[None]:
             if os.name != "nt" and folder.is_dir():
                 held.enter_context(_lock(folder))
         yield
+
+
+def wait_until_free(folder: Path, seconds: float) -> None:
+    """Wait until no process holds the lock of a folder.
+
+    Raises:
+        UsageError: A process still holds it after this time.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with locked(folder):
+                return
+        except UsageError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
+def holder(folder: Path) -> str:
+    """Return `process PID on HOST` for the process that locked a folder last, "" if it has ended in order.
+
+    After SIGKILL the text remains. The lock itself is not touched.
+    """
+    try:
+        with open(folder / NAME) as file:
+            return _holder(file)
+    except OSError:
+        return ""
 
 
 @contextmanager

@@ -116,6 +116,16 @@ def versions() -> dict[str, str]:
     return found
 
 
+def cpu_model() -> str:
+    """Return the name of the processor, on which the last bits of results depend."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux
+        text = ""
+    found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
 def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> Run:
     """Read the config.json of a run.
 

@@ -13,7 +13,7 @@ from proximo.runs.evaluation import save_latest_model
 from proximo.runs.log import Log
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.recent import Content, Recent
-from proximo.runs.run import Run, versions, write_json
+from proximo.runs.run import Run, cpu_model, versions, write_json
 from proximo.runs.signals import Signals
 from proximo.types import Iteration
 
@@ -110,7 +110,8 @@ def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:
         summary: The content of summary.json after the last iteration.
     """
     it = content.it
-    tree = {"state": it.snapshot(), "log": content.log, "versions": versions(), "fixed": fixed_on_resume(run.cfg)}
+    tree = {"state": it.snapshot(), "log": content.log, "versions": versions(), "cpu": cpu_model(),
+            "fixed": fixed_on_resume(run.cfg)}
     save_latest_model(run, it)
     if summary is not None:
         write_json(run.folder / "summary.json", summary)

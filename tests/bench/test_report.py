@@ -17,6 +17,7 @@ from proximo.bench.report_pictures import curves_picture
 from proximo.bench.report_tables import compare_to_published, evaluations_table
 from proximo.bench.results import group_runs, read_runs
 from proximo.bench.runner import bench
+from proximo.bench.task import Where
 from proximo.bench.text import number_text, steps_text
 from proximo.errors import UsageError
 from tests.support.fake_trainer import FAKE
@@ -51,7 +52,7 @@ def out(tmp_path_factory):
     (place / "set.toml").write_text(SET)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAKE_FAIL", "3")
-        assert bench(place / "set.toml", workers=2, out=place / "out", ablate=["anneal_lr"], command=FAKE) == 1
+        assert bench(place / "set.toml", where=Where(workers=2), out=place / "out", ablate=["anneal_lr"], command=FAKE) == 1
     report(place / "out")
     return place / "out"
 

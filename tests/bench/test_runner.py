@@ -15,6 +15,7 @@ from proximo.bench.process import is_finished
 from proximo.bench.progress import BenchState, BenchView, progress
 from proximo.bench.runner import bench
 from proximo.bench.sets import label_of, load_set
+from proximo.bench.task import Where
 from proximo.bench.text import duration_text
 from proximo.catalog import config_class
 from proximo.cli.flags import parse_flags
@@ -45,7 +46,7 @@ def file(tmp_path):
 def test_every_run_is_trained_once_and_finished_ones_are_skipped(file, tmp_path, capfd):
     """The documented folders exist, and a second call leaves every log as it is."""
     out = tmp_path / "out"
-    assert bench(file, workers=2, out=out, command=FAKE) == 0
+    assert bench(file, where=Where(workers=2), out=out, command=FAKE) == 0
     for env_id in ("CartPole-v1", "Acrobot-v1"):
         for seed in (1, 2):
             run_dir = out / env_id / "ppo" / str(seed)
@@ -89,9 +90,9 @@ def test_a_failed_run_is_reported_with_its_last_lines_and_the_others_go_through(
 def test_after_a_kill_the_same_command_continues(file, tmp_path, how):
     """metrics.csv would show an iteration that was repeated, or a restart from the beginning."""
     out = tmp_path / "out"
-    program = (f"import signal, sys; from proximo.bench.runner import bench; "
+    program = (f"import signal, sys; from proximo.bench.runner import bench; from proximo.bench.task import Where; "
                f"signal.signal(signal.SIGINT, signal.default_int_handler); "  # where the tests run in the background
-               f"sys.exit(bench({str(file)!r}, workers=2, out={str(out)!r}, command={FAKE!r}))")
+               f"sys.exit(bench({str(file)!r}, where=Where(workers=2), out={str(out)!r}, command={FAKE!r}))")
     process = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"FAKE_SECONDS": "6"})
     first = out / "CartPole-v1" / "ppo" / "1"
     deadline = time.monotonic() + 20
@@ -119,14 +120,11 @@ def test_a_run_with_other_settings_is_moved_aside_and_run_again(file, tmp_path):
 
 
 def test_two_benchmarks_never_run_in_one_folder(file, tmp_path):
-    """The lock is held by another open file: the call is refused."""
-    import fcntl
+    """The lock of the folder is held: the call is refused with the process that holds it."""
     out = tmp_path / "out"
     out.mkdir()
-    with (out / ".lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(UsageError, match="another benchmark is running"):
-            bench(file, out=out, command=FAKE)
+    with locked(out), pytest.raises(UsageError, match=f"in use: process {os.getpid()} on "):
+        bench(file, out=out, command=FAKE)
 
 
 def test_a_run_that_another_process_writes_is_not_touched(file, tmp_path):

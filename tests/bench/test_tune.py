@@ -11,7 +11,8 @@ import pytest
 
 from proximo.bench.progress import progress
 from proximo.bench.tune import tune
-from proximo.bench.tune_search import load_search
+from proximo.bench.tune_search import latest_score, load_search
+from proximo.bench.tune_study import journal, make_sampler
 from proximo.errors import UsageError
 from tests.support.fake_trainer import FAKE
 
@@ -38,7 +39,7 @@ def file(tmp_path):
 
 
 def study_of(place):
-    return optuna.load_study(study_name="anneal or not", storage=f"sqlite:///{place}/study.db")
+    return optuna.load_study(study_name="anneal or not", storage=journal(place))
 
 
 def test_the_best_is_found_and_equal_settings_run_once(file, tmp_path, capsys):
@@ -85,7 +86,7 @@ def test_the_pruner_stops_a_run_that_falls_behind(file, tmp_path, monkeypatch):
     class Never(optuna.pruners.BasePruner):
         def prune(self, study, trial):
             return True
-    monkeypatch.setattr("proximo.bench.tune._make_pruner", lambda name: Never())
+    monkeypatch.setattr("proximo.bench.tune_study.make_pruner", lambda name: Never())
     monkeypatch.setenv("FAKE_SECONDS", "4")
     out = tmp_path / "out"
     assert tune(file, out=out, trials=1, command=FAKE) == 1
@@ -110,3 +111,64 @@ def test_every_problem_of_a_search_is_named_at_once(tmp_path):
         load_search(path)
     for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate=", "ppo has no field gama"):
         assert part in str(fault.value)
+
+
+def test_draws_are_keyed_by_seed_trial_and_field():
+    """A search that starts again draws nothing a second time, fields differ, and the same seed draws the same."""
+    def drawn(seed, start, count=4):
+        study = optuna.create_study(sampler=make_sampler(seed))
+        for _ in range(start):
+            study.tell(study.ask(), state=optuna.trial.TrialState.FAIL)
+        return [tuple(trial.suggest_float(name, 0, 1) for name in "ab") for trial in (study.ask() for _ in range(count))]
+
+    whole = drawn(0, 0, 8)
+    assert whole == drawn(0, 0) + drawn(0, 4) and len({value for pair in whole for value in pair}) == 16
+    assert not {value for pair in whole for value in pair} & {value for pair in drawn(1, 0, 8) for value in pair}
+
+
+def test_evaluations_are_what_a_pruner_sees(file, tmp_path):
+    """The last evaluation counts before the training scores; without one the last training score does."""
+    search = load_search(file)
+    (tmp_path / "metrics.csv").write_text("iteration,charts/episodic_return,eval/return_mean\n1,5,nan\n2,6,\n")
+    assert latest_score(tmp_path, search, "CartPole-v1") == 6
+    with (tmp_path / "metrics.csv").open("a") as table:
+        table.write("3,7,20\n4,8,nan\n")
+    assert latest_score(tmp_path, search, "CartPole-v1") == 20
+    assert latest_score(tmp_path, search._replace(metric="episodic_length"), "CartPole-v1") is None
+
+
+def test_a_killed_run_of_a_trial_continues(file, tmp_path, monkeypatch, capfd):
+    """SIGKILL in the middle of a run: the trial has its value, and the signal was said."""
+    monkeypatch.setenv("FAKE_KILL", "1@7")
+    assert tune(file, out=tmp_path / "out", trials=1, command=FAKE) == 0
+    said = capfd.readouterr().err
+    assert "(stopped by SIGKILL): it continues from its newest checkpoint" in said and "best of 1 trials" in said
+
+
+def test_two_processes_share_a_study_and_one_is_killed(tmp_path):
+    """The other one takes over its trial: all trials end, none twice, and no iteration of a run was played twice."""
+    file, out = tmp_path / "search.toml", tmp_path / "out"
+    file.write_text(SEARCH.replace("seeds = 2", "seeds = 1").replace("anneal_lr = {choices = [true, false]}",
+                                                                     "gamma = {low = 0.9, high = 0.99}"))
+    program = (f"import sys; from proximo.bench.tune import tune; from proximo.cli.messages import exit_code; "
+               f"sys.exit(exit_code(lambda: tune({str(file)!r}, out={str(out)!r}, command={FAKE!r})))")
+    both = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True,
+                             env=os.environ | {"FAKE_SECONDS": seconds}) for seconds in ("30", "2")]
+    deadline = time.monotonic() + 60
+    while len(list(out.glob("CartPole-v1/*/1/checkpoints/00000001"))) < 2:  # both have begun
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    both[0].kill()
+    both[0].communicate()
+    said = both[1].communicate(timeout=90)[1]
+    assert both[1].returncode == 0 and "best of 4 trials" in said, said
+    trials = study_of(out).trials
+    assert [trial.state.name for trial in trials].count("COMPLETE") == 4
+    assert "was interrupted. It continues as a new trial" in said
+    (lost,) = [trial for trial in trials if trial.state.name == "FAIL"]
+    assert len({json.dumps(trial.params) for trial in trials}) == 4
+    assert [trial.params for trial in trials].count(lost.params) == 2
+    for run_dir in out.glob("CartPole-v1/*/1"):
+        lines = (run_dir / "metrics.csv").read_text().splitlines()[1:]
+        assert [line.split(",")[0] for line in lines] == [str(k) for k in range(1, 21)]
+    assert not list((out / "workers").glob("*/.lock"))

@@ -58,7 +58,7 @@ SAME_WEIGHTS = {
 ELSEWHERE = {"env_file": "tests/envs/test_gym_source.py", **dict.fromkeys(("grayscale", "resize"), "tests/envs/test_images.py"),
              "compile": "tests/on_torch/test_aot.py", "track": "tests/runs/test_log.py",
              "local_num_envs": "tests/cli/test_seed_commands.py", "device_ids": "tests/cli/test_seed_commands.py",
-             "num_seeds": "tests/on_jax"}
+             "num_seeds": "tests/on_jax", "require_same_cpu": "tests/runs/test_checkpoint.py"}
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proximo.cli.main import main
 from proximo.errors import FilesError
 from proximo.runs.checkpoint import checkpoints, load_tree, newest_checkpoint, save_checkpoint, save_tree
+from tests.support.runs import train
 
 DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool", "uint64")
 ARRAYS = st.builds(lambda dtype, shape, seed: np.asarray(np.random.default_rng(seed).random(shape) * 200, dtype),
@@ -124,3 +126,21 @@ def test_files_are_plain(tmp_path):
                                                                            "tree.json"]
     manifest = json.loads((tmp_path / "kept" / "manifest.json").read_text())
     assert sorted(manifest["sha256"]) == ["tensors.safetensors", "tree.json"] and manifest["format"] == 1
+
+
+def test_another_cpu_is_told_and_refused_where_asked(tmp_path, monkeypatch, capsys):
+    """The checkpoint names the CPU that wrote it; a resume on another one warns, or ends with 2 and changes nothing."""
+    assert train(tmp_path / "run") == 0
+    longer = ["resume", str(tmp_path / "run"), "--total-timesteps", "640"]
+    monkeypatch.setattr("proximo.runs.checkpoint.cpu_model", lambda: "Other CPU")
+    before = sorted(path.name for path in (tmp_path / "run").rglob("*"))
+    capsys.readouterr()
+    assert main([*longer, "--require-same-cpu"]) == 2
+    said = capsys.readouterr().err
+    assert f"this is 'Other CPU'. Resume {tmp_path / 'run'} on a machine of the first type" in said
+    assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == before
+    assert main(longer) == 0
+    assert "this is 'Other CPU'. The weights may differ in the last bits" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main([*longer[:-1], "960", "--require-same-cpu"]) == 0
+    assert "CPU" not in capsys.readouterr().err

@@ -1,22 +1,26 @@
 """A trainer that learns nothing in no time: it writes the run folder that the real one writes, and can be killed.
 
-FAKE_SECONDS: how long a run takes; FAKE_FAIL: the seed whose run fails.
+FAKE_SECONDS: how long a run takes; FAKE_FAIL: the seed whose run fails; FAKE_KILL: SEED@PART, the seed whose run is killed
+by SIGKILL in that part, if it began before it; with part 0 every time, before its first checkpoint.
 """
 
 import csv
 import json
 import os
+import signal
 import sys
 import time
 from dataclasses import asdict, fields
 from pathlib import Path
 
 from proximo.config import Config
+from proximo.runs.lock import locked
 from proximo.variants import Atari
 
 FAKE = (sys.executable, "-m", "tests.support.fake_trainer")  # in place of `python -m proximo`, from the repository root
 KINDS = {"ppo": Config, "ppo_atari": Atari}
 PARTS = 20
+EPISODES = 10  # of each part
 
 
 def parsed(words):
@@ -44,9 +48,13 @@ def train(run_dir):
     content = json.loads((run_dir / "config.json").read_text())
     cfg = content["config"]
     steps, seed = cfg["total_timesteps"], cfg["seed"]
-    state = run_dir / "checkpoints" / "state"
-    state.parent.mkdir(exist_ok=True)
-    begun = int(state.read_text()) if state.exists() else 0
+    checkpoints = run_dir / "checkpoints"
+    checkpoints.mkdir(exist_ok=True)
+    begun = max((int(path.name) for path in checkpoints.iterdir()), default=0)
+    for name, per_part in (("metrics.csv", 1), ("episodes.csv", EPISODES)):  # without a part that was not finished
+        if (run_dir / name).exists():
+            lines = (run_dir / name).read_text().splitlines(keepends=True)
+            (run_dir / name).write_text("".join(lines[:1 + begun * per_part]) if begun else "")
     import numpy as np  # here, so that an evaluation begins at once
     rng = np.random.default_rng(seed)
     reward = 100 * rng.random() - 50 * (cfg["anneal_lr"] == "none")
@@ -59,9 +67,11 @@ def train(run_dir):
         with (run_dir / "episodes.csv").open("a") as file:
             if part == 0:
                 file.write("step,row,return,length,seconds\n")
-            for k in range(10 if cfg["env_id"] != "Endless-v0" else 0):
+            for k in range(EPISODES if cfg["env_id"] != "Endless-v0" else 0):
                 file.write(f"{step - 10 + k},0,{reward * step / steps + k},{50 + k},{step / 1000}\n")
-        state.write_text(str(part + 1))
+        if os.environ.get("FAKE_KILL") == f"{seed}@{part}" and (begun < part or part == 0):
+            os.kill(os.getpid(), signal.SIGKILL)
+        (checkpoints / f"{part + 1:08d}").mkdir()
         time.sleep(float(os.environ.get("FAKE_SECONDS", "0")) / PARTS)
         if os.environ.get("FAKE_FAIL") == str(seed):
             print("first line\nproximo: the loss is not finite at iteration 1", file=sys.stderr)
@@ -80,15 +90,16 @@ def train(run_dir):
 def main():
     what, words = sys.argv[1], sys.argv[2:]
     if what == "train":
-        cfg = configured(words[0], parsed(words[1:]))
+        flags = parsed(words[1:])
+        assert flags.pop("resume") == "auto"
+        cfg = configured(words[0], flags)
         run_dir = Path(cfg.run_dir)
-        run_dir.mkdir(parents=True)
+        run_dir.mkdir(parents=True, exist_ok=True)
         (run_dir / "config.json").write_text(json.dumps({
             "variant": words[0], "config": asdict(cfg), "versions": {"proximo": "0.0", "numpy": "2.4"},
             "command": " ".join(sys.argv)}))
-        train(run_dir)
-    elif what == "resume":
-        train(Path(words[0]))
+        with locked(run_dir):
+            train(run_dir)
     else:
         flags = parsed(words[1:])
         returns = [float(json.loads((Path(words[0]) / "summary.json").read_text())["episodic_return_mean"] or 0)] * 3

@@ -1,0 +1,96 @@
+"""proximo bench --status: what has become of the runs in a folder, read from its files on any machine that sees it."""
+
+import re
+import socket
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from proximo.bench.files import read_record
+from proximo.bench.progress import progress
+from proximo.bench.text import duration_text
+from proximo.errors import UsageError
+from proximo.runs.lock import holder
+
+ORDER = ("running", "queued", "not running", "failed", "waiting", "done")
+SILENT = 600  # seconds without a new iteration after which a run on another machine is said to be silent
+SUFFIX = ".job.json"
+
+
+class RunStatus(NamedTuple):
+    """One run of a benchmark."""
+
+    name: str
+    """ENV/LABEL/SEED"""
+    state: str
+    """one of ORDER"""
+    step: int
+    of: int
+    age: float | None
+    """seconds since the last line of metrics.csv; None: there is none"""
+    where: str
+    """process and machine, or the task of the place"""
+
+
+def status(directory: str | Path) -> str:
+    """Return the counts of a benchmark and a table of the runs that are not done.
+
+    Raises:
+        UsageError: The folder has no benchmark.
+    """
+    directory = Path(directory)
+    runs = run_statuses(directory)
+    if not runs:
+        raise UsageError(f"{directory} contains no benchmark. Give the folder that --out of `proximo bench` named.")
+    counts = Counter(run.state for run in runs)
+    lines = [f"{directory}: " + ", ".join(f"{counts[state]} {state}" for state in reversed(ORDER) if counts[state])]
+    driver = holder(directory)
+    lines += [f"started by {driver}"] if driver else []
+    shown = sorted((run for run in runs if run.state not in ("done", "waiting")),
+                   key=lambda run: ORDER.index(run.state))
+    width = max((len(run.name) for run in shown), default=0)
+    for run in shown:
+        age = f"{duration_text(run.age)} ago" if run.age is not None else "no iteration"
+        silent = ", silent" if run.state == "running" and (run.age or 0) > SILENT else ""
+        lines.append(f"  {run.name:{width}}  {run.state:11}  {run.step:>11,} of {run.of:,}  {age}{silent}  {run.where}")
+    return "\n".join(re.sub(r"[^ -~]", "?", line) for line in lines)
+
+
+def run_statuses(directory: Path) -> list[RunStatus]:
+    """Return the status of every run that bench.json lists or that has a record."""
+    listed = read_record(directory / "bench.json").get("jobs", [])
+    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    found = [str(path.relative_to(directory))[:-len(SUFFIX)] for path in sorted(directory.rglob(f"*{SUFFIX}"))]
+    return [_run_status(directory, name) for name in dict.fromkeys([*names, *found])]
+
+
+def _run_status(directory: Path, name: str) -> RunStatus:
+    run_dir = directory / name
+    record = read_record(run_dir.with_name(run_dir.name + SUFFIX))
+    text = holder(run_dir)
+    metrics = run_dir / "metrics.csv"
+    age = max(0.0, time.time() - metrics.stat().st_mtime) if metrics.is_file() else None
+    steps = record.get("steps")
+    return RunStatus(name=name, state=_state(record, text, age), step=progress(run_dir)[0],
+                     of=steps if isinstance(steps, int) else 0, age=age,
+                     where=", ".join(filter(None, (text, str(record.get("task", ""))))))
+
+
+def _state(record: dict[str, object], text: str, age: float | None) -> str:
+    given = record.get("status")
+    if given in ("finished", "failed"):
+        return "done" if given == "finished" else "failed"
+    if given != "running":
+        return "waiting"
+    if not text and record.get("stage") == "train":
+        return "queued" if age is None else "not running"
+    return "not running" if _is_dead(text or str(record.get("task", ""))) else "running"
+
+
+def _is_dead(text: str) -> bool:
+    """Return whether a text names a process of this machine that has ended."""
+    found = re.fullmatch(r"process (\d+) on (\S+)", text)
+    if found is None or found[2] != socket.gethostname() or not Path("/proc/self").exists():
+        return False
+    return not Path(f"/proc/{found[1]}").exists()

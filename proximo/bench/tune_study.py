@@ -1,0 +1,154 @@
+"""The study of a search: a file that any number of processes and machines share, and who works on which trial."""
+
+import hashlib
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+from proximo.bench.tune_search import Search
+from proximo.errors import UsageError, notify
+from proximo.runs.lock import locked
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
+    from optuna.storages import BaseStorage
+
+WORKERS = "workers"  # folder with one folder for each process, which holds its lock while it works
+WORKER = "worker"  # attribute of a trial: the name of that folder
+FAILURE = "failure"  # attribute of a trial whose run failed
+
+
+class SharedStudy(NamedTuple):
+    """A study, and this process among those that work on it."""
+
+    study: "Study"
+    folder: Path
+    worker: str
+    halt: Event
+    """set when this process should stop"""
+
+    def next_trial(self, trials: int, failed: int) -> "Trial | None":
+        """Return a new trial, or one that a process which was killed has left; None if there are enough.
+
+        Args:
+            trials: Trials in total that are to end with a value or be pruned.
+            failed: Trials of this process whose run failed; they are not replaced.
+        """
+        from optuna.trial import TrialState
+
+        with locked_when_free(self.folder, self.halt):
+            if self.halt.is_set():
+                return None
+            self._queue_abandoned()
+            states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
+            if len(self.study.get_trials(deepcopy=False, states=states)) + failed >= trials:
+                return None
+            trial = self.study.ask()
+            trial.set_user_attr(WORKER, self.worker)
+            return trial
+
+    def _queue_abandoned(self) -> None:
+        """Queue the trials of processes that have ended; their finished runs still count."""
+        from optuna.trial import TrialState
+
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            worker = str(trial.user_attrs.get(WORKER, ""))
+            if worker == self.worker or not _has_ended(self.folder / WORKERS / Path(worker).name):
+                continue
+            self.study.tell(trial.number, state=TrialState.FAIL)
+            if trial.params:
+                self.study.enqueue_trial(trial.params)
+                notify(f"trial {trial.number} was interrupted. It continues as a new trial.")
+
+
+@contextmanager
+def shared_study(search: Search, folder: Path, halt: Event) -> Iterator[SharedStudy]:
+    """Open or create the study of a search, and be one of its workers."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    worker = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+    with locked(folder / WORKERS / worker, new=True):
+        with locked_when_free(folder, halt):
+            study = optuna.create_study(
+                study_name=search.name, storage=search.storage or journal(folder), direction="maximize",
+                load_if_exists=True, pruner=make_pruner(search.pruner), sampler=make_sampler(search.sampler_seed))
+        yield SharedStudy(study=study, folder=folder, worker=worker, halt=halt)
+
+
+def journal(folder: Path) -> "BaseStorage":
+    """Return the storage in FOLDER/study.journal. It works on network file systems, where SQLite does not."""
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    path = str(folder.absolute() / "study.journal")
+    return JournalStorage(JournalFileBackend(path, JournalFileOpenLock(path) if os.name == "nt" else None))
+
+
+@contextmanager
+def locked_when_free(folder: Path, halt: Event) -> Iterator[None]:
+    """Hold the lock of a folder, which is waited for; without it only if `halt` is set."""
+    while not halt.is_set():
+        lock = locked(folder, new=True)
+        try:
+            lock.__enter__()
+        except UsageError:
+            halt.wait(0.1)
+            continue
+        try:
+            yield
+        finally:
+            lock.__exit__(None, None, None)
+        return
+    yield
+
+
+def _has_ended(folder: Path) -> bool:
+    try:
+        with locked(folder):
+            pass
+    except UsageError:
+        return False
+    with suppress(OSError):
+        folder.rmdir()
+    return True
+
+
+def make_sampler(seed: int) -> "BaseSampler":
+    """Return Optuna's TPE, whose draws are keyed by seed, trial and parameter.
+
+    A search that continues, and processes that share a study, draw what no other trial has drawn.
+    """
+    from optuna.samplers import BaseSampler, TPESampler
+
+    def tpe(trial: Any, name: str = "") -> TPESampler:
+        digest = hashlib.sha256(f"{seed} {trial.number} {name}".encode()).digest()
+        return TPESampler(seed=int.from_bytes(digest[:4], "little"))
+
+    class KeyedSampler(BaseSampler):
+        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+            return tpe(trial).infer_relative_search_space(study, trial)
+
+        def sample_relative(self, study: Any, trial: Any, search_space: dict[str, Any]) -> dict[str, Any]:
+            return tpe(trial).sample_relative(study, trial, search_space)
+
+        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+            return tpe(trial, param_name).sample_independent(study, trial, param_name, param_distribution)
+
+    return KeyedSampler()
+
+
+def make_pruner(name: str) -> "BasePruner":
+    """Return the pruner of a search file."""
+    import optuna
+
+    if name == "hyperband":
+        return optuna.pruners.HyperbandPruner()
+    return optuna.pruners.NopPruner() if name == "none" else optuna.pruners.MedianPruner(n_startup_trials=5)
