@@ -130,6 +130,8 @@ class Config:
     """weight of the value loss"""
     max_grad_norm: float = setting(0.5, group="training", above=0, resume="free", detail="11", off=1e9)
     """largest norm of the gradient of all weights together"""
+    desired_kl: float | None = setting(None, group="training", above=0, resume="free")
+    """multiply the learning rate by 1/1.5 (1.5) after an epoch with approx_kl above twice (below half) this value"""
     target_kl: float | None = setting(None, group="training", above=0, resume="free", detail="A3", off=0.01)
     """stop after an epoch whose mean approx_kl exceeds this value; unset: run all epochs"""
     checkpoint_every: int = setting(50, group="training", minimum=1, resume="free")
@@ -216,6 +218,16 @@ class Config:
     def learning_rate_at(self, iteration: Any) -> Any:
         """Return the learning rate in iteration 1..num_iterations, a number or an array (detail 4)."""
         return self.learning_rate * self._annealed(self.anneal_lr, iteration)
+
+    def adapted_rate(self, scale: Any, approx_kl: Any) -> Any:
+        """Return the factor of the learning rate after an epoch with this mean approx_kl: arrays of any library, ().
+
+        The learning rate stays between 1e-6 and 1e-2 (rsl_rl, skrl's KLAdaptiveLR).
+        """
+        if self.desired_kl is None:
+            return scale
+        power = 1.0 * (approx_kl < self.desired_kl / 2) - 1.0 * (approx_kl > 2 * self.desired_kl)
+        return (scale * 1.5**power).clip(1e-6 / self.learning_rate, 1e-2 / self.learning_rate)
 
     def clip_coef_at(self, iteration: Any) -> Any:
         """Return epsilon in iteration 1..num_iterations, a number or an array (detail A1)."""

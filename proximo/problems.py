@@ -1,11 +1,13 @@
 """Everything that is wrong with a configuration by itself: types, ranges, sizes, and limits of its variant."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import gymnasium as gym
 
 from proximo.config import Config
 from proximo.envs.gym_source import IMAGES, OWN, source_problems
+from proximo.errors import UsageError
 from proximo.facts import converted_fields, range_problems, shown, type_problems
 
 BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
@@ -26,6 +28,9 @@ def config_problems(cfg: Config) -> list[str]:
         wrong.append(f"exp_name={cfg.exp_name} is not a name. Use one without / and \\; --run-dir names a folder.")
     if not (cfg.device in ("cpu", "cuda", "auto") or cfg.device.removeprefix("cuda:").isdigit()):
         wrong.append(f"device={cfg.device} is unknown. Use cpu, cuda, cuda:N or auto.")
+    if cfg.desired_kl is not None and not 1e-6 <= cfg.learning_rate <= 1e-2:
+        wrong.append(f"learning_rate={cfg.learning_rate} is outside of the range of desired_kl. Use a learning rate "
+                     "between 1e-6 and 1e-2, or leave desired_kl out.")
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
         wrong += _problems_of_sizes(cfg)
     return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
@@ -42,6 +47,14 @@ def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
         return [f"distribution={cfg.distribution} needs finite bounds. The actions of {cfg.env_id} lie between "
                 f"{space.low.min()} and {space.high.max()}. Use --distribution gaussian or gsde."]
     return []
+
+
+def check_statistics(names: Iterable[str], cfg: Config) -> None:
+    """Raise UsageError if the statistics of a loss function lack what a setting reads."""
+    for setting in ("target_kl", "desired_kl"):
+        if getattr(cfg, setting) is not None and "approx_kl" not in names:
+            raise UsageError(f"{setting}={getattr(cfg, setting)} needs the statistic approx_kl, and the loss function "
+                             f"returns {', '.join(names)}. Add approx_kl to them, or leave {setting} out.")
 
 
 def _problems_of_sizes(cfg: Config) -> list[str]:

@@ -205,7 +205,7 @@ def update_jax(cfg, agent, weights, batches):
 
 @pytest.mark.parametrize(("case", "updates", "change"), [
     *[(case, 25, {}) for case in SMALL], ("nature cnn", 2, {}), ("impala cnn", 2, {}), ("structured images", 2, {}),
-    ("separate mlp", 25, {"target_kl": 0.05}), ("separate mlp", 25, {"clip_vloss": False, "norm_adv": "batch"}),
+    ("separate mlp", 25, {"target_kl": 0.05}), ("separate mlp", 25, {"desired_kl": 0.01}), ("separate mlp", 25, {"clip_vloss": False, "norm_adv": "batch"}),
     ("separate mlp", 25, {"max_grad_norm": 100.0, "ent_coef": 0.1})])
 def test_after_many_updates_the_weights_are_the_same(case, updates, change):
     """25 updates of 4 minibatches: 100 steps of Adam on fresh data."""

@@ -167,15 +167,3 @@ class GaussianHead(nnx.Module):
 
     def learning_noise(self, key: Array, *lead: int) -> Array | None:
         return None
-
-
-class RPOHead(GaussianHead):
-    """A Gaussian with a uniformly perturbed mean while learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""
-
-    def __init__(self, network: nnx.Module, size: int, rpo_alpha: float, log_std_init: float = 0.0) -> None:
-        super().__init__(network, size, log_std_init)
-        self.rpo_alpha = rpo_alpha
-
-    def learning_noise(self, key: Array, *lead: int) -> Array:
-        """Draw (*lead, size), uniform in [-rpo_alpha, rpo_alpha]."""
-        return jax.random.uniform(key, (*lead, *self.action_shape), minval=-self.rpo_alpha, maxval=self.rpo_alpha)

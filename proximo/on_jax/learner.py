@@ -11,6 +11,7 @@ from jax import Array, lax
 
 from proximo.config import Config
 from proximo.on_jax.parameters import Weights
+from proximo.problems import check_statistics
 from proximo.types import Batch, LossInputs, Minibatches, Rollout
 
 BETA1, BETA2 = 0.9, 0.999
@@ -25,6 +26,7 @@ class Adam(NamedTuple):
     exp_avg_sq: Weights
     step: Array  # () int32, number of updates
     ok: Array  # () bool, False from the first gradient that is not finite; nothing changes from then on
+    scale: Array  # () float32, factor of the learning rate (--desired-kl)
 
 
 class Learner(NamedTuple):
@@ -42,7 +44,7 @@ def start_adam(weights: dict[str, Any]) -> Adam:
     weights = {name: jnp.asarray(x) for name, x in weights.items()}
     moments = optax.scale_by_adam(BETA1, BETA2).init(weights)
     return Adam(weights=weights, exp_avg=moments.mu, exp_avg_sq=moments.nu, step=moments.count,
-                ok=jnp.ones((), bool))
+                ok=jnp.ones((), bool), scale=jnp.ones(()))
 
 
 def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, eps: float,
@@ -50,12 +52,13 @@ def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, 
     """Clip the gradient and apply one step of Adam (details 3 and 11). Returns its norm too, a scalar."""
     norm = optax.tree.norm(gradient)
     ok = adam.ok & jnp.isfinite(norm)
-    scale = jnp.minimum(max_grad_norm / (norm + 1e-6), 1.0)
-    gradient = jax.tree.map(lambda g: g * scale, gradient)
+    shrink = jnp.minimum(max_grad_norm / (norm + 1e-6), 1.0)
+    gradient = jax.tree.map(lambda g: g * shrink, gradient)
     moments = optax.ScaleByAdamState(adam.step, adam.exp_avg, adam.exp_avg_sq)
     direction, moments = optax.scale_by_adam(BETA1, BETA2, eps).update(gradient, moments)
-    weights = jax.tree.map(lambda w, d: w - learning_rate * d, adam.weights, direction)
-    moved = Adam(weights=weights, exp_avg=moments.mu, exp_avg_sq=moments.nu, step=moments.count, ok=ok)
+    weights = jax.tree.map(lambda w, d: w - learning_rate * adam.scale * d, adam.weights, direction)
+    moved = Adam(weights=weights, exp_avg=moments.mu, exp_avg_sq=moments.nu, step=moments.count, ok=ok,
+                 scale=adam.scale)
     return jax.tree.map(lambda new, old: jnp.where(ok, new, old), moved, adam._replace(ok=ok)), norm
 
 
@@ -158,7 +161,9 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
 
     def epoch(adam: Adam, minibatches: Minibatches) -> tuple[Adam, dict[str, Array]]:
         adam, stats = lax.scan(step, adam, minibatches, unroll=unroll)
-        return adam, {name: x.mean() for name, x in stats.items()}
+        stats = {name: x.mean() for name, x in stats.items()}
+        check_statistics(stats, cfg)
+        return adam._replace(scale=cfg.adapted_rate(adam.scale, stats.get("approx_kl"))), stats
 
     def epoch_unless_stopped(state: tuple[Adam, Array], minibatches: Minibatches) -> tuple[Any, Any]:
         adam, stopped = state

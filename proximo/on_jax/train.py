@@ -50,7 +50,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
             if due or begin_again:
                 now, begin_again = player.rebuild(now, iteration), False
             now, metrics = player.iterate(now)
-            results = jax.tree.map(np.array, Results(metrics, now.adam.ok, player.statistics(now)))
+            results = read_results(now, metrics, player)
             yield history.add(iteration, results, player, partial(current_state, now))
     finally:
         player.envs.close()
@@ -72,7 +72,14 @@ class Results(NamedTuple):
 
     metrics: Metrics
     ok: Any  # () bool, every gradient was finite
+    scale: Any  # () factor of the learning rate (--desired-kl)
     statistics: Statistics | None  # of normalisation
+
+
+def read_results(state: TrainState, metrics: Metrics, player: Player) -> Results:
+    """Copy to the host what an iteration has left."""
+    return jax.tree.map(np.array, Results(metrics=metrics, ok=state.adam.ok, scale=state.adam.scale,
+                                          statistics=player.statistics(state)))
 
 
 class History:
@@ -103,7 +110,7 @@ class History:
         latest["ret"][finished.row], latest["length"][finished.row] = finished.ret, finished.length  # later rows win
         stats = {f"losses/{name}": float(x) for name, x in metrics.losses.items()}
         stats |= {f"charts/{name}": float(x) for name, x in metrics.charts.items()}
-        stats["charts/learning_rate"] = self._cfg.learning_rate_at(iteration)
+        stats["charts/learning_rate"] = self._cfg.learning_rate_at(iteration) * float(results.scale)
         if player.charts_latest:
             stats |= mean_latest(latest)
         steps, statistics = self.steps, results.statistics

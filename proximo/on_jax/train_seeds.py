@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from proximo.config import Config
 from proximo.errors import NumbersError, UsageError, warn
@@ -16,7 +15,7 @@ from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.setup import MakeAgent, MakeEnvs, first_state, make_inside_player
 from proximo.on_jax.snapshot import restore
-from proximo.on_jax.train import History, Results
+from proximo.on_jax.train import History, read_results
 from proximo.types import Iteration
 
 
@@ -62,7 +61,7 @@ def iterate_seeds(cfgs: list[Config], players: list[InsidePlayer],
     now = jax.tree.map(lambda *each: jnp.stack(each), *states)
     for iteration in range(int(states[0].iteration) + 1, cfgs[0].num_iterations + 1):
         now, metrics = iterate(now)
-        results = jax.tree.map(np.array, Results(metrics, now.adam.ok, players[0].statistics(now)))
+        results = read_results(now, metrics, players[0])
         done: list[Iteration | None] = [None] * len(cfgs)
         for s in list(running):
             try:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from proximo.config import Config
 from proximo.on_torch.bounded import BetaHead, SquashedHead
-from proximo.on_torch.distributions import ActionHead, Gaussian, GaussianHead, RPOHead
+from proximo.on_torch.distributions import ActionHead, Gaussian, GaussianHead
 from proximo.on_torch.gsde import GSDEHead
 
 LEAST_LOGSTD, LARGEST_LOGSTD = -5.0, 2.0  # of a standard deviation that depends on the state
@@ -43,6 +43,17 @@ class StateDependentHead(ActionHead):
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
         return torch.empty(*lead, *self.action_shape).normal_(generator=generator)
+
+
+class RPOHead(GaussianHead):
+    """A Gaussian whose mean is moved uniformly when learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""
+
+    def __init__(self, network: nn.Module, size: int, rpo_alpha: float, log_std_init: float = 0.0) -> None:
+        super().__init__(network, size, log_std_init)
+        self.rpo_alpha = rpo_alpha
+
+    def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor:
+        return torch.empty(*lead, *self.action_shape).uniform_(-self.rpo_alpha, self.rpo_alpha, generator=generator)
 
 
 def make_gaussian_head(network: PolicyNetwork, size: int, cfg: Config) -> nn.Module:

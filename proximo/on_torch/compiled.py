@@ -102,14 +102,14 @@ def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, c
     rate = torch.tensor(0.1)
     gradient_on = functional(agent, unpack_gradient(gradient, batch, minibatch))
 
-    def step_on(weights: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, step: Tensor, ok: Tensor, rate: Tensor,
-                *tensors: Tensor) -> tuple[Tensor]:
-        flat, stats = gradient_on(weights, *tensors)
-        norm = apply_gradient(Adam(weights, exp_avg, exp_avg_sq, step, ok), flat, rate, cfg.adam_eps, cfg.max_grad_norm)
+    def step_on(rate: Tensor, *tensors: Tensor) -> tuple[Tensor]:
+        adam = Adam(*tensors[:len(Adam._fields)])
+        flat, stats = gradient_on(adam.weights, *tensors[len(adam):])
+        norm = apply_gradient(adam, flat, rate, cfg.adam_eps, cfg.max_grad_norm)
         return (torch.cat([stats, norm[None]]),)
 
-    run = compile_ahead(step_on, (*adam, rate, *pack_minibatch(batch, minibatch, rate)), "the minibatch step")
-    return lambda batch, minibatch, clip, rate: run(*adam, rate, *pack_minibatch(batch, minibatch, clip))[0]
+    run = compile_ahead(step_on, (rate, *adam, *pack_minibatch(batch, minibatch, rate)), "the minibatch step")
+    return lambda batch, minibatch, clip, rate: run(rate, *adam, *pack_minibatch(batch, minibatch, clip))[0]
 
 
 def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, carry: Carry,
@@ -118,16 +118,14 @@ def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storag
     batch, minibatch = example_minibatch(agent, storage, carry, cfg)
     rate = torch.tensor(0.1)
 
-    def apply_on(weights: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, step: Tensor, ok: Tensor, flat: Tensor,
-                 rate: Tensor) -> tuple[Tensor]:
-        return (apply_gradient(Adam(weights, exp_avg, exp_avg_sq, step, ok), flat, rate, cfg.adam_eps,
-                               cfg.max_grad_norm),)
+    def apply_on(flat: Tensor, rate: Tensor, *state: Tensor) -> tuple[Tensor]:
+        return (apply_gradient(Adam(*state), flat, rate, cfg.adam_eps, cfg.max_grad_norm),)
 
     run_gradient = compile_ahead(functional(agent, unpack_gradient(gradient, batch, minibatch)),
                           (adam.weights, *pack_minibatch(batch, minibatch, rate)), "the gradient")
-    run_apply = compile_ahead(apply_on, (*adam, torch.zeros_like(adam.weights), rate), "the optimizer's step")
+    run_apply = compile_ahead(apply_on, (torch.zeros_like(adam.weights), rate, *adam), "the optimizer's step")
     return (lambda batch, minibatch, clip: run_gradient(adam.weights, *pack_minibatch(batch, minibatch, clip)),
-            lambda flat, rate: run_apply(*adam, flat, rate)[0])
+            lambda flat, rate: run_apply(flat, rate, *adam)[0])
 
 
 def pack_minibatch(batch: Batch, minibatch: Minibatches, clip_coef: Tensor) -> tuple[Tensor, ...]:

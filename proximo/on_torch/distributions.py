@@ -150,14 +150,3 @@ class GaussianHead(ActionHead):
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
         return torch.empty(*lead, *self.action_shape).normal_(generator=generator)
-
-
-class RPOHead(GaussianHead):
-    """A Gaussian whose mean is moved uniformly when learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""
-
-    def __init__(self, network: nn.Module, size: int, rpo_alpha: float, log_std_init: float = 0.0) -> None:
-        super().__init__(network, size, log_std_init)
-        self.rpo_alpha = rpo_alpha
-
-    def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor:
-        return torch.empty(*lead, *self.action_shape).uniform_(-self.rpo_alpha, self.rpo_alpha, generator=generator)

@@ -21,6 +21,7 @@ class Adam(NamedTuple):
     exp_avg_sq: Tensor  # (P,)
     step: Tensor  # () float32, number of updates
     ok: Tensor  # () bool, False from the first gradient that is not finite; nothing changes from then on
+    scale: Tensor  # () float32, factor of the learning rate (--desired-kl)
 
 
 class Learner(NamedTuple):
@@ -29,6 +30,7 @@ class Learner(NamedTuple):
     step: Callable[..., Tensor]  # (batch, minibatch, clip_coef, learning_rate) -> (k + 1,) statistics, gradient norm
     names: list[str]  # of the k statistics that the loss function returns
     all_reduce_sum: Callable[[Tensor], Tensor]
+    scale: Tensor  # of Adam, changed in place
 
 
 def flat_adam(agent: nn.Module) -> Adam:
@@ -39,7 +41,8 @@ def flat_adam(agent: nn.Module) -> Adam:
         p.data = part.view(p.shape)
     return Adam(weights=weights, exp_avg=torch.zeros_like(weights), exp_avg_sq=torch.zeros_like(weights),
                 step=torch.zeros((), device=weights.device),
-                ok=torch.ones((), dtype=torch.bool, device=weights.device))
+                ok=torch.ones((), dtype=torch.bool, device=weights.device),
+                scale=torch.ones((), device=weights.device))
 
 
 def apply_gradient(adam: Adam, gradient: Tensor, learning_rate: Tensor, eps: float, max_grad_norm: float) -> Tensor:
@@ -53,7 +56,7 @@ def apply_gradient(adam: Adam, gradient: Tensor, learning_rate: Tensor, eps: flo
     adam.exp_avg_sq.lerp_(gradient.square(), (1 - BETA2) * moved)
     step = adam.step.clamp(min=1.0)
     denominator = (adam.exp_avg_sq / (1 - BETA2**step)).sqrt_().add_(eps)
-    adam.weights.sub_(adam.exp_avg / denominator * (moved * learning_rate / (1 - BETA1**step)))
+    adam.weights.sub_(adam.exp_avg / denominator * (moved * learning_rate * adam.scale / (1 - BETA1**step)))
     return norm
 
 
@@ -148,18 +151,21 @@ def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_ra
            cfg: Config) -> dict[str, float]:
     """Train for K epochs of minibatches, and stop before the next epoch when the mean approx_kl of the last one
     exceeds target_kl, on all ranks alike (detail A3). Returns means over all minibatches that ran."""
+    watch_kl = cfg.target_kl is not None or cfg.desired_kl is not None
     epochs: list[Tensor] = []
     rate, clip = (torch.tensor(x, dtype=torch.float32, device=batch.value.device) for x in (learning_rate, clip_coef))
     for e in range(cfg.update_epochs):
         steps = [learner.step(batch, Minibatches(*(None if x is None else x[e, m] for x in minibatches)), clip, rate)
                  for m in range(cfg.num_minibatches)]
         epochs.append(torch.stack(steps).mean(0))
-        if cfg.target_kl is not None:
+        if watch_kl:
             epochs[-1][:-1] = learner.all_reduce_sum(epochs[-1][:-1].clone())
-            if float(epochs[-1][learner.names.index("approx_kl")]) > cfg.target_kl:
+            approx_kl = epochs[-1][learner.names.index("approx_kl")]
+            learner.scale.copy_(cfg.adapted_rate(learner.scale, approx_kl))
+            if cfg.target_kl is not None and float(approx_kl) > cfg.target_kl:
                 break
     means = torch.stack(epochs).mean(0)
-    if cfg.target_kl is None:
+    if not watch_kl:
         means[:-1] = learner.all_reduce_sum(means[:-1].clone())
     return dict(zip([*learner.names, "grad_norm"], means.tolist()))
 

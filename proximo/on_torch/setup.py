@@ -15,7 +15,7 @@ from proximo.on_torch.distributed import all_reduce_sum, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step, statistic_names
 from proximo.on_torch.rollout import Policy, Storage, make_policy
 from proximo.on_torch.snapshot import restore, saved_buffers
-from proximo.problems import config_problems
+from proximo.problems import check_statistics, config_problems
 from proximo.processes import World
 from proximo.protocols import Agent, Spec, VecEnv
 from proximo.streams import env_seeds, stream_seed
@@ -103,7 +103,10 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
             step = compile_step(gradient, agent, adam, storage, carry, cfg)
         else:
             step = make_step(*compile_gradient(gradient, agent, adam, storage, carry, cfg), reduce_sum)
-    return policy, Learner(step=step, names=statistic_names(loss_fn, cfg), all_reduce_sum=reduce_sum)
+    names = statistic_names(loss_fn, cfg)
+    check_statistics(names, cfg)
+    return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum,
+                           scale=adam.scale)
 
 
 def seeded_envs(make_envs: MakeEnvs, cfg: Config, iteration: int, world: World) -> VecEnv:

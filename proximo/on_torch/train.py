@@ -86,4 +86,5 @@ def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: 
                               noise=None if noise is None else noise.to(setup.device))
     stats = update(learner, make_batch(rollout, ret, start, agent.recurrent), minibatches, rate, clip, cfg)
     stats["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, learner.all_reduce_sum)
-    return {f"losses/{name}": value for name, value in stats.items()} | {"charts/learning_rate": rate}
+    charts = {"charts/learning_rate": rate * float(setup.adam.scale)}
+    return {f"losses/{name}": value for name, value in stats.items()} | charts

@@ -1,6 +1,7 @@
 """The update against a textbook loop with torch.optim.Adam, clip_grad_norm_ and torch.distributions, and its parts
 against their definitions."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from proximo.types import Batch, Rollout
 from tests.support.spec import Spec
 
 T, N, OBS, ACTIONS = 16, 4, 3, 5
-CFG = Config(num_envs=N, num_steps=T, total_timesteps=10_000, hidden_sizes=(8, 8))
+CFG = Config(learning_rate=1e-2, num_envs=N, num_steps=T, total_timesteps=10_000, hidden_sizes=(8, 8))
 SPEC = Spec((OBS,), np.dtype(np.float32), spaces.Discrete(ACTIONS))
 
 
@@ -49,6 +50,14 @@ def normalize(x):
     return (x - x.mean()) / (x.std(correction=0) + 1e-8)
 
 
+def adapt_rate(group, approx_kl, desired):
+    """The rule of skrl and rsl_rl: a learning rate that keeps approx_kl near the desired one, within 1e-6 and 1e-2."""
+    if approx_kl > 2 * desired:
+        group["lr"] = max(group["lr"] / 1.5, 1e-6)
+    elif approx_kl < desired / 2:
+        group["lr"] = min(group["lr"] * 1.5, 1e-2)
+
+
 def reference_update(weights, rollout, advantage, ret, index, cfg):
     """Run the textbook loop over the same minibatches, on the valid rows only.
 
@@ -62,7 +71,7 @@ def reference_update(weights, rollout, advantage, ret, index, cfg):
     if cfg.norm_adv == "batch":
         advantage = torch.where(rows["valid"], advantage, 0.0).masked_scatter(
             rows["valid"], normalize(advantage[rows["valid"]]))
-    for i in torch.from_numpy(index).flatten(0, 1):
+    for number, i in enumerate(torch.from_numpy(index).flatten(0, 1), start=1):
         i = i[rows["valid"][i]]
         dist = torch.distributions.Categorical(logits=reference_network(weights, "head.network", rows["obs"][i]))
         value = reference_network(weights, "critic", rows["obs"][i]).squeeze(-1)
@@ -79,12 +88,14 @@ def reference_update(weights, rollout, advantage, ret, index, cfg):
         clip_grad_norm_(weights.values(), cfg.max_grad_norm)
         optimizer.step()
         kls.append(float((ratio - 1 - logratio).mean().detach()))
+        if cfg.desired_kl and number % cfg.num_minibatches == 0:
+            adapt_rate(optimizer.param_groups[0], np.mean(kls[-cfg.num_minibatches:]), cfg.desired_kl)
     return {name: p.detach().numpy() for name, p in weights.items()}, np.mean(kls)
 
 
 @pytest.mark.parametrize("change", [
     {}, {"norm_adv": "batch", "clip_vloss": False, "ent_coef": 0.5},
-    {"norm_adv": "none", "max_grad_norm": 1e9, "adam_eps": 1e-2}])
+    {"norm_adv": "none", "max_grad_norm": 1e9, "adam_eps": 1e-2}, {"desired_kl": 1e-3}, {"desired_kl": 0.5}])
 def test_update_equals_the_textbook_loop(framework, change):
     """Details 6 and 7 among others, without filler rows and with them. What filler rows hold must not matter."""
     cfg = replace(CFG, **change)
@@ -115,6 +126,17 @@ def test_target_kl_stops_before_the_next_epoch(framework):
     """Detail A3: the first epoch runs, the second does not."""
     _, _, _, minibatches, _ = run_update(framework, replace(CFG, target_kl=1e-9))
     assert minibatches == CFG.num_minibatches
+
+
+@pytest.mark.parametrize(("scale", "approx_kl", "expected"), [
+    (1.0, 0.0201, 1 / 1.5), (1.0, 0.0199, 1.0), (1.0, 0.0051, 1.0), (1.0, 0.0049, 1.5), (1.0, math.nan, 1.0),
+    (80.0, 0.0, 100.0), (0.011, 1.0, 0.01)])
+def test_the_learning_rate_follows_approx_kl_within_its_limits(framework, scale, approx_kl, expected):
+    """Against the rule of skrl and rsl_rl, with a learning rate of 1e-4 and a desired approx_kl of 0.01."""
+    cfg = Config(learning_rate=1e-4, desired_kl=0.01)
+    scale, approx_kl = framework.to_array((np.float32(scale), np.float32(approx_kl)))
+    assert float(cfg.adapted_rate(scale, approx_kl)) == pytest.approx(expected)
+    assert cfg.adapted_rate(scale, approx_kl) is not scale and Config().adapted_rate(scale, approx_kl) is scale
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing(framework):

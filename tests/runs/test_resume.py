@@ -38,7 +38,7 @@ KINDS = {
     "cartpole": ("ppo", "--env-id CartPole-v1"), "normalised": ("ppo", "--env-id CartPole-v1 --norm-obs --norm-reward"),
     "lstm": ("ppo", "--env-id Remembered-v0 --recurrent lstm"), "gru-next": (
         "ppo", "--env-id CartPole-v1 --recurrent gru --autoreset next-step --norm-obs"),
-    "masked": ("ppo", "--env-id tests.support.probes:Masked-v0"), "target-kl": ("ppo", "--env-id CartPole-v1 --target-kl 1e-4"),
+    "masked": ("ppo", "--env-id tests.support.probes:Masked-v0"), "target-kl": ("ppo", "--env-id CartPole-v1 --target-kl 1e-4 --desired-kl 1e-3"),
     "structured": ("ppo", "--env-id tests.support.probes:Rich-v0 --norm-obs --recurrent lstm"),
     "hybrid": ("ppo", "--env-id tests.support.probes:Hybrid-v0"),
     "continuous": ("ppo_continuous_action", "--env-id Swing-v0"), "rpo": ("rpo_continuous_action",

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.on_jax import bounded, distributions, learner, play_host, rollout
+from proximo.on_jax import bounded, box_heads, distributions, learner, play_host, rollout
 from proximo.on_jax.assemble import assemble
 from proximo.on_jax.gae import gae
 from proximo.on_jax.loss import ppo_loss
@@ -91,7 +91,7 @@ class Adapter:
 
     def make_head(self, kind, *args):
         """Make a head over features that are its parameters already."""
-        return NumpyHead(self, getattr(bounded if hasattr(bounded, kind) else distributions, kind)(identity, *args))
+        return NumpyHead(self, next(getattr(module, kind) for module in (bounded, box_heads, distributions) if hasattr(module, kind))(identity, *args))
 
     def set_logstd(self, head, logstd):
         head.raw = make_bind(head.raw)({"logstd": jnp.asarray(logstd)})

@@ -22,7 +22,7 @@ CASES = {
     "cartpole": Config(num_envs=4, num_steps=32, total_timesteps=6 * 128, checkpoint_every=2, hidden_sizes=(16, 16),
                        threads=1),
     "target_kl": Continuous(env_id="Pendulum-v1", num_envs=4, num_steps=32, num_minibatches=4, total_timesteps=6 * 128,
-                            checkpoint_every=2, target_kl=0.003, learning_rate=1e-3, hidden_sizes=(16, 16), threads=1),
+                            checkpoint_every=2, target_kl=0.003, desired_kl=0.001, learning_rate=1e-3, hidden_sizes=(16, 16), threads=1),
     "lstm": Config(recurrent="lstm", num_envs=8, num_steps=16, total_timesteps=3 * 128, num_minibatches=2,
                    hidden_sizes=(16, 16), memory_size=8, threads=1),
     "acting": Config(env_id="tests.support.probes:Acting-v0", num_envs=8, num_steps=32, learning_rate=1e-2,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from proximo.on_torch import bounded, distributions, learner
+from proximo.on_torch import bounded, box_heads, distributions, learner
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.gae import gae
 from proximo.on_torch.loss import ppo_loss
@@ -28,7 +28,7 @@ class Adapter:
         return map_tree(lambda x: torch.from_numpy(np.array(x)) if isinstance(x, (np.ndarray, np.generic)) else x, tree)
 
     def to_numpy(self, tree):
-        return map_tree(lambda x: np.array(x.detach() if isinstance(x, torch.Tensor) else x)
+        return map_tree(lambda x: x.detach().numpy().copy() if isinstance(x, torch.Tensor) else np.array(x)
                         if isinstance(x, (torch.Tensor, np.ndarray)) else x, tree)
 
     def make_key(self, seed):
@@ -56,7 +56,7 @@ class Adapter:
 
     def make_head(self, kind, *args):
         """Make a head over features that are its parameters already."""
-        return NumpyHead(self, getattr(bounded if hasattr(bounded, kind) else distributions, kind)(nn.Identity(), *args))
+        return NumpyHead(self, next(getattr(module, kind) for module in (bounded, box_heads, distributions) if hasattr(module, kind))(nn.Identity(), *args))
 
     def set_logstd(self, head, logstd):
         with torch.no_grad():

@@ -24,7 +24,8 @@ def make_learner(agent, cfg, loss_fn=ppo_loss, all_reduce_sum=lambda x: x):
         return apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
 
     step = make_step(make_gradient(agent, loss_fn, cfg), apply, all_reduce_sum)
-    return adam, Learner(step=step, names=statistic_names(loss_fn, cfg), all_reduce_sum=all_reduce_sum)
+    return adam, Learner(step=step, names=statistic_names(loss_fn, cfg), all_reduce_sum=all_reduce_sum,
+                         scale=adam.scale)
 
 
 def make_minibatches(learner, rollout, advantage, index, recurrent, cfg, noise=None):
