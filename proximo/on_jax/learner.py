@@ -155,6 +155,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
                 count=minibatch.count, clip_coef=clip_coef), cfg)
 
         (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(adam.weights)
+        check_statistics(stats, cfg)
         gradient = learner.all_reduce_sum(gradient)
         adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
         return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
@@ -162,7 +163,6 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
     def epoch(adam: Adam, minibatches: Minibatches) -> tuple[Adam, dict[str, Array]]:
         adam, stats = lax.scan(step, adam, minibatches, unroll=unroll)
         stats = {name: x.mean() for name, x in stats.items()}
-        check_statistics(stats, cfg)
         return adam._replace(scale=cfg.adapted_rate(adam.scale, stats.get("approx_kl"))), stats
 
     def epoch_unless_stopped(state: tuple[Adam, Array], minibatches: Minibatches) -> tuple[Any, Any]:

@@ -56,7 +56,7 @@ class Actor:
         `noise_seed` decides the random choice; with None the most likely action is taken.
         """
         with torch.no_grad():
-            tensor = torch.from_numpy(np.ascontiguousarray(obs))
+            tensor = torch.from_numpy(np.require(obs, requirements=["C", "W"]))  # a copy where torch needs one
             dist, _, state = self.agent(tensor, None if mask is None else torch.from_numpy(mask),
                                         torch.from_numpy(first), state)
             if noise_seed is None:
@@ -68,7 +68,7 @@ class Actor:
                  action: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the values (N,), and the log-probabilities (N,) of actions (N, *action_shape), before this step."""
         with torch.no_grad():
-            tensor = torch.from_numpy(np.ascontiguousarray(obs))
+            tensor = torch.from_numpy(np.require(obs, requirements=["C", "W"]))  # a copy where torch needs one
             dist, value, _ = self.agent(tensor, None if mask is None else torch.from_numpy(mask),
                                         torch.from_numpy(first), state)
             return value.numpy(), None if action is None else dist.logprob(torch.from_numpy(action)).numpy()

@@ -47,6 +47,7 @@ class Log:
         self._returns: deque[float] = deque(kept.get("last_returns", ()), LAST_EPISODES)
         self._lengths: deque[int] = deque(kept.get("last_lengths", ()), LAST_EPISODES)
         self._evaluated: float | None = kept.get("evaluated")  # mean return of the last evaluation
+        self._wandb = start_wandb(run, kept.get("wandb_id"))
         with files_of(run.folder):
             self._metrics = CsvFile(run.folder / "metrics.csv", kept.get("metrics_bytes", 0))
             self._episode_file = CsvFile(run.folder / "episodes.csv", kept.get("episodes_bytes", 0))
@@ -55,7 +56,6 @@ class Log:
             if not self._episode_file.size:
                 self._episode_file.write(f"step,{'player' if players else 'row'},return,length,seconds\n")
             self._events.text("hyperparameters", hyperparameter_table(run.cfg))
-        self._wandb = start_wandb(run, kept.get("wandb_id"))
         self._meter = Meter(run.cfg.env_id, run.cfg.num_iterations) if run.cfg.logger != "none" else None
         self._flushed = perf_counter()
 

@@ -64,7 +64,7 @@ def html(out):
 
 def test_numbers_of_the_table_are_those_of_the_runs(out):
     """report.csv against numpy on the summaries: mean, population deviation, evaluation, speed."""
-    rows = {(row["env_id"], row["run"]): row for row in csv.DictReader((out / "report.csv").open())}
+    rows = {(row["env_id"], row["run"]): row for row in csv.DictReader((out / "report.csv").read_text().splitlines())}
     means = [json.loads((out / "CartPole-v1" / "ppo" / seed / "summary.json").read_text())["episodic_return_mean"]
              for seed in "12"]
     row = rows["CartPole-v1", "ppo"]
@@ -149,7 +149,7 @@ def test_rolling_curves_are_means_of_the_last_100_episodes(out):
     """Against a plain loop over episodes.csv."""
     run = read_runs(out)[0]
     assert run.env_id == "CartPole-v1"
-    returns = [float(row["return"]) for row in csv.DictReader((run.path / "episodes.csv").open())]
+    returns = [float(row["return"]) for row in csv.DictReader((run.path / "episodes.csv").read_text().splitlines())]
     steps, curve = rolling_curve(run, "step")
     assert len(steps) == 200
     assert np.allclose(curve, [np.mean(returns[max(0, k - 99):k + 1]) for k in range(200)])

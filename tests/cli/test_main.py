@@ -300,7 +300,7 @@ def test_emulators_run_on_every_core(monkeypatch, cfg, local_processes, cores, w
 
 def test_a_reader_that_leaves_is_no_fault():
     """`proximo list | head -1`, with a reader that has left before the first line: no traceback."""
-    process = subprocess.Popen([sys.executable, "-m", "proximo", "list"], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
-    process.stdout.close()
-    assert process.stderr.read() == "" and process.wait(timeout=60) == 141
+    with subprocess.Popen([sys.executable, "-m", "proximo", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == "" and process.wait(timeout=60) == 141

@@ -229,6 +229,7 @@ def test_workers_that_hang_end_with_their_parent(odd, tmp_path):
     assert psutil.pid_exists(pid)
     parent.kill()
     parent.wait()
+    parent.stdout.close()
     end = time.monotonic() + 10
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < end, "the worker lives on"

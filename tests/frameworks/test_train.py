@@ -8,6 +8,7 @@ import pytest
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.gym import make_gym
+from proximo.errors import UsageError
 from proximo.streams import env_seeds
 
 
@@ -93,3 +94,20 @@ class Forgetful:
 
     def state(self):
         return None
+
+
+@pytest.mark.parametrize("setting", ["target_kl", "desired_kl"])
+def test_a_loss_without_approx_kl_is_refused_where_a_setting_reads_it(framework, setting):
+    """A loss function of one's own returns the statistics that it likes."""
+    parts = parts_of("ppo", framework.name)
+
+    def loss_fn(batch, cfg):
+        return (batch.value - batch.ret).sum(), {"v_loss": batch.value.sum()}
+
+    def run(**change):
+        return next(parts.train(Config(framework=framework.name, num_envs=2, num_steps=8, total_timesteps=16, **change), parts.make_envs,
+                                parts.make_agent, loss_fn))
+
+    assert "losses/v_loss" in run().stats
+    with pytest.raises(UsageError, match=f"{setting}=0.1 needs the statistic approx_kl, and the loss function returns v_loss"):
+        run(**{setting: 0.1})
