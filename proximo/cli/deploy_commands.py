@@ -1,4 +1,4 @@
-"""The commands that take a trained agent elsewhere: export."""
+"""The commands that take a trained agent elsewhere: export, card, push, pull and verify."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,8 +6,12 @@ from typing import Annotated
 
 import tyro
 
-from proximo.cli.loading import model_of_run
-from proximo.cli.model_commands import RunFolder, arguments
+from proximo.cli.eval_progress import shown_progress
+from proximo.cli.loading import load_run, model_of_run
+from proximo.cli.model_commands import AllowImport, RunFolder, arguments, check_least
+from proximo.models.evaluate import MAX_STEPS
+
+Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="hub:USER/NAME|DIR")]
 
 
 @dataclass
@@ -28,9 +32,75 @@ class ExportArguments:
     """export the best model of the evaluations during training (train --eval-every)"""
 
 
+@dataclass
+class CardArguments:
+    """Play episodes with a trained model, and write its card: RUN/model/README.md and eval.json, with its score."""
+
+    run: RunFolder
+    """folder of a run or of a model"""
+    episodes: int = 100
+    """episodes to play"""
+    deterministic: bool = True
+    """take the most likely action instead of sampling one"""
+    seed: int = 0
+    """seed of environments and actions"""
+    max_steps: int = MAX_STEPS
+    """environment steps after which an unfinished episode is given up"""
+    best: bool = False
+    """the best model of the evaluations during training (train --eval-every)"""
+    allow_import: AllowImport = ()
+    """modules and scripts that the run may import for its environment"""
+
+
+@dataclass
+class PushArguments:
+    """Copy a model with its card to the Hugging Face Hub or to a folder."""
+
+    run: RunFolder
+    """folder of a run or of a model, with a card"""
+    to: Place
+    """repository or folder"""
+    private: bool = False
+    """create the repository as a private one"""
+    best: bool = False
+    """the best model of the evaluations during training (train --eval-every)"""
+
+
+@dataclass
+class PullArguments:
+    """Copy a shared model from the Hugging Face Hub or from a folder. Nothing in it is run."""
+
+    source: Place
+    """repository or folder"""
+    run: RunFolder
+    """the new folder; the model will be in RUN/model"""
+
+
+@dataclass
+class VerifyArguments:
+    """Play the episodes of a card again, with the same seeds. The exit code is 0 if the score lies in its interval."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    """folder of a run or of a model, with a card"""
+    best: bool = False
+    """the best model of the evaluations during training (train --eval-every)"""
+    allow_import: AllowImport = ()
+    """modules and scripts that the model may import for its environment"""
+
+
 def deploy_command(name: str, words: list[str]) -> int:
     """Run one of these commands and return its exit code."""
-    return export_command(arguments(ExportArguments, words, name))
+    match name:
+        case "export":
+            return export_command(arguments(ExportArguments, words, name))
+        case "card":
+            return card_command(arguments(CardArguments, words, name))
+        case "push":
+            return push_command(arguments(PushArguments, words, name))
+        case "pull":
+            return pull_command(arguments(PullArguments, words, name))
+        case _:
+            return verify_command(arguments(VerifyArguments, words, name))
 
 
 def export_command(args: ExportArguments) -> int:
@@ -43,3 +113,54 @@ def export_command(args: ExportArguments) -> int:
     for label, ports in (("inputs", exported.inputs), ("outputs", exported.outputs)):
         print(f"  {label}: {', '.join(port.text for port in ports)}")
     return 0
+
+
+def card_command(args: CardArguments) -> int:
+    """Write the card, and print its score and its path."""
+    from proximo.export.card import MOST_EPISODES, PAGE, HowPlayed, model_folder, write_card
+
+    many = [f"--episodes {args.episodes} must be at most {MOST_EPISODES}"] * (args.episodes > MOST_EPISODES)
+    check_least(args, *many, episodes=1, seed=0, max_steps=1)
+    model, parts = load_run(args.run, args.allow_import, args.best)
+    folder = model_folder(args.run, args.best)
+    how = HowPlayed(episodes=args.episodes, deterministic=args.deterministic, seed=args.seed, max_steps=args.max_steps)
+    with shown_progress(model.cfg.env_id, args.episodes) as show:
+        score = write_card(folder, model, parts, how, show)
+    print(f"{model.cfg.env_id}: {score.mean:.2f} (95 % interval {score.low:.2f} to {score.high:.2f})")
+    print(folder / PAGE)
+    return 0
+
+
+def push_command(args: PushArguments) -> int:
+    """Copy a model and print where it is."""
+    from proximo.export.card import model_folder
+    from proximo.export.shared import place, push
+
+    print(push(model_folder(args.run, args.best), place(args.to), args.private))
+    return 0
+
+
+def pull_command(args: PullArguments) -> int:
+    """Copy a shared model, and print what its card claims."""
+    from proximo.export.shared import claimed_score, place, pull
+
+    pull(place(args.source), args.run)
+    print(args.run)
+    if claimed := claimed_score(args.run):
+        print(f"  Its card claims {claimed}. To play these episodes again: proximo verify {args.run}")
+    return 0
+
+
+def verify_command(args: VerifyArguments) -> int:
+    """Play the episodes of a card again; return 1 if the score lies outside of its interval."""
+    from proximo.export.card import model_folder, read_card, verify_card
+
+    model, parts = load_run(args.run, args.allow_import, args.best)
+    folder = model_folder(args.run, args.best)
+    _, how = read_card(folder)
+    with shown_progress(model.cfg.env_id, how.episodes) as show:
+        claimed, mean = verify_card(folder, model, parts, show)
+    holds = claimed.holds(mean)
+    print(f"{model.cfg.env_id}: {mean:.2f} now, {claimed.mean:.2f} on the card (95 % interval {claimed.low:.2f} to "
+          f"{claimed.high:.2f}): {'the card holds' if holds else 'THE CARD DOES NOT HOLD'}")
+    return 0 if holds else 1

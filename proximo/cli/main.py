@@ -16,6 +16,8 @@ HELP = """usage: proximo COMMAND ...
   eval RUN --episodes 100          play whole episodes with a trained model
   watch RUN                        record a video of a trained model
   export RUN --to onnx             write a trained agent to one file that acts without Proximo
+  card RUN                         measure the score of a model and write its card;  verify DIR plays it again
+  push RUN hub:USER/NAME|DIR       share a model with its card;  pull hub:USER/NAME|DIR RUN copies one here
   plot RUN...                      draw learning curves (PNG): mean and spread over seeds
   bench FILE                       train many runs from one small file;  report DIR writes their page
   compare A B                      compare two sets of runs, paired by seed
@@ -28,8 +30,8 @@ HELP = """usage: proximo COMMAND ...
 `proximo COMMAND --help` explains a command, `proximo train VARIANT --help` every hyper-parameter.
 `proximo --version` prints the version."""
 
-COMMANDS = ("train", "resume", "eval", "watch", "export", "plot", "bench", "report", "compare", "tune", "rate", "list",
-            "doctor", "check-env")
+COMMANDS = ("train", "resume", "eval", "watch", "export", "card", "push", "pull", "verify", "plot", "bench", "report",
+            "compare", "tune", "rate", "list", "doctor", "check-env")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, or 2 (usage), 3 (environment), 4 (numbers), 5 (files), 6 (another process of the run), 130
-        (interrupted), 128 plus the number of a signal that stopped training. `doctor` and `compare` return 1 where
-        they find a problem.
+        (interrupted), 128 plus the number of a signal that stopped training. `doctor`, `compare` and `verify`
+        return 1 where they find a problem.
     """
     with suppress(Exception):  # stderr is closed, or is no file
         faulthandler.enable()  # a crash of native code prints where it happened
@@ -77,7 +79,7 @@ def command(name: str, words: list[str]) -> int:
             from proximo.cli.model_commands import model_command
 
             return model_command(name.replace("_", "-"), words)
-        case "export":
+        case "export" | "card" | "push" | "pull" | "verify":
             from proximo.cli.deploy_commands import deploy_command
 
             return deploy_command(name, words)

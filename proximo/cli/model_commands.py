@@ -12,7 +12,7 @@ from proximo.cli.check_command import CheckArguments, check_command
 from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run
 from proximo.errors import UsageError
-from proximo.models.evaluate import MAX_STEPS, Evaluation
+from proximo.models.evaluate import MAX_STEPS, evaluation_record, summarize, summarize_players
 from proximo.models.model import model_from, models_over_time
 from proximo.models.play import evaluate_model, record_video
 from proximo.runs.run import write_json
@@ -137,23 +137,14 @@ def eval_command(args: EvalArguments) -> int:
     model, parts = load_run(args.run, args.allow_import, args.best)
     with shown_progress(model.cfg.env_id, args.episodes) as show:
         found = evaluate_model(model, parts, args.episodes, args.deterministic, args.seed, args.max_steps, show)
-    players = {name: summarize(found, row, len(found.players)) for row, name in enumerate(found.players)}
-    means = [f"{name} {mean_text(summary)}" for name, summary in players.items()] or [mean_text(summarize(found))]
+    means = [f"{name} {mean_text(summary)}" for name, summary in summarize_players(found).items()]
+    means = means or [mean_text(summarize(found))]
     how = "deterministic" if args.deterministic else "sampled"
     print(f"{model.cfg.env_id}: {', '.join(means)} over {len(found.returns)} episodes ({how} actions, "
           f"mean length {np.mean(found.lengths):.1f})")
     if args.json:
-        write_json(args.json, {"env_id": model.cfg.env_id, "deterministic": args.deterministic, "seed": args.seed,
-                               **summarize(found), "returns": found.returns, "lengths": found.lengths}
-                   | ({"players": players} if players else {}))
+        write_json(args.json, evaluation_record(found, model.cfg.env_id, args.deterministic, args.seed))
     return 0
-
-
-def summarize(found: Evaluation, first: int = 0, every: int = 1) -> dict[str, Any]:
-    """Return number, mean and standard deviation of the returns of rows first, first + every, ...; None of nothing."""
-    returns = [ret for ret, row in zip(found.returns, found.rows) if row % every == first]
-    return {"episodes": len(returns), "episodic_return_mean": float(np.mean(returns)) if returns else None,
-            "episodic_return_std": float(np.std(returns)) if returns else None}
 
 
 def mean_text(summary: dict[str, Any]) -> str:

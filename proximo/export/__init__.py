@@ -1,1 +1,1 @@
-"""A trained agent as one file that acts without Proximo: ONNX, or a program of torch.export."""
+"""A trained agent elsewhere: as one file that acts without Proximo, or shared with a card that says how good it is."""

@@ -70,6 +70,25 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
                       rows=[row for row, _, _ in kept], players=envs.players)
 
 
+def summarize(found: Evaluation, first: int = 0, every: int = 1) -> dict[str, Any]:
+    """Return number, mean and standard deviation of the returns of rows first, first + every, ...; None of nothing."""
+    returns = [ret for ret, row in zip(found.returns, found.rows) if row % every == first]
+    return {"episodes": len(returns), "episodic_return_mean": float(np.mean(returns)) if returns else None,
+            "episodic_return_std": float(np.std(returns)) if returns else None}
+
+
+def summarize_players(found: Evaluation) -> dict[str, dict[str, Any]]:
+    """Return what `summarize` says of each player of a game; {} without several players."""
+    return {name: summarize(found, row, len(found.players)) for row, name in enumerate(found.players)}
+
+
+def evaluation_record(found: Evaluation, env_id: str, deterministic: bool, seed: int) -> dict[str, Any]:
+    """Return the content of eval.json: how was played, the summary, and the return and length of every episode."""
+    players = summarize_players(found)
+    return {"env_id": env_id, "deterministic": deterministic, "seed": seed, **summarize(found),
+            "returns": found.returns, "lengths": found.lengths} | ({"players": players} if players else {})
+
+
 def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0,
            max_frames: int = 2000) -> Iterator[np.ndarray]:
     """Play the first episode of the first environment and yield its frames.

@@ -182,7 +182,7 @@ def test_the_version_is_printed(capsys):
     assert capsys.readouterr().out == f"proximo {proximo.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["eval", "watch", "export", "plot", "rate", "check-env"])
+@pytest.mark.parametrize("command", ["eval", "watch", "export", "card", "push", "pull", "verify", "plot", "rate", "check-env"])
 def test_each_command_explains_itself(command, capsys):
     """In a sentence, besides its arguments; defaults are told once."""
     with pytest.raises(SystemExit) as ended:

@@ -1,0 +1,171 @@
+"""The card of a trained agent: its score, measured in new episodes, and a page that says how it was trained."""
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proximo.catalog import Parts
+from proximo.errors import FilesError, ProximoError, UsageError, warn
+from proximo.export.card_text import card_text
+from proximo.models.evaluate import MAX_STEPS, ShowProgress, evaluation_record
+from proximo.models.model import Model
+from proximo.models.play import evaluate_model
+from proximo.models.plot import plot
+from proximo.runs.run import read_record, versions, write_json
+
+RECORD, PAGE, CURVE = "eval.json", "README.md", "curve.png"
+WEIGHTS = "tensors.safetensors"
+RESAMPLES = 10_000  # of the bootstrap
+MOST_EPISODES = 10_000  # of the evaluation of a card
+
+
+class Score(NamedTuple):
+    """A mean return and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def holds(self, other: float) -> bool:
+        """Return whether another mean lies in the interval, up to rounding."""
+        slack = 1e-6 * max(1.0, abs(self.low), abs(self.high))
+        return self.low - slack <= other <= self.high + slack
+
+
+class HowPlayed(NamedTuple):
+    """How the episodes of a card are played."""
+
+    episodes: int = 100
+    deterministic: bool = True
+    seed: int = 0
+    max_steps: int = MAX_STEPS
+
+
+def score_of(returns: Sequence[float]) -> Score:
+    """Return the mean of returns and its percentile bootstrap interval (Efron 1979), which is always the same."""
+    values = np.asarray(returns, float)
+    drawn = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
+    low, high = np.quantile(values[drawn].mean(1), [0.025, 0.975])
+    return Score(mean=float(values.mean()), low=float(low), high=float(high))
+
+
+def model_folder(path: Path, best: bool = False) -> Path:
+    """Return the folder of the model of a run, or of a model folder itself; UsageError if there is none."""
+    folder = path / "model-best" if best else path if (path / "manifest.json").is_file() else path / "model"
+    if not (folder / "manifest.json").is_file():
+        raise UsageError(f"{path} contains no {folder.name}. Give the folder of a run that has reached its first "
+                         "checkpoint, or the folder of a model.")
+    return folder
+
+
+def write_card(folder: Path, model: Model, parts: Parts, how: HowPlayed, show: ShowProgress | None = None) -> Score:
+    """Evaluate a model and write eval.json, README.md, and the curve and a video where the run has them.
+
+    Args:
+        folder: The folder of the model, inside that of its run if there is one.
+        model: The model.
+        parts: What makes its environments.
+        how: How to play.
+        show: Called after every step of the evaluation.
+
+    Raises:
+        UsageError: It plays games of several players, or no episode ended.
+        EnvError: The environment failed.
+        FilesError: A file cannot be written.
+    """
+    if model.cfg.limits.max_players > 1:
+        raise UsageError(f"{model.cfg.env_id} is a game of several players, whose returns against themselves are no "
+                         "score. Use proximo rate RUN.")
+    found = evaluate_model(model, parts, how.episodes, how.deterministic, how.seed, how.max_steps, show)
+    score = score_of(found.returns)
+    run = folder.parent if (folder.parent / "config.json").is_file() else None
+    record = evaluation_record(found, model.cfg.env_id, how.deterministic, how.seed) | {
+        "interval": [score.low, score.high], "episodes_asked": how.episodes, "max_steps": how.max_steps,
+        "weights_sha256": sha256(folder / WEIGHTS), "versions": versions()}
+    write_json(folder / RECORD, record)
+    pictures = [] if run is None else [*draw_curve(run, folder / CURVE), *copy_video(run / "videos", folder)]
+    text = card_text(model, record, read_record(run) if run else {}, pictures)
+    try:
+        (folder / PAGE).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FilesError(f"{folder / PAGE} could not be written ({error.strerror}). Free disk space.") from error
+    return score
+
+
+def draw_curve(run: Path, out: Path) -> list[str]:
+    """Draw the learning curve of a run; return the name of the picture, or nothing with a warning if that fails."""
+    try:
+        return [plot([run], out).name]
+    except ProximoError as error:
+        warn(f"The card has no learning curve: {error}")
+        return []
+
+
+def copy_video(videos: Path, folder: Path) -> list[str]:
+    """Copy the newest video of a run; return its name, or nothing if there is none."""
+    found = sorted((path for path in videos.glob("*") if path.suffix in (".mp4", ".gif") and path.is_file()),
+                   key=lambda path: path.stat().st_mtime)
+    for path in found[-1:]:
+        name = f"replay{path.suffix}"  # which the Hub plays
+        shutil.copyfile(path, folder / name)
+        return [name]
+    return []
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify_card(folder: Path, model: Model, parts: Parts, show: ShowProgress | None = None) -> tuple[Score, float]:
+    """Play the episodes of a card again, with the same seeds.
+
+    Returns:
+        What the card says, its interval computed again from its returns, and the mean return now.
+
+    Raises:
+        UsageError: The card contradicts itself, or belongs to other weights.
+        FilesError: eval.json is missing or damaged.
+        EnvError: The environment failed.
+    """
+    record, how = read_card(folder)
+    claimed = score_of(record["returns"])
+    if not math.isclose(claimed.mean, record["episodic_return_mean"], rel_tol=1e-6, abs_tol=1e-6):
+        raise UsageError(f"{folder / RECORD} contradicts itself: the mean of its returns is {claimed.mean:.2f}, and it "
+                         f"says {record['episodic_return_mean']:.2f}.")
+    if record["weights_sha256"] != sha256(folder / WEIGHTS):
+        raise UsageError(f"{folder / RECORD} belongs to other weights than {folder / WEIGHTS}. Write the card again: "
+                         "proximo card RUN.")
+    found = evaluate_model(model, parts, how.episodes, how.deterministic, how.seed, how.max_steps, show)
+    return claimed, float(np.mean(found.returns))
+
+
+def read_card(folder: Path) -> tuple[dict[str, Any], HowPlayed]:
+    """Return the content of eval.json, and how its episodes were played.
+
+    Raises:
+        FilesError: It is missing, or something in it is missing or no sensible number.
+    """
+    path = folder / RECORD
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        how = HowPlayed(episodes=int(record["episodes_asked"]), deterministic=bool(record["deterministic"]),
+                        seed=int(record["seed"]), max_steps=int(record["max_steps"]))
+        sensible = (1 <= how.episodes <= MOST_EPISODES and how.seed >= 0 and 1 <= how.max_steps <= 10**7
+                    and 1 <= len(record["returns"]) <= MOST_EPISODES
+                    and np.isfinite(np.asarray([*record["returns"], record["episodic_return_mean"]], float)).all()
+                    and isinstance(record["weights_sha256"], str))
+    except FileNotFoundError as error:
+        raise FilesError(f"{folder} has no card. Write one with: proximo card RUN") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise FilesError(f"{path} cannot be read ({error!r}). Write the card again: proximo card RUN") from error
+    if not sensible:
+        raise FilesError(f"{path} has numbers that are out of range. Write the card again: proximo card RUN")
+    return record, how

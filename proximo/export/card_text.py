@@ -1,0 +1,78 @@
+"""The page of a card: Markdown behind the front matter that the Hugging Face Hub reads."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from proximo.facts import facts
+from proximo.models.model import Model
+
+FOLDER_FLAG = "--run-dir"  # a place on the machine of the author
+
+
+def card_text(model: Model, record: dict[str, Any], run: dict[str, Any], pictures: Sequence[str]) -> str:
+    """Return README.md.
+
+    Args:
+        model: The model.
+        record: The content of eval.json.
+        run: The content of the run's config.json, {} where there is none.
+        pictures: Names of the curve and the video.
+    """
+    low, high = record["interval"]
+    how = "deterministic" if record["deterministic"] else "sampled"
+    lines = [front_matter(model, record), f"# {model.cfg.env_id}, {model.variant}", "",
+             f"An agent for {model.cfg.env_id}, trained with proximal policy optimization by Proximo.", "",
+             f"**Mean return {record['episodic_return_mean']:.2f}** (95 % interval {low:.2f} to {high:.2f}) over "
+             f"{record['episodes']} episodes with {how} actions, seed {record['seed']}. The standard deviation of "
+             f"single episodes is {record['episodic_return_std']:.2f}. `eval.json` has every episode.", ""]
+    lines += [f"![{name}]({name})\n" if not name.endswith(".mp4") else f"[Video]({name})\n" for name in pictures]
+    lines += ["## Use", "", "```", "proximo pull hub:USER/NAME agent      # or the path of this folder",
+              "proximo verify agent                  # plays the episodes of the score again",
+              "proximo watch agent --deterministic", "```", "",
+              "```python", "import proximo", "", 'model = proximo.load("agent")',
+              "action = model.act(obs, deterministic=True)    # obs as the environment returns it", "```", "",
+              "The folder contains weights and numbers only, no pickle and no code.", "", *training_lines(model, run)]
+    return "\n".join(lines) + "\n"
+
+
+def front_matter(model: Model, record: dict[str, Any]) -> str:
+    """Return the front matter: YAML, in which every text is quoted as in JSON."""
+    env_id = json.dumps(model.cfg.env_id)
+    value = json.dumps(f"{record['episodic_return_mean']:.2f} +/- {record['episodic_return_std']:.2f}")
+    tags = dict.fromkeys([model.cfg.env_id, "ppo", "deep-reinforcement-learning", "reinforcement-learning", "proximo"])
+    return "\n".join([
+        "---", "library_name: proximo", "pipeline_tag: reinforcement-learning", "tags:",
+        *(f"- {json.dumps(tag)}" for tag in tags), "model-index:", f"- name: {json.dumps(model.variant)}", "  results:",
+        "  - task:", "      type: reinforcement-learning", "      name: reinforcement-learning", "    dataset:",
+        f"      name: {env_id}", f"      type: {env_id}", "    metrics:", "    - type: mean_reward",
+        f"      value: {value}", "      name: mean_reward", "      verified: false", "---", ""])
+
+
+def training_lines(model: Model, run: dict[str, Any]) -> list[str]:
+    """Return the section about training: command, versions, and the hyper-parameters that differ from the defaults."""
+    command, versions = without_folder(run.get("command", "")), run.get("versions", {})
+    lines = ["## Training", ""]
+    if command:
+        lines += ["```", command.replace("`", "'"), "```", ""]
+    if versions:
+        lines += ["Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".", ""]
+    kind = type(model.cfg)
+    skipped = {name for name, fact in facts(kind).items() if fact.group == "logging"} - {"exp_name"}
+    changed = {name: value for name, value in vars(model.cfg).items()
+               if name not in skipped and value != getattr(kind, name, None)}
+    return [*lines, f"Hyper-parameters that differ from the defaults of {model.variant}:", "",
+            "| hyper-parameter | value |", "|---|---|",
+            *(f"| {name} | {str(value).replace('|', '/')} |" for name, value in changed.items())]
+
+
+def without_folder(command: str) -> str:
+    """Return a command without --run-dir FOLDER, and its program without folders."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ""
+    kept = [word for word, before in zip(words, ["", *words])
+            if not word.startswith(FOLDER_FLAG) and before != FOLDER_FLAG]
+    return shlex.join(word.rsplit("/", 1)[-1] if word.endswith(".py") else word for word in kept)

@@ -1,0 +1,82 @@
+"""The Hugging Face Hub, through the package huggingface_hub, which reads HF_TOKEN and HF_ENDPOINT."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proximo.errors import FilesError, UsageError
+
+
+class Repository(NamedTuple):
+    """A repository of models."""
+
+    name: str  # USER/NAME
+
+    def __str__(self) -> str:
+        return f"hub:{self.name}"
+
+
+def upload(repository: Repository, files: Mapping[str, Path], private: bool) -> str:
+    """Write files to a repository in one commit, and create it if it does not exist; return its address.
+
+    Raises:
+        UsageError: The package is missing, or the Hub refuses.
+        FilesError: The Hub cannot be reached.
+    """
+    with hub_errors(repository) as hub:
+        api = hub.HfApi()
+        address = api.create_repo(repository.name, private=private or None, exist_ok=True)
+        added = [hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=path) for name, path in files.items()]
+        api.create_commit(repository.name, added, commit_message="Model of Proximo with its card")
+        return str(address)
+
+
+def list_files(repository: Repository) -> dict[str, int]:
+    """Return the names and sizes of the files at the top of a repository; raises what `upload` raises."""
+    with hub_errors(repository) as hub:
+        entries = hub.HfApi().list_repo_tree(repository.name)
+        return {entry.path: entry.size for entry in entries if isinstance(entry, hub.RepoFile)}
+
+
+def download(repository: Repository, name: str, folder: Path) -> None:
+    """Write one file of a repository to a folder; raises what `upload` raises."""
+    with hub_errors(repository) as hub:
+        cached = Path(hub.hf_hub_download(repository.name, name, cache_dir=folder.parent / "cache"))
+        cached.resolve().rename(folder / name)
+
+
+class Hub(NamedTuple):
+    """What is used of the package."""
+
+    HfApi: Any
+    CommitOperationAdd: Any
+    RepoFile: Any
+    hf_hub_download: Any
+
+
+@contextmanager
+def hub_errors(repository: Repository) -> Iterator[Hub]:
+    """Give the functions of the package, and turn its errors into sentences."""
+    try:
+        from huggingface_hub import CommitOperationAdd, HfApi, hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError
+        from huggingface_hub.hf_api import RepoFile
+    except ImportError as error:
+        raise UsageError(f'{repository} needs huggingface_hub: pip install "proximo[hub]"') from error
+    try:
+        yield Hub(HfApi=HfApi, CommitOperationAdd=CommitOperationAdd, RepoFile=RepoFile,
+                  hf_hub_download=hf_hub_download)
+    except HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", None)
+        advice = "Log in with `hf auth login`, or set HF_TOKEN, and check the name." if status in (401, 403, 404) else \
+            "Try again later."
+        raise UsageError(f"{repository}: the Hub refuses ({first_line(error)}). {advice}") from error
+    except Exception as error:  # of the connection: the package has changed its HTTP client before
+        raise FilesError(f"{repository}: the Hub cannot be reached ({type(error).__name__}: {first_line(error)}). "
+                         "Check the network and HF_ENDPOINT.") from error
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a message that says something."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
