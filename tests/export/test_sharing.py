@@ -16,6 +16,7 @@ from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
 from proximo.export import shared
 from proximo.export.card import score_of
+from proximo.export.hub import Repository, hub_errors
 from tests.support.hub import TOKEN, hub_server
 from tests.support.models import random_model
 from tests.support.runs import train
@@ -181,4 +182,11 @@ def test_push_and_pull_through_the_hub(carded, tmp_path):
         assert {path.name: path.read_bytes() for path in (tmp_path / "pulled" / "model").iterdir()} == files
         assert {path.name for path in tmp_path.iterdir()} - {"home"} == {"pulled"}
         assert "hub:me/cart: the Hub refuses" in (refused := run("wrong").stderr) and "HF_TOKEN" in refused
-    assert "the Hub cannot be reached" in run(TOKEN).stderr
+
+
+def test_a_hub_that_cannot_be_reached():
+    """The package tries for many seconds before it raises."""
+    pytest.importorskip("huggingface_hub")
+    with pytest.raises(FilesError, match=r"hub:me/x: the Hub cannot be reached \(ConnectionError: refused\). Check the network"), \
+            hub_errors(Repository("me/x")):
+        raise ConnectionError("refused\nmore")

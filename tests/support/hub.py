@@ -57,6 +57,8 @@ class Handler(BaseHTTPRequestHandler):
         files = self.server.repos.get(name)
         if files is None:
             self.answer({"error": "Repository not found"}, 404, X_Error_Code="RepoNotFound")
+        elif words[0] == "api" and len(words) == 4:
+            self.answer({"id": name})
         elif words[:2] == ["api", "models"] and words[4] == "tree":
             self.answer([{"type": "file", "path": path, "size": self.server.sizes.get((name, path), len(content)), "oid": "0" * 40}
                          for path, content in files.items()])
