@@ -156,7 +156,7 @@ def load(path: str | Path, make_agent: Part | None = None, allow_import: Collect
     from proximo.runs.run import config_from
 
     tree = read_model(Path(path))
-    cfg = config_from(tree["config"], config_class(tree["variant"]))
+    cfg = config_from(tree["config"], config_class(tree["variant"]), Path(path))
     parts = OwnParts(make_agent=make_agent).playing_parts(tree["variant"], cfg.framework)
     model = model_from(tree, cfg, parts.make_actor)
     model.allow_import = tuple(allow_import)

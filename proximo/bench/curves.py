@@ -55,5 +55,5 @@ def _first_iteration_end(run: Run) -> float:
     try:
         with (run.path / "metrics.csv").open(newline="", encoding="utf-8") as file:
             return float(next(csv.DictReader(file))["seconds"])
-    except (OSError, StopIteration, KeyError, TypeError, ValueError):
+    except (OSError, StopIteration, KeyError, TypeError, ValueError, csv.Error):
         return 0.0

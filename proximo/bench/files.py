@@ -3,16 +3,26 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from proximo.errors import FilesError, warn
+from proximo.runs.files import read_json
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, or {} if the file is missing or damaged."""
+def read_record(path: Path, kind: Any) -> dict[str, Any]:
+    """Return the object in a JSON file; {} if the file is missing, and with a warning if it is damaged.
+
+    Args:
+        path: The file.
+        kind: The TypedDict that its content must have.
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return cast(dict[str, Any], read_json(path, kind))
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    return content if isinstance(content, dict) else {}
+    except FilesError as error:
+        warn(f"{' '.join(str(error).splitlines())} The file is ignored.")
+        return {}
 
 
 def write_record(path: Path, content: Mapping[str, object]) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 from proximo.bench.child import TORCHRUN
 from proximo.bench.files import read_record, write_record
 from proximo.bench.jobs import Job
+from proximo.bench.records import EvaluationFile, JobRecord, Summary
+from proximo.bench.sets import file_name
 from proximo.bench.task import Ended, Handle, Place, Task, Where
 from proximo.errors import notify
 from proximo.runs.checkpoint import checkpoints
@@ -56,8 +58,8 @@ def is_finished(folder: Path, job: Job) -> bool:
         job: The job.
     """
     run_dir = folder / job.folder
-    return read_job(folder, job).get("key") == job.key and "steps" in read_record(run_dir / "summary.json") and (
-        not job.evaluate or "episodes" in read_record(run_dir / "eval.json"))
+    trained = read_job(folder, job).get("key") == job.key and _has_summary(run_dir)
+    return trained and (not job.evaluate or "episodes" in read_record(run_dir / "eval.json", EvaluationFile))
 
 
 def log_path(folder: Path, job: Job) -> Path:
@@ -72,7 +74,7 @@ def record_path(folder: Path, job: Job) -> Path:
 
 def read_job(folder: Path, job: Job) -> dict[str, Any]:
     """Return what the benchmark knows of a run; {} before it was started."""
-    return read_record(record_path(folder, job))
+    return read_record(record_path(folder, job), JobRecord)
 
 
 def start_jobs(work: Work, jobs: Sequence[Job]) -> list[RunningJob]:
@@ -112,7 +114,7 @@ def close_job(folder: Path, running: RunningJob, ended: Ended) -> tuple[Outcome,
     if ended.code == 0 and is_finished(folder, job):
         _update_record(folder, job, status="finished", lost={})
         return "finished", ""
-    if ended.code == 0 and running.stage == "train" and "steps" in read_record(folder / job.folder / "summary.json"):
+    if ended.code == 0 and running.stage == "train" and _has_summary(folder / job.folder):
         return "trained", ""
     lines = last_lines(log_path(folder, job)) or "it printed nothing"
     if ended.code == 0:
@@ -152,15 +154,19 @@ def _prepare(folder: Path, job: Job) -> dict[str, Any]:
     if record.get("key") == job.key or not run_dir.exists():
         return record
     with locked(run_dir):
-        aside = run_dir.with_name(f"{run_dir.name}.{record.get('key', 'unknown')}.old")
+        aside = run_dir.with_name(f"{run_dir.name}.{file_name(record.get('key', 'unknown'))}.old")
         shutil.rmtree(aside, ignore_errors=True)
         run_dir.rename(aside)
     notify(f"{job.folder} has results of other settings. They are kept in {aside.name}.")
     return {}
 
 
+def _has_summary(run_dir: Path) -> bool:
+    return "steps" in read_record(run_dir / "summary.json", Summary)
+
+
 def _next_stage(run_dir: Path) -> Stage:
-    return "eval" if "steps" in read_record(run_dir / "summary.json") else "train"
+    return "eval" if _has_summary(run_dir) else "train"
 
 
 def _task(work: Work, job: Job, stage: Stage) -> Task:

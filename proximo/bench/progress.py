@@ -123,7 +123,7 @@ def progress(run_dir: Path) -> tuple[int, float]:
     path = run_dir / "metrics.csv"
     try:
         with path.open("rb") as file:
-            names = file.readline().decode().strip().split(",")
+            names = file.readline(1 << 16).decode(errors="replace").strip().split(",")
             file.seek(max(file.tell(), path.stat().st_size - 4096))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:

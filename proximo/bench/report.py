@@ -10,6 +10,7 @@ import numpy as np
 from proximo.bench.ablations import find_ablations
 from proximo.bench.files import read_record
 from proximo.bench.published import published_for
+from proximo.bench.records import BenchRecord
 from proximo.bench.report_across import across_environments
 from proximo.bench.report_page import Block, Part, Picture, Section, markdown, page
 from proximo.bench.report_pictures import ablation_picture, curves_picture
@@ -56,10 +57,10 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
         FilesError: If the page cannot be written.
     """
     require_packages("proximo report")
-    directory = Path(directory)
+    directory = Path(directory).resolve()  # `.` has no name
     runs = read_runs(directory)
     groups = group_runs(runs)
-    bench = read_record(directory / "bench.json")
+    bench = read_record(directory / "bench.json", BenchRecord)
     title = str(bench.get("title") or f"Runs in {directory.name}")
     sections = [_summary(runs, groups, bench), *_results(groups), *across_environments(groups),
                 *_settings(runs, groups, bench), *_failures(runs, directory)]

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.bench.files import read_record
+from proximo.bench.records import EvaluationFile, JobRecord, PartialRunFile, Summary
 from proximo.bench.sets import label_of, logging_fields
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, notify
 from proximo.facts import facts
+from proximo.runs.run import is_folder
 
 METRICS = ("episodic_return", "episodic_length")
 
@@ -56,8 +58,8 @@ def read_runs(directory: str | Path) -> list[Run]:
     Raises:
         UsageError: If there is no run.
     """
-    directory = Path(directory)
-    if not directory.is_dir():
+    directory = Path(directory).resolve()  # `.` has no name
+    if not is_folder(directory):
         raise UsageError(f"{directory} is not a folder. Give a folder that contains runs.")
     runs = [_read_run(path) for path in sorted(_run_folders(directory))]
     if not runs:
@@ -152,15 +154,16 @@ def _one_per_seed(runs: list[Run]) -> Iterable[Run]:
 
 
 def _read_run(path: Path) -> Run:
-    content, summary = read_record(path / "config.json"), read_record(path / "summary.json")
-    record = read_record(path.with_name(f"{path.name}.job.json"))
+    content, summary = (read_record(path / name, kind) for name, kind in (("config.json", PartialRunFile),
+                                                                          ("summary.json", Summary)))
+    record = read_record(path.with_name(f"{path.name}.job.json"), JobRecord)
     config = content.get("config", {})
     variant = record.get("variant") or content.get("variant") or "?"
     return Run(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",
                variant=variant, label=record.get("label") or _label(variant, config),
                seed=record.get("seed", config.get("seed", 0)), config=config, versions=content.get("versions", {}),
                command=str(content.get("command", "")), machine=str(content.get("machine", "")), summary=summary,
-               evaluation=read_record(path / "eval.json"), ablates=record.get("ablates", ""),
+               evaluation=read_record(path / "eval.json", EvaluationFile), ablates=record.get("ablates", ""),
                failure=record.get("lines", "") if record.get("status") == "failed" and not summary else "")
 
 

@@ -2,23 +2,27 @@
 
 import hashlib
 import re
-import tomllib
-from collections.abc import Collection, Iterable, Mapping
+import reprlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from proximo.bench.records import RunTable, SetFile
 from proximo.catalog import VARIANTS
 from proximo.config import Config
 from proximo.envs.imports import check_imports
-from proximo.errors import UsageError, nearest
+from proximo.errors import FilesError, UsageError, nearest
 from proximo.facts import Facts, converted, facts, facts_of_all, is_convertible, wanted
 from proximo.presets import named_preset, presets
 from proximo.problems import config_problems
+from proximo.runs.files import read_toml, type_errors
 
 FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
 RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes", "seeds")
 PRESET_KEYS = ("presets", "overrides", "label", "seeds")
+MOST_SEEDS = 10_000
+MOST_PROCESSES = 1024  # of one run, on this machine
 SET_BY_BENCH = ("env_id", "seed", "total_timesteps", "run_dir")
 
 
@@ -83,48 +87,54 @@ def load_set(path: str | Path) -> BenchSet:
         UsageError: If the file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
-    content = read_toml(path)
+    content = read_tables(path, SetFile)
     problems = [f"{key} is unknown. A file has {', '.join(FILE_KEYS[:-1])} and [[run]]."
                 for key in content if key not in FILE_KEYS]
     seeds = read_seeds(content.get("seeds", 3), problems)
-    tables = content.get("run", [])
-    if not isinstance(tables, list) or not tables:
+    if not content.get("run"):
         problems.append("there is no [[run]]. Add one with variant, env_ids and steps.")
-        tables = []
     shared = content.get("overrides", {})
-    rows = tuple(row for number, table in enumerate(tables, 1)
+    rows = tuple(row for number, table in enumerate(content.get("run", []), 1)
                  for row in _read_rows(table, shared, f"run {number}: ", problems))
     problems += _clashes(rows)
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return BenchSet(name=path.stem, title=content.get("title", path.stem), seeds=seeds, rows=rows,
-                    evaluate=bool(content.get("evaluate", False)), extra=content.get("extra", ""))
+                    evaluate=content.get("evaluate", False), extra=content.get("extra", ""))
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_tables(path: Path, kind: Any) -> Any:
     """Return the tables of a TOML file.
 
+    Args:
+        path: The file.
+        kind: The TypedDict that they must have.
+
     Raises:
-        UsageError: If the file cannot be read or is not TOML.
+        UsageError: The file cannot be read, is not TOML, or its values have other types; one sentence for each problem.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
+        content = read_toml(path)
+    except FileNotFoundError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}). Sets of runs are in the folder benchmarks/ of the "
                          "repository.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
+    except FilesError as error:
+        raise UsageError(str(error)) from error
+    if wrong := type_errors(content, kind):
+        raise UsageError("\n".join(f"{path}: {problem}" for problem in wrong))
+    return content
 
 
-def read_seeds(given: object, problems: list[str]) -> tuple[int, ...]:
+def read_seeds(given: int | Sequence[int], problems: list[str]) -> tuple[int, ...]:
     """Return seeds 1, 2, 3 for the number 3, and the seeds of a list. Adds to `problems` what is wrong."""
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
+    if isinstance(given, int) and 1 <= given <= MOST_SEEDS:
         return tuple(range(1, given + 1))
-    if isinstance(given, (list, tuple)) and given and all(type(seed) is int and seed >= 0 for seed in given):
+    if not isinstance(given, int) and 1 <= len(given) <= MOST_SEEDS and min(given) >= 0:
         if len(set(given)) < len(given):
             problems.append(f"seeds={list(given)} has a seed twice. Name each seed once.")
         return tuple(given)
-    problems.append(f"seeds={given!r} is neither a number of seeds (at least 1) nor a list of seeds (at least 0 each)")
+    problems.append(f"seeds={reprlib.repr(given)} is neither a number of seeds (1 to {MOST_SEEDS}) nor a list of "
+                    "as many seeds (at least 0 each)")
     return ()
 
 
@@ -144,16 +154,16 @@ def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str
 
 def task_problems(table: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with `variant`, `env_ids` and `steps` of a table."""
-    variant, env_ids, steps = table.get("variant"), table.get("env_ids"), table.get("steps")
+    variant, env_ids, steps = table.get("variant"), table.get("env_ids") or [], table.get("steps", 0)
     problems = []
-    if not (isinstance(variant, str) and variant in VARIANTS):
+    if variant not in VARIANTS:
         problems.append(f"variant={variant!r} is unknown. Use one of {', '.join(VARIANTS)}.")
-    if not (isinstance(env_ids, list) and env_ids and all(isinstance(env_id, str) for env_id in env_ids)):
-        problems.append(f"env_ids={env_ids!r} is not a list of environment ids")
-    elif dots := [env_id for env_id in env_ids if not env_id.strip(". ")]:
-        problems.append(f"env_ids has {dots[0]!r}, which is not the id of an environment")
-    if type(steps) is not int or steps < 1:
-        problems.append(f"steps={steps!r} is not a whole number of at least 1")
+    if not env_ids:
+        problems.append("env_ids=[] names no environment. List the ids of environments.")
+    problems += [f"env_ids has {env_id!r}, which is not the id of an environment"
+                 for env_id in env_ids if not env_id.strip(". ")]
+    if steps < 1:
+        problems.append(f"steps={steps} is not a whole number of at least 1")
     return problems
 
 
@@ -178,15 +188,17 @@ def check_set_imports(rows: Iterable[Row], allowed: Collection[str], source: Pat
         raise UsageError("\n".join(dict.fromkeys(problems)))
 
 
-def _read_rows(table: dict[str, Any], shared: dict[str, Any], where: str, problems: list[str]) -> list[Row]:
+def _read_rows(table: RunTable, shared: dict[str, Any], where: str, problems: list[str]) -> list[Row]:
     """Return the rows of a [[run]]: one, or one for each of its presets. Adds to `problems` what is wrong."""
     wrong: list[str] = []
     keys = PRESET_KEYS if "presets" in table else RUN_KEYS
     wrong += [f"{key} is unknown. A run has {', '.join(keys)}." for key in table if key not in keys]
     seeds = read_seeds(table["seeds"], wrong) if "seeds" in table else ()
     label = table.get("label", "preset" if "presets" in table else "")
-    if not isinstance(label, str) or (label and not label.strip(". ")):
+    if label and not label.strip(". "):
         wrong.append(f"label={label!r} is not a name. Use letters and digits.")
+    if not 1 <= table.get("processes", 1) <= MOST_PROCESSES:
+        wrong.append(f"processes={table['processes']} is not allowed. Use 1 to {MOST_PROCESSES}.")
     wrong += _preset_problems(table["presets"]) if "presets" in table else task_problems(table)
     rows = []
     if not wrong:
@@ -200,11 +212,11 @@ def _read_rows(table: dict[str, Any], shared: dict[str, Any], where: str, proble
     return rows
 
 
-def _preset_problems(names: object) -> list[str]:
-    if not (isinstance(names, list) and names):
-        return [f"presets={names!r} is not a list of presets. `proximo list presets` lists all of them."]
+def _preset_problems(names: list[str]) -> list[str]:
+    if not names:
+        return ["presets=[] is not a list of presets. `proximo list presets` lists all of them."]
     known = presets()
-    return [f"there is no preset {name}.{nearest(str(name), known)}" for name in names if name not in known]
+    return [f"there is no preset {name}.{nearest(name, known)}" for name in names if name not in known]
 
 
 def _preset_rows(names: list[str], label: str, overrides: dict[str, Any], seeds: tuple[int, ...]) -> list[Row]:

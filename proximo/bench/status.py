@@ -5,10 +5,11 @@ import socket
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from proximo.bench.files import read_record
 from proximo.bench.progress import progress
+from proximo.bench.records import BenchRecord, JobRecord
 from proximo.bench.text import duration_text
 from proximo.errors import UsageError
 from proximo.runs.lock import holder
@@ -59,25 +60,23 @@ def status(directory: str | Path) -> str:
 
 def run_statuses(directory: Path) -> list[RunStatus]:
     """Return the status of every run that bench.json lists or that has a record."""
-    listed = read_record(directory / "bench.json").get("jobs", [])
-    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    names: list[str] = read_record(directory / "bench.json", BenchRecord).get("jobs", [])
     found = [str(path.relative_to(directory))[:-len(SUFFIX)] for path in sorted(directory.rglob(f"*{SUFFIX}"))]
     return [_run_status(directory, name) for name in dict.fromkeys([*names, *found])]
 
 
 def _run_status(directory: Path, name: str) -> RunStatus:
     run_dir = directory / name
-    record = read_record(run_dir.with_name(run_dir.name + SUFFIX))
+    record = read_record(run_dir.with_name(run_dir.name + SUFFIX), JobRecord)
     text = holder(run_dir)
     metrics = run_dir / "metrics.csv"
     age = max(0.0, time.time() - metrics.stat().st_mtime) if metrics.is_file() else None
-    steps = record.get("steps")
     return RunStatus(name=name, state=_state(record, text, age), step=progress(run_dir)[0],
-                     of=steps if isinstance(steps, int) else 0, age=age,
-                     where=", ".join(filter(None, (text, str(record.get("task", ""))))))
+                     of=record.get("steps", 0), age=age,
+                     where=", ".join(filter(None, (text, record.get("task", "")))))
 
 
-def _state(record: dict[str, object], text: str, age: float | None) -> str:
+def _state(record: dict[str, Any], text: str, age: float | None) -> str:
     given = record.get("status")
     if given in ("finished", "failed"):
         return "done" if given == "finished" else "failed"
@@ -85,7 +84,7 @@ def _state(record: dict[str, object], text: str, age: float | None) -> str:
         return "waiting"
     if not text and record.get("stage") == "train":
         return "queued" if age is None else "not running"
-    return "not running" if _is_dead(text or str(record.get("task", ""))) else "running"
+    return "not running" if _is_dead(text or record.get("task", "")) else "running"
 
 
 def _is_dead(text: str) -> bool:

@@ -19,6 +19,7 @@ from proximo.bench.jobs import Job
 from proximo.bench.places import open_place, where_problems
 from proximo.bench.process import COMMAND, RunningJob, Work, close_job, is_finished, start_jobs
 from proximo.bench.progress import progress
+from proximo.bench.records import Summary
 from proximo.bench.task import Ended, Where, stop_all
 from proximo.bench.tune_search import Search, latest_score, load_search, scaled, suggest
 from proximo.bench.tune_study import FAILURE, SharedStudy, locked_when_free, shared_study
@@ -168,7 +169,7 @@ def _run_job(trial: "Trial", context: Context, job: Job, scores: list[float]) ->
             raise TrialRunError(f"{job.folder}: {lines}")
         if outcome == "lost":
             notify(f"again {job.folder} ({lines}): it continues from its newest checkpoint")
-    score = read_record(work.folder / job.folder / "summary.json").get(f"{search.metric}_mean")
+    score = read_record(work.folder / job.folder / "summary.json", Summary).get(f"{search.metric}_mean")
     if score is None:
         raise TrialRunError(f"{job.folder}: no episode ended, so there is no {search.metric}. Use more steps.")
     return scaled(float(score), search, job.env_id)

@@ -1,13 +1,15 @@
 """A search file: which fields may have which values, in which environments and with which seeds; and its scores."""
 
 import csv
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from proximo.bench.sets import override_problems, read_seeds, read_toml, task_problems
+from proximo.bench.records import SearchFile
+from proximo.bench.sets import override_problems, read_seeds, read_tables, task_problems
 from proximo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,18 +49,19 @@ def load_search(path: str | Path) -> Search:
         UsageError: If the file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
-    content = read_toml(path)
-    space, targets = content.get("space"), content.get("target_scores", {})
-    space = space if isinstance(space, dict) else {}
+    content = read_tables(path, SearchFile)
+    space, targets = content.get("space", {}), content.get("target_scores", {})
     problems = [f"{key} is unknown. A search has {', '.join(SEARCH_KEYS)}."
                 for key in content if key not in SEARCH_KEYS]
     seeds = read_seeds(content.get("seeds", 3), problems)
     wrong = task_problems(content)
     problems += wrong + _space_problems(space)
-    env_ids = content.get("env_ids")
-    if isinstance(env_ids, list) and len(env_ids) > 1 and set(targets) != set(map(str, env_ids)):
+    env_ids = content.get("env_ids", [])
+    if len(env_ids) > 1 and (set(targets) != set(env_ids) or any(len(pair) != 2 for pair in targets.values())):
         problems.append('several environments need [target_scores], with a line "ID" = [score that counts as 0, score '
                         "that counts as 1] for each")
+    if content.get("trials", 1) < 1:
+        problems.append(f"trials={content['trials']} is not at least 1")
     if content.get("pruner", "median") not in PRUNERS:
         problems.append(f"pruner={content['pruner']!r} is unknown. Use one of {', '.join(PRUNERS)}.")
     if not any(problem.startswith("variant=") for problem in wrong):
@@ -119,11 +122,12 @@ def _space_problems(space: Space) -> list[str]:
     return [problem for name, given in space.items() if (problem := _range_problem(name, given))]
 
 
-def _range_problem(name: str, given: object) -> str:
-    if isinstance(given, dict) and isinstance(given.get("choices"), list) and given["choices"]:
+def _range_problem(name: str, given: dict[str, Any]) -> str:
+    choices, low, high = (given.get(key) for key in ("choices", "low", "high"))
+    if isinstance(choices, list) and choices:
         return ""
-    if isinstance(given, dict) and all(isinstance(given.get(end), (int, float)) for end in ("low", "high")) \
-            and given["low"] < given["high"] and not (given.get("log") and given["low"] <= 0):
+    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low < high \
+            and not (given.get("log") and low <= 0):
         return ""
-    return (f"space: {name}={given!r} is not allowed. Use {{low, high}} with low below high (and above 0 with log), or "
-            "{choices = [...]}.")
+    return (f"space: {name}={reprlib.repr(given)} is not allowed. Use {{low, high}} with low below high (and above 0 "
+            "with log), or {choices = [...]}.")

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from proximo.errors import LOGGER, FilesError, PeerError, ProximoError
+from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError
 from proximo.runs.output import open_closed_streams, silence, write_line
+
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 
 
 class PrintedMessages(logging.Handler):
@@ -51,14 +53,34 @@ def exit_code(act: Callable[[], int]) -> int:
         if isinstance(error, PeerError):
             exit_at_once(error.exit_code)
         return error.exit_code
+    except (MemoryError, RuntimeError) as error:
+        return _of_memory(error)
     except OSError as error:
-        if error.filename is not None or write_line(sys.stdout, ""):  # not the output's fault
-            raise
-        return _unwritten(error)
+        return _of_a_file(error)
     except KeyboardInterrupt:
         write_line(sys.stderr, "proximo: interrupted")
         return 130
     return _flushed(code)
+
+
+def _of_memory(error: Exception) -> int:
+    """Print that the memory is full, and return the exit code of sizes that cannot work; raise other errors."""
+    if not (isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)):
+        raise error
+    cause = next(iter(str(error).splitlines()), "no details are known")
+    write_line(sys.stderr, f"proximo: The memory is full ({cause}). Use fewer environments, a smaller batch or smaller "
+                           "layers.")
+    return UsageError.exit_code
+
+
+def _of_a_file(error: OSError) -> int:
+    """Print a fault of the operating system that nobody expected, and return the exit code of faults of files."""
+    if error.filename is None:
+        if write_line(sys.stdout, ""):  # not the output's fault
+            raise error
+        return _unwritten(error)
+    write_line(sys.stderr, f"proximo: {error.filename}: {error.strerror}.")
+    return FilesError.exit_code
 
 
 def _flushed(code: int) -> int:

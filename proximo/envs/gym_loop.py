@@ -54,7 +54,7 @@ class GymEnvs:
         check_same_spaces(self._envs, env_id)
         self.action_space, self.observation_space = self._envs[0].action_space, self._envs[0].observation_space
         self._to_env = action_writer(self.action_space, env_id)
-        self._reader = read_space(self.observation_space, env_id)
+        self._reader = read_space(self.observation_space, env_id, self.num_envs)
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
         self._plays: list[Callable[[Any], tuple[Any, ...]]] = [env.step for env in self._envs]
         self._episodes, self._mask_methods = EpisodeCounter(self.num_envs), mask_methods(self._envs)

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from proximo.envs.image_axes import Axes, image_axes, stored_shape
 from proximo.envs.joint_actions import action_parts, part_width, structured
 from proximo.envs.masks import mask_parts
+from proximo.envs.memory import memory_problem
 from proximo.envs.obs_faults import cast_parts, leaf_fault, space_layout
 from proximo.envs.obs_layout import Layout, obs_layout, without_mask, write_rows
 from proximo.errors import UsageError
@@ -34,7 +35,7 @@ class QuickDiscrete(spaces.Discrete):
         return 0 <= x - self.start < self.n
 
 
-def read_space(space: spaces.Space[Any], env_id: str) -> ObsReader:
+def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsReader:
     """Decide how observations of a space become rows of one array.
 
     Dict and Tuple observations are packed (obs_layout.py); Discrete, MultiDiscrete and MultiBinary become flags.
@@ -42,10 +43,12 @@ def read_space(space: spaces.Space[Any], env_id: str) -> ObsReader:
     Args:
         space: The observation space of one environment.
         env_id: The id of the environment, for the error message.
+        num_envs: How many environments there are.
 
     Raises:
-        UsageError: The observations have no fixed size.
+        UsageError: The observations have no fixed size, are empty, or do not fit into the memory.
     """
+    check_size(space, env_id, num_envs)
     masked = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
     try:
         layout = obs_layout(space)
@@ -53,7 +56,7 @@ def read_space(space: spaces.Space[Any], env_id: str) -> ObsReader:
             return ObsReader(shape=(layout.size,), dtype=layout.dtype, native_shape=(layout.size,),
                              native_dtype=layout.dtype, axes="", flatten=_packer(without_mask(space), layout, env_id),
                              masked=masked)
-        flat = space if isinstance(space, spaces.Box) else spaces.flatten_space(space)
+        flat = space if isinstance(space, spaces.Box) and space.shape else spaces.flatten_space(space)
         if not isinstance(flat, spaces.Box):
             raise ValueError("its observations have no fixed size")
     except (NotImplementedError, ValueError) as error:
@@ -65,6 +68,21 @@ def read_space(space: spaces.Space[Any], env_id: str) -> ObsReader:
     return ObsReader(shape=stored_shape(axes, native_shape), dtype=native_dtype if same else np.dtype(np.float32),
                      native_shape=native_shape, native_dtype=native_dtype, axes=axes,
                      flatten=None if flat is space else _flattener(space), masked=False)
+
+
+def check_size(space: spaces.Space[Any], env_id: str, num_envs: int) -> None:
+    """Raise UsageError for observations without a number, or with more numbers than fit into the memory."""
+    try:
+        count = spaces.flatdim(space)
+    except (NotImplementedError, ValueError):  # no fixed size
+        return
+    if not count:
+        raise UsageError(f"{env_id} has the observation space {space}, which has no numbers: there is nothing to learn "
+                         "from. Add an observation.")
+    size = count * (np.dtype(space.dtype).itemsize if isinstance(space, spaces.Box) else 1)
+    what = f"{env_id}: num_envs={num_envs} x 2 observations of {count:,} numbers ({size:,} bytes)"
+    if problem := memory_problem(what, 2 * num_envs * size, "Use fewer or smaller observations."):
+        raise UsageError(problem[0])
 
 
 def _packer(space: spaces.Space[Any], layout: Layout, env_id: str) -> Callable[[Any], np.ndarray]:
@@ -120,13 +138,13 @@ def action_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
         return lambda action: list((action + starts).astype(whole, copy=False))
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
         return lambda action: list(np.asarray(action).astype(np.int8))
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and 0 not in space.shape:
         low, high, (shape, dtype) = space.low, space.high, space_layout(space)
         # two comparisons, because np.clip takes twice their time for a few numbers
         return lambda action: list(np.minimum(np.maximum(action.reshape(-1, *shape), low), high).astype(dtype))
     raise UsageError(f"{env_id} has the action space {space}, for which there is no policy. "
-                     "Use Discrete, one-dimensional MultiDiscrete or MultiBinary, Box of floats, or Dict and Tuple of "
-                     "these.")
+                     "Use Discrete, one-dimensional MultiDiscrete or MultiBinary, Box of floats (not empty), or Dict "
+                     "and Tuple of these.")
 
 
 def _joint_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray], list[Any]]:
@@ -155,7 +173,7 @@ def scripted_action(space: spaces.Space[Any], mask: np.ndarray | None, rng: np.r
         return _scripted_row(space, mask, rng)
     if isinstance(space, spaces.Box):
         low, high = np.maximum(space.low, -1.5), np.minimum(space.high, 1.5)
-        return rng.uniform(low, high).astype(space.dtype) if np.all(low <= high) else (low + high) / 2
+        return np.asarray(rng.uniform(low, high), space.dtype) if np.all(low <= high) else (low + high) / 2
     if isinstance(space, spaces.MultiBinary):
         return rng.integers(0, 2, space.shape)
     parts = mask_parts(space)

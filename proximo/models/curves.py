@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from proximo.errors import UsageError
+from proximo.runs.files import open_regular
 
+MOST = 2.0**62  # of a number: damaged lines may have any
 WINDOW = 100  # episodes of a rolling mean, as in published tables
 
 
@@ -29,10 +31,12 @@ def read_episodes(run: Path) -> EpisodeTable:
 
     Raises:
         UsageError: If there is no episodes.csv.
+        FilesError: If it is not a regular file.
     """
     try:
-        lines = (run / "episodes.csv").read_text(encoding="utf-8").split("\n")
-    except OSError:
+        with open_regular(run / "episodes.csv", most=None) as file:
+            lines = file.read().decode(errors="replace").split("\n")
+    except FileNotFoundError:
         raise UsageError(f"{run} has no episodes.csv. Give the folder of a run.") from None
     names = lines[0].split(",")
     wanted = ("step", "seconds", "return", "length")
@@ -48,9 +52,11 @@ def _rows(lines: list[str], names: list[str], wanted: tuple[str, ...]) -> Iterat
         cells = line.split(",")
         if len(cells) == len(names):
             try:
-                yield [float(cells[k]) for k in columns]
+                row = [float(cells[k]) for k in columns]
             except ValueError:
                 continue
+            if all(abs(value) < MOST for value in row):
+                yield row
 
 
 def rolling_mean(values: np.ndarray, window: int = WINDOW) -> np.ndarray:

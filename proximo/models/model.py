@@ -13,10 +13,13 @@ from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, warn
 from proximo.models.raw_obs import Rows, read_raw
-from proximo.models.spaces import action_for_env, action_from_env, space_from_json, space_to_json
+from proximo.models.spaces import action_for_env, action_from_env, space_to_json, spec_from
 from proximo.models.weights import check_finite, checkpoint_weights
+from proximo.problems import network_memory
 from proximo.protocols import Spec
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
+from proximo.runs.records import Checkpoint, ModelFile
+from proximo.runs.run import is_folder
 from proximo.streams import stream_seed
 
 
@@ -191,14 +194,11 @@ def read_model(path: Path) -> dict[str, Any]:
         UsageError: If there is no such folder.
         FilesError: If there is no model in it, or if it is damaged.
     """
-    if not path.is_dir():
+    if not is_folder(path):
         raise UsageError(f"{path} is not a run: there is no such folder.")
     for folder in (path, path / "model"):
-        if (folder / "manifest.json").is_file():
-            tree = load_tree(folder)
-            if "observation_space" not in tree:
-                break
-            return tree
+        if (folder / "manifest.json").exists():
+            return load_tree(folder, ModelFile)
     raise FilesError(f"{path} contains no model. Give the folder of a run that has reached its first checkpoint, or "
                      "the folder of a model.")
 
@@ -212,15 +212,15 @@ def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]
         make_actor: `make_actor(spec, cfg, weights)` rebuilds the network.
 
     Raises:
-        FilesError: If the weights belong to another network, or if a number is not finite.
+        FilesError: If the weights belong to another network, if a number is not finite, if a space is impossible, or if
+            the network does not fit into the memory.
     """
-    moments = Moments(**tree["obs_moments"]) if "obs_moments" in tree else None
     check_finite(tree["weights"], "weights")
     check_finite(tree.get("obs_moments", {}), "statistics of observations")
-    observations = tree["observation_space"]
-    spec = Spec(obs_shape=tuple(tree["obs_shape"]), obs_dtype=np.dtype(tree["obs_dtype"]),
-                action_space=space_from_json(tree["action_space"]),
-                observation_space=None if observations is None else space_from_json(observations))
+    moments = Moments(*(tree["obs_moments"][name] for name in Moments._fields)) if "obs_moments" in tree else None
+    spec = spec_from(tree)
+    if wrong := network_memory(cfg, spec):
+        raise FilesError("\n".join(f"the model has {sentence}" for sentence in wrong))
     return Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments)
 
 
@@ -235,7 +235,7 @@ def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
     newest, found = read_model(run), []
     for folder in checkpoints(run):
         try:
-            state = load_tree(folder)["state"]
+            state = load_tree(folder, Checkpoint)["state"]
         except FilesError as error:
             warn(f"{error}. This checkpoint is left out.")
             continue

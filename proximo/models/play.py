@@ -6,6 +6,7 @@ from pathlib import Path
 
 from proximo.catalog import Parts
 from proximo.config import Config
+from proximo.envs.joint_actions import action_parts, num_outputs
 from proximo.errors import ProximoError, UsageError, warn
 from proximo.models.evaluate import MAX_STEPS, Evaluation, ShowProgress, evaluate, frames
 from proximo.models.model import Model, model_from, read_model
@@ -29,6 +30,15 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
     return parts.make_envs(here, env_seeds(seed, rows, stream="eval"))
 
 
+def check_task(model: Model, envs: VecEnv) -> None:
+    """Raise UsageError if environments have other observations or actions than those that a model was trained in."""
+    task, here = ((tuple(one.obs_shape), sum(map(num_outputs, action_parts(one.action_space))))
+                  for one in (model.spec, envs))
+    if task != here:
+        raise UsageError(f"{model.cfg.env_id} has observations of shape {here[0]} and a policy of {here[1]} numbers, "
+                         f"but the model was trained with {task[0]} and {task[1]}. Use its own environment.")
+
+
 def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,
                    max_steps: int = MAX_STEPS, show: ShowProgress | None = None) -> Evaluation:
     """Play whole episodes in new environments; see `evaluate` for the arguments.
@@ -39,6 +49,7 @@ def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministi
     """
     envs = make_playing_envs(model.cfg, parts, EVALUATION_ROWS, seed)
     try:
+        check_task(model, envs)
         found = evaluate(model, envs, episodes, deterministic, seed, max_steps, show)
     finally:
         envs.close()
@@ -65,6 +76,7 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Fa
     check_format(out)
     envs = make_playing_envs(model.cfg, parts, model.cfg.limits.max_players, seed)
     try:
+        check_task(model, envs)
         pictures = frames(model, envs, deterministic, seed, max_frames)
         first = next(pictures, None)
         if first is None:

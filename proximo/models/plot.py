@@ -1,6 +1,5 @@
 """Learning curves as a picture: one panel per environment, one line per setting, mean and spread over its seeds."""
 
-import json
 from collections.abc import Iterable, Sequence
 from math import ceil
 from pathlib import Path
@@ -13,6 +12,7 @@ from proximo.catalog import VARIANTS
 from proximo.errors import FilesError, UsageError
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, last_of_equal, read_episodes, rolling_mean
+from proximo.runs.run import is_folder, read_record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
         raise UsageError("no run was given. Name the folders of runs: proximo plot RUN ...")
     runs = []
     for path in paths:
-        below = [path] if (path / "config.json").is_file() else sorted(p.parent for p in path.rglob("config.json"))
+        below = [] if not is_folder(path) else [path] if (path / "config.json").is_file() else sorted(
+            p.parent for p in path.rglob("config.json"))
         if not below:
             raise UsageError(f"{path} neither is nor contains a run. A run is a folder with a config.json.")
         runs += below
@@ -66,7 +67,7 @@ def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
 
     Raises:
         UsageError: If a folder neither is nor contains a run, or if the format is unknown.
-        FilesError: If `out` cannot be written.
+        FilesError: If the config.json of a run is damaged, or if `out` cannot be written.
     """
     from matplotlib.figure import Figure
 
@@ -134,13 +135,10 @@ def average_over_seeds(curves: Sequence[Curve], window: int = WINDOW) -> tuple[n
 
 
 def _read(run: Path) -> Curve:
-    try:
-        content = json.loads((run / "config.json").read_text(encoding="utf-8"))
-        variant, config = content["variant"], content["config"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(f"{run / 'config.json'} is damaged: it has no variant and configuration") from None
+    record = read_record(run)
+    config: dict[str, Any] = {"env_id": "?", "seed": 0, **record["config"]}
     episodes = read_episodes(run)
-    return Curve(variant=variant, config=config, steps=episodes.step, returns=episodes.ret)
+    return Curve(variant=record["variant"], config=config, steps=episodes.step, returns=episodes.ret)
 
 
 def _footnote(panels: Panels, window: int) -> str:

@@ -39,7 +39,8 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: 
         UsageError: The structure, a shape or a dtype is another one.
     """
     if space is None or isinstance(space, spaces.Box):
-        return _read_arrays(space, obs_shape, np.asarray(raw))
+        raw = np.asarray(raw)
+        return _read_arrays(space, obs_shape, raw if space is None or space.shape else raw[..., None])
     reader = read_space(space, "the model's environment")
     if unseen:
         raw = _with_key(space, unseen, raw)

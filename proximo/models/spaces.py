@@ -1,6 +1,8 @@
 """Spaces of environments as JSON, so that a model file says what its observations and actions mean."""
 
+import math
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +11,11 @@ import numpy as np
 from proximo.envs.joint_actions import action_parts, parts_of_action
 from proximo.envs.spaces import action_writer
 from proximo.errors import FilesError, UsageError
+from proximo.protocols import Spec
+from proximo.runs.files import typed
+from proximo.runs.records import SPACES, SpaceRecord
+
+MOST_NUMBERS = 1 << 28  # of one observation or action
 
 
 def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
@@ -33,28 +40,58 @@ def _bound_to_json(bound: np.ndarray) -> Any:
     return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound.tolist()
 
 
+def spec_from(tree: dict[str, Any]) -> Spec:
+    """Return shapes and spaces from the content of a model folder.
+
+    Raises:
+        FilesError: There are no such spaces, or an observation would have too many numbers.
+    """
+    try:
+        check_numbers(tree["obs_shape"])
+        observations = tree["observation_space"]
+        return Spec(obs_shape=tuple(tree["obs_shape"]), obs_dtype=np.dtype(tree["obs_dtype"]),
+                    action_space=space_from_json(tree["action_space"]),
+                    observation_space=None if observations is None else space_from_json(observations))
+    except FilesError:
+        raise
+    except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError, RecursionError) as error:
+        raise FilesError(f"the model has spaces that are impossible ({str(error)[:200] or type(error).__name__}). Use "
+                         "the folder that Proximo wrote.") from error
+
+
+def check_numbers(shape: list[int]) -> None:
+    """Raise FilesError if an array of this shape cannot be an observation or an action."""
+    if any(size < 0 for size in shape) or math.prod(shape) > MOST_NUMBERS:
+        raise FilesError(f"the model has an observation or action of shape {shape}, which is {math.prod(shape):,} "
+                         f"numbers. Supported are up to {MOST_NUMBERS:,}.")
+
+
 def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:
     """Rebuild the space that `space_to_json` described.
 
     Raises:
-        FilesError: If the type of the space is not one of the six.
+        FilesError: The type of the space is not one of the six, or a part of the description has a wrong type or size.
+        AssertionError, ValueError: Gymnasium refuses it.
     """
-    if data["type"] == "Discrete":
+    kind = typed(data, SpaceRecord, Path("space of the model"))["type"]
+    typed(data, SPACES[kind], Path(f"{kind} space of the model"))
+    if kind == "Discrete":
+        check_numbers([data["n"]])
         return gym.spaces.Discrete(data["n"], start=data["start"])
-    if data["type"] == "MultiDiscrete":
+    if kind == "MultiDiscrete":
+        check_numbers([int(np.sum(data["nvec"]))])
         return gym.spaces.MultiDiscrete(data["nvec"], start=data["start"])
-    if data["type"] == "MultiBinary":
+    if kind == "MultiBinary":
+        check_numbers(data["n"])
         return gym.spaces.MultiBinary(data["n"][0] if len(data["n"]) == 1 else data["n"])
-    if data["type"] == "Dict":  # a plain dict would be sorted
+    if kind == "Dict":  # a plain dict would be sorted
         return gym.spaces.Dict(OrderedDict((name, space_from_json(part)) for name, part in data["parts"]))
-    if data["type"] == "Tuple":
+    if kind == "Tuple":
         return gym.spaces.Tuple([space_from_json(part) for part in data["parts"]])
-    if data["type"] == "Box":
-        dtype: Any = np.dtype(data["dtype"])
-        low, high = (np.full(data["shape"], data[name], dtype) for name in ("low", "high"))
-        return gym.spaces.Box(low, high, dtype=dtype)
-    raise FilesError(f"the model file has a space of type {data['type']}, which this version does not support. "
-                     "Supported are Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple; update Proximo.")
+    check_numbers(data["shape"])
+    dtype: Any = np.dtype(data["dtype"])
+    low, high = (np.full(data["shape"], data[name], dtype) for name in ("low", "high"))
+    return gym.spaces.Box(low, high, dtype=dtype)
 
 
 def action_for_env(action: np.ndarray, space: gym.Space[Any]) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from proximo.config import Config
@@ -20,7 +21,7 @@ from proximo.on_jax.play_mesh import MeshPlayer
 from proximo.on_jax.play_pool import PoolPlayer
 from proximo.on_jax.player import Player, SeededEnvs
 from proximo.on_jax.train_step import TrainState, stream_keys
-from proximo.problems import config_problems
+from proximo.problems import check_memory, config_problems
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds, stream_generator
 
@@ -44,6 +45,8 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     envs = seeded_envs(0)
     try:
         normalizer = make_normalizer(own, envs)
+        if envs.play == "host" or jax.default_backend() == "cpu":
+            check_memory(own, normalizer.spec, envs.num_envs)
         announce_images(normalizer.spec, cfg)
         learner = make_learner(own, make_agent(normalizer.spec, own), loss_fn, ranks.size)
         player = make_player(ranks, envs, normalizer, learner, seeded_envs)

@@ -15,7 +15,7 @@ from proximo.on_torch.distributed import all_reduce_sum, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step, statistic_names
 from proximo.on_torch.rollout import Policy, Storage, make_policy
 from proximo.on_torch.snapshot import restore, saved_buffers
-from proximo.problems import check_statistics, config_problems
+from proximo.problems import check_memory, check_statistics, config_problems
 from proximo.processes import World
 from proximo.protocols import Agent, Spec, VecEnv
 from proximo.streams import env_seeds, stream_seed
@@ -52,6 +52,8 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
     envs = seeded_envs(make_envs, cfg, 0, world)
     try:
         normalizer = make_normalizer(cfg, envs)
+        if envs.arrays == "numpy" or device.type == "cpu":
+            check_memory(cfg, normalizer.spec, envs.num_envs)
         announce_images(normalizer.spec, cfg)
         agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
         check_buffers(agent, world)

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from safetensors import SafetensorError
@@ -14,9 +14,13 @@ from safetensors.numpy import load_file, save_file
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import refused_changes
 from proximo.processes import world_from_environment
+from proximo.runs.files import open_regular, read_json, refuse_links
+from proximo.runs.records import Checkpoint, Manifest
 from proximo.runs.run import Run, cpu_model, versions
 
 ARRAY = "__array__"
+TENSORS, TREE = "tensors.safetensors", "tree.json"
+MOST_BYTES = 1 << 30  # of tree.json, which holds the states of all environments
 
 
 def save_tree(folder: Path, tree: dict[str, Any]) -> None:
@@ -36,9 +40,9 @@ def save_tree(folder: Path, tree: dict[str, Any]) -> None:
         beside.mkdir(parents=True)
         arrays: dict[str, np.ndarray] = {}
         text = json.dumps(_without_arrays(tree, "", arrays), indent=1)
-        save_file(arrays, beside / "tensors.safetensors")
-        (beside / "tree.json").write_text(text)
-        sums = {name: _sha256(beside / name) for name in ("tensors.safetensors", "tree.json")}
+        save_file(arrays, beside / TENSORS)
+        (beside / TREE).write_text(text)
+        sums = {name: _sha256(beside / name) for name in (TENSORS, TREE)}
         (beside / "manifest.json").write_text(json.dumps({"format": 1, "sha256": sums}, indent=1))
         for path in [*beside.iterdir(), beside]:
             _sync(path)
@@ -56,29 +60,35 @@ def save_tree(folder: Path, tree: dict[str, Any]) -> None:
                          "then continue with `proximo resume RUN`.") from error
 
 
-def load_tree(folder: Path) -> dict[str, Any]:
+def load_tree(folder: Path, kind: Any = dict[str, Any]) -> dict[str, Any]:
     """Read the nested dict that `save_tree` wrote.
 
+    Args:
+        folder: The folder.
+        kind: The TypedDict that tree.json must have (runs/records.py).
+
     Raises:
-        FilesError: A file is missing, or its SHA-256 differs.
+        FilesError: A file is missing, is not a regular one, its SHA-256 differs, or its content has other types.
     """
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
-        for name, expected in manifest["sha256"].items():
-            if _sha256(folder / name) != expected:
+        sums = read_json(folder / "manifest.json", Manifest)["sha256"]
+        for name, most in ((TREE, MOST_BYTES), (TENSORS, None)):
+            if _sha256(folder / name, most) != dict(sums)[name]:
                 raise FilesError(f"{folder / name} is damaged: its SHA-256 differs from the one in manifest.json")
-        arrays = load_file(folder / "tensors.safetensors")
-        tree: dict[str, Any] = _with_arrays(json.loads((folder / "tree.json").read_text()), arrays)
-        return tree
+        arrays = load_file(folder / TENSORS)
+        return cast(dict[str, Any], _with_arrays(read_json(folder / TREE, kind, MOST_BYTES), arrays))
     except FilesError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+    except KeyError as error:
+        raise FilesError(f"{folder} cannot be read: {TENSORS} has no {error}") from error
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError, MemoryError, SafetensorError) as error:
         raise FilesError(f"{folder} cannot be read ({error})") from error
 
 
 def save_checkpoint(run: Path, iteration: int, tree: dict[str, Any], keep: int) -> None:
     """Add checkpoints/ITERATION to the folder of a run, and remove all but the `keep` newest (0: remove none)."""
     folder = run / "checkpoints"
+    refuse_links(run, [folder])  # older folders in it are removed
     save_tree(folder / f"{iteration:08d}", tree)
     for old in folder.glob(".*"):
         shutil.rmtree(old, ignore_errors=True)
@@ -102,9 +112,9 @@ def newest_checkpoint(run: Path) -> dict[str, Any] | None:
     found = checkpoints(run)
     for path in reversed(found):
         try:
-            return load_tree(path)
+            return load_tree(path, Checkpoint)
         except FilesError as error:
-            warn(f"WARNING: {error}. The checkpoint before it is used.")
+            warn(f"WARNING: {' '.join(str(error).splitlines()).rstrip('.')}. The checkpoint before it is used.")
     if found:
         raise FilesError(f"All {len(found)} checkpoints in {run} are damaged. Nothing was changed.")
     return None
@@ -168,8 +178,8 @@ def _with_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     return [_with_arrays(x, arrays) for x in value] if isinstance(value, list) else value
 
 
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
+def _sha256(path: Path, most: int | None = None) -> str:
+    with open_regular(path, most) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from proximo.errors import FilesError, warn
 
+MOST_OF_A_LINE = 1 << 20  # characters
+
 
 @contextmanager
 def files_of(folder: Path) -> Iterator[None]:
@@ -40,8 +42,8 @@ class CsvFile:
         """Return the names in the first line; none for a new file."""
         if not self.size:
             return []
-        with open(self.path) as file:
-            return file.readline().strip().split(",")
+        with open(self.path, errors="replace") as file:
+            return file.readline(MOST_OF_A_LINE).strip().split(",")
 
     def write(self, lines: str) -> None:
         """Append whole lines; they reach the file at the next flush."""

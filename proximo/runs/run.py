@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib import metadata
 from itertools import chain, count
@@ -15,8 +15,11 @@ from typing import Any, NamedTuple
 from proximo.config import Config
 from proximo.envs.imports import import_flags, named_modules
 from proximo.errors import FilesError, UsageError, warn
+from proximo.facts import type_problems
 from proximo.processes import world_from_environment
 from proximo.runs.command_line import command_line
+from proximo.runs.files import read_json
+from proximo.runs.records import RunFile
 
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 
@@ -54,6 +57,14 @@ def run_folder(cfg: Config) -> Path:
     first = Path("runs") / f"{env_id}__{cfg.exp_name}__{cfg.seed}__{int(time.time())}"
     others = (first.with_name(f"{first.name}-{number}") for number in count(2))
     return next(folder for folder in chain([first], others) if not folder.exists())
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether there is such a folder; False for a path that no file can have."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def check_new(folders: Sequence[Path]) -> None:
@@ -138,33 +149,41 @@ def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> Ru
         FilesError: The file is damaged.
     """
     content = read_record(folder)
-    try:
-        variant = content["variant"]
-        return Run(folder=folder, cfg=config_from(content["config"], config_class(variant)), variant=variant,
-                   resume_with=content.get("resume_with", ""), processes=content.get("processes", 1))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FilesError(f"{folder / 'config.json'} cannot be read ({error!r})") from error
+    variant, path = content["variant"], folder / "config.json"
+    return Run(folder=folder, cfg=config_from(content["config"], config_class(variant), path), variant=variant,
+               resume_with=content.get("resume_with", ""), processes=content.get("processes", 1))
 
 
-def read_record(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path) -> RunFile:
     """Read the content of config.json; raises what `read_config` raises."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UsageError(f"{folder} is not a run: there is no such folder.")
     try:
-        content = json.loads((folder / "config.json").read_text())
+        return read_json(folder / "config.json", RunFile)
     except FileNotFoundError as error:
         raise UsageError(f"{folder} is not a run: it contains no config.json.") from error
-    except (OSError, ValueError) as error:
-        raise FilesError(f"{folder / 'config.json'} cannot be read ({error})") from error
-    if not isinstance(content, dict):
-        raise FilesError(f"{folder / 'config.json'} cannot be read (it is not a JSON object)")
-    return content
 
 
-def config_from(values: dict[str, Any], kind: type[Config]) -> Config:
-    """Build a configuration from JSON; fields that this version does not know are left out with a warning."""
+def config_from(values: Mapping[str, Any], kind: type[Config], path: Path) -> Config:
+    """Build a configuration from JSON; fields that this version does not know are left out with a warning.
+
+    Args:
+        values: Its fields.
+        kind: Its class.
+        path: The file that has them, for messages.
+
+    Raises:
+        FilesError: A value has a type that its field does not allow; one sentence for each.
+    """
     known = {f.name for f in fields(kind)}
     if extra := sorted(values.keys() - known):
         warn(f"The configuration has fields that {kind.__name__} does not have: {', '.join(extra)}. They are ignored.")
     kept: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items() if name in known}
-    return kind(**kept)
+    try:
+        cfg = kind(**kept)
+        problems = type_problems(cfg)
+    except (TypeError, AttributeError, OverflowError) as error:
+        raise FilesError(f"{path}: the configuration is not one of {kind.__name__} ({error}).") from error
+    if problems:
+        raise FilesError("\n".join(f"{path}: {problem}" for problem in problems))
+    return cfg

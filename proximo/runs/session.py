@@ -131,7 +131,7 @@ def with_absolute_folders(runs: Sequence[Run]) -> list[Run]:
 def recorded_class(folder: Path) -> type[Config]:
     """Return the configuration class of a run, or of the runs of several seeds; raises what `read_config` raises."""
     first = (seed_folders(folder) or [folder])[0]
-    return config_class(str(read_record(first).get("variant")))
+    return config_class(read_record(first)["variant"])
 
 
 def withdraw(cfg: Config, parts: Parts, runs: Sequence[Run]) -> list[str]:

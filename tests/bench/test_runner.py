@@ -140,7 +140,7 @@ def test_a_run_that_another_process_writes_is_not_touched(file, tmp_path):
                                    'env_ids = ["CartPole-v1"]\nlabel = 5'])
 def test_no_name_of_a_file_leads_out_of_the_folder_of_the_benchmark(words, tmp_path):
     (tmp_path / "a.toml").write_text(f'[[run]]\nvariant = "ppo"\nsteps = 1000\n{words}\n')
-    with pytest.raises(UsageError, match="is not a name|is not the id of an environment"):
+    with pytest.raises(UsageError, match="is not a name|is not the id of an environment|label=5 is not allowed"):
         load_set(tmp_path / "a.toml")
 
 

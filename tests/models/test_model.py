@@ -186,7 +186,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(FilesError, match="contains no model"):
         proximo.load(tmp_path)
     save_tree(tmp_path / "model", {"iteration": 3})
-    with pytest.raises(FilesError, match="contains no model"):
+    with pytest.raises(FilesError, match="variant is missing"):
         proximo.load(tmp_path)
 
 

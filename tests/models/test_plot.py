@@ -120,7 +120,7 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(FilesError, match="No space left"):
         plot([run], tmp_path / "full.png")
     (run / "config.json").write_text("{}")
-    with pytest.raises(UsageError, match="is damaged"):
+    with pytest.raises(FilesError, match="variant is missing"):
         plot([run], tmp_path / "curve.png")
     (run / "episodes.csv").unlink()
     with pytest.raises(UsageError, match="has no episodes.csv"):

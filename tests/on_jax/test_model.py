@@ -1,5 +1,7 @@
 """A model that one framework has trained acts the same in the other, through the files of a run and Model.act."""
 
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -41,7 +43,7 @@ def trained(request, tmp_path_factory):
 
 
 def load_as(tree, framework):
-    cfg = config_from(tree["config"], config_class(tree["variant"]))
+    cfg = config_from(tree["config"], config_class(tree["variant"]), Path("model"))
     return model_from(tree, cfg, parts_of(tree["variant"], framework).make_actor)
 
 

@@ -81,16 +81,27 @@ def test_a_missing_or_cut_file_is_found(name, tmp_path):
         load_tree(tmp_path / "kept")
 
 
+def checkpoint(iteration):
+    """The least that a checkpoint contains."""
+    return {"state": {"iteration": iteration, "steps": 1, "adam": {"weights": np.arange(3)}, "statistics": None},
+            "log": {}, "versions": {}, "fixed": {}}
+
+
+def iteration_of_newest(run):
+    found = newest_checkpoint(run)
+    return None if found is None else found["state"]["iteration"]
+
+
 def test_the_newest_stay_and_a_half_written_one_is_cleared(tmp_path):
     half = tmp_path / "checkpoints" / ".00000002.77.tmp"
     half.mkdir(parents=True)
     for iteration in range(1, 6):
-        save_checkpoint(tmp_path, iteration, {"iteration": iteration}, 2)
+        save_checkpoint(tmp_path, iteration, checkpoint(iteration), 2)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith(".")] == []
     assert [path.name for path in checkpoints(tmp_path)] == ["00000004", "00000005"]
-    assert newest_checkpoint(tmp_path) == {"iteration": 5} and newest_checkpoint(tmp_path / "none") is None
+    assert iteration_of_newest(tmp_path) == 5 and iteration_of_newest(tmp_path / "none") is None
     for iteration in range(6, 9):
-        save_checkpoint(tmp_path, iteration, {"iteration": iteration}, 0)
+        save_checkpoint(tmp_path, iteration, checkpoint(iteration), 0)
     assert len(checkpoints(tmp_path)) == 5
 
 
@@ -103,10 +114,10 @@ def test_what_a_kill_left_beside_a_model_is_cleared(tmp_path):
 
 def test_a_damaged_newest_one_is_said_and_the_one_before_it_taken(tmp_path, capsys):
     for iteration in (1, 2):
-        save_checkpoint(tmp_path, iteration, {"iteration": iteration}, 2)
+        save_checkpoint(tmp_path, iteration, checkpoint(iteration), 2)
     tree = checkpoints(tmp_path)[-1] / "tree.json"
     tree.write_text(tree.read_text().replace("2", "3"))
-    assert newest_checkpoint(tmp_path) == {"iteration": 1}
+    assert iteration_of_newest(tmp_path) == 1
     assert "WARNING" in capsys.readouterr().err
     (checkpoints(tmp_path)[0] / "manifest.json").unlink()
     with pytest.raises(FilesError, match="All 2 checkpoints in .* are damaged. Nothing was changed"):

@@ -1,0 +1,125 @@
+"""What the files of benchmarks contain: their JSON records, and the tables of benchmark files and search files.
+
+runs/files.py compares a file with these types. Values are checked by those who read them; further keys of records are
+allowed.
+"""
+
+from typing import Any, Literal
+
+from typing_extensions import TypedDict  # pydantic needs it below Python 3.12
+
+from proximo.runs.records import RunConfig
+
+Seeds = int | list[int]
+
+
+class Summary(TypedDict, total=False):
+    """summary.json of a finished run."""
+
+    variant: str
+    env_id: str
+    seed: int
+    steps: int
+    episodes: int
+    episodic_return_mean: float | None
+    episodic_return_std: float | None
+    episodic_length_mean: float | None
+    episodic_length_std: float | None
+    sps: float | None
+    compile_seconds: float | None
+    wall_seconds: float
+
+
+class EvaluationFile(TypedDict, total=False):
+    """eval.json of a run."""
+
+    env_id: str
+    episodes: int
+    episodic_return_mean: float | None
+    episodic_return_std: float | None
+
+
+class PartialRunFile(TypedDict, total=False):
+    """config.json of a run, as reports read it."""
+
+    variant: str
+    config: RunConfig
+    versions: dict[str, str]
+    command: str
+    machine: str
+
+
+class LostRecord(TypedDict, total=False):
+    """How often a run was lost since its newest checkpoint."""
+
+    checkpoint: str
+    times: int
+
+
+class JobRecord(TypedDict, total=False):
+    """SEED.job.json, what a benchmark knows of one run."""
+
+    variant: str
+    env_id: str
+    seed: int
+    label: str
+    ablates: str
+    steps: int
+    key: str
+    status: str
+    stage: str
+    task: str
+    lost: LostRecord
+    exit_code: int | None
+    lines: str
+
+
+class BenchRecord(TypedDict, total=False):
+    """bench.json, what a report says about a benchmark."""
+
+    title: str
+    command: str
+    machine: dict[str, str]
+    jobs: list[str]
+
+
+class RunTable(TypedDict, total=False):
+    """A [[run]] of a benchmark file."""
+
+    variant: str
+    env_ids: list[str]
+    steps: int
+    overrides: dict[str, Any]
+    label: str
+    processes: int
+    seeds: Seeds
+    presets: list[str]
+
+
+class SetFile(TypedDict, total=False):
+    """A benchmark file."""
+
+    title: str
+    seeds: Seeds
+    evaluate: bool
+    extra: str
+    overrides: dict[str, Any]
+    run: list[RunTable]
+
+
+class SearchFile(TypedDict, total=False):
+    """A search file."""
+
+    title: str
+    variant: str
+    env_ids: list[str]
+    steps: int
+    seeds: Seeds
+    trials: int
+    metric: Literal["episodic_return", "episodic_length"]
+    pruner: str
+    storage: str
+    sampler_seed: int
+    overrides: dict[str, Any]
+    space: dict[str, dict[str, Any]]
+    target_scores: dict[str, list[float]]

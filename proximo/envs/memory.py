@@ -1,0 +1,68 @@
+"""The memory of this machine, and the sentence with which arrays are refused that do not fit into it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def machine_bytes() -> int | None:
+    """Return the memory that this process can have: that of the machine, or the limit of its cgroup or of `ulimit -v`.
+
+    What other processes use is not subtracted, because it changes. None: unknown.
+    """
+    return min(_limits(), default=None)
+
+
+def memory_problem(what: str, needed: int, advice: str) -> list[str]:
+    """Return one sentence if `needed` bytes are more than this machine has.
+
+    Args:
+        what: What needs them, with the product: "num_steps=8 x num_envs=4 = 32 rows of 40 bytes".
+        needed: How many bytes.
+        advice: What to do.
+    """
+    most = machine_bytes()
+    if most is None or needed <= most:
+        return []
+    return [f"{what} need {bytes_text(needed)} of memory, and this process can have {bytes_text(most)}. {advice}"]
+
+
+def bytes_text(count: int) -> str:
+    """Write 2500000000 as 2.5 GB."""
+    size, units = float(min(count, 10**30)), ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"]
+    while size >= 1000 and len(units) > 1:
+        size /= 1000
+        del units[0]
+    return f"{size:,.1f} {units[0]}"
+
+
+def _limits() -> Iterator[int]:
+    with suppress(OSError, ValueError, AttributeError):
+        yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            yield soft
+    for file in _cgroup_files():
+        with suppress(OSError, ValueError):  # the file is absent, or says "max"
+            yield int(file.read_text())
+
+
+def _cgroup_files() -> Iterator[Path]:
+    """Yield the files with the limits of this process's cgroup and of those around it, versions 1 and 2."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        place, name = (("/sys/fs/cgroup", "memory.max") if not controllers else
+                       ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"))
+        if not controllers or "memory" in controllers.split(","):
+            inner = Path(path.lstrip("/"))
+            yield from (Path(place) / folder / name for folder in (inner, *inner.parents))

@@ -1,0 +1,142 @@
+"""The one reader of JSON and TOML files, which a stranger may have written: regular, of limited size, with known types.
+
+A TypedDict (runs/records.py, bench/records.py) describes a kind of file, and pydantic compares the content with it.
+pydantic is imported where a file is read, because that takes longer than the rest of a command.
+"""
+
+import json
+import os
+import reprlib
+import stat
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from proximo.errors import FilesError
+
+MOST_BYTES = 64 << 20  # of a file of text
+MOST_SHOWN = 5  # problems of one file that are listed
+Kind = TypeVar("Kind")
+
+
+def open_regular(path: Path, most: int | None = MOST_BYTES) -> BufferedReader:
+    """Open a regular file for reading. Links are followed.
+
+    Args:
+        path: The file.
+        most: The largest size in bytes; None: any.
+
+    Raises:
+        FileNotFoundError: There is none.
+        FilesError: It is a folder, a pipe or a device, which could be read without end, or it is too large, or it
+            cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe without a writer would block
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise FilesError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise FilesError(f"{path} is not a regular file. Give the folder that Proximo wrote.")
+        if most is not None and status.st_size > most:
+            raise FilesError(f"{path} has {status.st_size:,} bytes. Such a file has at most {most:,}.")
+        return os.fdopen(descriptor, "rb")
+    except FilesError:
+        os.close(descriptor)
+        raise
+
+
+def read_text(path: Path, most: int = MOST_BYTES) -> str:
+    """Return the text of a regular file in UTF-8; raises what `open_regular` raises, and FilesError for other bytes."""
+    with open_regular(path, most) as file:
+        try:
+            return file.read(most).decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FilesError(f"{path} cannot be read ({error}).") from error
+
+
+def read_json(path: Path, kind: type[Kind], most: int = MOST_BYTES) -> Kind:
+    """Return the content of a JSON file.
+
+    Args:
+        path: The file.
+        kind: The TypedDict, or another type, that its content must have.
+        most: Its largest size in bytes.
+
+    Raises:
+        FileNotFoundError: There is none.
+        FilesError: It cannot be read, is not JSON, or its content has other types; one sentence for each problem.
+    """
+    text = read_text(path, most)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:  # a recursion: brackets in brackets
+        raise FilesError(f"{path} is not JSON ({error}).") from error
+    return typed(content, kind, path)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file; raises what `read_json` raises."""
+    text = read_text(path)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FilesError(f"{path} is not TOML: {error}") from error
+
+
+def typed(content: Any, kind: type[Kind], path: Path) -> Kind:
+    """Return content that has the types of `kind`; FilesError, with one sentence for each problem, if it has not."""
+    if problems := type_errors(content, kind):
+        more = [f"{path} has {len(problems) - MOST_SHOWN} more problems."] * (len(problems) > MOST_SHOWN)
+        raise FilesError("\n".join([*(f"{path}: {problem}" for problem in problems[:MOST_SHOWN]), *more]))
+    return cast(Kind, content)
+
+
+def type_errors(content: Any, kind: Any) -> list[str]:
+    """Return one sentence for each part of `content` that is missing or has another type than `kind` says.
+
+    Keys that `kind` does not name are allowed.
+    """
+    from pydantic import ValidationError
+
+    try:
+        _adapter(kind).validate_python(content, strict=True)
+    except ValidationError as error:
+        return list(dict.fromkeys(_sentence(one["loc"], one["type"], one["msg"], one["input"])
+                                  for one in error.errors(include_url=False, include_context=False)))
+    return []
+
+
+def refuse_links(folder: Path, paths: Sequence[Path]) -> None:
+    """Refuse files of a folder that are links: writing to one would change a file somewhere else.
+
+    Args:
+        folder: The folder, which a stranger may have made.
+        paths: What is to be written in it.
+
+    Raises:
+        FilesError: One of them is a symbolic link.
+    """
+    if links := [path for path in paths if path.is_symlink()]:
+        raise FilesError(f"{links[0]} is a symbolic link to {os.readlink(links[0])!r}: writing to it would change "
+                         f"files outside of {folder}. Copy it without links first: cp -rL {folder} COPY")
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _sentence(place: Sequence[int | str], fault: str, message: str, given: Any) -> str:
+    name = ".".join(map(str, place)) or "the whole"
+    if fault == "missing":
+        return f"{name} is missing."
+    return f"{name}={reprlib.repr(given):.60} is not allowed: {message[:1].lower()}{message[1:200]}."

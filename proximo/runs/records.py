@@ -1,0 +1,152 @@
+"""What the JSON files of runs contain. runs/files.py compares a file with these types; further keys are allowed."""
+
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict  # pydantic needs it below Python 3.12
+
+Array = TypedDict("Array", {"__array__": str})  # in tree.json: the name of a tensor in tensors.safetensors
+Arrays = dict[str, Array]
+Sums = TypedDict("Sums", {"tensors.safetensors": str, "tree.json": str})
+Dtype = Literal["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+                "float64"]
+Numbers = float | list[Any]  # one number where all are equal
+
+
+class SpaceRecord(TypedDict):
+    """A space of a model; SPACES has its other keys."""
+
+    type: Literal["Discrete", "MultiDiscrete", "MultiBinary", "Box", "Tuple", "Dict"]
+
+
+class Discrete(TypedDict):
+    n: int
+    start: int
+
+
+class MultiDiscrete(TypedDict):
+    nvec: list[Any]
+    start: list[Any]
+
+
+class MultiBinary(TypedDict):
+    n: list[int]
+
+
+class Box(TypedDict):
+    low: Numbers
+    high: Numbers
+    shape: list[int]
+    dtype: Dtype
+
+
+class Tuple(TypedDict):
+    parts: list[dict[str, Any]]
+
+
+class Dict(TypedDict):
+    parts: list[list[Any]]
+
+
+SPACES: dict[str, Any] = {"Discrete": Discrete, "MultiDiscrete": MultiDiscrete, "MultiBinary": MultiBinary, "Box": Box,
+                          "Tuple": Tuple, "Dict": Dict}
+
+
+class Manifest(TypedDict):
+    """manifest.json of a checkpoint or a model."""
+
+    format: Literal[1]
+    sha256: Sums
+
+
+class RunConfig(TypedDict, total=False):
+    """The fields of a configuration that are read without its class; facts.type_problems() compares all others."""
+
+    env_id: str
+    seed: int
+    total_timesteps: int
+
+
+class RunFile(TypedDict):
+    """config.json of a run."""
+
+    variant: str
+    config: RunConfig
+    versions: NotRequired[dict[str, str]]
+    resume_with: NotRequired[str]
+    processes: NotRequired[int]
+    command: NotRequired[str]
+    machine: NotRequired[str]
+
+
+class ClockState(TypedDict, total=False):
+    """What runs/clock.py continues from."""
+
+    seconds: float
+    first_seconds: float
+    first_steps: int
+    steps: int
+
+
+class LogState(TypedDict, total=False):
+    """What runs/log.py continues from."""
+
+    metrics_bytes: int
+    episodes_bytes: int
+    clock: ClockState | None
+    step: int
+    episodes: int
+    evaluated: float | None
+    last_returns: list[float]
+    last_lengths: list[float]
+    wandb_id: str | None
+
+
+class TrainingState(TypedDict):
+    """What training continues from, without what only the environments know."""
+
+    iteration: int
+    steps: int
+    adam: Arrays
+    statistics: Arrays | None
+    buffers: NotRequired[Arrays]
+    latest: NotRequired[Arrays]
+    carry: NotRequired[dict[str, Any]]
+
+
+class Checkpoint(TypedDict):
+    """tree.json of a checkpoint."""
+
+    state: TrainingState
+    log: LogState
+    versions: dict[str, str]
+    fixed: dict[str, Any]
+
+
+class BestRecord(TypedDict):
+    """How the best model of the evaluations during training was found."""
+
+    return_mean: float
+    iteration: int
+    steps: int
+
+
+class MomentArrays(TypedDict):
+    """Statistics of observations."""
+
+    mean: Array
+    var: Array
+    count: Array
+
+
+class ModelFile(TypedDict):
+    """tree.json of a model."""
+
+    variant: str
+    config: RunConfig
+    obs_shape: list[int]
+    obs_dtype: Dtype
+    action_space: dict[str, Any]  # models/spaces.py
+    observation_space: dict[str, Any] | None
+    weights: Arrays
+    obs_moments: NotRequired[MomentArrays]
+    best: NotRequired[BestRecord]

@@ -1,0 +1,136 @@
+"""Sizes that cannot be: they are refused before anything is allocated, with the product in the sentence."""
+
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import proximo
+from proximo.cli.messages import exit_code
+from proximo.config import Config
+from proximo.envs.memory import bytes_text, machine_bytes, memory_problem
+from proximo.errors import UsageError
+from proximo.problems import check_memory
+from proximo.protocols import Spec
+from tests.support.faults import check_end, end_of
+
+pytestmark = pytest.mark.area("Sizes and memory")
+
+LARGE = {"num_steps": (["--num-steps", 10**12, "--total-timesteps", 10**14], "num_steps=1000000000000 x num_envs=4 = 4,000,000,000,000 rows"),
+         "num_envs": (["--num-envs", 10**10, "--total-timesteps", 10**14], "num_envs=10000000000 environments of at least"),
+         "hidden_sizes": (["--hidden-sizes", 10**6, 10**6], "1000000 x 1000000 = 1,000,000,000,000 weights"),
+         "policy_sizes": (["--policy-sizes", 10**6, 10**6], "policy_sizes=1000000 1000000"),
+         "value_sizes": (["--value-sizes", 10**6, 10**6], "value_sizes=1000000 1000000"),
+         "memory_size": (["--recurrent", "lstm", "--memory-size", 10**6], "memory_size=1000000"),
+         "one layer": (["--hidden-sizes", 10**12], "hidden_sizes=1000000000000"),
+         "numbers of hundreds of digits": (["--num-steps", "9" * 300, "--num-envs", "9" * 300], "rows of at least")}
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+@pytest.mark.parametrize("name", LARGE)
+def test_sizes_that_do_not_fit(name, framework, capsys, tmp_path):
+    words, part = LARGE[name]
+    end = end_of(capsys, "train", "ppo", *words, "--framework", framework, "--run-dir", tmp_path / "run")
+    assert end.code == 2 and any(part in line for line in end.lines), end
+    assert not (tmp_path / "run").exists()
+
+
+class Wide(gymnasium.Env):
+    """Observations of many numbers, none of which is made."""
+
+    def __init__(self, space):
+        self.observation_space, self.action_space = space, spaces.Discrete(2)
+
+
+def small_machine(monkeypatch, most):
+    monkeypatch.setattr("proximo.envs.memory.machine_bytes", lambda: most)
+
+
+def test_observations_that_do_not_fit(tmp_path, monkeypatch):
+    """A million floats, and a million flags of a Discrete space, on a machine of 10 MB and of 1 MB."""
+    for space, most, part in ((spaces.Box(0, 1, (10**6,), np.float32), 10**7, "1,000,000 numbers .4,000,000 bytes. need 32.0 MB"),
+                              (spaces.Discrete(10**6), 10**6, "1,000,000 numbers")):
+        small_machine(monkeypatch, most)
+        with pytest.raises(UsageError, match=part):
+            proximo.train(env=lambda space=space: Wide(space), config="ppo", num_envs=4, num_steps=4, run_dir=tmp_path / "run")
+
+
+def test_a_batch_of_large_observations(monkeypatch):
+    spec = Spec(obs_shape=(84, 84, 4), obs_dtype=np.dtype(np.uint8), action_space=spaces.Discrete(6), observation_space=None)
+    small_machine(monkeypatch, 10**9)
+    with pytest.raises(UsageError, match=r"num_steps=128 x num_envs=1024 = 131,072 observations of shape \(84, 84, 4\) and 28,258 "
+                                         "bytes need 3.7 GB of memory, and this process can have 1.0 GB"):
+        check_memory(Config(num_envs=1024), spec, 1024)
+    small_machine(monkeypatch, 10**8)
+    small_machine(monkeypatch, 10**7)
+    with pytest.raises(UsageError, match="28224 x 64 [+] 64 x 64 [+] 64 x 6 = 1,810,816 weights"):
+        check_memory(Config(num_envs=1, num_steps=1), spec, 1)
+
+
+@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (0,), np.float32), spaces.Box(-1, 1, (3, 0), np.float32), spaces.Dict(),
+                                   spaces.Tuple(())])
+def test_observations_without_a_number(space, tmp_path):
+    with pytest.raises(UsageError, match="which has no numbers"):
+        proximo.train(env=lambda: Wide(space), run_dir=tmp_path / "run")
+
+
+def test_a_process_with_a_limit_knows_it():
+    """`ulimit -v`, in a process of its own."""
+    program = ("import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30));"
+               "from proximo.envs.memory import machine_bytes; print(machine_bytes())")
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert found.stdout.strip() == str(min(3 << 30, machine_bytes())), found.stderr
+
+
+def test_cgroups_of_both_versions_limit_the_memory(tmp_path, monkeypatch):
+    """Against files as the kernel has them: the least limit around the process counts, "max" is none."""
+    from proximo.envs import memory
+
+    groups = tmp_path / "cgroup"
+    groups.write_text("4:memory:/a/b\n3:cpu:/a\n0::/user/job\n")
+    real = memory.Path
+    monkeypatch.setattr(memory, "Path", lambda path: groups if path == "/proc/self/cgroup" else real(
+        str(path).replace("/sys/fs/cgroup", str(tmp_path / "fs"))))
+    limits = {"fs/memory.max": "max", "fs/user/memory.max": "5000", "fs/user/job/memory.max": "max",
+              "fs/memory/a/memory.limit_in_bytes": "7000", "fs/memory/memory.limit_in_bytes": "9223372036854771712"}
+    for name, text in limits.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert min(memory._limits()) == 5000
+    (tmp_path / "fs/user/memory.max").unlink()
+    assert min(memory._limits()) == 7000
+
+
+def test_memory_that_is_unknown_refuses_nothing(monkeypatch):
+    small_machine(monkeypatch, None)
+    assert memory_problem("this", 10**30, "") == [] and bytes_text(2_500_000_000) == "2.5 GB"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 745. GiB"), RuntimeError(
+    "[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.\nmore"),
+    RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), RuntimeError("RESOURCE_EXHAUSTED: Out of memory")])
+def test_memory_that_is_full_is_told_in_a_sentence(error, capsys):
+    def act():
+        raise error
+
+    assert exit_code(act) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("proximo: The memory is full (") and said.count("\n") == 1
+
+
+def test_other_errors_are_not_taken_for_a_full_memory():
+    def act():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        exit_code(act)
+
+
+@pytest.mark.parametrize("words,part", [(["--seeds", "300000000"], "seeds=300000000"), (["--seeds", "0"], "seeds=0"),
+                                        (["--seeds", "-1"], "seeds=-1"), (["--workers", "0"], "workers=0")])
+def test_benchmarks_of_too_many_runs(words, part, capsys, tmp_path):
+    (tmp_path / "a.toml").write_text('[[run]]\nvariant = "ppo"\nenv_ids = ["CartPole-v1"]\nsteps = 1000\n')
+    check_end(end_of(capsys, "bench", tmp_path / "a.toml", *words, "--out", tmp_path / "out"), 2, part)
