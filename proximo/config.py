@@ -176,6 +176,8 @@ class Config:
     """compile acting and the minibatch step ahead of time (20-60 s once, then cached), several times faster on CPU"""
     backend: Literal["gloo", "nccl"] = setting("gloo", group="machine", detail="A2")
     """communication between processes that torchrun started"""
+    collective_timeout: float = setting(300.0, group="machine", above=0, resume="free")
+    """seconds that a process waits for the others before the run ends; more than an evaluation or a video takes"""
     local_num_envs: int | None = setting(None, group="machine", minimum=1, detail="A2")
     """environments of each process; num_envs becomes this number times the number of processes"""
     device_ids: tuple[int, ...] = setting((), group="machine", minimum=0, resume="free", detail="A2")

@@ -1,5 +1,6 @@
 """Several processes or devices that learn as one (detail A2): which they are, and what processes tell each other."""
 
+import math
 import os
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from proximo.processes import World, check_shares, world_from_environment
 from proximo.protocols import Episode
 
 AXIS = "ranks"  # of the mesh
+HEARTBEAT = 20  # seconds without one after which a process counts as lost
 
 
 class Ranks(NamedTuple):
@@ -73,12 +75,12 @@ def connect(cfg: Config, world: World) -> None:
     """Connect this process to the others, once: JAX has one group for the life of a process."""
     if jax.distributed.is_initialized():
         return
-    address = coordinator_address()
+    address, seconds = coordinator_address(), math.ceil(cfg.collective_timeout)
     try:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(address, world.size, world.rank,
                                    cfg.device_ids[world.rank] if cfg.device_ids else world.local_rank,
-                                   initialization_timeout=120, heartbeat_timeout_seconds=20)
+                                   initialization_timeout=seconds, heartbeat_timeout_seconds=min(seconds, HEARTBEAT))
     except RuntimeError as error:
         raise UsageError(f"Process {world.rank} of {world.size} could not connect to the others at {address} ({error})."
                          " Name a free port of the first machine with JAX_COORDINATOR_ADDRESS=HOST:PORT.") from error

@@ -1,47 +1,176 @@
 """Communication between the processes that learn together (detail A2)."""
 
-from collections.abc import Callable
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.rendezvous import rendezvous
 
 from proximo.config import Config
 from proximo.envs.moments import Statistics
 from proximo.envs.normalize import merge_statistics, to_numpy
+from proximo.errors import PeerError
 from proximo.processes import World, check_shares, world_from_environment
 from proximo.protocols import Episode
 
+Result = TypeVar("Result")
+
+ROLL_CALL_SECONDS = 5.0  # for the processes that are left to say so, after a communication has failed
+
 
 def join(cfg: Config) -> World:
-    """Join the other processes that torchrun started; UsageError for sizes that cannot be divided among them."""
+    """Join the other processes that torchrun started.
+
+    Raises:
+        UsageError: Sizes cannot be divided among the processes.
+        PeerError: Others have not come within cfg.collective_timeout.
+    """
     world = world_from_environment()
     if world.size > 1 or cfg.device_ids:
         check_shares(cfg, world.size, "processes")
     if world.size > 1 and not dist.is_initialized():
-        _join(cfg.backend, timedelta(minutes=10))
+        _connect(world, cfg.backend, timedelta(seconds=cfg.collective_timeout))
     return world
 
 
-def _join(backend: str, timeout: timedelta) -> None:
-    """Create the process group under a name of its own in torchrun's store.
+def _connect(world: World, backend: str, timeout: timedelta) -> None:
+    """Create the process group under a name of its own in the store of torchrun, or of the first process.
 
     The store outlives the group. Without a new name, a second run in the same processes would find the addresses of
     the first, where no process listens any more.
     """
-    store, rank, size = next(rendezvous("env://", timeout=timeout))
-    number = (store.add("proximo", 1) - 1) // size
-    dist.init_process_group(backend, store=dist.PrefixStore(f"proximo{number}", store), rank=rank, world_size=size,
-                            timeout=timeout)
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    seconds = timeout.total_seconds()
+
+    def meet() -> tuple[dist.Store, list[int]]:
+        serves = world.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        if not serves:
+            wait_for_listener(address, port, seconds)
+        store = dist.TCPStore(address, port, is_master=serves, timeout=timeout, wait_for_workers=False,
+                              multi_tenant=serves)
+        number = (store.add("proximo", 1) - 1) // world.size
+        own = dist.PrefixStore(f"proximo{number}", store)
+        return own, call_roll(own, world, "started", seconds)
+
+    waited = f"within {seconds:g} s (--collective-timeout)"
+    try:
+        store, absent = call_within(seconds + 1, meet)
+        if not absent:
+            dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
+    except (RuntimeError, TimeoutError) as error:
+        raise PeerError(f"Rank {world.rank} of {world.size} could not reach the others at {address}:{port} {waited} "
+                        f"({first_sentence(error)}).") from error
+    if absent:
+        raise PeerError(f"{shown_ranks(absent, world)} did not start {waited}. Start as many processes as WORLD_SIZE "
+                        f"says, where they reach {address}:{port}.")
+
+
+def wait_for_listener(address: str, port: int, seconds: float) -> None:
+    """Wait until a process listens at an address. torch would do so too, but prints what it calls while it waits.
+
+    Raises:
+        TimeoutError: No process does.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=seconds + 1).close()
+            return
+        except OSError as error:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{error.strerror or error}") from error
+        time.sleep(0.2)
+
+
+def first_sentence(error: Exception) -> str:
+    """Return the first sentence of the message of an error without torch's file name, or its type if it has none."""
+    line = next(iter(str(error).splitlines()), type(error).__name__)
+    return line.rpartition(".cc:")[2].partition("] ")[2].partition(". ")[0] if ".cc:" in line else line
+
+
+def call_within(seconds: float, call: Callable[[], Result]) -> Result:
+    """Return what `call` returns. It runs in a thread: a store whose process is stopped never answers.
+
+    Raises:
+        TimeoutError: It has not returned in time.
+    """
+    answer: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer.result(seconds)
+
+
+def call_roll(store: dist.Store, world: World, what: str, seconds: float, alone: float = 0.0) -> list[int]:
+    """Say in the store that this rank is here, and wait for the others.
+
+    Args:
+        store: The store that all ranks share.
+        world: The processes.
+        what: The name of the roll call.
+        seconds: How long to wait.
+        alone: How long to wait if only one rank is missing; 0: as long.
+
+    Returns:
+        The ranks that have not come.
+    """
+    store.set(f"{what}/{world.rank}", "here")
+    begin, absent = time.monotonic(), list(range(world.size))
+    while True:
+        absent = [rank for rank in absent if not store.check([f"{what}/{rank}"])]
+        waited = time.monotonic() - begin
+        if not absent or waited > seconds or (alone and len(absent) == 1 and waited > alone):
+            return absent
+        time.sleep(0.05)
+
+
+def shown_ranks(ranks: list[int], world: World) -> str:
+    """Return ranks as a message shows them."""
+    return f"Rank{'s' * (len(ranks) > 1)} {' and '.join(map(str, ranks))} of {world.size}"
+
+
+@contextmanager
+def lost_peers_named(world: World) -> Iterator[None]:
+    """Raise PeerError, with the ranks that are lost, where the communication inside fails.
+
+    gloo says that it failed, but not by whose fault. The ranks that notice it therefore say so in the store. One of
+    three or more that still waits for another is not heard in time, and is named too.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        time.sleep(0.3)  # a process that has just been killed closes its sockets one by one
+        try:
+            wait_for_listener(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 0.0)
+            store = dist.distributed_c10d._get_default_store()
+            absent = call_within(ROLL_CALL_SECONDS + 1,
+                                 lambda: call_roll(store, world, "failed", ROLL_CALL_SECONDS, alone=1.0))
+        except (RuntimeError, TimeoutError):
+            absent = [0]  # its process or its machine serves the store
+        named = f": {shown_ranks(absent, world).lower()}" if absent else ""
+        raise PeerError(f"Another process of this run has ended or cannot be reached{named} "
+                        f"({first_sentence(error)}).") from error
 
 
 def all_reduce_sum(world: World) -> Callable[[Tensor], Tensor]:
     """Return a function that adds a tensor over all ranks, in place. With one rank it returns the tensor as it is."""
     def reduce_sum(x: Tensor) -> Tensor:
-        dist.all_reduce(x)
+        with lost_peers_named(world):
+            dist.all_reduce(x)
         return x
 
     return (lambda x: x) if world.size == 1 else reduce_sum
@@ -68,7 +197,8 @@ def gather_episodes(world: World, episode: Episode, valid: Tensor) -> tuple[Epis
     own = np.stack([*(np.asarray(x, np.float64) for x in episode), valid.cpu().numpy()])  # exact in float64
     tensor = torch.from_numpy(own).to(valid.device)
     every = [torch.empty_like(tensor) for _ in range(world.size)]
-    dist.all_gather(every, tensor)
+    with lost_peers_named(world):
+        dist.all_gather(every, tensor)
     finished, ret, length, rows = torch.cat(every, 2).cpu().numpy()
     everyone = Episode(finished=finished > 0, ret=ret.astype(np.float32), length=length.astype(np.int32))
     return everyone, rows.sum(1, dtype=int)

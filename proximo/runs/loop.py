@@ -66,6 +66,8 @@ class Session:
             except UsageError as error:
                 problems = [*str(error).splitlines(), *(self._withdraw() if self._withdraw else [])]
                 raise UsageError("\n".join(dict.fromkeys(problems))) from error
+            except PeerError as error:
+                raise PeerError(f"{error} Resume with: {self._resume_line()}") from error
             except (RuntimeError, ValueError) as error:
                 if isinstance(error, ProximoError) or not is_of_another_process(error):
                     raise

@@ -1,19 +1,27 @@
-"""Two ranks learn as one (detail A2): the update with sums over ranks, in two threads, against the update of one rank."""
+"""Two ranks learn as one (detail A2): the update with sums over ranks, in two threads, against the update of one rank.
+Ranks that do not come, or are lost, are named."""
 
+import socket
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from proximo.config import Config
+from proximo.errors import PeerError
 from proximo.on_torch.agent import SeparateAgent
+from proximo.on_torch.distributed import call_roll, join, lost_peers_named, wait_for_listener
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import explained_variance, minibatch_indices
 from proximo.on_torch.mlp import MLP
+from proximo.processes import World
 from proximo.types import Rollout
 from tests.support.torch_learning import make_learner, update_once
+from tests.support.torchrun import free_port
 
 T, N, OBS, ACTIONS = 8, 4, 3, 5
 
@@ -113,3 +121,71 @@ def test_ranks_stop_together_where_one_by_itself_would_continue():
     cfg = replace(WHOLE, target_kl=0.5 * (first + whole))
     assert learn_rows(select_envs(parts, 0, 2), cfg)[2] == cfg.update_epochs
     assert [minibatches for _, _, minibatches in learn_in_two(cfg)] == [1, 1]
+
+
+def test_a_roll_call_names_who_does_not_come():
+    """Against the ranks that said so in the store; ranks that come late are waited for."""
+    store = dist.HashStore()
+    store.set("failed/2", "here")
+    threading.Timer(0.3, lambda: store.set("failed/3", "here")).start()
+    assert call_roll(store, World(0, 5, 0, 5), "failed", 1.0) == [1, 4]
+    assert store.check(["failed/0"])
+    begin = time.monotonic()
+    assert call_roll(store, World(4, 5, 0, 5), "failed", 30.0, alone=0.2) == [1]
+    assert time.monotonic() - begin < 5
+    store.set("failed/1", "here")
+    assert call_roll(store, World(4, 5, 0, 5), "failed", 30.0) == []
+
+
+def listen(monkeypatch, request):
+    """Listen where a store would."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    request.addfinalizer(listener.close)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(listener.getsockname()[1]))
+
+
+@pytest.mark.parametrize(("answers", "named"), [((2,), ": rank 1 of 3"), ((), ": ranks 1 and 2 of 3"), ((1, 2), "")])
+def test_a_failed_communication_names_the_lost_ranks(answers, named, monkeypatch, request):
+    store = dist.HashStore()
+    for rank in answers:
+        store.set(f"failed/{rank}", "here")
+    monkeypatch.setattr("proximo.on_torch.distributed.ROLL_CALL_SECONDS", 0.1)
+    listen(monkeypatch, request)
+    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_store", lambda: store)
+    with pytest.raises(PeerError) as error, lost_peers_named(World(0, 3, 0, 3)):
+        raise RuntimeError("[/gloo/buffer.cc:78] Timed out waiting 4000ms for recv\nand more")
+    assert str(error.value) == ("Another process of this run has ended or cannot be reached"
+                                f"{named} (Timed out waiting 4000ms for recv).")
+
+
+def test_a_store_that_does_not_answer_is_that_of_rank_0(monkeypatch, request):
+    """Its process is stopped, so that the call into the store does not return; or it has ended."""
+    listen(monkeypatch, request)
+    monkeypatch.setattr("proximo.on_torch.distributed.ROLL_CALL_SECONDS", -0.9)
+    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_store", lambda: None)
+    monkeypatch.setattr("proximo.on_torch.distributed.call_roll", lambda *_, **__: time.sleep(3))
+    with pytest.raises(PeerError, match="cannot be reached: rank 0 of 2 .gloo."), lost_peers_named(World(1, 2, 0, 2)):
+        raise RuntimeError("gloo")
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    with pytest.raises(PeerError, match="cannot be reached: rank 0 of 2 .gloo."), lost_peers_named(World(1, 2, 0, 2)):
+        raise RuntimeError("gloo")
+
+
+@pytest.mark.parametrize(("rank", "sentence"), [
+    (0, "^Rank 1 of 2 did not start within 0.5 s .--collective-timeout.. Start as many processes as WORLD_SIZE says"),
+    (1, "^Rank 1 of 2 could not reach the others at 127.0.0.1:[0-9]+ within 0.5 s .* .Connection refused..$")])
+def test_a_process_that_never_comes(rank, sentence, monkeypatch):
+    for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", 2), ("LOCAL_WORLD_SIZE", 2),
+                        ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", free_port())):
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(PeerError, match=sentence):
+        join(Config(collective_timeout=0.5))
+    assert not dist.is_initialized()
+
+
+def test_a_listener_that_comes_late_is_found():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        threading.Timer(0.3, listener.listen).start()
+        wait_for_listener(*listener.getsockname(), 30)

@@ -1,0 +1,83 @@
+"""Processes of one run that die, stop or never come: the others end in time with exit code 6 and name them."""
+
+import os
+import signal
+import socket
+import time
+from contextlib import nullcontext
+
+import pytest
+
+from proximo.on_torch.distributed import wait_for_listener
+from tests.support.faults import KEPT_VARIABLES, End, check_end, sentences
+from tests.support.torchrun import free_port, start
+
+pytestmark = [pytest.mark.area("Processes of a distributed run"), pytest.mark.faults]
+
+TIMEOUT = 6  # --collective-timeout
+
+
+def start_rank(rank, port, folder, size=2, timeout=TIMEOUT):
+    """Start one of several processes as a cluster does, without torchrun, which would end the others itself."""
+    words = (f"proximo train ppo --num-envs {2 * size} --num-steps 16 --total-timesteps 100000000 --checkpoint-every 1 "
+             f"--logger none --collective-timeout {timeout} --run-dir {folder / 'run'}")
+    return start(words.split(), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size),
+                 MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+
+
+def end_of(process, within):
+    """Wait for the end of a process, at most so many seconds."""
+    out, err = process.communicate(timeout=within)
+    return End(process.returncode, out, sentences(err))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(("size", "lost"), [(2, 0), (2, 1), (3, 1)])
+def test_a_process_that_is_lost_is_named(how, size, lost, tmp_path):
+    """The ranks that are left end within the time. Among three, one that still waits may be named too."""
+    port = free_port()
+    ranks = [start_rank(rank, port, tmp_path, size) for rank in range(size)]
+    try:
+        while not (tmp_path / "run" / "checkpoints").exists() and all(rank.poll() is None for rank in ranks):
+            time.sleep(0.1)
+        ranks[lost].send_signal(how)
+        for rank in {*range(size)} - {lost}:
+            end = end_of(ranks[rank], TIMEOUT + 30)
+            check_end(end, 6, f"of {size} (", "proximo resume")
+            named = end.lines[-1].partition("cannot be reached: ")[2].partition(" of ")[0]
+            assert str(lost) in named and str(rank) not in named
+            assert size > 2 or named == f"rank {lost}"
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+
+
+@pytest.mark.parametrize(("rank", "sentence"), [(0, "Rank 1 of 2 did not start within 6 s (--collective-timeout)."),
+                                                (1, "Rank 1 of 2 could not reach the others at 127.0.0.1:")])
+def test_a_process_that_never_comes(rank, sentence, tmp_path):
+    end = end_of(start_rank(rank, free_port(), tmp_path), TIMEOUT + 60)
+    check_end(end, 6, sentence)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_sigterm_ends_the_wait_for_a_process(rank, tmp_path):
+    """Rank 0 waits for rank 1; rank 1 waits for the answer of a store that is stopped."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)) if rank else nullcontext() as listener:
+        process = start_rank(rank, port, tmp_path, timeout=300)
+        if listener is None:
+            wait_for_listener("127.0.0.1", port, 60)
+        else:
+            listener.accept()
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        end = end_of(process, 30)
+        assert end.code == 143 and time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("variables", [{"RANK": "1"}, {"WORLD_SIZE": "2"}, {"RANK": "0", "WORLD_SIZE": "x"}])
+def test_stray_variables_of_a_launcher(variables, tmp_path):
+    cleared = {name: value for name, value in os.environ.items() if name in KEPT_VARIABLES}
+    process = start(["proximo", "train", "ppo", "--run-dir", str(tmp_path / "run")], **cleared, **variables)
+    check_end(end_of(process, 60), 2)
