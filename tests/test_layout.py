@@ -150,7 +150,10 @@ def plain_statement(node):
     return "__name__" in test or "TYPE_CHECKING" in test
 
 
-@pytest.mark.parametrize("name", FILES)
+REGISTERS = "proximo.envs.no_velocity"  # its import registers ids, which is what Gymnasium's `module:id` expects
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != REGISTERS])
 def test_nothing_runs_at_import(name):
     assert [node.lineno for node in TREES[name].body if not plain_statement(node)] == []
 

@@ -1,5 +1,6 @@
 """Presets: their values against the fields and limits of their variants, and which one a command uses."""
 
+import importlib
 import importlib.util
 from dataclasses import replace
 
@@ -35,7 +36,10 @@ def test_the_environment_of_a_preset_exists(env_id):
     one = presets()[env_id]
     if importlib.util.find_spec(MODULES[one.extra]) is None:
         pytest.skip(f"{MODULES[one.extra]} is not installed")
-    assert env_id in gym.registry
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    assert name in gym.registry
 
 
 @pytest.mark.parametrize(("variant", "name", "flags", "chosen"), [
