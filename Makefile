@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test faults coverage lint site clean
+.PHONY: demo test faults coverage lint site clean chaos
 
 demo: $(VENV)/.core
 	rm -rf $(RUN)
@@ -23,6 +23,10 @@ test: $(VENV)/.all
 # the whole campaign of faults, at most 40 minutes; writes its table to docs/reliability.md
 faults: $(VENV)/.all
 	$(BIN)/python tools/faults.py
+
+# random processes of eight runs on Ray are killed for ten minutes; the results must be those of an undisturbed benchmark
+chaos: $(VENV)/.all
+	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes 10
 
 coverage: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=

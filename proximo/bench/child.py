@@ -15,9 +15,11 @@ from proximo.runs.lock import wait_until_free
 PATIENCE = 30  # seconds in which a process that is asked to end can save its last checkpoint
 TORCHRUN = "torch.distributed.run"
 # The kernel sends this signal when the parent ends. Setting it in a small program of its own is safe also in a parent
-# with threads (preexec_fn is not), and exec keeps it.
-UNTIL_PARENT_ENDS = """import ctypes, os, sys
+# with threads (preexec_fn is not), and exec keeps it. SIGUSR2, which SLURM sends to all processes of a job before its
+# time limit, is for submitit only.
+UNTIL_PARENT_ENDS = """import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, int(sys.argv[1]))  # PR_SET_PDEATHSIG (linux/prctl.h)
+signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 if os.getppid() == int(sys.argv[2]):
     os.execvp(sys.argv[3], sys.argv[3:])
 """

@@ -2,7 +2,9 @@
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +15,9 @@ from proximo.errors import UsageError, warn
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-# Off: Ray listens on 127.0.0.1 only. It is read when Ray is imported, and by its processes when they start.
-LISTEN_ELSEWHERE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+# Read when Ray is imported and by its processes when they start: it listens on 127.0.0.1 only, and its workers have the
+# priority of this process (by default niceness 15, with which runs starve beside other programs).
+OWN_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_worker_niceness": "0"}
 
 
 class RayHandle:
@@ -64,7 +67,7 @@ class RayPlace:
     def __init__(self, where: Where) -> None:
         self._where = where
         self._own = not (where.address or os.environ.get("RAY_ADDRESS"))
-        with _on_loopback(self._own):
+        with _variables(OWN_CLUSTER if self._own else {}):
             import ray
 
             self._started = not ray.is_initialized()
@@ -74,6 +77,7 @@ class RayPlace:
     def _connect(self) -> None:
         import ray
 
+        handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=self._where.address or None, include_dashboard=False if self._own else None,
                      log_to_driver=False, logging_level=logging.ERROR)
@@ -82,6 +86,8 @@ class RayPlace:
             raise UsageError(f"Ray could not be reached or started{f' at {address}' * bool(address)}: "
                              f"{str(error).splitlines()[0]}. Give --address HOST:PORT of the head of a cluster, or "
                              "leave it out to use this machine.") from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
 
     def submit(self, tasks: Sequence[Task]) -> list[Handle]:
         """Hand over tasks. They are not retried by Ray, which would not count progress and has no end for memory."""
@@ -123,13 +129,12 @@ class RayPlace:
 
 
 @contextmanager
-def _on_loopback(own: bool) -> Iterator[None]:
-    """While Ray is imported and started for this machine alone, let it listen on 127.0.0.1 only."""
-    given = os.environ.get(LISTEN_ELSEWHERE)
-    if own and given is None:
-        os.environ[LISTEN_ELSEWHERE] = "0"
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables that are not set yet, and remove them at the end."""
+    added = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        if own and given is None:
-            del os.environ[LISTEN_ELSEWHERE]
+        for name in added:
+            del os.environ[name]

@@ -84,7 +84,10 @@ class SlurmHandle:
         now = time.monotonic()
         self._missing_since = now if self._missing_since is None else self._missing_since
         grace = 0 if self._queue is None else GRACE
-        return None if now - self._missing_since < grace else Ended(None, f"{self.name} has left the queue")
+        if now - self._missing_since < grace:
+            return None
+        printed = (self._job.stderr() or "").strip().splitlines()[-1:]
+        return Ended(None, ": ".join([f"{self.name} has ended without a result", *printed]))
 
     def is_queued(self) -> bool:
         """Return whether the job waits or runs."""

@@ -115,6 +115,7 @@ def close_job(folder: Path, running: RunningJob, ended: Ended) -> tuple[Outcome,
         _update_record(folder, job, status="finished", lost={})
         return "finished", ""
     if ended.code == 0 and running.stage == "train" and _has_summary(folder / job.folder):
+        _update_record(folder, job, status="trained", lost={})
         return "trained", ""
     lines = last_lines(log_path(folder, job)) or "it printed nothing"
     if ended.code == 0:
@@ -199,7 +200,7 @@ def _count_loss(folder: Path, job: Job) -> int:
     before = read_job(folder, job).get("lost") or {}
     newest = max([path.name for path in checkpoints(folder / job.folder)], default="")
     times = before.get("times", 0) + 1 if before.get("checkpoint") == newest else 1
-    _update_record(folder, job, lost={"checkpoint": newest, "times": times})
+    _update_record(folder, job, status="lost", lost={"checkpoint": newest, "times": times})
     return times
 
 

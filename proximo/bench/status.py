@@ -73,7 +73,7 @@ def _run_status(directory: Path, name: str) -> RunStatus:
     age = max(0.0, time.time() - metrics.stat().st_mtime) if metrics.is_file() else None
     return RunStatus(name=name, state=_state(record, text, age), step=progress(run_dir)[0],
                      of=record.get("steps", 0), age=age,
-                     where=", ".join(filter(None, (text, record.get("task", "")))))
+                     where=", ".join(filter(None, dict.fromkeys((text, record.get("task", ""))))))
 
 
 def _state(record: dict[str, Any], text: str, age: float | None) -> str:
@@ -83,7 +83,7 @@ def _state(record: dict[str, Any], text: str, age: float | None) -> str:
     if given != "running":
         return "waiting"
     if not text and record.get("stage") == "train":
-        return "queued" if age is None else "not running"
+        return "queued" if age is None or not record.get("task", "").startswith("process ") else "not running"
     return "not running" if _is_dead(text or record.get("task", "")) else "running"
 
 
