@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 from proximo.bench.files import read_record
+from proximo.bench.records import Summary
 from proximo.runs.lock import holder
 from tests.support.ray_cluster import ENVIRONMENT, RayCluster, ray_cluster
 from tests.support.runs import same_logs, same_weights
@@ -137,7 +138,7 @@ def compare(still: Path, disturbed: Path, kills: Counter[str], starts: int) -> i
     print(f"{'run':>4}  {'undisturbed':>12}  {'disturbed':>12}  equal")
     for folder in sorted(path.parent.relative_to(still) for path in still.rglob("summary.json")):
         one, other = still / folder, disturbed / folder
-        scores = [read_record(place / "summary.json").get("episodic_return_mean") for place in (one, other)]
+        scores = [read_record(place / "summary.json", Summary).get("episodic_return_mean") for place in (one, other)]
         equal = None not in scores and same_weights(one, other) and same_logs(one, other) and scores[0] == scores[1]
         different += not equal
         print(f"{folder.name:>4}  {scores[0]!s:>12.12}  {scores[1]!s:>12.12}  {'yes' if equal else 'NO'}")
