@@ -27,56 +27,21 @@ TASKS = {
 }
 
 
-class TimedEnvs:
-    """A VecEnv that counts the seconds spent in step()."""
-
-    def __init__(self, envs: Any) -> None:
-        self._envs, self.seconds = envs, 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._envs, name)
-
-    def step(self, action: Any) -> Any:
-        began = time.perf_counter()
-        step = self._envs.step(action)
-        self.seconds += time.perf_counter() - began
-        return step
-
-
 def measure(task: str, iterations: int, threads: int) -> dict[str, float]:
     """Train for `iterations` iterations after the first and return steps per second, shares of time, and the limit."""
-    from dataclasses import replace
-
     from proximo.catalog import config_class, parts_of
-    from proximo.on_torch import train as loop
+    from proximo.on_torch.loss import ppo_loss
     from proximo.runs.resolve import resolve
+    from proximo.runs.shares import measure_shares
 
     variant, env_id, fields = TASKS[task]
     cfg = resolve(config_class(variant)(env_id=env_id, threads=threads, logger="none", **fields), variant, 1, 1)
-    cfg = replace(cfg, total_timesteps=(iterations + 1) * cfg.batch_size)
-    parts, timed, spent = parts_of(variant, "torch"), [], {"collect": 0.0}
-    collect = loop.collect
-
-    def timed_collect(*args: Any) -> Any:
-        began = time.perf_counter()
-        collected = collect(*args)
-        spent["collect"] += time.perf_counter() - began
-        return collected
-
-    def make_envs(cfg: Any, seeds: list[int]) -> Any:
-        timed.append(TimedEnvs(parts.make_envs(cfg, seeds)))
-        return timed[-1]
-
-    loop.collect = timed_collect
-    began = 0.0
-    for it in loop.train(cfg, make_envs, parts.make_agent):
-        if it.iteration == 1:
-            spent["collect"] = timed[0].seconds = 0.0
-            began = time.perf_counter()
-    total = time.perf_counter() - began
-    return {"sps": iterations * cfg.batch_size / total, "environments": timed[0].seconds / total,
-            "acting": (spent["collect"] - timed[0].seconds) / total, "learning": 1 - spent["collect"] / total,
-            "limit": limit(cfg, parts, timed[0].seconds / iterations / cfg.batch_size)}
+    parts = parts_of(variant, "torch")
+    found = measure_shares(cfg, variant, parts, ppo_loss, iterations)
+    return {"sps": found.sps, "environments": found.share("environment"),
+            "acting": found.share("acting") + found.share("evaluation and advantages"),
+            "learning": found.share("learning"),
+            "limit": limit(cfg, parts, found.seconds["environment"] / cfg.batch_size)}
 
 
 def limit(cfg: Any, parts: Any, emulation: float) -> float:

@@ -51,15 +51,29 @@ def train_command(words: list[str]) -> int:
     if not variant and HELP_FLAGS & {*flags}:
         print(TRAIN_HELP.format(variants=variant_listing()))
         return 0
+    variant, flags, defaults = chosen_defaults(variant, flags)
+    return train_variant(variant, flags, defaults=defaults)
+
+
+def chosen_defaults(variant: str, flags: list[str]) -> tuple[str, list[str], Mapping[str, Any]]:
+    """Choose preset and variant, and say which.
+
+    Args:
+        variant: The variant that was named, or "".
+        flags: The words after it.
+
+    Returns:
+        The variant, the flags without --preset, and the fields that differ from its defaults unless a flag sets them.
+    """
     name, flags = take_flag(flags, "preset")
     preset = choose_preset(variant, name, flags)
     if preset is not None:
         announce_preset(preset)
-        return train_variant(preset.variant, flags, defaults=preset.values | {"env_id": preset.env_id})
+        return preset.variant, flags, preset.values | {"env_id": preset.env_id}
     if variant:
-        return train_variant(variant, flags)
+        return variant, flags, NO_VALUES
     chosen, settings = variant_by_environment(flags)
-    return train_variant(chosen, flags, defaults=settings)
+    return chosen, flags, settings
 
 
 def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,

@@ -22,6 +22,7 @@ HELP = """usage: proximo COMMAND ...
   bench FILE                       train many runs from one small file;  report DIR writes their page
   compare A B                      compare two sets of runs, paired by seed
   tune FILE                        search hyper-parameters
+  profile [VARIANT] [ENV...]       where the time of an iteration goes, and what may make it shorter
   rate RUN                         rate the checkpoints of a self-play run
   list                             list variants and environments, and what is installed
   doctor                           find what is wrong with this installation, and how to fix it
@@ -31,7 +32,7 @@ HELP = """usage: proximo COMMAND ...
 `proximo --version` prints the version."""
 
 COMMANDS = ("train", "resume", "eval", "watch", "export", "card", "push", "pull", "verify", "plot", "bench", "report",
-            "compare", "tune", "rate", "list", "doctor", "check-env")
+            "compare", "tune", "profile", "rate", "list", "doctor", "check-env")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,6 +88,10 @@ def command(name: str, words: list[str]) -> int:
             from proximo.cli.machine_commands import machine_command
 
             return machine_command(name, words)
+        case "profile":
+            from proximo.cli.profile_command import profile_command
+
+            return profile_command(words)
         case "bench" | "report" | "compare" | "tune":
             from proximo.cli.bench_commands import bench_command
 

@@ -38,3 +38,10 @@ def make_atari_inside(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
     from proximo.envs.envpool_xla import make_envpool_xla
 
     return make_envpool_xla(cfg, seeds, make_envpool_atari)
+
+
+def control_inside(cfg: Config) -> bool:
+    """Return whether the task of a configuration is written in JAX too."""
+    from proximo.envs.jax_control import takes_jax_control
+
+    return takes_jax_control(cfg)

@@ -1,6 +1,7 @@
 """Models that were not trained: random weights and statistics, for tests of what a model does."""
 
 import numpy as np
+import torch
 
 from proximo.catalog import config_class, parts_of
 from proximo.envs.moments import Moments
@@ -23,7 +24,10 @@ def random_model(action_space, observation_space=None, variant="ppo", obs_shape=
     spec = Spec(obs_shape=obs_shape, action_space=action_space, observation_space=observation_space,
                 obs_dtype=np.dtype(np.float32 if cfg.norm_obs and view.whole else obs_dtype))
     make_agent = make_agent or parts_of(variant, "torch").make_agent
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        agent = make_agent(spec, cfg)
     weights = {name: (x + rng.normal(size=x.shape) / np.sqrt(x[0].size if x.ndim > 1 else 4)).astype(x.dtype)
-               for name, x in named_weights(make_agent(spec, cfg)).items()}
+               for name, x in named_weights(agent).items()}
     moments = Moments(mean=rng.normal(size=view.shape), var=rng.uniform(0.5, 2, view.shape), count=np.float64(1000))
     return Model(Actor(make_agent, spec, cfg, weights), spec, cfg, variant, moments if cfg.norm_obs else None)

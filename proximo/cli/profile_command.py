@@ -1,0 +1,116 @@
+"""The command profile: where the time of an iteration goes, and what may make training faster."""
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from proximo.catalog import VARIANTS, config_class, parts_of
+from proximo.cli.commands import HELP_FLAGS, chosen_defaults
+from proximo.cli.flags import read_flags, take_flag
+from proximo.cli.profile_advice import Machine, advice, draw, table
+from proximo.config import Config
+from proximo.errors import UsageError
+from proximo.runs.resolve import problems_of, problems_of_parts, resolve
+from proximo.runs.run import write_json
+from proximo.runs.session import share_cores
+from proximo.runs.shares import Shares, measure_shares
+
+HELP = """usage: proximo profile [VARIANT] [ENV...] [--iterations 8] [--out profile.png] [--json FILE] [--flag ...]
+
+Measure where the time of an iteration goes: environments, acting, evaluation and advantages, learning, log and
+checkpoints; and say what may make training faster. The other flags are those of `proximo train`, and the variant may be
+left out in the same way. Nothing but the picture is written.
+
+  proximo profile CartPole-v1
+  proximo profile CartPole-v1 LunarLander-v3 --num-envs 16
+  proximo profile ppo_atari --env-id BreakoutNoFrameskip-v4 --threads 2
+
+Flags:
+  --iterations N   iterations that are measured, after the first, which sets up (default: 8)
+  --out FILE       the picture (default: profile.png)
+  --json FILE      also write the seconds of the parts to this file"""
+
+
+def profile_command(words: list[str]) -> int:
+    """Measure, print and draw the shares of one or several environments; return the exit code."""
+    if not words or HELP_FLAGS & {*words}:
+        print(HELP)
+        return 0 if words else 2
+    count = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    names, flags = words[:count], words[count:]
+    (iterations, flags), (out, flags), (json, flags) = _own_flags(flags)
+    variant = names.pop(0) if names and names[0] in VARIANTS else ""
+    rows: dict[str, Shares] = {}
+    for env_id in names or [""]:
+        given = [*flags, *(["--env-id", env_id] if env_id else [])]
+        name, cfg, shares = profile_one(variant, given, iterations)
+        rows[cfg.env_id] = shares
+        print(f"{cfg.env_id} ({name}, {cfg.framework}): {shares.sps:,.0f} steps per second, set-up "
+              f"{shares.setup_seconds:.1f} s")
+        lines = advice(shares, cfg, machine_for(name, cfg))
+        print("\n".join([*table(shares), "", *(f"  {line}" for line in lines), ""]))
+    print(draw(rows, Path(out)))
+    if json:
+        write_json(Path(json), {env_id: shares._asdict() for env_id, shares in rows.items()})
+    return 0
+
+
+def _own_flags(flags: list[str]) -> tuple[tuple[int, list[str]], tuple[str, list[str]], tuple[str | None, list[str]]]:
+    """Return the values of --iterations, --out and --json, each with the flags that are left."""
+    iterations, flags = take_flag(flags, "iterations")
+    if iterations is not None and not (iterations.isdigit() and int(iterations)):
+        raise UsageError(f"--iterations {iterations} must be a whole number of at least 1.")
+    out, rest = take_flag(flags, "out")
+    json, others = take_flag(rest, "json")
+    return (int(iterations or 8), flags), (out or "profile.png", rest), (json, others)
+
+
+def profile_one(variant: str, flags: list[str], iterations: int) -> tuple[str, Config, Shares]:
+    """Measure one configuration.
+
+    Args:
+        variant: The name of the variant, or "".
+        flags: Those of `proximo train`.
+        iterations: How many are measured.
+
+    Returns:
+        Variant, resolved configuration and shares.
+
+    Raises:
+        UsageError: The configuration cannot work.
+        EnvError: An environment failed.
+    """
+    variant, flags, defaults = chosen_defaults(variant, flags)
+    kind = config_class(variant)
+    values, wrong = read_flags(kind, flags)
+    cfg = resolve(kind(**{**defaults, **values}), variant, 1, 1)
+    share_cores(cfg)
+    parts = parts_of(variant, cfg.framework)
+    wrong = [*wrong, *problems_of(cfg), *(["num_seeds: profile measures one run. Leave --num-seeds out."]
+                                          * (cfg.num_seeds > 1))]
+    if wrong:
+        raise UsageError("\n".join([*wrong, *problems_of_parts(cfg, parts)]))
+    return variant, cfg, measure_shares(cfg, variant, parts, loss_of(cfg.framework), iterations)
+
+
+def loss_of(framework: str) -> Any:
+    """Return the loss of a framework."""
+    if framework == "jax":
+        from proximo.on_jax.loss import ppo_loss
+    else:
+        from proximo.on_torch.loss import ppo_loss  # type: ignore[assignment]
+    return ppo_loss
+
+
+def machine_for(variant: str, cfg: Config) -> Machine:
+    """Return what advice may count on here."""
+    import torch
+
+    jax_task = False
+    if VARIANTS[variant].make_envs_inside and importlib.util.find_spec("jax"):
+        from proximo.envs.inside import control_inside
+
+        jax_task = control_inside(cfg)
+    return Machine(cores=os.cpu_count() or 1, cuda=torch.cuda.is_available(), jax_task=jax_task,
+                   envpool=importlib.util.find_spec("envpool") is not None)

@@ -1,0 +1,141 @@
+"""Where the time of an iteration goes: environments, acting, evaluation, learning, logging.
+
+Nothing in the loop measures. The environments and the loss, which are passed to it, note when they are called.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from proximo.catalog import Parts
+from proximo.config import Config
+from proximo.runs.clock import Clock
+from proximo.runs.log import Log
+from proximo.runs.recent import Content
+from proximo.runs.run import Run
+from proximo.runs.watcher import save
+from proximo.types import Iteration
+
+
+class Shares(NamedTuple):
+    """Seconds of one iteration, by part, and the speed."""
+
+    seconds: dict[str, float]
+    steps: int  # of one iteration
+    env_steps_per_call: int  # environments that one call of step() steps
+    sps: float  # environment steps per second of training, without set-up
+    setup_seconds: float  # set-up and compilation
+
+    def share(self, part: str) -> float:
+        """Return the share of a part, 0 for one that there is not."""
+        return self.seconds.get(part, 0.0) / sum(self.seconds.values())
+
+
+class Recorder:
+    """Notes when environments were stepped, and when learning began, within one iteration."""
+
+    def __init__(self) -> None:
+        self.environment, self.played, self.learning = 0.0, 0.0, 0.0
+
+    def parts(self, began: float, ended: float) -> dict[str, float]:
+        """Return the seconds of the parts of an iteration, and start again.
+
+        Without environments that Python steps, everything is one compiled function. Where the loss is compiled, it is
+        not called, and evaluation counts as learning.
+        """
+        environment, played, learning = self.environment, self.played, self.learning
+        self.environment = self.played = self.learning = 0.0
+        if not played:
+            return {"compiled iteration": ended - began}
+        found = {"environment": environment, "acting": played - began - environment}
+        if learning:
+            found["evaluation and advantages"] = learning - played
+        return found | {"learning": ended - (learning or played)}
+
+
+class TimedEnvs:
+    """A VecEnv that tells a recorder how long step() takes."""
+
+    def __init__(self, envs: Any, recorder: Recorder) -> None:
+        self._envs, self._recorder = envs, recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._envs, name)
+
+    def step(self, action: Any) -> Any:
+        """See VecEnv.step."""
+        began = perf_counter()
+        step = self._envs.step(action)
+        self._recorder.played = perf_counter()
+        self._recorder.environment += self._recorder.played - began
+        return step
+
+
+def timed_loss(loss_fn: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+    """Return a loss that tells a recorder when it is called for the first time."""
+    @wraps(loss_fn)
+    def loss(*args: Any) -> Any:
+        recorder.learning = recorder.learning or perf_counter()
+        return loss_fn(*args)
+
+    return loss
+
+
+def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..., Any], iterations: int) -> Shares:
+    """Train for a few iterations in a temporary folder and measure them; the first, which sets up, does not count.
+
+    Args:
+        cfg: The configuration, resolved.
+        variant: Its name.
+        parts: What trains.
+        loss_fn: The loss of the framework.
+        iterations: How many are measured.
+
+    Returns:
+        Means over the iterations. A checkpoint is written once, and counts as cfg.checkpoint_every says.
+    """
+    cfg = replace(cfg, total_timesteps=(iterations + 2) * cfg.batch_size, logger="none")  # none of them is the last
+    recorder, total = Recorder(), dict[str, float]()
+    clock = Clock()
+
+    def make_envs(cfg: Config, seeds: Sequence[int]) -> TimedEnvs:
+        return TimedEnvs(parts.make_envs(cfg, seeds), recorder)
+
+    with tempfile.TemporaryDirectory() as place:
+        run = Run(folder=Path(place), cfg=cfg, variant=variant)
+        training = parts.train(cfg, make_envs, parts.make_agent, loss_fn=timed_loss(loss_fn, recorder))
+        with closing(training), closing(Log(run)) as log:
+            began = perf_counter()
+            for it in training:
+                ended = perf_counter()
+                found = recorder.parts(began, ended) | {"logging": log_seconds(log, it)}
+                clock.count_iteration(it.steps)
+                if it.iteration > 1:
+                    total = {part: total.get(part, 0.0) + seconds for part, seconds in found.items()}
+                if it.iteration > iterations:
+                    saving = save_seconds(run, it, log)
+                    break
+                began = perf_counter()
+    seconds = {part: one / iterations for part, one in total.items()}
+    seconds["checkpoints"] = saving / cfg.checkpoint_every
+    return Shares(seconds=seconds, steps=cfg.batch_size, env_steps_per_call=cfg.num_envs,
+                  sps=cfg.batch_size / sum(seconds.values()), setup_seconds=clock.compile_seconds or 0.0)
+
+
+def log_seconds(log: Log, it: Iteration) -> float:
+    """Log an iteration, and return how long that took."""
+    began = perf_counter()
+    log.iteration(it.iteration, it.steps, it.stats, it.finished)
+    return perf_counter() - began
+
+
+def save_seconds(run: Run, it: Iteration, log: Log) -> float:
+    """Write model and checkpoint, and return how long that took."""
+    began = perf_counter()
+    save(run, Content(it, log.state()), None)
+    return perf_counter() - began

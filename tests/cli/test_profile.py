@@ -1,0 +1,61 @@
+"""The command profile: its words, its table, its picture, and its advice for given shares."""
+
+import json
+
+import pytest
+
+from proximo.catalog import config_class
+from proximo.cli.main import main
+from proximo.cli.profile_advice import Machine, advice
+from proximo.runs.resolve import resolve
+from proximo.runs.shares import Shares
+
+SMALL = ["--num-envs", "2", "--num-steps", "16", "--num-minibatches", "2", "--hidden-sizes", "8"]
+PLAIN = Machine(cores=4, cuda=False, jax_task=False, envpool=False)
+
+
+def test_environments_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["profile", "ppo", "CartPole-v1", "Acrobot-v1", "--iterations", "2", "--json", "p.json", *SMALL]) == 0
+    said = capsys.readouterr().out
+    assert "CartPole-v1 (ppo, torch): " in said and "Acrobot-v1 (ppo, torch): " in said and said.endswith("profile.png\n")
+    assert all(f"\n  {part} " in said for part in ("environment", "acting", "learning", "logging", "checkpoints"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.json", "profile.png"]
+    assert (tmp_path / "profile.png").read_bytes()[:4] == b"\x89PNG"
+    assert json.loads((tmp_path / "p.json").read_text())["CartPole-v1"]["steps"] == 32
+
+
+@pytest.mark.parametrize("words,said", [
+    (["ppo", "--iterations", "0"], "--iterations 0 must be a whole number of at least 1"),
+    (["ppo", "--num-minibatches", "3", "--env-id", "Nothing-v0"], "batch_size=512 is not divisible by num_minibatches=3"),
+    (["Nothing-v0"], "Nothing"), (["ppo", "--num-seeds", "2", "--framework", "jax"], "Leave --num-seeds out"),
+    (["ppo", "--speed", "9"], "--speed")])
+def test_words_that_cannot_work(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["profile", *words]) == 2 and said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_explains_itself(capsys):
+    assert main(["profile", "--help"]) == 0 and main(["profile"]) == 2
+    assert "usage: proximo profile [VARIANT]" in capsys.readouterr().out
+
+
+def lines(machine=PLAIN, variant="ppo", fields=(), **seconds):
+    shares = Shares({part.replace("_", " "): one for part, one in seconds.items()}, 512, 4, 1.0, 0.0)
+    return " ".join(advice(shares, resolve(config_class(variant)(**dict(fields)), variant, 1, 1), machine))
+
+
+@pytest.mark.parametrize("found,wanted,unwanted", [
+    (lines(environment=9.0, learning=1.0), ["10.0 times as fast", "--env-workers 4"], ["--compile", "jax", "envpool"]),
+    (lines(environment=0.05, learning=0.01), ["0.098 ms, too little for worker processes"], ["--env-workers 4"]),
+    (lines(PLAIN._replace(jax_task=True, envpool=True), environment=9.0, learning=1.0), ["--framework jax", "--engine envpool"], []),
+    (lines(environment=1.0, learning=9.0), ["Learning: 90% of the time", "--compile", "--update-epochs than 4"], ["--threads", "cuda"]),
+    (lines(fields={"compile": True}, environment=1.0, acting=9.0), ["--num-envs 16 --num-steps 32"], ["--compile"]),
+    (lines(PLAIN._replace(cuda=True), "ppo_atari", {"device": "cpu", "threads": 1}, environment=1.0, learning=9.0),
+     ["--threads 4", "--device cuda"], ["--compile"]),
+    (lines(environment=1.0, acting=1.0, learning=1.0, checkpoints=1.0), ["Checkpoints: 25% of the time. --checkpoint-every 500 writes fewer"], []),
+    (lines(compiled_iteration=1.0), ["one compiled function", "--num-seeds"], ["--compile "]),
+    (lines(environment=1.0, acting=1.0, evaluation=1.0, learning=1.0), ["No part dominates"], ["times as fast"])], ids=range(9))
+def test_advice_follows_from_the_shares(found, wanted, unwanted):
+    assert all(word in found for word in wanted) and not [word for word in unwanted if word in found]
