@@ -1,10 +1,9 @@
 """The card of a trained agent: its score, measured in new episodes, and a page that says how it was trained."""
 
 import hashlib
-import json
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +16,15 @@ from proximo.models.evaluate import MAX_STEPS, ShowProgress, evaluation_record
 from proximo.models.model import Model
 from proximo.models.play import evaluate_model
 from proximo.models.plot import plot
+from proximo.runs.files import read_json, refuse_links
+from proximo.runs.records import CardFile
 from proximo.runs.run import read_record, versions, write_json
 
 RECORD, PAGE, CURVE = "eval.json", "README.md", "curve.png"
-WEIGHTS = "tensors.safetensors"
+WEIGHTS, VIDEOS = "tensors.safetensors", ("replay.mp4", "replay.gif")
 RESAMPLES = 10_000  # of the bootstrap
-MOST_EPISODES = 10_000  # of the evaluation of a card
+MOST_EPISODES, MOST_STEPS = 10_000, 10**7  # of the evaluation of a card
+MOST_BYTES = 10 << 20  # of eval.json
 
 
 class Score(NamedTuple):
@@ -82,6 +84,7 @@ def write_card(folder: Path, model: Model, parts: Parts, how: HowPlayed, show: S
     if model.cfg.limits.max_players > 1:
         raise UsageError(f"{model.cfg.env_id} is a game of several players, whose returns against themselves are no "
                          "score. Use proximo rate RUN.")
+    refuse_links(folder, [folder / name for name in (RECORD, PAGE, CURVE, *VIDEOS)])
     found = evaluate_model(model, parts, how.episodes, how.deterministic, how.seed, how.max_steps, show)
     score = score_of(found.returns)
     run = folder.parent if (folder.parent / "config.json").is_file() else None
@@ -90,7 +93,8 @@ def write_card(folder: Path, model: Model, parts: Parts, how: HowPlayed, show: S
         "weights_sha256": sha256(folder / WEIGHTS), "versions": versions()}
     write_json(folder / RECORD, record)
     pictures = [] if run is None else [*draw_curve(run, folder / CURVE), *copy_video(run / "videos", folder)]
-    text = card_text(model, record, read_record(run) if run else {}, pictures)
+    started: Mapping[str, Any] = {} if run is None else read_record(run)
+    text = card_text(model, record, started, pictures)
     try:
         (folder / PAGE).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -147,7 +151,7 @@ def verify_card(folder: Path, model: Model, parts: Parts, show: ShowProgress | N
     return claimed, float(np.mean(found.returns))
 
 
-def read_card(folder: Path) -> tuple[dict[str, Any], HowPlayed]:
+def read_card(folder: Path) -> tuple[CardFile, HowPlayed]:
     """Return the content of eval.json, and how its episodes were played.
 
     Raises:
@@ -155,17 +159,14 @@ def read_card(folder: Path) -> tuple[dict[str, Any], HowPlayed]:
     """
     path = folder / RECORD
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        how = HowPlayed(episodes=int(record["episodes_asked"]), deterministic=bool(record["deterministic"]),
-                        seed=int(record["seed"]), max_steps=int(record["max_steps"]))
-        sensible = (1 <= how.episodes <= MOST_EPISODES and how.seed >= 0 and 1 <= how.max_steps <= 10**7
-                    and 1 <= len(record["returns"]) <= MOST_EPISODES
-                    and np.isfinite(np.asarray([*record["returns"], record["episodic_return_mean"]], float)).all()
-                    and isinstance(record["weights_sha256"], str))
+        record = read_json(path, CardFile, MOST_BYTES)
     except FileNotFoundError as error:
         raise FilesError(f"{folder} has no card. Write one with: proximo card RUN") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise FilesError(f"{path} cannot be read ({error!r}). Write the card again: proximo card RUN") from error
-    if not sensible:
+    how = HowPlayed(episodes=record["episodes_asked"], deterministic=record["deterministic"], seed=record["seed"],
+                    max_steps=record["max_steps"])
+    numbers = [*record["returns"], *record["interval"], record["episodic_return_mean"]]
+    if not (1 <= how.episodes <= MOST_EPISODES and 0 <= how.seed < 2**63 and 1 <= how.max_steps <= MOST_STEPS
+            and 1 <= len(record["returns"]) <= MOST_EPISODES and len(record["interval"]) == 2
+            and all(map(math.isfinite, numbers))):
         raise FilesError(f"{path} has numbers that are out of range. Write the card again: proximo card RUN")
     return record, how

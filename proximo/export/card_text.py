@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proximo.facts import facts
@@ -11,7 +11,7 @@ from proximo.models.model import Model
 FOLDER_FLAG = "--run-dir"  # a place on the machine of the author
 
 
-def card_text(model: Model, record: dict[str, Any], run: dict[str, Any], pictures: Sequence[str]) -> str:
+def card_text(model: Model, record: dict[str, Any], run: Mapping[str, Any], pictures: Sequence[str]) -> str:
     """Return README.md.
 
     Args:
@@ -50,7 +50,7 @@ def front_matter(model: Model, record: dict[str, Any]) -> str:
         f"      value: {value}", "      name: mean_reward", "      verified: false", "---", ""])
 
 
-def training_lines(model: Model, run: dict[str, Any]) -> list[str]:
+def training_lines(model: Model, run: Mapping[str, Any]) -> list[str]:
     """Return the section about training: command, versions, and the hyper-parameters that differ from the defaults."""
     command, versions = without_folder(run.get("command", "")), run.get("versions", {})
     lines = ["## Training", ""]

@@ -4,7 +4,6 @@ What is pulled was written by a stranger. Only regular files of known names and 
 is run, and what they name is imported only if the user allows it (envs/imports.py).
 """
 
-import json
 import os
 import re
 import shutil
@@ -15,13 +14,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from proximo.errors import FilesError, UsageError, notify
-from proximo.export.card import PAGE, RECORD, WEIGHTS
+from proximo.export.card import MOST_BYTES, PAGE, RECORD, WEIGHTS, read_card
 from proximo.export.hub import Repository, download, list_files, upload
 from proximo.models.model import read_model
 
 MB = 2**20
-SIZES = {"manifest.json": MB, "tree.json": 10 * MB, WEIGHTS: 4096 * MB, PAGE: MB, RECORD: 10 * MB, "curve.png": 20 * MB,
-         "replay.mp4": 200 * MB, "replay.gif": 200 * MB}  # the files of a shared model and the most bytes of each
+SIZES = {"manifest.json": MB, "tree.json": 10 * MB, WEIGHTS: 4096 * MB, PAGE: MB, RECORD: MOST_BYTES,
+         "curve.png": 20 * MB, "replay.mp4": 200 * MB, "replay.gif": 200 * MB}  # most bytes of each file of a model
 NEEDED = ("manifest.json", "tree.json", WEIGHTS)
 HUB = "hub:"
 
@@ -178,11 +177,10 @@ def new_folder(folder: Path, replaces: bool = False) -> Iterator[Path]:
 
 
 def claimed_score(run: Path) -> str:
-    """Return what the card of a pulled model says of itself, "" without a card."""
-    try:
-        record = json.loads((run / "model" / RECORD).read_text(encoding="utf-8"))
-        low, high = record["interval"]
-        return (f"{record['episodic_return_mean']:.2f} ({low:.2f} to {high:.2f}) over {record['episodes']} episodes of "
-                f"{str(record['env_id'])[:80]!r}")
-    except (OSError, ValueError, KeyError, TypeError):
+    """Return what the card of a pulled model says of itself, "" without a card; FilesError if it is damaged."""
+    if not (run / "model" / RECORD).is_file():
         return ""
+    record, how = read_card(run / "model")
+    low, high = record["interval"]
+    return (f"{record['episodic_return_mean']:.2f} ({low:.2f} to {high:.2f}) over {how.episodes} episodes of "
+            f"{record['env_id'][:80]!r}")

@@ -150,3 +150,18 @@ class ModelFile(TypedDict):
     weights: Arrays
     obs_moments: NotRequired[MomentArrays]
     best: NotRequired[BestRecord]
+
+
+class CardFile(TypedDict):
+    """eval.json of a model with a card."""
+
+    env_id: str
+    deterministic: bool
+    seed: int
+    episodes: int
+    episodes_asked: int
+    max_steps: int
+    episodic_return_mean: float
+    returns: list[float]
+    interval: list[float]
+    weights_sha256: str

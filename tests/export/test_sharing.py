@@ -95,7 +95,7 @@ def test_a_card_that_does_not_hold(carded, tmp_path, capsys):
     for i, (values, code, words) in enumerate([
             ({"episodic_return_mean": 500.0}, 2, "contradicts itself"), ({"weights_sha256": "0"}, 2, "belongs to other weights"),
             ({"returns": [float("nan")] * 20}, 5, "out of range"), ({"episodes_asked": 10**9}, 5, "out of range"),
-            ({"returns": "many"}, 5, "cannot be read"), ({"seed": None}, 5, "cannot be read")]):
+            ({"returns": "many"}, 5, "returns='many' is not allowed"), ({"seed": None}, 5, "seed=None is not allowed")]):
         assert main(["verify", str(changed(carded, tmp_path / str(i), **values))]) == code
         assert words in capsys.readouterr().err
 
@@ -121,6 +121,7 @@ def test_only_regular_files_of_known_names_and_sizes_are_taken(carded, tmp_path,
     (model / "curve.png").symlink_to("/etc/hostname")
     with pytest.raises(UsageError, match=r"curve.png, which is no regular file"):
         shared.pull(model, tmp_path / "linked")
+    assert main(["card", str(model.parent), "--episodes", "1"]) == 5 and "is a symbolic link" in capsys.readouterr().err
     (model / "curve.png").unlink()
     monkeypatch.setitem(shared.SIZES, "tree.json", 10)
     with pytest.raises(UsageError, match=r"tree.json of .* bytes, and 10 are allowed"):
