@@ -12,7 +12,7 @@ from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_s
 from proximo.envs.envpool_ids import envpool_id, import_envpool, load_libraries, notify_once, pool_threads
 from proximo.envs.episodes import EpisodeCounter
 from proximo.errors import EnvError, UsageError, warn
-from proximo.protocols import Episode, Play, Step
+from proximo.protocols import Array, Episode, Play, Step
 from proximo.variants import Atari
 
 
@@ -176,15 +176,16 @@ class PoolEnvs:
             raise EnvError(f"{self._name}, step {self._time}: EnvPool raised {type(error).__name__}: "
                            f"{error}") from error
         obs, fillers = self._read(raw), self._over
-        valid, over = ~fillers, terminated | truncated
+        valid = ~fillers
+        terminated, truncated = separate_ends(terminated, truncated, valid, info)
+        over = terminated | truncated
         if fillers.any():  # dm_control repeats its last reward here
             reward = np.where(valid, reward, np.float32(0))
-            terminated, truncated, over = terminated & valid, truncated & valid, over & valid
         self._check_finite(obs, reward)
         self._over = over
         episode = self._count(reward, over, truncated, valid, info)
         return Step(obs=obs, first=fillers, mask=self._reader.mask(raw),
-                    reward=np.sign(reward) if self.clips_rewards else reward, terminated=terminated & ~truncated,
+                    reward=np.sign(reward) if self.clips_rewards else reward, terminated=terminated,
                     truncated=truncated, final_obs=None, valid=valid, episode=episode, metrics={})
 
     def _count(self, reward: np.ndarray, over: np.ndarray, truncated: np.ndarray, valid: np.ndarray,
@@ -222,3 +223,20 @@ class PoolEnvs:
         if self.pool is not None:
             self.pool.close()
             self.pool = None
+
+
+def separate_ends(terminated: Array, truncated: Array, valid: Array, info: dict[str, Array]) -> tuple[Array, Array]:
+    """Return which rows (N,) were terminated, and which were cut by a limit.
+
+    EnvPool reports a row that dies in the step of its limit as truncated. Only its Atari games say too that it died.
+
+    Args:
+        terminated: What EnvPool returned.
+        truncated: What EnvPool returned.
+        valid: The rows that are no filler rows.
+        info: What EnvPool returned; `info["terminated"]` is 1 where a game is over.
+    """
+    died = terminated & ~truncated
+    if "terminated" in info:
+        died = died | (truncated & info["terminated"].astype(bool))
+    return died & valid, truncated & ~died & valid
