@@ -47,6 +47,8 @@ class Config:
     """worker processes that step environments; 0: none; unset: one per core for Atari (command line, 4+ cores)"""
     env_timeout: float = setting(60.0, group="environment", above=0, resume="free")
     """seconds after which a worker process without an answer counts as stalled"""
+    restart_envs: int = setting(0, group="environment", minimum=0, resume="free")
+    """worker processes that are replaced after they died or stalled, before the run ends; 0: none"""
     autoreset: Literal["same-step", "next-step"] = setting("same-step", group="environment")
     """when an environment resets after the end of an episode; next-step exists for comparisons and tests"""
     norm_obs: bool = setting(False, group="environment", detail="28", off=False)
@@ -236,10 +238,7 @@ class Config:
         return self.clip_coef * self._annealed(self.anneal_clip, iteration)
 
     def _annealed(self, schedule: Schedule, iteration: Any) -> Any:
-        """Return the factor of a schedule: 1 in the first iteration, towards 0 in the last one.
-
-        The cosine is that of SGDR without restarts (Loshchilov & Hutter 2017, arXiv 1608.03983).
-        """
+        """Return the factor of a schedule, from 1 towards 0; cosine as in SGDR (Loshchilov & Hutter 2017)."""
         if schedule == "none":
             return 1.0
         remaining = 1.0 - (iteration - 1) / self.num_iterations

@@ -187,6 +187,9 @@ def _problems_of_limits(cfg: Config) -> list[str]:
     by_itself = BY_ITSELF.get(limits.engines[0] if cfg.engine == "auto" else cfg.engine)
     if cfg.env_workers and by_itself:
         wrong.append(f"env_workers={cfg.env_workers} has no effect: {by_itself}. Leave --env-workers out.")
+    if cfg.restart_envs and (not cfg.env_workers or cfg.autoreset == "next-step"):
+        wrong.append(f"restart_envs={cfg.restart_envs} needs worker processes, and environments that reset in the same "
+                     "step. Use --env-workers and --autoreset same-step, or leave --restart-envs out.")
     if cfg.autoreset == "next-step" and not limits.next_step:
         wrong.append("autoreset=next-step: the environments of this variant reset in the same step. Leave "
                      "--autoreset out.")

@@ -75,11 +75,12 @@ class Bundle(gymnasium.Env[Any, Any]):
         sample: A Step of one environment, which shows shapes and dtypes.
         action_space: Of one environment.
         action_dtype: Dtype in which actions are transferred.
+        restart: How many workers were replaced before this one started.
     """
 
     def __init__(self, make_rows: MakeRows, seeds: Sequence[int], first_index: int, sample: Step,
-                 action_space: spaces.Space[Any], action_dtype: np.dtype) -> None:
-        self._make = partial(make_rows, seeds, first_index=first_index)
+                 action_space: spaces.Space[Any], action_dtype: np.dtype, restart: int = 0) -> None:
+        self._make = partial(make_rows, restart_seeds(seeds, restart), first_index=first_index)
         self._made: RowEnvs | None = None
         self._messages = KeptMessages()
         self.observation_space: spaces.Dict = _step_space(sample, len(seeds))
@@ -160,3 +161,10 @@ def _flat_step(step: Step) -> dict[str, np.ndarray]:
 def _step_space(sample: Step, rows: int) -> spaces.Dict:
     return spaces.Dict({name: _unbounded_box((rows, *part.shape[1:]), part.dtype)
                         for name, part in _flat_step(sample).items()})
+
+
+def restart_seeds(seeds: Sequence[int], restart: int) -> list[int]:
+    """Return the seeds of environments that replace others: 31 bits each; those given for restart 0."""
+    if not restart:
+        return list(seeds)
+    return [int(np.random.SeedSequence((seed, restart)).generate_state(1)[0]) % 2**31 for seed in seeds]

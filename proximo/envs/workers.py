@@ -1,33 +1,12 @@
-"""Worker processes that step environments and write their Steps into shared memory (`--env-workers K`).
+"""The choice between environments in this process and in worker processes."""
 
-Gymnasium's AsyncVectorEnv transfers the data. It hangs if a worker dies or stops, therefore the code around it watches
-the processes: a worker that raises, dies or does not answer becomes one EnvError within seconds, and no process is
-left.
-"""
-
-import multiprocessing
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from multiprocessing.connection import wait
-from typing import Any, TypeVar
-
-import numpy as np
-from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv
+from collections.abc import Sequence
 
 from proximo.config import Config
-from proximo.envs.joint_actions import action_shape
-from proximo.envs.obs_faults import warn_once
-from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
-from proximo.errors import EnvError
-from proximo.protocols import Episode, Play, Step, VecEnv
-
-Answer = TypeVar("Answer")
-
-POLL_SECONDS = 1.0  # between two checks of the processes while waiting for their answers
+from proximo.envs.worker_envs import WorkerEnvs
+from proximo.envs.worker_process import MakeRows
+from proximo.envs.worker_restart import RestartedWorkers
+from proximo.protocols import VecEnv
 
 
 def make_rows_or_workers(make_rows: MakeRows, cfg: Config, seeds: Sequence[int], name: str) -> VecEnv:
@@ -35,208 +14,12 @@ def make_rows_or_workers(make_rows: MakeRows, cfg: Config, seeds: Sequence[int],
 
     Args:
         make_rows: Makes environments in one process from their seeds. It is pickled for worker processes.
-        cfg: Its `env_workers` and `env_timeout` (seconds) are read.
+        cfg: Its `env_workers`, `env_timeout` (seconds) and `restart_envs` are read.
         seeds: One seed per environment.
         name: The id of the environment, for error messages.
     """
     if not cfg.env_workers:
         return make_rows(seeds)
+    if cfg.restart_envs:
+        return RestartedWorkers(cfg.restart_envs, make_rows, seeds, cfg.env_workers, cfg.env_timeout, name)
     return WorkerEnvs(make_rows, seeds, cfg.env_workers, cfg.env_timeout, name)
-
-
-class WorkerEnvs:
-    """Environments in several processes. Every step is equal to that of one process, bit for bit.
-
-    Args:
-        make_rows: Makes the environments of one process.
-        seeds: One seed per environment; their number is a multiple of `workers`.
-        workers: Number of processes.
-        timeout: Seconds after which a worker that has not answered is an error.
-        name: The id of the environment, for error messages.
-
-    Raises:
-        EnvError: A worker process did not start.
-    """
-
-    arrays = "numpy"
-    play: Play = "host"
-    players: tuple[str, ...] = ()
-    metric_names: tuple[str, ...] = ()
-    render_fps: float | None = None
-
-    def __init__(self, make_rows: MakeRows, seeds: Sequence[int], workers: int, timeout: float, name: str) -> None:
-        self.num_envs, self._name, self._timeout = len(seeds), name, timeout
-        self._rows, self._time = len(seeds) // workers, 0
-        probe = make_rows(seeds[:1])
-        self.obs_shape, self.obs_dtype, self.action_space = probe.obs_shape, probe.obs_dtype, probe.action_space
-        self.observation_space = probe.observation_space
-        sample = probe.reset()
-        probe.close()
-        floats = isinstance(self.action_space, (spaces.Box, spaces.Dict, spaces.Tuple))
-        self._action_dtype: np.dtype = np.dtype(np.float32 if floats else np.int64)
-        self._action_shape = action_shape(self.action_space)
-        self._vector: AsyncVectorEnv[Any, Any] | None = _start_workers(
-            [partial(Bundle, make_rows, seeds[k * self._rows:(k + 1) * self._rows], k * self._rows, sample,
-                     self.action_space, self._action_dtype) for k in range(workers)], timeout, name)
-
-    def reset(self) -> Step:
-        """See VecEnv.reset."""
-        self._time = 0
-        return self._guard(self._reset)
-
-    def _reset(self, vector: AsyncVectorEnv[Any, Any]) -> Step:
-        vector.reset_async()
-        self._watch(vector)
-        return self._join(*vector.reset_wait())
-
-    def step(self, action: np.ndarray) -> Step:
-        """See VecEnv.step."""
-        self._time += 1
-        return self._guard(lambda vector: self._step(vector, action))
-
-    def _step(self, vector: AsyncVectorEnv[Any, Any], action: np.ndarray) -> Step:
-        vector.step_async(np.asarray(action, self._action_dtype).reshape(-1, self._rows, *self._action_shape))
-        self._watch(vector)
-        parts, _, _, _, infos = vector.step_wait()
-        return self._join(parts, infos)
-
-    def _join(self, parts: dict[str, np.ndarray], infos: dict[str, Any]) -> Step:
-        """Join (K, rows, ...) of each field in shared memory to (N, ...), without a copy."""
-        if "fault" in infos:
-            raise EnvError(next(fault for fault in infos["fault"] if fault))
-        for text in {text for text in infos.get("said", ()) if text}:
-            for sentence in text.splitlines():
-                warn_once(sentence)
-        parts = {name: part.reshape(-1, *part.shape[2:]) for name, part in parts.items()}
-        parts = {name: part.view(bool) if name in FLAGS else part for name, part in parts.items()}
-        episode = Episode(*(parts[name] for name in Episode._fields))
-        return Step(**{name: parts.get(name) for name in FIELDS}, episode=episode, metrics={})
-
-    def _watch(self, vector: AsyncVectorEnv[Any, Any]) -> None:
-        """Wait until every worker has answered. Raise EnvError for one that was stopped or takes too long."""
-        end = time.monotonic() + self._timeout
-        stopped = 0
-        for k, (pipe, process) in enumerate(zip(vector.parent_pipes, vector.processes, strict=True)):
-            while not pipe.poll(min(POLL_SECONDS, max(end - time.monotonic(), 0))):
-                stopped = stopped + 1 if _is_stopped(process.pid) else 0
-                if stopped == 2:  # seen twice: this is not a Ctrl-Z for all processes that has just ended
-                    raise self._fault(k, "was stopped by a signal (SIGSTOP)")
-                if time.monotonic() >= end:
-                    raise self._fault(k, f"did not answer within {self._timeout:g} s. Increase --env-timeout if its "
-                                         "environments need more time")
-
-    def _guard(self, play: Callable[[AsyncVectorEnv[Any, Any]], Answer]) -> Answer:
-        """Call `play`. After any error, end all workers and raise one EnvError."""
-        vector = self._vector
-        if vector is None:
-            raise EnvError(f"the worker processes of {self._name} have ended. Make the environments again.")
-        try:
-            return play(vector)
-        except Exception as error:
-            dead = None if isinstance(error, EnvError) else _find_dead(vector)
-            self.close()
-            if isinstance(error, EnvError):
-                raise
-            if dead is not None:
-                raise self._fault(*dead) from error
-            raise EnvError(f"environments of {self._name}, step {self._time}: "
-                           f"{type(error).__name__}: {error}") from error
-
-    def _fault(self, k: int, cause: str) -> EnvError:
-        first, last = k * self._rows, (k + 1) * self._rows - 1
-        rows = f"environment {first}" if first == last else f"environments {first}-{last}"
-        return EnvError(f"{rows} ({self._name}), step {self._time}: worker process {k} {cause}")
-
-    @property
-    def keeps_state(self) -> bool:
-        """See VecEnv.keeps_state."""
-        return all(self._call("keeps_state"))
-
-    def state(self) -> dict[str, Any] | None:
-        """See VecEnv.state."""
-        parts = self._call("get_state")
-        if any(part is None for part in parts):
-            return None
-        return {"time": self._time, "workers": {str(k * self._rows): part for k, part in enumerate(parts)}}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
-        self._call("set_state", state["workers"])
-        self._time = int(state["time"])
-
-    def render(self) -> np.ndarray | None:
-        """See VecEnv.render."""
-        return self._call("get_picture")[0]
-
-    def _call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        """Call a method of every Bundle, or read an attribute."""
-        def call(vector: AsyncVectorEnv[Any, Any]) -> tuple[Any, ...]:
-            vector.call_async(name, *arguments)
-            self._watch(vector)
-            return vector.call_wait()
-
-        return self._guard(call)
-
-    def close(self) -> None:
-        """End all workers within seconds, whatever they are doing."""
-        vector, self._vector = self._vector, None
-        if vector is None:
-            return
-        _kill_all(vector.processes)
-        for pipe in vector.parent_pipes:
-            if pipe is not None:
-                pipe.close()
-        vector.error_queue.close()
-        vector.closed = True  # Gymnasium's close() would wait for answers that cannot come
-
-
-def _start_workers(bundles: list[Callable[[], Bundle]], timeout: float, name: str) -> AsyncVectorEnv[Any, Any]:
-    """Start one process per bundle: spawned and not forked, because the parent has threads.
-
-    A timer ends workers that do not start in time, because nothing watches them yet.
-    """
-    before = set(multiprocessing.active_children())
-    timer = threading.Timer(timeout, lambda: _kill_all(set(multiprocessing.active_children()) - before))
-    timer.start()
-    try:
-        return AsyncVectorEnv(bundles, context="spawn", copy=False)
-    except Exception as error:
-        _kill_all(set(multiprocessing.active_children()) - before)
-        raise EnvError(f"{name}: a worker process did not start ({type(error).__name__}: {error}). A script that "
-                       "trains must do so under `if __name__ == \"__main__\":`.") from error
-    finally:
-        timer.cancel()
-
-
-def _find_dead(vector: AsyncVectorEnv[Any, Any]) -> tuple[int, str] | None:
-    """Return the first worker that ended by itself, and how."""
-    ended = wait([process.sentinel for process in vector.processes], 0.5)
-    for k, process in enumerate(vector.processes):
-        if process.sentinel in ended:
-            process.join(1)  # the exit status comes a moment after the end
-        code = process.exitcode
-        if code is not None:
-            return k, f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-    return None
-
-
-def _kill_all(processes: Iterable[Any]) -> None:
-    for process in processes:
-        process.kill()
-    for process in processes:
-        process.join(5)
-
-
-def _is_stopped(pid: int | None) -> bool:
-    """Whether a process is stopped by a signal; False where the system does not say (no /proc)."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return False
-
-
-def running_workers(envs: WorkerEnvs) -> list[int]:
-    """Return the ids of the worker processes."""
-    pids = [process.pid for process in envs._vector.processes] if envs._vector else []
-    return [pid for pid in pids if pid is not None]

@@ -55,7 +55,7 @@ SAME_WEIGHTS = {
     "eval_every": "--eval-every 64", "eval_episodes": "--eval-every 64 --eval-episodes 2",
     "capture_video": "--capture-video", "backend": "--backend nccl", "env_timeout": "--env-timeout 5.5",
     "wandb_project_name": "--wandb-project-name other", "wandb_entity": "--wandb-entity other", "run_dir": "",
-    "collective_timeout": "--collective-timeout 5.5",
+    "collective_timeout": "--collective-timeout 5.5", "restart_envs": "--env-workers 1 --restart-envs 2",
 }
 ELSEWHERE = {"env_file": "tests/envs/test_gym_source.py", **dict.fromkeys(("grayscale", "resize"), "tests/envs/test_images.py"),
              "compile": "tests/on_torch/test_aot.py", "track": "tests/runs/test_log.py",

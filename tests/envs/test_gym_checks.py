@@ -217,7 +217,7 @@ def test_workers_that_hang_end_with_their_parent(odd, tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(
         "import sys, numpy as np\nfrom proximo.config import Config\nfrom proximo.envs.gym import make_gym\n"
-        "from proximo.envs.workers import running_workers\n"
+        "from proximo.envs.worker_envs import running_workers\n"
         "if __name__ == '__main__':\n"
         f"    envs = make_gym(Config(env_file={odd('hang').env_file!r}, env_kwargs=('how=hang',), env_workers=1), [1])\n"
         "    envs.reset()\n    print(*running_workers(envs), flush=True)\n"

@@ -8,11 +8,13 @@ import numpy as np
 import psutil
 import pytest
 
+from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
-from proximo.envs.workers import running_workers
+from proximo.envs.worker_envs import running_workers
 from proximo.errors import EnvError
+from tests.support.runs import rows, train
 
 SEEDS = [1, 2, 3, 4]
 
@@ -107,3 +109,73 @@ def test_ctrl_c_is_left_to_the_parent():
         os.kill(pid, signal.SIGINT)
     assert envs.step(np.zeros(4, int)).valid.all()
     envs.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_worker_is_replaced(how, capsys):
+    """Its rows of that step are truncated, not valid, and end in the last observation; episodes begin in them. The other
+    rows equal those of environments without a fault, and a copy that loads the state continues equally."""
+    envs, whole = make_envs(restart_envs=1, timeout=30.0), make_envs()
+    assert same_steps(envs.reset(), whole.reset())
+    for t in range(40):
+        action = np.array([t % 2, 0, 1, (t // 2) % 2])
+        if t == 5:
+            before = envs.step(action).obs.copy()
+            whole.step(action)
+            old = running_workers(envs)
+            os.kill(old[1], how)
+            continue
+        step, same = envs.step(action), whole.step(action)
+        lost = np.array([False, False, True, True]) & (t == 6)
+        assert np.array_equal(step.obs[:2], same.obs[:2]) and np.array_equal(step.truncated, lost)
+        assert np.array_equal(step.valid, ~lost) and (step.metrics["env_restarts"] == (t >= 6)).all()
+        if t == 6:
+            assert np.array_equal(step.final_obs[2:], before[2:]) and step.first[2:].all() and not step.reward[2:].any()
+            assert not step.episode.finished.any() and (np.abs(step.obs[2:]) < 0.06).all()
+            assert (step.obs[2:] != same.obs[2:]).any()
+    said = capsys.readouterr().err
+    assert said.count("replaced (restart 1 of 1).") == 1 and "environments 2-3 (CartPole-v1), step 7" in said
+    copy = make_envs(restart_envs=1)
+    copy.reset()
+    copy.load(envs.state())
+    for _ in range(30):
+        assert same_steps(envs.step(np.ones(4, int)), copy.step(np.ones(4, int)))
+    pids = running_workers(envs)
+    assert have_ended(old[1:]) and pids[0] == old[0]
+    os.kill(pids[0], signal.SIGKILL)
+    message, _ = play_until_fault(envs)
+    assert "environments 0-1" in message and "1 workers were replaced before (--restart-envs)" in message
+    assert have_ended(pids)
+    for one in (whole, copy):
+        one.close()
+
+
+def test_a_death_at_a_fixed_step_is_the_same_death_every_time():
+    """Two runs whose environments die by themselves in their 7th step: equal steps."""
+    def play():
+        envs = make_envs("tests.support.probes:Faulty_dies-v0", workers=1, restart_envs=1)
+        steps = [envs.reset().obs.copy()]
+        for _ in range(9):
+            step = envs.step(np.zeros(4, int))
+            steps.append(np.column_stack([step.obs, step.valid, step.truncated, step.first, step.metrics["env_restarts"]]))
+        envs.close()
+        return steps
+
+    one, other = play(), play()
+    assert all(map(np.array_equal, one, other))
+    assert [step[0, -1] for step in one[1:]] == [0] * 6 + [1] * 3
+
+
+def test_training_goes_on_without_a_lost_worker(tmp_path):
+    """What was lost is neither counted as steps nor learned from."""
+    words = ["--env-id", "tests.support.probes:Faulty_dies-v0", "--env-kwargs", "at=71", "--env-workers", "1",
+             "--restart-envs", "2"]
+    assert train(tmp_path / "run", *words) == 0
+    last = rows(tmp_path / "run", "metrics.csv")[-1]
+    assert int(last["global_step"]) == 320 - 4 and float(last["charts/env_restarts"]) == 2
+    assert float(last["losses/value_loss"]) < 10
+
+
+def test_restarts_need_workers(capsys):
+    assert main(["train", "ppo", "--restart-envs", "2"]) == 2
+    assert "restart_envs=2 needs worker processes" in capsys.readouterr().err

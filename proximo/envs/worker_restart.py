@@ -1,0 +1,146 @@
+"""Worker processes that are replaced when they die or stall (`--restart-envs N`)."""
+
+import multiprocessing
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv
+from gymnasium.vector.async_vector_env import AsyncState, _async_worker
+from gymnasium.vector.utils import CloudpickleWrapper
+
+from proximo.envs.worker_envs import WorkerEnvs, find_dead, kill_all
+from proximo.envs.worker_process import MakeRows
+from proximo.errors import EnvError, warn
+from proximo.protocols import Step
+
+LOST = ((None, 0.0, False, False, {}), True)  # what a worker answers to "step", in place of one that was replaced
+
+
+class WritingPipe:
+    """The pipe of a worker that has replaced another one.
+
+    Gymnasium keeps no handle to its shared memory that a new process could open. The observations of a new worker
+    therefore come through its pipe, and are written to that memory here.
+    """
+
+    def __init__(self, pipe: Any, rows: dict[str, np.ndarray]) -> None:
+        self._pipe, self._rows = pipe, rows
+        self.poll, self.send, self.close = pipe.poll, pipe.send, pipe.close
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return bool(self._pipe.closed)
+
+    def recv(self) -> Any:
+        """Return an answer of the worker, after its observations were written."""
+        answer, success = self._pipe.recv()
+        if success and isinstance(answer, tuple) and isinstance(answer[0], dict):
+            for name, part in answer[0].items():
+                self._rows[name][...] = part
+        return answer, success
+
+
+class AnsweredPipe:
+    """Stands for a pipe from which an answer was read already."""
+
+    closed = False
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def recv(self) -> Any:
+        """Return the answer."""
+        return self._answer
+
+
+class RestartedWorkers(WorkerEnvs):
+    """WorkerEnvs in which a worker that dies, is stopped or does not answer in time is replaced by a new one.
+
+    Its rows of that step are truncated and not valid: nothing is learned from them, and what came before continues in
+    the value of the last observation. Episodes begin in all of them, with seeds that depend on the seeds of the rows
+    and on the number of the restart, so that a fault that depends on the seed is not repeated.
+
+    Args:
+        most: How many workers are replaced. The next one that is lost is an EnvError.
+        make_rows: See WorkerEnvs, like the others. The environments reset in the step in which an episode ends.
+    """
+
+    metric_names = ("env_restarts",)
+
+    def __init__(self, most: int, make_rows: MakeRows, seeds: Sequence[int], workers: int, timeout: float,
+                 name: str) -> None:
+        super().__init__(make_rows, seeds, workers, timeout, name)
+        self._most, self._restarts = most, 0
+
+    def _step(self, vector: AsyncVectorEnv[Any, Any], action: np.ndarray) -> Step:
+        pipes, lost, answers = list(vector.parent_pipes), {}, []
+        for k, part in enumerate(self.parts_of_action(action)):
+            try:
+                pipes[k].send(("step", part))
+            except OSError:  # it has ended; receiving says so too
+                pass
+        end = time.monotonic() + self._timeout
+        for k, pipe in enumerate(pipes):
+            try:
+                self.wait_for_answer(vector, k, end)
+                answers.append(pipe.recv())
+            except (EOFError, OSError, EnvError) as error:
+                lost[k] = error
+                answers.append(LOST)
+        last = {k: vector.observations["obs"][k].copy() for k in lost}
+        for k, error in lost.items():
+            self._replace(vector, k, error)
+        own_pipes, vector.parent_pipes = vector.parent_pipes, [AnsweredPipe(answer) for answer in answers]
+        vector._state = AsyncState.WAITING_STEP
+        try:
+            parts, _, _, _, infos = vector.step_wait()
+        finally:
+            vector.parent_pipes = own_pipes
+        for k in lost:
+            parts["final_obs"][k], parts["truncated"][k], parts["valid"][k] = last[k], True, False
+        return self._join(parts, infos)
+
+    def _join(self, parts: dict[str, np.ndarray], infos: dict[str, Any]) -> Step:
+        return super()._join(parts, infos)._replace(
+            metrics={"env_restarts": np.full(self.num_envs, self._restarts, np.float32)})
+
+    def _replace(self, vector: AsyncVectorEnv[Any, Any], k: int, error: Exception) -> None:
+        """Start a new worker in place of a lost one, and let its environments begin an episode."""
+        dead = None if isinstance(error, EnvError) else find_dead(vector, k)
+        fault = error if isinstance(error, EnvError) else self.fault(*(dead or (k, f"was lost ({error})")))
+        if self._restarts == self._most:
+            raise EnvError(f"{fault}. {self._most} workers were replaced before (--restart-envs).") from error
+        self._restarts += 1
+        warn(f"{fault}. It is replaced (restart {self._restarts} of {self._most}).")
+        kill_all([vector.processes[k]])
+        vector.parent_pipes[k].close()
+        context = multiprocessing.get_context("spawn")
+        parent, child = context.Pipe()
+        process = context.Process(
+            target=_async_worker, daemon=True,
+            args=(k, CloudpickleWrapper(partial(self.bundles[k], restart=self._restarts)), child, parent, None,
+                  vector.error_queue, vector.autoreset_mode, None))
+        process.start()
+        child.close()
+        vector.processes[k] = process
+        rows = {name: part[k] for name, part in vector.observations.items()}
+        vector.parent_pipes[k] = WritingPipe(parent, rows)
+        parent.send(("reset", {}))
+        self.wait_for_answer(vector, k, time.monotonic() + self._timeout)
+        (_, info), _ = vector.parent_pipes[k].recv()
+        if "fault" in info:
+            raise EnvError(info["fault"])
+
+    def state(self) -> dict[str, Any] | None:
+        """See VecEnv.state."""
+        state = super().state()
+        return None if state is None else state | {"restarts": self._restarts}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """See VecEnv.load."""
+        super().load(state)
+        self._restarts = int(state.get("restarts", 0))  # 0: saved without --restart-envs
