@@ -184,7 +184,7 @@ class WorkerEnvs:
         vector.closed = True  # Gymnasium's close() would wait for answers that cannot come
 
 
-def _start_workers(bundles: list[Callable[[], Bundle]], timeout: float, name: str) -> AsyncVectorEnv[Any, Any]:
+def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name: str) -> AsyncVectorEnv[Any, Any]:
     """Start one process per bundle: spawned and not forked, because the parent has threads.
 
     A timer ends workers that do not start in time, because nothing watches them yet.

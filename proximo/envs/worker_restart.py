@@ -4,7 +4,7 @@ import multiprocessing
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
@@ -16,7 +16,7 @@ from proximo.envs.worker_process import MakeRows
 from proximo.errors import EnvError, warn
 from proximo.protocols import Step
 
-LOST = ((None, 0.0, False, False, {}), True)  # what a worker answers to "step", in place of one that was replaced
+LOST: Any = ((None, 0.0, False, False, {}), True)  # what a worker answers to "step", in place of one that was replaced
 
 
 class WritingPipe:
@@ -69,7 +69,7 @@ class RestartedWorkers(WorkerEnvs):
         make_rows: See WorkerEnvs, like the others. The environments reset in the step in which an episode ends.
     """
 
-    metric_names = ("env_restarts",)
+    metric_names: tuple[str, ...] = ("env_restarts",)
 
     def __init__(self, most: int, make_rows: MakeRows, seeds: Sequence[int], workers: int, timeout: float,
                  name: str) -> None:
@@ -77,7 +77,9 @@ class RestartedWorkers(WorkerEnvs):
         self._most, self._restarts = most, 0
 
     def _step(self, vector: AsyncVectorEnv[Any, Any], action: np.ndarray) -> Step:
-        pipes, lost, answers = list(vector.parent_pipes), {}, []
+        pipes: list[Any] = list(vector.parent_pipes)
+        lost: dict[int, Exception] = {}
+        answers: list[Any] = []
         for k, part in enumerate(self.parts_of_action(action)):
             try:
                 pipes[k].send(("step", part))
@@ -91,10 +93,12 @@ class RestartedWorkers(WorkerEnvs):
             except (EOFError, OSError, EnvError) as error:
                 lost[k] = error
                 answers.append(LOST)
-        last = {k: vector.observations["obs"][k].copy() for k in lost}
-        for k, error in lost.items():
-            self._replace(vector, k, error)
-        own_pipes, vector.parent_pipes = vector.parent_pipes, [AnsweredPipe(answer) for answer in answers]
+        shared = cast(dict[str, np.ndarray], vector.observations)
+        last = {k: shared["obs"][k].copy() for k in lost}
+        for k, cause in lost.items():
+            self._replace(vector, k, cause)
+        own_pipes, answered = vector.parent_pipes, [AnsweredPipe(answer) for answer in answers]
+        vector.parent_pipes = cast(Any, answered)
         vector._state = AsyncState.WAITING_STEP
         try:
             parts, _, _, _, infos = vector.step_wait()
@@ -126,12 +130,12 @@ class RestartedWorkers(WorkerEnvs):
                   vector.error_queue, vector.autoreset_mode, None))
         process.start()
         child.close()
-        vector.processes[k] = process
-        rows = {name: part[k] for name, part in vector.observations.items()}
-        vector.parent_pipes[k] = WritingPipe(parent, rows)
+        pipes, processes = cast(list[Any], vector.parent_pipes), cast(list[Any], vector.processes)
+        shared = cast(dict[str, np.ndarray], vector.observations)
+        processes[k], pipes[k] = process, WritingPipe(parent, {name: part[k] for name, part in shared.items()})
         parent.send(("reset", {}))
         self.wait_for_answer(vector, k, time.monotonic() + self._timeout)
-        (_, info), _ = vector.parent_pipes[k].recv()
+        (_, info), _ = pipes[k].recv()
         if "fault" in info:
             raise EnvError(info["fault"])
 
