@@ -117,15 +117,16 @@ def _compare_groups(old: Groups, new: Groups, old_key: Key, new_key: Key, metric
 
 def _table(found: list[Comparison], a: str | Path, b: str | Path) -> str:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
-    table = Table(title=f"A: {a}\nB: {b}", title_justify="left")
+    table = Table(title=escape(f"A: {a}\nB: {b}"), title_justify="left")
     for name in ("environment", "A", "B", "pairs", "IQM of A [95 %]", "IQM of B [95 %]", "B - A [95 %]",
                  "P(B better) [95 %]", "p (B worse)", "speed"):
         table.add_column(name, overflow="fold")
     for one in found:
         style = "red" if one.p_worse < LEVEL else "green" if one.difference.low > 0 else None
         speed = "-" if one.speed is None else f"x{one.speed:.2f}"
-        table.add_row(one.env_id, one.old_label, one.new_label, str(one.pairs), interval_text(one.old),
+        table.add_row(*map(escape, (one.env_id, one.old_label, one.new_label)), str(one.pairs), interval_text(one.old),
                       interval_text(one.new), interval_text(one.difference), interval_text(one.improvement),
                       f"{one.p_worse:.2g}", speed, style=style)
     console = Console(width=None if Console().is_terminal else 220)  # a pipe has no width: rich would fold to 80

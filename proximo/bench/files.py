@@ -28,5 +28,6 @@ def read_record(path: Path, kind: Any) -> dict[str, Any]:
 def write_record(path: Path, content: Mapping[str, object]) -> None:
     """Write a JSON file beside `path`, then rename it, so that a kill leaves no damaged file."""
     beside = path.with_name(path.name + ".new")
+    beside.unlink(missing_ok=True)  # a link would lead somewhere else
     beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
     beside.replace(path)

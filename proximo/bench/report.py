@@ -36,6 +36,7 @@ from proximo.bench.statistics import estimate, require_packages
 from proximo.bench.text import Table, count_text
 from proximo.errors import FilesError, notify
 from proximo.runs.command_line import command_line
+from proximo.runs.files import refuse_links
 
 CSV_COLUMNS = ("env_id", "run", "variant", "seeds", "steps", "metric", "mean", "std", "iqm", "iqm_low", "iqm_high",
                "evaluation_mean", "evaluation_std", "sps", "wall_seconds", "verdicts")
@@ -57,14 +58,15 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
         FilesError: If the page cannot be written.
     """
     require_packages("proximo report")
-    directory = Path(directory).resolve()  # `.` has no name
     runs = read_runs(directory)
+    directory = Path(directory).resolve()  # `.` has no name
     groups = group_runs(runs)
     bench = read_record(directory / "bench.json", BenchRecord)
     title = str(bench.get("title") or f"Runs in {directory.name}")
     sections = [_summary(runs, groups, bench), *_results(groups), *across_environments(groups),
                 *_settings(runs, groups, bench), *_failures(runs, directory)]
     target = Path(out) if str(out).endswith(".html") else Path(out or directory) / "report.html"
+    refuse_links(target.with_suffix(ending) for ending in (".html", ".md", ".csv"))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(page(title, sections), encoding="utf-8")
@@ -170,9 +172,14 @@ def _write_csv(path: Path, groups: Groups) -> None:
             verdicts = "; ".join(f"{row.implementation}: {compare_to_published(runs, row).word or 'no verdict'}"
                                  for row in published_for(runs[0].variant, env_id)
                                  if row.protocol == "training" and not runs[0].ablates)
-            writer.writerow([env_id, label, runs[0].variant, len(runs), runs[0].summary.get("steps"), metric,
-                             *_mean_and_std(scores), *found, *_mean_and_std(evaluated), mean_of(runs, "sps"),
-                             mean_of(runs, "wall_seconds"), verdicts])
+            writer.writerow([*map(csv_text, (env_id, label, runs[0].variant)), len(runs),
+                             runs[0].summary.get("steps"), metric, *_mean_and_std(scores), *found,
+                             *_mean_and_std(evaluated), mean_of(runs, "sps"), mean_of(runs, "wall_seconds"), verdicts])
+
+
+def csv_text(text: str) -> str:
+    """Return text that a spreadsheet does not take for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def _mean_and_std(values: np.ndarray) -> tuple[object, object]:

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ def page(title: str, sections: Sequence[Section]) -> str:
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
     """Return the same in Markdown, without the figures."""
-    lines = [f"# {title}", ""]
+    lines = [f"# {_plain(title)}", ""]
     for section in sections:
         parts = [text for part in section.parts if (text := _markdown(part))]
         if parts:
@@ -100,13 +101,20 @@ def _cell(text: str) -> str:
     return f'<td class="{" ".join(kinds)}">{html.escape(text)}</td>' if kinds else f"<td>{html.escape(text)}</td>"
 
 
+def _plain(text: str) -> str:
+    """Return text in which Markdown finds neither HTML nor a link."""
+    return html.escape(text, quote=False).replace("](", "]\\(")
+
+
 def _markdown(part: Part) -> str:
     if isinstance(part, Picture):
         return ""
     if isinstance(part, Block):
-        return f"```\n{part.text}\n```"
+        fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", part.text)), 3)
+        return f"{fence}\n{part.text}\n{fence}"
     if isinstance(part, str):
-        return part
+        return _plain(part)
     rows = [part.head, ["---"] * len(part.head), *part.rows]
-    lines = ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
+    cells = [[_plain(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join(lines) + (f"\n\n{part.note}" if part.note else "")

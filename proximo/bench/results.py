@@ -14,7 +14,7 @@ from proximo.bench.sets import label_of, logging_fields
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, notify
 from proximo.facts import facts
-from proximo.runs.run import is_folder
+from proximo.runs.files import is_folder
 
 METRICS = ("episodic_return", "episodic_length")
 
@@ -58,9 +58,9 @@ def read_runs(directory: str | Path) -> list[Run]:
     Raises:
         UsageError: If there is no run.
     """
-    directory = Path(directory).resolve()  # `.` has no name
-    if not is_folder(directory):
+    if not is_folder(Path(directory)):
         raise UsageError(f"{directory} is not a folder. Give a folder that contains runs.")
+    directory = Path(directory).resolve()  # `.` has no name
     runs = [_read_run(path) for path in sorted(_run_folders(directory))]
     if not runs:
         raise UsageError(f"{directory} contains no runs. A run is a folder with a config.json.")

@@ -17,7 +17,8 @@ class PrintedMessages(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print it; a stream that is full or has no reader is not used again."""
-        write_line(sys.stderr, f"proximo: {record.getMessage()}")
+        for line in record.getMessage().splitlines():
+            write_line(sys.stderr, f"proximo: {line}")
 
 
 @contextmanager

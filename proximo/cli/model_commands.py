@@ -15,6 +15,8 @@ from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, evaluation_record, summarize, summarize_players
 from proximo.models.model import model_from, models_over_time
 from proximo.models.play import evaluate_model, record_video
+from proximo.runs.files import refuse_links
+from proximo.runs.output import printable
 from proximo.runs.run import write_json
 
 Arguments = TypeVar("Arguments")
@@ -140,7 +142,7 @@ def eval_command(args: EvalArguments) -> int:
     means = [f"{name} {mean_text(summary)}" for name, summary in summarize_players(found).items()]
     means = means or [mean_text(summarize(found))]
     how = "deterministic" if args.deterministic else "sampled"
-    print(f"{model.cfg.env_id}: {', '.join(means)} over {len(found.returns)} episodes ({how} actions, "
+    print(f"{printable(model.cfg.env_id)}: {', '.join(means)} over {len(found.returns)} episodes ({how} actions, "
           f"mean length {np.mean(found.lengths):.1f})")
     if args.json:
         write_json(args.json, evaluation_record(found, model.cfg.env_id, args.deterministic, args.seed))
@@ -161,6 +163,7 @@ def watch_command(args: WatchArguments) -> int:
                 seed=0, max_frames=1)
     model, parts = load_run(args.run, args.allow_import, args.best)
     out = args.out or args.run / "videos" / "watch.mp4"
+    refuse_links([] if args.out else [out.parent, out])
     record_video(model, parts, out, args.deterministic, args.seed, args.max_frames)
     print(out)
     return 0
@@ -190,7 +193,9 @@ def rate_command(args: RateArguments) -> int:
     for steps, tree in evenly_spread(models_over_time(args.run), args.most):
         players.append(model_player(model_from(tree, model.cfg, parts.make_actor), steps))
     ratings, games = rate(players, play, args.rounds, args.seed)
-    write_ratings(ratings, games, args.run / "rating")
+    folder = args.run / "rating"
+    refuse_links([folder, folder / "rating.json", folder / "rating.png"])
+    write_ratings(ratings, games, folder)
     for line in sorted(ratings, key=lambda rating: -rating.mu):
         print(f"{line.name:>20}  {line.mu:6.2f} +- {line.sigma:.2f}   won {line.won}, drawn {line.drawn}, "
               f"lost {line.lost}")

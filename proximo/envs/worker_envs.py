@@ -189,13 +189,21 @@ def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name
 
     A timer ends workers that do not start in time, because nothing watches them yet.
     """
-    before = set(multiprocessing.active_children())
-    timer = threading.Timer(timeout, lambda: kill_all(set(multiprocessing.active_children()) - before))
+    before, late = set(multiprocessing.active_children()), threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        kill_all(set(multiprocessing.active_children()) - before)
+
+    timer = threading.Timer(timeout, give_up)
     timer.start()
     try:
         return AsyncVectorEnv(bundles, context="spawn", copy=False)
     except Exception as error:
         kill_all(set(multiprocessing.active_children()) - before)
+        if late.is_set():
+            raise EnvError(f"{name}: {len(bundles)} worker processes did not start within {timeout:g} s. The machine "
+                           "is busy, or an environment is slow to make. Allow more with --env-timeout.") from error
         raise EnvError(f"{name}: a worker process did not start ({type(error).__name__}: {error}). A script that "
                        "trains must do so under `if __name__ == \"__main__\":`.") from error
     finally:

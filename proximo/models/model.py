@@ -18,8 +18,8 @@ from proximo.models.weights import check_finite, checkpoint_weights
 from proximo.problems import network_memory
 from proximo.protocols import Spec
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
+from proximo.runs.files import is_folder
 from proximo.runs.records import Checkpoint, ModelFile
-from proximo.runs.run import is_folder
 from proximo.streams import stream_seed
 
 

@@ -12,7 +12,8 @@ from proximo.catalog import VARIANTS
 from proximo.errors import FilesError, UsageError
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, last_of_equal, read_episodes, rolling_mean
-from proximo.runs.run import is_folder, read_record
+from proximo.runs.files import is_folder
+from proximo.runs.run import read_record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -88,7 +88,7 @@ def load_tree(folder: Path, kind: Any = dict[str, Any]) -> dict[str, Any]:
 def save_checkpoint(run: Path, iteration: int, tree: dict[str, Any], keep: int) -> None:
     """Add checkpoints/ITERATION to the folder of a run, and remove all but the `keep` newest (0: remove none)."""
     folder = run / "checkpoints"
-    refuse_links(run, [folder])  # older folders in it are removed
+    refuse_links([folder])  # older folders in it are removed
     save_tree(folder / f"{iteration:08d}", tree)
     for old in folder.glob(".*"):
         shutil.rmtree(old, ignore_errors=True)

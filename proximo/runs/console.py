@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rich import progress as rich_progress
 from rich.console import Console
 
-from proximo.runs.output import write_line
+from proximo.runs.output import printable, write_line
 
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 10.0
@@ -51,10 +51,10 @@ class Meter:
         self._waiting: Progress | None = None
         self._bar: rich_progress.Progress | None = None
         if self._console.is_terminal:
-            columns = (rich_progress.TextColumn("{task.description}"), rich_progress.BarColumn(),
+            columns = (rich_progress.TextColumn("{task.description}", markup=False), rich_progress.BarColumn(),
                        rich_progress.TextColumn("{task.fields[numbers]}"))
             self._bar = rich_progress.Progress(*columns, console=self._console, auto_refresh=False)
-            self._task = self._bar.add_task(title, total=num_iterations, numbers="starting")
+            self._task = self._bar.add_task(printable(title), total=num_iterations, numbers="starting")
             self._bar.start()
         self._every = REFRESH_SECONDS if self._bar else LINE_SECONDS
 

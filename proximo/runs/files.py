@@ -9,7 +9,7 @@ import os
 import reprlib
 import stat
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
@@ -20,6 +20,14 @@ from proximo.errors import FilesError
 MOST_BYTES = 64 << 20  # of a file of text
 MOST_SHOWN = 5  # problems of one file that are listed
 Kind = TypeVar("Kind")
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether there is such a folder; False for a path that no file can have."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def open_regular(path: Path, most: int | None = MOST_BYTES) -> BufferedReader:
@@ -113,19 +121,19 @@ def type_errors(content: Any, kind: Any) -> list[str]:
     return []
 
 
-def refuse_links(folder: Path, paths: Sequence[Path]) -> None:
-    """Refuse files of a folder that are links: writing to one would change a file somewhere else.
+def refuse_links(paths: Iterable[Path]) -> None:
+    """Refuse to write through links in a folder that a stranger may have made: they lead to files somewhere else.
 
     Args:
-        folder: The folder, which a stranger may have made.
-        paths: What is to be written in it.
+        paths: What is to be written.
 
     Raises:
         FilesError: One of them is a symbolic link.
     """
-    if links := [path for path in paths if path.is_symlink()]:
-        raise FilesError(f"{links[0]} is a symbolic link to {os.readlink(links[0])!r}: writing to it would change "
-                         f"files outside of {folder}. Copy it without links first: cp -rL {folder} COPY")
+    for path in paths:
+        if path.is_symlink():
+            raise FilesError(f"{path} is a symbolic link to {os.readlink(path)!r}: writing to it would change files "
+                             "somewhere else. Copy the folder without links first: cp -rL FOLDER COPY")
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import IO
 
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
+from proximo.runs.files import is_folder
 
 NAME = ".lock"
 
@@ -34,7 +35,7 @@ def locked(*folders: Path, new: bool = False) -> Iterator[None]:
             folder = folder.absolute()
             if new:
                 held.enter_context(_made(folder))
-            if os.name != "nt" and folder.is_dir():
+            if os.name != "nt" and is_folder(folder):
                 held.enter_context(_lock(folder))
         yield
 
@@ -73,9 +74,10 @@ def _made(folder: Path) -> Iterator[None]:
     try:
         existed = folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FilesError(f"{folder} could not be written ({error.strerror}). Free disk space, or choose another folder "
-                         "with --run-dir.") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", error)
+        raise FilesError(f"{folder} could not be written ({reason}). Free disk space, or choose another folder with "
+                         "--run-dir.") from error
     try:
         yield
     finally:
@@ -105,7 +107,7 @@ def _open_locked(path: Path) -> IO[str]:
     import fcntl
 
     while True:
-        file = open(path, "a+")  # noqa: SIM115
+        file = open(path, "a+", opener=_open_no_link)  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -121,6 +123,10 @@ def _open_locked(path: Path) -> IO[str]:
             file.flush()
             return file
         file.close()  # the process that held it has just ended and removed it
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)  # a link would lead to a file that is then emptied
 
 
 def _holder(file: IO[str]) -> str:

@@ -16,10 +16,21 @@ def open_closed_streams() -> None:
             setattr(sys, name, stream)
 
 
+def printable(text: str) -> str:
+    """Return text that no terminal obeys: control characters are written as in Python, ESC as backslash x1b."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
+
+
 def write_line(stream: IO[Any], line: str) -> bool:
-    """Write a line and hand it to the operating system; return False, and stop using the stream, if that fails."""
+    """Write a line without control characters, and hand it to the operating system.
+
+    Returns:
+        False if that fails; the stream is not used again.
+    """
     try:
-        stream.write(f"{line}\n")
+        stream.write(f"{printable(line)}\n")
         stream.flush()
     except OSError:
         silence(stream)

@@ -11,6 +11,7 @@ from proximo.errors import UsageError
 from proximo.models.play import record_run_video
 from proximo.runs.callbacks import Callback
 from proximo.runs.evaluation import Evaluator
+from proximo.runs.files import is_folder
 from proximo.runs.run import Run, read_record
 
 ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn"}
@@ -108,7 +109,7 @@ def _actor_class(framework: str) -> Any:
 
 def has_own_env(folder: Path) -> bool:
     """Return whether a folder is that of a run whose environments a program brought along."""
-    if not (folder / "config.json").is_file():
+    if not (is_folder(folder) and (folder / "config.json").is_file()):
         return False
     resume_with = read_record(folder).get("resume_with", "")
     return "env=..." in resume_with or "make_envs=..." in resume_with

@@ -18,10 +18,12 @@ from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import type_problems
 from proximo.processes import world_from_environment
 from proximo.runs.command_line import command_line
-from proximo.runs.files import read_json
+from proximo.runs.files import is_folder, read_json
 from proximo.runs.records import RunFile
 
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
+# What `resume_with` may be. A file may have anything else, which is not printed as a line to copy.
+OWN_LINE = re.compile(r"proximo\.resume\('RUN'(, \w+=\.\.\.)+\)|python [\w ./\\:@+,-]+ resume RUN")
 
 
 class Run(NamedTuple):
@@ -36,6 +38,8 @@ class Run(NamedTuple):
     @property
     def resume_line(self) -> str:
         """Return the call or command that resumes this run with as many processes as there are now."""
+        if self.resume_with and not OWN_LINE.fullmatch(self.resume_with):
+            return f"the program that started it (config.json has {self.resume_with!r:.200})"
         own = self.resume_with.replace("RUN", str(self.folder))
         if own.endswith(")") and named_modules(self.cfg):
             return f"{own[:-1]}, allow_import={named_modules(self.cfg)})"
@@ -57,14 +61,6 @@ def run_folder(cfg: Config) -> Path:
     first = Path("runs") / f"{env_id}__{cfg.exp_name}__{cfg.seed}__{int(time.time())}"
     others = (first.with_name(f"{first.name}-{number}") for number in count(2))
     return next(folder for folder in chain([first], others) if not folder.exists())
-
-
-def is_folder(path: Path) -> bool:
-    """Return whether there is such a folder; False for a path that no file can have."""
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
 
 
 def check_new(folders: Sequence[Path]) -> None:
@@ -94,6 +90,13 @@ def write_config(run: Run) -> None:
     write_json(run.folder / "config.json", content)
 
 
+def written_files(folder: Path) -> list[Path]:
+    """Return the files and folders of a run that a resume writes to, or in which it removes something."""
+    names = ("config.json", "summary.json", "metrics.csv", "episodes.csv", "checkpoints", "model", "model-best",
+             "tensorboard", "videos", "wandb")
+    return [*(folder / name for name in names), *folder.glob("videos/*"), *folder.glob("tensorboard/*")]
+
+
 def forget_run(folder: Path) -> None:
     """Remove the config.json of a run that could not start."""
     if not (folder / "metrics.csv").exists():
@@ -109,6 +112,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".{path.name}.tmp")
+        beside.unlink(missing_ok=True)  # a link would lead somewhere else
         beside.write_text(json.dumps(content, indent=1) + "\n")
         beside.replace(path)
     except OSError as error:

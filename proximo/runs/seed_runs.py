@@ -8,6 +8,7 @@ from typing import Any
 from proximo.config import Config
 from proximo.errors import UsageError, warn
 from proximo.runs.checkpoint import load_tree
+from proximo.runs.files import is_folder
 from proximo.runs.run import Run, run_folder
 
 Checkpoint = dict[str, Any] | None  # what save_checkpoint wrote
@@ -15,6 +16,8 @@ Checkpoint = dict[str, Any] | None  # what save_checkpoint wrote
 
 def seed_folders(base: Path) -> list[Path]:
     """Return the folders seed-1, seed-2, ... of one command in order of seed; none if `base` is a run itself."""
+    if not is_folder(base):
+        return []
     found = [path for path in base.glob("seed-*") if path.name[5:].isdigit() and (path / "config.json").is_file()]
     return [] if (base / "config.json").exists() else sorted(found, key=lambda path: int(path.name[5:]))
 

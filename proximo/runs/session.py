@@ -16,11 +16,21 @@ from proximo.errors import UsageError, warn
 from proximo.processes import world_from_environment
 from proximo.runs.announce import announce_changes, announce_resume, announce_start, announced
 from proximo.runs.checkpoint import find_checkpoint
+from proximo.runs.files import refuse_links
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.resolve import problems_of, problems_of_parts, resolve, with_changes
-from proximo.runs.run import Run, check_new, forget_run, read_config, read_record, run_folder, write_config
+from proximo.runs.run import (
+    Run,
+    check_new,
+    forget_run,
+    read_config,
+    read_record,
+    run_folder,
+    write_config,
+    written_files,
+)
 from proximo.runs.seed_runs import check_group, one_run_per_seed, same_iteration, seed_folders, warn_if_one_of_several
 from proximo.runs.watcher import Watcher
 
@@ -88,6 +98,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     seeds = seed_folders(folder)
     if not seeds:
         warn_if_one_of_several(folder)
+    refuse_links(path for each in seeds or [folder] for path in written_files(each))
     before = [read_config(each, lambda variant: own.config or config_class(variant)) for each in seeds or [folder]]
     runs = [run._replace(cfg=with_changes(run.cfg, changes)) for run in before]
     own.check_resume(before[0])

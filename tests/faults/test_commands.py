@@ -14,6 +14,7 @@ from tests.support.faults import check_end, end_of, examples
 
 pytestmark = pytest.mark.area("Words of the command line")
 
+LONG = "x" * 300
 FIELDS = sorted({name for variant in VARIANTS.values() for name in facts(variant.config)})
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 VALUES = st.one_of(TEXT, st.integers().map(str), st.floats().map(str), st.sampled_from(
@@ -52,3 +53,17 @@ def test_any_flags_of_train_are_refused_in_sentences(capsys, cases):
 @pytest.mark.parametrize("words", [[], ["--version"], ["--help"], ["list"], ["train", "--help"], ["resume", "--help"]])
 def test_words_that_ask_for_help(words, capsys):
     check_end(end_of(capsys, *words), 0 if words else 2)
+@pytest.mark.parametrize("words,part", [
+    (["\0"], "is not a command"), (["\x1b[2J"], "is not a command"), (["train", "\0"], "is not a variant"),
+    (["resume", "\0"], "is not a run"), (["resume", LONG], "is not a run"),
+    (["eval", "\0"], "is not a run"), (["eval", LONG], "is not a run"), (["plot", "\0"], "neither is nor contains"),
+    (["plot", LONG], "neither is nor contains"), (["report", "\0"], "is not a folder"),
+    (["report", LONG], "is not a folder"), (["bench", "\0"], "cannot be read"), (["bench", LONG], "cannot be read"),
+    (["tune", "/"], "is not a regular file"), (["compare", "/dev/null", "/dev/null"], "is not a folder")])
+def test_words_that_cannot_name_a_file(words, part, capsys):
+    check_end(end_of(capsys, *words), 2, part)
+
+
+@pytest.mark.parametrize("name", [LONG, "\0", "/dev/null", "/proc/none"])
+def test_a_run_needs_a_folder_that_can_be_made(name, capsys):
+    check_end(end_of(capsys, "train", "ppo", "--run-dir", name), 5, "could not be written")
