@@ -7,7 +7,8 @@ exact. The command line prints both; from Python only warnings are shown unless 
 import difflib
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 LOGGER = logging.getLogger("proximo")
 
@@ -46,6 +47,18 @@ class PeerError(ProximoError, ConnectionError):
     """Another process of a distributed run has ended or cannot be reached."""
 
     exit_code = 6
+
+
+@contextmanager
+def reading_checkpoint() -> Iterator[None]:
+    """Turn errors of a snapshot that lacks a part, or has one of another shape, into a FilesError; also a decorator."""
+    try:
+        yield
+    except ProximoError:
+        raise
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise FilesError(f"The checkpoint does not fit this run: {type(error).__name__}: {error}. Remove the newest "
+                         "folder of checkpoints/ to continue from the one before it.") from error
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

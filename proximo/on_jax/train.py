@@ -10,7 +10,7 @@ import numpy as np
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
 from proximo.envs.moments import Statistics
-from proximo.errors import NumbersError, warn
+from proximo.errors import NumbersError, reading_checkpoint, warn
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
 from proximo.on_jax.setup import MakeAgent, MakeEnvs, set_up
@@ -56,6 +56,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
         player.envs.close()
 
 
+@reading_checkpoint()
 def resume(player: Player, state: TrainState, kept: dict[str, Any]) -> tuple[TrainState, bool]:
     """Restore a snapshot into the state of a new run. Returns too whether the environments must be made again."""
     if "envs" not in kept:  # several processes made this checkpoint

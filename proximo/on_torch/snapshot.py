@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from proximo.envs.normalize import continue_statistics, pack_statistics, unpack_statistics
-from proximo.errors import UsageError
+from proximo.errors import UsageError, reading_checkpoint
 from proximo.on_torch.learner import Adam
 from proximo.protocols import VecEnv
 from proximo.types import Carry
@@ -26,6 +26,7 @@ def snapshot(iteration: int, steps: int, adam: Adam, agent: nn.Module, carry: Ca
     return kept
 
 
+@reading_checkpoint()
 def restore(state: dict[str, Any], adam: Adam, agent: nn.Module, envs: VecEnv, carry: Carry,
             keeps_state: bool) -> Carry:
     """Restore a snapshot and return the carry to continue from; UsageError if it belongs to another network."""

@@ -204,6 +204,19 @@ def test_a_run_without_a_whole_checkpoint_is_left_alone(fault, run, capsys):
     assert sorted(run.rglob("*")) == before
 
 
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+@pytest.mark.parametrize("place,value", [(("state", "carry"), REMOVED), (("state", "carry"), {}), (("state", "envs"), {}),
+                                         (("state", "envs"), 5), (("state", "statistics"), {}), (("state", "envs"), [])])
+def test_a_checkpoint_whose_state_does_not_fit(place, value, framework, tmp_path, capsys):
+    """What only the environments and the framework can check: one sentence, and the files stay."""
+    assert train(tmp_path, "--norm-obs", "--framework", framework, "--total-timesteps", "96") == 0
+    newest = checkpoints(tmp_path)[-1]
+    edit(newest / "tree.json", place, value)
+    reseal(newest)
+    end = end_of(capsys, "resume", tmp_path, "--total-timesteps", "128")
+    check_end(end, 5, "The checkpoint does not fit this run")
+
+
 BYTES = {"random": np.random.default_rng(0).bytes(5000), "NULs": b"\0" * 5000, "one line": b"1," * 5000, "quotes": b'"' * 5000,
          "wild numbers": b"step,row,return,length,seconds\n1e999,0,nan,inf,1\n-1e300,0,1e300,1,1\n", "empty": b"",
          "no UTF-8": b"step,row,return,length,seconds\n\xff\xfe,0,1,1,1\n5,0,1,1,1\n"}
