@@ -204,7 +204,7 @@ def test_a_run_without_a_whole_checkpoint_is_left_alone(fault, run, capsys):
     assert sorted(run.rglob("*")) == before
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax"])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("jax", marks=pytest.mark.faults)])
 @pytest.mark.parametrize("place,value", [(("state", "carry"), REMOVED), (("state", "carry"), {}), (("state", "envs"), {}),
                                          (("state", "envs"), 5), (("state", "statistics"), {}), (("state", "envs"), [])])
 def test_a_checkpoint_whose_state_does_not_fit(place, value, framework, tmp_path, capsys):
@@ -214,7 +214,10 @@ def test_a_checkpoint_whose_state_does_not_fit(place, value, framework, tmp_path
     edit(newest / "tree.json", place, value)
     reseal(newest)
     end = end_of(capsys, "resume", tmp_path, "--total-timesteps", "128")
-    check_end(end, 5, "The checkpoint does not fit this run")
+    if (framework, value) == ("jax", {}) and place[-1] == "carry":  # as if it came from other devices
+        check_end(end, 0, "They are made again.")
+    else:
+        check_end(end, 5, "The checkpoint does not fit this run")
 
 
 BYTES = {"random": np.random.default_rng(0).bytes(5000), "NULs": b"\0" * 5000, "one line": b"1," * 5000, "quotes": b'"' * 5000,
