@@ -56,11 +56,12 @@ SAME_WEIGHTS = {
     "capture_video": "--capture-video", "backend": "--backend nccl", "env_timeout": "--env-timeout 5.5",
     "wandb_project_name": "--wandb-project-name other", "wandb_entity": "--wandb-entity other", "run_dir": "",
     "collective_timeout": "--collective-timeout 5.5", "restart_envs": "--env-workers 1 --restart-envs 2",
+    "require_same_cpu": "--require-same-cpu",
 }
 ELSEWHERE = {"env_file": "tests/envs/test_gym_source.py", **dict.fromkeys(("grayscale", "resize"), "tests/envs/test_images.py"),
              "compile": "tests/on_torch/test_aot.py", "track": "tests/runs/test_log.py",
              "local_num_envs": "tests/cli/test_seed_commands.py", "device_ids": "tests/cli/test_seed_commands.py",
-             "num_seeds": "tests/on_jax", "require_same_cpu": "tests/runs/test_checkpoint.py"}
+             "num_seeds": "tests/on_jax"}
 
 
 @pytest.fixture(scope="module")
