@@ -10,10 +10,14 @@ from typing import NamedTuple
 
 import pytest
 
+import proximo
 from proximo.catalog import VARIANTS
 from proximo.cli.main import main
 from proximo.cli.suites import missing
+from proximo.export.check import check_same_actions
+from proximo.export.portable import Portable
 from tests.support import covering
+from tests.support.models import run_eagerly
 from tests.support.torchrun import run_lines_on_two_ranks
 
 DIMENSIONS = {"variant": tuple(VARIANTS), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
@@ -190,6 +194,9 @@ def test_what_exists_runs(row, tmp_path):
     needs(row)
     assert main(shlex.split(line(row, tmp_path / "run"))) == 0
     assert (tmp_path / "run" / "summary.json").exists()
+    model = proximo.load(tmp_path / "run")
+    portable = Portable(model)
+    check_same_actions(model, portable, run_eagerly(portable))  # what `proximo export` writes acts as the model
 
 
 @pytest.mark.parametrize(("row", "reasons"), REFUSED, ids=[name_of(row) for row, _ in REFUSED])

@@ -20,7 +20,7 @@ from tests.support.probes import DictObs, Hybrid, Rich
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")
-ROWS, STEPS = 4, 250  # 1,000 steps
+ROWS, STEPS = 10, 100  # 1,000 steps
 VECTOR = spaces.Box(np.array([-1, -5, 0], np.float64), np.array([1, 5, 9], np.float64), dtype=np.float64)
 ARM = spaces.Box(np.array([[-2, 0]], np.float32), np.array([[2, 0.2]], np.float32))
 VECTORS = spaces.Dict({"a": VECTOR, "b": spaces.Tuple([ARM, VECTOR])})

@@ -31,3 +31,11 @@ def random_model(action_space, observation_space=None, variant="ppo", obs_shape=
                for name, x in named_weights(agent).items()}
     moments = Moments(mean=rng.normal(size=view.shape), var=rng.uniform(0.5, 2, view.shape), count=np.float64(1000))
     return Model(Actor(make_agent, spec, cfg, weights), spec, cfg, variant, moments if cfg.norm_obs else None)
+
+
+def run_eagerly(portable):
+    """A function from named arrays to named arrays, as an exported file is, without a file."""
+    def run(inputs):
+        return {name: x.numpy() for name, x in portable({name: torch.from_numpy(x) for name, x in inputs.items()}).items()}
+
+    return run
