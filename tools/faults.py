@@ -1,6 +1,7 @@
 """Run the whole campaign of faults (tests/faults/), print its table, and write the table to docs/reliability.md.
 
     python tools/faults.py            every row; at most 40 minutes
+    python tools/faults.py --fast     the rows that `make test` runs
     python tools/faults.py --print    only print, leave the page as it is
     python tools/faults.py -- -k kill further words are those of pytest; the page is left as it is
 
@@ -72,6 +73,7 @@ def with_table(page: str, table: str) -> str:
 def main() -> int:
     """Run the command. Returns the exit code of pytest."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--fast", action="store_true", help="only the rows that make test runs")
     parser.add_argument("--print", action="store_true", help="leave docs/reliability.md as it is")
     parser.add_argument("words", nargs="*", help="of pytest, after --")
     given = parser.parse_args()
@@ -80,10 +82,12 @@ def main() -> int:
     parallel = [] if "-n" in given.words else ["-n", "2", "--dist", "worksteal"]
     words = ["tests/faults", f"--junitxml={REPORT}", *parallel, *given.words]
     code = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT,
-                          env=os.environ | {"PROXIMO_FAULTS": "all"}).returncode
+                          env=os.environ | {"PROXIMO_FAULTS": "fast" if given.fast else "all"}).returncode
     if not REPORT.exists():
         return code or 1
-    table = table_of(count_areas(ElementTree.parse(REPORT).iter("testcase")))
+    what = "the fast part, as in `make test`" if given.fast else "the whole campaign, `make faults`"
+    counts = table_of(count_areas(ElementTree.parse(REPORT).iter("testcase")))
+    table = f"Counts of {what}:\n\n{counts}"
     print(table)
     if not (given.print or given.words):
         PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), table), encoding="utf-8")
