@@ -14,6 +14,7 @@ from proximo.bench.records import BenchRecord
 from proximo.bench.report_across import across_environments
 from proximo.bench.report_page import Block, Part, Picture, Section, markdown, page
 from proximo.bench.report_pictures import ablation_picture, curves_picture
+from proximo.bench.report_runs import run_name, single_runs
 from proximo.bench.report_tables import (
     ablation_table,
     compare_to_published,
@@ -64,7 +65,7 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     bench = read_record(directory / "bench.json", BenchRecord)
     title = str(bench.get("title") or f"Runs in {directory.name}")
     sections = [_summary(runs, groups, bench), *_results(groups), *across_environments(groups),
-                *_settings(runs, groups, bench), *_failures(runs, directory)]
+                *single_runs(runs, groups, directory), *_settings(runs, groups, bench), *_failures(runs, directory)]
     target = Path(out) if str(out).endswith(".html") else Path(out or directory) / "report.html"
     refuse_links(target.with_suffix(ending) for ending in (".html", ".md", ".csv"))
     try:
@@ -151,7 +152,7 @@ def _settings(runs: Sequence[Run], groups: Groups, bench: dict[str, Any]) -> lis
 def _failures(runs: Sequence[Run], directory: Path) -> list[Section]:
     parts: list[Part] = []
     for run in runs:
-        name = run.path.relative_to(directory) if run.path.is_relative_to(directory) else run.path
+        name = run_name(run, directory)
         if run.failure:
             parts += [f"{name} failed. The last lines of its log:", Block(run.failure)]
         elif not run.summary:

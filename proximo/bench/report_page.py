@@ -2,11 +2,13 @@
 
 import base64
 import html
+import json
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from proximo.bench.text import Table
+from proximo.live.charts import CHART_STYLE, charts_script
 
 SHORT_CELL = 36  # characters of a number with its interval or the like, which is not broken into lines
 PAGE_STYLE = """
@@ -22,7 +24,8 @@ pre{background:#f5f5f8;padding:.7rem;overflow-x:auto;font-size:12.5px;white-spac
 figure{margin:1rem 0}figure img{max-width:100%;height:auto;cursor:zoom-in;border:1px solid #eee;background:#fff}
 figure.zoomed{position:fixed;inset:0;margin:0;background:#fff;z-index:9;overflow:auto}
 figure.zoomed img{width:auto;min-width:100%;height:96vh;max-width:none;cursor:zoom-out;border:0}
-nav a{margin-right:1rem}
+nav a{margin-right:1rem}.video video,.video img{max-height:320px;max-width:100%;background:#000}
+summary{cursor:pointer}
 @media(prefers-color-scheme:dark){body{background:#17171a;color:#e7e7ea}th,pre{background:#242429}
 th,td{border-color:#333}.note{color:#aaa}.above{color:#6fd08c}.below{color:#ff8a80}}
 """
@@ -30,6 +33,9 @@ PAGE_SCRIPT = """
 document.querySelectorAll('figure').forEach(f=>f.addEventListener('click',()=>f.classList.toggle('zoomed')));
 addEventListener('keydown',e=>{if(e.key==='Escape')document.querySelectorAll('.zoomed')
 .forEach(f=>f.classList.remove('zoomed'))});
+"""
+START_CHARTS = """
+document.querySelectorAll('.charts').forEach(place=>new Charts(place).show(JSON.parse(place.firstChild.textContent)));
 """
 
 
@@ -46,7 +52,29 @@ class Block(NamedTuple):
     text: str
 
 
-Part = Table | Picture | Block | str
+class Charts(NamedTuple):
+    """Curves of single runs that a reader can zoom: what live.charts.curves_record and the points of each run give."""
+
+    runs: Sequence[Mapping[str, Any]]
+
+
+class Video(NamedTuple):
+    """A video, which becomes part of the page."""
+
+    content: bytes
+    kind: str
+    """MIME type"""
+    caption: str
+
+
+class Folded(NamedTuple):
+    """A table that is shown after a click."""
+
+    title: str
+    table: Table
+
+
+Part = Table | Picture | Block | Charts | Video | Folded | str
 
 
 class Section(NamedTuple):
@@ -62,10 +90,12 @@ def page(title: str, sections: Sequence[Section]) -> str:
     body = "".join(f'<h2 id="s{k}">{html.escape(section.title)}</h2>' + "".join(map(_html, section.parts))
                    for k, section in enumerate(sections))
     name = html.escape(title)
+    has_charts = any(isinstance(part, Charts) for section in sections for part in section.parts)
+    script = PAGE_SCRIPT + (charts_script() + START_CHARTS) * has_charts
     return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
             f'<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
-            f'<style>{PAGE_STYLE}</style></head><body><h1>{name}</h1><nav>{links}</nav>{body}'
-            f'<script>{PAGE_SCRIPT}</script></body></html>\n')
+            f'<style>{PAGE_STYLE}{CHART_STYLE * has_charts}</style></head><body><h1>{name}</h1><nav>{links}</nav>{body}'
+            f'<script>{script}</script></body></html>\n')
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
@@ -85,6 +115,13 @@ def _html(part: Part) -> str:
         caption = html.escape(part.caption)
         return (f'<figure><img src="data:image/svg+xml;base64,{data}" alt="{caption}">'
                 f'<figcaption class="note">{caption} Click to enlarge.</figcaption></figure>')
+    if isinstance(part, Charts):
+        data = json.dumps(part.runs, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+        return f'<div class="charts"><script type="application/json">{data}</script></div>'
+    if isinstance(part, Video):
+        return _video(part)
+    if isinstance(part, Folded):
+        return f"<details><summary>{html.escape(part.title)}</summary>{_html(part.table)}</details>"
     if isinstance(part, Block):
         return f"<pre>{html.escape(part.text)}</pre>"
     if isinstance(part, str):
@@ -93,6 +130,13 @@ def _html(part: Part) -> str:
     rows = "".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in part.rows)
     return (f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
             f'<p class="note">{html.escape(part.note)}</p>')
+
+
+def _video(part: Video) -> str:
+    address = f'src="data:{part.kind};base64,{base64.b64encode(part.content).decode()}"'
+    caption = html.escape(part.caption)
+    screen = f'<img {address} alt="{caption}">' if part.kind == "image/gif" else f"<video {address} controls loop></video>"
+    return f'<div class="video">{screen}<p class="note">{caption}</p></div>'
 
 
 def _cell(text: str) -> str:
@@ -107,8 +151,10 @@ def _plain(text: str) -> str:
 
 
 def _markdown(part: Part) -> str:
-    if isinstance(part, Picture):
+    if isinstance(part, (Picture, Charts, Video)):
         return ""
+    if isinstance(part, Folded):
+        return _markdown(part.table)
     if isinstance(part, Block):
         fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", part.text)), 3)
         return f"{fence}\n{part.text}\n{fence}"

@@ -61,7 +61,7 @@ def read_runs(directory: str | Path) -> list[Run]:
     if not is_folder(Path(directory)):
         raise UsageError(f"{directory} is not a folder. Give a folder that contains runs.")
     directory = Path(directory).resolve()  # `.` has no name
-    runs = [_read_run(path) for path in sorted(_run_folders(directory))]
+    runs = [read_run(path) for path in sorted(run_folders(directory))]
     if not runs:
         raise UsageError(f"{directory} contains no runs. A run is a folder with a config.json.")
     return sorted(_one_per_seed(runs), key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))
@@ -130,7 +130,8 @@ def differing_settings(groups: Groups) -> dict[str, dict[str, str]]:
     return table
 
 
-def _run_folders(directory: Path) -> Iterable[Path]:
+def run_folders(directory: Path) -> Iterable[Path]:
+    """Yield every run folder at or below a directory; nothing below a run is looked at."""
     for folder, inner, files in os.walk(directory):
         inner[:] = [name for name in inner if not name.endswith(".old")]
         path = Path(folder)
@@ -153,7 +154,8 @@ def _one_per_seed(runs: list[Run]) -> Iterable[Run]:
     return kept.values()
 
 
-def _read_run(path: Path) -> Run:
+def read_run(path: Path) -> Run:
+    """Read the small files of one run folder; what is missing or damaged stays empty."""
     content, summary = (read_record(path / name, kind) for name, kind in (("config.json", PartialRunFile),
                                                                           ("summary.json", Summary)))
     record = read_record(path.with_name(f"{path.name}.job.json"), JobRecord)

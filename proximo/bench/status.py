@@ -84,11 +84,11 @@ def _state(record: dict[str, Any], text: str, age: float | None) -> str:
         return "waiting"
     if not text and record.get("stage") == "train":
         return "queued" if age is None or not record.get("task", "").startswith("process ") else "not running"
-    return "not running" if _is_dead(text or record.get("task", "")) else "running"
+    return "not running" if process_ended(text or record.get("task", "")) else "running"
 
 
-def _is_dead(text: str) -> bool:
-    """Return whether a text names a process of this machine that has ended."""
+def process_ended(text: str) -> bool:
+    """Return whether a text `process PID on HOST` names a process of this machine that has ended."""
     found = re.fullmatch(r"process (\d+) on (\S+)", text)
     if found is None or found[2] != socket.gethostname() or not Path("/proc/self").exists():
         return False

@@ -18,6 +18,7 @@ HELP = """usage: proximo COMMAND ...
   export RUN --to onnx             write a trained agent to one file that acts without Proximo
   card RUN                         measure the score of a model and write its card;  verify DIR plays it again
   push RUN hub:USER/NAME|DIR       share a model with its card;  pull hub:USER/NAME|DIR RUN copies one here
+  live RUN...|DIR                  follow runs while they train: a page with curves and warnings, or --text
   plot RUN...                      draw learning curves (PNG): mean and spread over seeds
   bench FILE                       train many runs from one small file;  report DIR writes their page
   compare A B                      compare two sets of runs, paired by seed
@@ -31,8 +32,8 @@ HELP = """usage: proximo COMMAND ...
 `proximo COMMAND --help` explains a command, `proximo train VARIANT --help` every hyper-parameter.
 `proximo --version` prints the version."""
 
-COMMANDS = ("train", "resume", "eval", "watch", "export", "card", "push", "pull", "verify", "plot", "bench", "report",
-            "compare", "tune", "profile", "rate", "list", "doctor", "check-env")
+COMMANDS = ("train", "resume", "eval", "watch", "export", "card", "push", "pull", "verify", "live", "plot", "bench",
+            "report", "compare", "tune", "profile", "rate", "list", "doctor", "check-env")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,6 +85,10 @@ def command(name: str, words: list[str]) -> int:
             from proximo.cli.deploy_commands import deploy_command
 
             return deploy_command(name, words)
+        case "live":
+            from proximo.cli.live_command import live_command
+
+            return live_command(words)
         case "list" | "doctor":
             from proximo.cli.machine_commands import machine_command
 

@@ -1,0 +1,85 @@
+"""The sections of a report on single runs: curves that can be zoomed, warnings, videos, every hyper-parameter."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from proximo.bench.report_page import Charts, Folded, Part, Section, Video
+from proximo.bench.results import Groups, Run, metric_of
+from proximo.bench.sets import logging_fields
+from proximo.bench.text import Table, number_text
+from proximo.errors import FilesError
+from proximo.live.charts import curves_record, point_rows
+from proximo.live.follow import Curves, points_of_each
+from proximo.live.ranges import check_ranges
+from proximo.live.videos import TYPES, videos_of
+from proximo.runs.files import open_regular
+
+LARGEST_VIDEO = 4 << 20
+MOST_VIDEO_BYTES = 24 << 20  # of a whole report
+
+
+def single_runs(runs: Sequence[Run], groups: Groups, directory: Path) -> list[Section]:
+    """Return the sections that show every run by itself.
+
+    Args:
+        runs: All runs, finished or not.
+        groups: The finished ones.
+        directory: The folder of the report; runs are named as seen from it.
+    """
+    points, records, warned = points_of_each(len(runs)), [], list[list[str]]()
+    for run in runs:
+        curves = Curves(run.path, points)
+        curves.read_all()
+        name = run_name(run, directory)
+        if len(curves.metrics.points):
+            records.append(curves_record(name, run, curves.names) | {
+                "metrics": {"rows": point_rows(curves.metrics.points)},
+                "episodes": {"rows": point_rows(curves.episodes.points)}})
+        warned += [[name, one.metric, number_text(one.value, 3), f"{one.side} {one.bound:.3g}", one.advice]
+                   for one in check_ranges(curves.first, list(curves.recent), 1.0, [ret for _, ret, _ in curves.newest])]
+    sections = [Section("Curves of every run", [Charts(records)])] if records else []
+    if warned:
+        table = Table(head=["run", "metric", "value", "usual range", "what people do"], rows=warned,
+                      note="Value: the mean over the last lines of metrics.csv. The ranges are wide, and some runs learn "
+                           "outside of them.")
+        sections.append(Section("Outside the usual range", [table]))
+    return [*sections, *_videos(groups, directory), *_hyper_parameters(groups)]
+
+
+def run_name(run: Run, directory: Path) -> str:
+    """Return the folder of a run as seen from another one."""
+    below = run.path.relative_to(directory) if run.path.is_relative_to(directory) else run.path
+    return str(below) if str(below) != "." else run.path.name
+
+
+def _videos(groups: Groups, directory: Path) -> list[Section]:
+    """Show the newest video of the best run of each group that has one, as long as the page stays small enough."""
+    parts, left = list[Part](), MOST_VIDEO_BYTES
+    for group in groups.values():
+        metric = metric_of(group[0].variant)
+        best = max((run for run in group if videos_of(run.path)), key=lambda run: run.score(metric) or 0.0, default=None)
+        if best is None:
+            continue
+        path = best.path / "videos" / videos_of(best.path)[0]
+        try:
+            with open_regular(path, min(left, LARGEST_VIDEO)) as file:
+                content = file.read()
+        except (OSError, FilesError):
+            parts.append(f"{path} is too large for this page, or cannot be read.")
+            continue
+        left -= len(content)
+        parts.append(Video(content, TYPES[path.suffix], f"{best.env_id}, {run_name(best, directory)}: {path.name}"))
+    return [Section("Videos", parts)] if parts else []
+
+
+def _hyper_parameters(groups: Groups) -> list[Section]:
+    """Show every hyper-parameter of every setting; of settings with several values in a group, all of them."""
+    labels: dict[str, list[Run]] = {}
+    for (_, label), group in groups.items():
+        labels.setdefault(label, []).extend(group)
+    names = [name for name in dict.fromkeys(name for group in labels.values() for run in group for name in run.config)
+             if name not in logging_fields() | {"env_id", "seed"}]
+    rows = [[name, *(" or ".join(dict.fromkeys(str(run.config.get(name, "-")) for run in group))
+                     for group in labels.values())] for name in names]
+    table = Table(head=["field", *labels], rows=rows)
+    return [Section("Hyper-parameters", [Folded("Show every field", table)])] if rows else []
