@@ -135,7 +135,8 @@ def _html(part: Part) -> str:
 def _video(part: Video) -> str:
     address = f'src="data:{part.kind};base64,{base64.b64encode(part.content).decode()}"'
     caption = html.escape(part.caption)
-    screen = f'<img {address} alt="{caption}">' if part.kind == "image/gif" else f"<video {address} controls loop></video>"
+    is_gif = part.kind == "image/gif"
+    screen = f'<img {address} alt="{caption}">' if is_gif else f"<video {address} controls loop></video>"
     return f'<div class="video">{screen}<p class="note">{caption}</p></div>'
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from proximo.bench.report_page import Charts, Folded, Part, Section, Video
 from proximo.bench.results import Groups, Run, metric_of
 from proximo.bench.sets import logging_fields
-from proximo.bench.text import Table, number_text
+from proximo.bench.text import Table
 from proximo.errors import FilesError
 from proximo.live.charts import curves_record, point_rows
 from proximo.live.follow import Curves, points_of_each
@@ -26,7 +26,8 @@ def single_runs(runs: Sequence[Run], groups: Groups, directory: Path) -> list[Se
         groups: The finished ones.
         directory: The folder of the report; runs are named as seen from it.
     """
-    points, records, warned = points_of_each(len(runs)), [], list[list[str]]()
+    points, records = points_of_each(len(runs)), []
+    warned: dict[tuple[str, str, str], list[str]] = {}  # metric, side and advice -> runs
     for run in runs:
         curves = Curves(run.path, points)
         curves.read_all()
@@ -35,13 +36,15 @@ def single_runs(runs: Sequence[Run], groups: Groups, directory: Path) -> list[Se
             records.append(curves_record(name, run, curves.names) | {
                 "metrics": {"rows": point_rows(curves.metrics.points)},
                 "episodes": {"rows": point_rows(curves.episodes.points)}})
-        warned += [[name, one.metric, number_text(one.value, 3), f"{one.side} {one.bound:.3g}", one.advice]
-                   for one in check_ranges(curves.first, list(curves.recent), 1.0, [ret for _, ret, _ in curves.newest])]
+        for one in check_ranges(curves.first, list(curves.recent), 1.0, [ret for _, ret, _ in curves.newest]):
+            warned.setdefault((one.metric, one.side, one.advice), []).append(f"{name} ({one.value:.3g})")
     sections = [Section("Curves of every run", [Charts(records)])] if records else []
     if warned:
-        table = Table(head=["run", "metric", "value", "usual range", "what people do"], rows=warned,
-                      note="Value: the mean over the last lines of metrics.csv. The ranges are wide, and some runs learn "
-                           "outside of them.")
+        table = Table(head=["metric", "range", "runs", "what people do"],
+                      rows=[[metric, f"{side} the usual one", ", ".join(names), advice]
+                            for (metric, side, advice), names in warned.items()],
+                      note="In brackets: the mean over the last lines of metrics.csv. The ranges are wide; a run can "
+                           "also learn outside of them.")
         sections.append(Section("Outside the usual range", [table]))
     return [*sections, *_videos(groups, directory), *_hyper_parameters(groups)]
 
@@ -57,9 +60,10 @@ def _videos(groups: Groups, directory: Path) -> list[Section]:
     parts, left = list[Part](), MOST_VIDEO_BYTES
     for group in groups.values():
         metric = metric_of(group[0].variant)
-        best = max((run for run in group if videos_of(run.path)), key=lambda run: run.score(metric) or 0.0, default=None)
-        if best is None:
+        shown = [run for run in group if videos_of(run.path)]
+        if not shown:
             continue
+        best = max(shown, key=lambda run: score if (score := run.score(metric)) is not None else float("-inf"))
         path = best.path / "videos" / videos_of(best.path)[0]
         try:
             with open_regular(path, min(left, LARGEST_VIDEO)) as file:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import tyro
@@ -14,7 +14,7 @@ from proximo.cli.loading import load_run
 from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, evaluation_record, summarize, summarize_players
 from proximo.models.model import model_from, models_over_time
-from proximo.models.play import evaluate_model, record_video
+from proximo.models.play import evaluate_model, pick_episode, record_video
 from proximo.runs.files import refuse_links
 from proximo.runs.output import printable
 from proximo.runs.run import write_json
@@ -49,18 +49,22 @@ class EvalArguments:
 
 @dataclass
 class WatchArguments:
-    """Record a video of one episode that a trained model plays."""
+    """Record a video of one or several episodes that a trained model plays."""
 
     run: RunFolder
     """folder of a run or of a model"""
     out: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: RUN/videos/watch.mp4)")] = None
     """the video, NAME.mp4 or NAME.gif"""
+    episodes: int = 1
+    """episodes to show, or to pick one from"""
+    pick: Literal["all", "best", "worst"] = "all"
+    """show only the episode with the highest or the lowest return"""
     deterministic: bool = False
     """take the most likely action instead of sampling one"""
     seed: int = 0
     """seed of environment and actions"""
     max_frames: int = 2000
-    """frames of the longest video"""
+    """frames of the longest video, for each episode that is shown"""
     best: bool = False
     """play with the best model of the evaluations during training (train --eval-every)"""
     allow_import: AllowImport = ()
@@ -160,11 +164,14 @@ def watch_command(args: WatchArguments) -> int:
     """Record a video and print its path."""
     folder = args.out is not None and args.out.is_dir()
     check_least(args, *[f"--out {args.out} is a folder. Name a file in it: {args.out}/watch.mp4"] * folder,
-                seed=0, max_frames=1)
+                seed=0, max_frames=1, episodes=1)
     model, parts = load_run(args.run, args.allow_import, args.best)
     out = args.out or args.run / "videos" / "watch.mp4"
     refuse_links([] if args.out else [out.parent, out])
-    record_video(model, parts, out, args.deterministic, args.seed, args.max_frames)
+    shown = range(args.episodes)
+    if args.pick != "all":
+        shown = pick_episode(model, parts, args.pick == "best", args.episodes, args.deterministic, args.seed)
+    record_video(model, parts, out, args.deterministic, args.seed, args.max_frames * len(shown), shown)
     print(out)
     return 0
 

@@ -85,7 +85,7 @@ function warnings(found) {  // what holds for several runs is said once
   }
   for (const [what, {advice, runs}] of groups) {
     const item = make("li", list);
-    make("b", item, "", what[0].toUpperCase() + what.slice(1) + ": ");
+    make("b", item, "", what + ": ");
     make("span", item, "", `${runs.slice(0, 6).join(", ")}${runs.length > 6 ? ` and ${runs.length - 6} more` : ""}. ${advice}`);
   }
   byId("warnings").replaceChildren(list);

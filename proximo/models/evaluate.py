@@ -1,7 +1,6 @@
 """Play with a trained model: returns of whole episodes, and frames for a video."""
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,12 +88,12 @@ def evaluation_record(found: Evaluation, env_id: str, deterministic: bool, seed:
             "returns": found.returns, "lengths": found.lengths} | ({"players": players} if players else {})
 
 
-def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0,
-           max_frames: int = 2000) -> Iterator[np.ndarray]:
-    """Play the first episode of the first environment and yield its frames.
+def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0, max_frames: int = 2000,
+           episodes: range = range(1)) -> Iterator[np.ndarray]:
+    """Play in the first environment and yield the frames of some episodes, one after the other.
 
-    A same-step suite has begun the next episode when an episode ends, so the last frame is the one before the last
-    action.
+    A same-step suite has begun the next episode when an episode ends, so the last frame of an episode is the one before
+    its last action.
 
     Args:
         model: The model that acts.
@@ -102,6 +101,7 @@ def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0,
         deterministic: Take the most likely actions instead of sampling them.
         seed: The seed of the noise of sampled actions.
         max_frames: Stop after so many frames.
+        episodes: The episodes that are drawn, counted from 0; those before are played without a frame.
 
     Yields:
         (H, W, 3) uint8; nothing if the environment cannot draw.
@@ -109,16 +109,42 @@ def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0,
     Raises:
         EnvError: If drawing fails.
     """
-    for step in islice(play(model, envs, deterministic, seed), max_frames):
-        over = _to_numpy(step.episode.finished)[0]
-        if over and _to_numpy(step.first)[0]:
+    ended, drawn = 0, 0
+    for step in play(model, envs, deterministic, seed):
+        over = bool(_to_numpy(step.episode.finished)[0])
+        has_next_begun = over and bool(_to_numpy(step.first)[0])
+        shown = ended + has_next_begun
+        ended += over
+        if shown in episodes:
+            frame = _render(envs, model.cfg.env_id)
+            if frame is None:
+                return
+            yield frame
+            drawn += 1
+        if drawn == max_frames or ended == episodes.stop:
             return
-        frame = _render(envs, model.cfg.env_id)
-        if frame is None:
-            return
-        yield frame
-        if over:
-            return
+
+
+def episode_returns(model: Model, envs: VecEnv, deterministic: bool, seed: int, episodes: int,
+                    max_steps: int = MAX_STEPS) -> list[float]:
+    """Play the episodes that `frames` draws, and return their returns; arguments as there.
+
+    Args:
+        model: The model that acts.
+        envs: The environments, as in `evaluate`.
+        deterministic: Take the most likely actions instead of sampling them.
+        seed: The seed of the noise of sampled actions.
+        episodes: How many.
+        max_steps: Environment steps after which an unfinished episode is given up, and those after it.
+    """
+    returns, began = list[float](), 0
+    for count, step in enumerate(play(model, envs, deterministic, seed)):
+        if _to_numpy(step.episode.finished)[0]:
+            returns.append(float(step.episode.ret[0]))
+            began = count
+        if len(returns) == episodes or count - began >= max_steps:
+            break
+    return returns
 
 
 def play(model: Model, envs: VecEnv, deterministic: bool, seed: int) -> Iterator[Step]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.envs.joint_actions import action_parts, num_outputs
-from proximo.errors import ProximoError, UsageError, warn
-from proximo.models.evaluate import MAX_STEPS, Evaluation, ShowProgress, evaluate, frames
+from proximo.errors import ProximoError, UsageError, notify, warn
+from proximo.models.evaluate import MAX_STEPS, Evaluation, ShowProgress, episode_returns, evaluate, frames
 from proximo.models.model import Model, model_from, read_model
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds
@@ -63,8 +63,17 @@ def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministi
 
 
 def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = False, seed: int = 0,
-                 max_frames: int = 2000) -> None:
-    """Record one whole episode at the environment's own speed.
+                 max_frames: int = 2000, episodes: range = range(1)) -> None:
+    """Record whole episodes, one after the other, at the environment's own speed.
+
+    Args:
+        model: The model that plays.
+        parts: What makes the environment.
+        out: The video, an .mp4 or a .gif.
+        deterministic: Take the most likely actions instead of sampling them.
+        seed: The seed of environment and actions.
+        max_frames: Frames of the longest video.
+        episodes: Which episodes are shown, counted from 0.
 
     Raises:
         UsageError: The environment cannot draw, or `out` is neither an .mp4 nor a .gif.
@@ -77,13 +86,34 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Fa
     envs = make_playing_envs(model.cfg, parts, model.cfg.limits.max_players, seed)
     try:
         check_task(model, envs)
-        pictures = frames(model, envs, deterministic, seed, max_frames)
+        pictures = frames(model, envs, deterministic, seed, max_frames, episodes)
         first = next(pictures, None)
         if first is None:
             raise UsageError(f"{model.cfg.env_id} cannot be drawn: it has no render_mode rgb_array.")
         write_video(chain([first], pictures), out, envs.render_fps or 30)
     finally:
         envs.close()
+
+
+def pick_episode(model: Model, parts: Parts, best: bool, episodes: int, deterministic: bool, seed: int) -> range:
+    """Play episodes undrawn, and return the best or the worst one, for `record_video` with the same seed.
+
+    Raises:
+        UsageError: No episode ended.
+        EnvError: An environment failed.
+    """
+    envs = make_playing_envs(model.cfg, parts, model.cfg.limits.max_players, seed)
+    try:
+        returns = episode_returns(model, envs, deterministic, seed, episodes)
+    finally:
+        envs.close()
+    if not returns:
+        raise UsageError(f"{model.cfg.env_id}: no episode ended within {MAX_STEPS:,} steps, so none is the best. Record "
+                         "one without --pick.")
+    place = returns.index(max(returns) if best else min(returns))
+    notify(f"Episode {place + 1} of {len(returns)} is the {'best' if best else 'worst'}: return {returns[place]:.2f}, "
+           f"mean {sum(returns) / len(returns):.2f}.")
+    return range(place, place + 1)
 
 
 def record_run_video(cfg: Config, parts: Parts, folder: Path, steps: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.errors import EnvError
-from proximo.models.evaluate import evaluate, frames
+from proximo.models.evaluate import episode_returns, evaluate, frames
 from tests.support.probes import Probe
 
 
@@ -66,6 +66,17 @@ def test_a_video_shows_one_episode_from_its_first_frame(autoreset, most, shown):
     """No frame of the next episode; the final frame only where the suite has not yet reset."""
     envs = make_gym(Config(env_id="Drawn-v0", autoreset=autoreset), [1, 2])
     assert [frame[0, 0, 0] for frame in frames(Player("Drawn-v0"), envs, True, 0, most)] == shown
+
+
+@pytest.mark.parametrize("autoreset,episodes,shown", [
+    ("same-step", range(2), [10, 11, 12, 13, 20, 21, 22, 23]), ("same-step", range(2, 3), [30, 31, 32, 33]),
+    ("next-step", range(2), [10, 11, 12, 13, 14, 20, 21, 22, 23, 24]), ("next-step", range(1, 2), [20, 21, 22, 23, 24])])
+def test_a_video_shows_the_chosen_episodes(autoreset, episodes, shown):
+    """Several, or a later one alone, with the returns that were played before without drawing."""
+    cfg = Config(env_id="Drawn-v0", autoreset=autoreset)
+    assert [frame[0, 0, 0] for frame in frames(Player("Drawn-v0"), make_gym(cfg, [1, 2]), True, 0, 99, episodes)] == shown
+    returns = episode_returns(Player("Drawn-v0"), make_gym(cfg, [1, 2]), True, 0, 3)
+    assert len(returns) == 3 and returns == evaluate(Player("Drawn-v0"), make_gym(cfg, [1]), 3, True).returns
 
 
 def test_an_environment_that_cannot_draw_is_named():
