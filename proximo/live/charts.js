@@ -28,7 +28,7 @@ function duration(seconds) {
 function ticks(low, high, count) {
   const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find(k => k * power >= rough), found = [];
-  for (let k = Math.ceil(low / step); k * step <= high + step * 1e-9; k++) found.push(+(k * step).toPrecision(12));
+  for (let k = Math.ceil(low / step); k * step <= high + step * 1e-9 && found.length < 50; k++) found.push(+(k * step).toPrecision(12));
   return found;
 }
 
@@ -55,6 +55,7 @@ class Chart {  // one panel: series are {name, color, points: [[x, raw, smooth],
     const all = this.series.flatMap(one => one.points);
     let [x0, x1] = this.view.range || [Infinity, -Infinity];
     if (!this.view.range) for (const [x] of all) { x0 = Math.min(x0, x); x1 = Math.max(x1, x); }
+    if (!(x0 <= x1)) [x0, x1] = [0, 1];  // no point at all
     const seen = all.filter(([x]) => x >= x0 && x <= x1), raw = seen.map(p => p[1]).sort((a, b) => a - b);
     const cut = raw.length > 50 ? Math.floor(raw.length / 50) : 0;
     let y0 = raw.length ? raw[cut] : 0, y1 = raw.length ? raw[raw.length - 1 - cut] : 1;
@@ -168,12 +169,12 @@ class Charts {  // the controls, the legend and all panels of one environment at
     new ResizeObserver(() => this.draw()).observe(this.grid);
   }
 
-  show(runs) { this.runs = runs; this.update(); }
+  show(runs, first) { this.runs = runs; this.first = first; this.update(); }  // first: the environment to begin with
 
   update() {
     const names = [...new Set(this.runs.map(run => run.env_id))];
     if (names.join("\n") !== [...this.env.options].map(one => one.value).join("\n")) {
-      const before = this.env.value;
+      const before = this.env.value || this.first;
       this.env.replaceChildren(...names.map(name => make("option", null, "", name)));
       if (names.includes(before)) this.env.value = before;
     }

@@ -22,7 +22,7 @@ async function poll() {
     for (const run of found.runs) runs.set(run.id, run);
     answered = Date.now();
     show(found);
-    if (news) charts.show(found.runs);
+    if (news) charts.show(found.runs, found.runs.find(run => run.state === "running")?.env_id);
   } catch (error) { console.log(error); }
   document.body.classList.toggle("lost", Date.now() - answered > 10000);
   byId("status").textContent = Date.now() - answered > 10000
@@ -60,7 +60,7 @@ function table(place, head, rows, fill) {
 
 function runCells(run, row) {
   make("span", make("td", row), "state " + run.state, run.state).title = run.why;
-  make("td", row, "name", run.name).title = run.why;
+  make("bdi", make("td", row, "name"), "", run.name).title = `${run.name}. ${run.why}`;
   make("td", row, "short", number(run.mean_return));
   const steps = make("td", row, "short");
   Object.assign(make("progress", steps), {max: 1, value: run.share});

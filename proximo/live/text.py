@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proximo.bench.text import duration_text, number_text, steps_text
+from proximo.bench.text import duration_text, number_text
 from proximo.live.runs import Followed, LiveRuns
 from proximo.runs.output import write_line
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-CURVE_WIDTH = 32
+CURVE_WIDTH = 16
 LEVELS = "▁▂▃▄▅▆▇█"
 STYLES = {"running": "green", "silent": "yellow", "failed": "red"}
-MOST_WARNINGS = 8
+MOST_NAMED = 4  # runs of a warning
 LINE_SECONDS = 10.0  # between lines where the output is no terminal
 
 
@@ -73,20 +73,30 @@ def text_view(found: Sequence[Followed]) -> "Group":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(expand=False)
-    for name in ("run", "state", "steps", "of", "return", "its curve", "steps/s", "left", "last line"):
-        table.add_column(name, justify="right" if name in ("steps", "of", "return", "steps/s", "left") else "left")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("state", "run", "done", "return", "its curve", "steps/s", "left", "last line"):
+        table.add_column(name, justify="left" if name in ("state", "run", "its curve") else "right",
+                         no_wrap=name != "run", overflow="fold")
     for one in found:
         state = one.state
-        cells = [one.name, state.word, f"{state.step:,}", steps_text(state.of), number_text(one.curves.mean_return, 1),
+        cells = [state.word, one.name, f"{state.share:.0%}", number_text(one.curves.mean_return, 1),
                  sparkline(one.curves.episodes.points[:, 2]), number_text(state.sps, 0),
                  "" if state.left is None else duration_text(state.left),
-                 "" if state.age is None else f"{duration_text(state.age)} ago"]
+                 "" if state.age is None else duration_text(state.age)]
         table.add_row(*(Text(printable(cell)) for cell in cells), style=STYLES.get(state.word, ""))
-    lines = [f"{one.name}: {warning}" for one in found for warning in one.warnings]
-    lines = lines[:MOST_WARNINGS] + [f"... and {len(lines) - MOST_WARNINGS} more"] * (len(lines) > MOST_WARNINGS)
     end = "Ctrl-C ends this view; the runs go on." if found else "No run yet. Ctrl-C ends this view."
-    return Group(table, *(Text(printable(line), style="yellow") for line in lines), Text(end, style="dim"))
+    return Group(table, *(Text(line, style="yellow") for line in warning_lines(found)), Text(end, style="dim"))
+
+
+def warning_lines(found: Sequence[Followed]) -> list[str]:
+    """Return a line for each metric that some runs have above or below its usual range."""
+    runs: dict[tuple[str, str, str], list[str]] = {}
+    for one in found:
+        for warning in one.warnings:
+            runs.setdefault((warning.metric, warning.side, warning.advice), []).append(one.name)
+    return [printable(f"{metric} is {side} its usual range: {', '.join(names[:MOST_NAMED])}"
+                      f"{f' and {len(names) - MOST_NAMED} more' * (len(names) > MOST_NAMED)}. {advice}")
+            for (metric, side, advice), names in runs.items()]
 
 
 def sparkline(values: np.ndarray, width: int = CURVE_WIDTH) -> str:

@@ -108,8 +108,8 @@ def pick_episode(model: Model, parts: Parts, best: bool, episodes: int, determin
     finally:
         envs.close()
     if not returns:
-        raise UsageError(f"{model.cfg.env_id}: no episode ended within {MAX_STEPS:,} steps, so none is the best. Record "
-                         "one without --pick.")
+        raise UsageError(f"{model.cfg.env_id}: no episode ended within {MAX_STEPS:,} steps, so there is none to pick. "
+                         "Record one without --pick.")
     place = returns.index(max(returns) if best else min(returns))
     notify(f"Episode {place + 1} of {len(returns)} is the {'best' if best else 'worst'}: return {returns[place]:.2f}, "
            f"mean {sum(returns) / len(returns):.2f}.")
