@@ -60,7 +60,8 @@ class Chart {  // one panel: series are {name, color, points: [[x, raw, smooth],
     const cut = raw.length > 50 ? Math.floor(raw.length / 50) : 0;
     let y0 = raw.length ? raw[cut] : 0, y1 = raw.length ? raw[raw.length - 1 - cut] : 1;
     for (const [, , y] of seen) { y0 = Math.min(y0, y); y1 = Math.max(y1, y); }
-    const margin = (y1 - y0) * 0.06 || Math.abs(y1) * 0.1 || 1;
+    const isFlat = y1 - y0 <= 1e-5 * Math.abs(y1);  // numbers have six digits
+    const margin = isFlat ? Math.abs(y1) * 0.1 || 1 : (y1 - y0) * 0.06;
     return [x0, x1 > x0 ? x1 : x0 + 1, y0 - margin, y1 + margin];
   }
 
@@ -74,7 +75,7 @@ class Chart {  // one panel: series are {name, color, points: [[x, raw, smooth],
     const X = x => left + (x - x0) / (x1 - x0) * (right - left), Y = y => bottom - (y - y0) / (y1 - y0) * (bottom - top);
     this.toX = pixel => x0 + (Math.min(Math.max(pixel, left), right) - left) / (right - left) * (x1 - x0);
     pen.font = "11px system-ui, sans-serif"; pen.fillStyle = ink; pen.strokeStyle = ink; pen.lineWidth = 1;
-    const lines = [...ticks(y0, y1, 4).map(y => [y, false]), ...ticks(x0, x1, Math.max(2, width / 110)).map(x => [x, true])];
+    const lines = [...ticks(y0, y1, 4).map(y => [y, false]), ...ticks(x0, x1, Math.max(2, width / 80)).map(x => [x, true])];
     for (const [value, vertical] of lines) {
       pen.globalAlpha = 0.12; pen.beginPath();
       pen.moveTo(vertical ? X(value) : left, vertical ? top : Y(value));

@@ -11,7 +11,7 @@ header{display:flex;flex-wrap:wrap;gap:.2rem 1.5rem;align-items:baseline}
 #status{margin-left:auto}.lost #status{color:#a3231b;font-weight:600}
 .state{border-radius:1rem;padding:.05rem .6rem;font-size:12px;font-weight:600;background:#e4e4e8;color:#333}
 .state.running{background:#d8efdf;color:#176b33}.state.failed{background:#f8d9d6;color:#8f1d16}
-.state.silent{background:#fdebc8;color:#7a4b00}#runs{max-height:26rem;overflow:auto}
+.state.silent{background:#fdebc8;color:#7a4b00}#runs,#episodes,#settings{max-height:26rem;overflow:auto}
 td.name{max-width:17rem;overflow:hidden;text-overflow:ellipsis;white-space:nowrap;direction:rtl;text-align:left}
 td.setting{max-width:18rem;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}progress{width:5rem;height:.55rem;accent-color:#0072B2}
 #warnings ul{padding:.6rem 1rem .6rem 2rem;background:#fff6e0;border-left:4px solid #e0a100;margin:.5rem 0}

@@ -168,6 +168,9 @@ def test_watch_and_plot(plain, tmp_path, capsys):
     shutil.copytree(plain(""), tmp_path / "run")
     assert main(["watch", str(tmp_path / "run"), "--max-frames", "20", "--deterministic"]) == 0
     assert (tmp_path / "run" / "videos" / "watch.mp4").stat().st_size > 1000
+    gif = tmp_path / "a.gif"
+    assert main(["watch", str(tmp_path / "run"), "--episodes", "3", "--pick", "worst", "--out", str(gif)]) == 0
+    assert gif.read_bytes()[:4] == b"GIF8" and "is the worst: return" in capsys.readouterr().err
     assert main(["plot", str(tmp_path / "run"), "--out", str(tmp_path / "curve.png")]) == 0
     assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
     assert str(tmp_path / "curve.png") in capsys.readouterr().out
@@ -184,7 +187,7 @@ def test_the_version_is_printed(capsys):
     assert capsys.readouterr().out == f"proximo {proximo.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["eval", "watch", "export", "card", "push", "pull", "verify", "plot", "rate", "check-env"])
+@pytest.mark.parametrize("command", ["eval", "watch", "export", "card", "push", "pull", "verify", "live", "plot", "rate", "check-env"])
 def test_each_command_explains_itself(command, capsys):
     """In a sentence, besides its arguments; defaults are told once."""
     with pytest.raises(SystemExit) as ended:

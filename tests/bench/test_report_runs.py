@@ -1,0 +1,46 @@
+"""What a report shows of single runs, from run folders that no training wrote."""
+
+import json
+
+from proximo.bench.report_page import Charts, Folded, Video
+from proximo.bench.report_runs import single_runs
+from proximo.bench.results import group_runs, read_runs
+from tests.support.run_folders import RunFolder
+
+
+def sections_of(folder):
+    runs = read_runs(folder)
+    return {section.title: section.parts for section in single_runs(runs, group_runs(runs), folder)}
+
+
+def test_every_run_is_shown(tmp_path):
+    """Unfinished ones too; the curves hold what the CSV files say."""
+    RunFolder(tmp_path / "a", seed=1).grow(30).finish()
+    RunFolder(tmp_path / "b", seed=2).grow(20, clipfrac=0.8)
+    found = sections_of(tmp_path)
+    (charts,) = found["Curves of every run"]
+    assert isinstance(charts, Charts) and [run["name"] for run in charts.runs] == ["a", "b"]
+    assert [row[0] for row in charts.runs[1]["metrics"]["rows"]] == list(range(100, 2100, 100))
+    assert charts.runs[0]["episodes"]["rows"][2] == [300, 6, 4, 12, 6, 13]
+    (table,) = found["Outside the usual range"]
+    assert [row[:3] for row in table.rows] == [["clipfrac", "above the usual one", "b (0.8)"]]
+
+
+def test_the_video_of_the_best_run(tmp_path, monkeypatch):
+    """Of each group the newest video of the run with the highest score, unless it is too large."""
+    for seed, score in ((1, -5.0), (2, -3.0), (3, -9.0)):
+        run = RunFolder(tmp_path / str(seed), seed=seed).grow(2).finish()
+        (run.folder / "summary.json").write_text(json.dumps({"episodic_return_mean": score}))
+        (run.folder / "videos").mkdir()
+        (run.folder / "videos" / "step-1.mp4").write_bytes(b"video of " + str(seed).encode())
+    assert sections_of(tmp_path)["Videos"] == [Video(b"video of 2", "video/mp4", "CartPole-v1, 2: step-1.mp4")]
+    monkeypatch.setattr("proximo.bench.report_runs.LARGEST_VIDEO", 3)
+    assert "too large" in sections_of(tmp_path)["Videos"][0]
+
+
+def test_every_hyper_parameter(tmp_path):
+    RunFolder(tmp_path / "a", gamma=0.9).grow(1).finish()
+    RunFolder(tmp_path / "b", gamma=0.99, seed=2).grow(1).finish()
+    (folded,) = sections_of(tmp_path)["Hyper-parameters"]
+    assert isinstance(folded, Folded) and folded.table.head == ["field", "ppo", "ppo-gamma=0.9"]
+    assert ["gamma", "0.99", "0.9"] in folded.table.rows and ["total_timesteps", "10000", "10000"] in folded.table.rows
