@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.bench.text import duration_text, number_text
 from proximo.live.runs import Followed, LiveRuns
-from proximo.runs.output import write_line
+from proximo.runs.output import printable, write_line
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -63,7 +63,7 @@ def line_of(one: Followed) -> str:
     left = f", {duration_text(state.left)} left" if state.left is not None else ""
     warned = "".join(f"; {warning.metric} {warning.value:.3g} is {warning.side} {warning.bound:.3g}"
                      for warning in one.warnings)
-    return printable(f"{one.name}: {state.word}, {state.step:,} of {state.of:,} steps, return "
+    return one_line(f"{one.name}: {state.word}, {state.step:,} of {state.of:,} steps, return "
                      f"{number_text(one.curves.mean_return)}, {number_text(state.sps, 0)} steps/s{left}{warned}")
 
 
@@ -83,7 +83,7 @@ def text_view(found: Sequence[Followed]) -> "Group":
                  sparkline(one.curves.episodes.points[:, 2]), number_text(state.sps, 0),
                  "" if state.left is None else duration_text(state.left),
                  "" if state.age is None else duration_text(state.age)]
-        table.add_row(*(Text(printable(cell)) for cell in cells), style=STYLES.get(state.word, ""))
+        table.add_row(*(Text(one_line(cell)) for cell in cells), style=STYLES.get(state.word, ""))
     end = "Ctrl-C ends this view; the runs go on." if found else "No run yet. Ctrl-C ends this view."
     return Group(table, *(Text(line, style="yellow") for line in warning_lines(found)), Text(end, style="dim"))
 
@@ -94,7 +94,7 @@ def warning_lines(found: Sequence[Followed]) -> list[str]:
     for one in found:
         for warning in one.warnings:
             runs.setdefault((warning.metric, warning.side, warning.advice), []).append(one.name)
-    return [printable(f"{metric} is {side} its usual range: {', '.join(names[:MOST_NAMED])}"
+    return [one_line(f"{metric} is {side} its usual range: {', '.join(names[:MOST_NAMED])}"
                       f"{f' and {len(names) - MOST_NAMED} more' * (len(names) > MOST_NAMED)}. {advice}")
             for (metric, side, advice), names in runs.items()]
 
@@ -110,6 +110,6 @@ def sparkline(values: np.ndarray, width: int = CURVE_WIDTH) -> str:
     return "".join(LEVELS[round(level)] for level in levels.tolist())
 
 
-def printable(text: str) -> str:
-    """Replace what would move the cursor or change colours: the text comes from a stranger's files."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+def one_line(text: str) -> str:
+    """Return text of a stranger's files as one line that no terminal obeys."""
+    return printable(text).replace("\n", " ")

@@ -4,7 +4,7 @@ import numpy as np
 
 from proximo.cli.main import main
 from proximo.live.runs import LiveRuns
-from proximo.live.text import printable, sparkline, text_view
+from proximo.live.text import one_line, sparkline, text_view
 from tests.support.run_folders import RunFolder
 
 
@@ -25,7 +25,7 @@ def test_the_view_of_a_terminal(tmp_path):
     console.print(text_view(LiveRuns([tmp_path]).refresh()))
     said = console.export_text()
     console.file.close()
-    assert "[red]?[31m" in said and "running" in said and "▁▁▂" in said and "▇█" in said and "40%" in said
+    assert r"[red]\x1b[31m" in said and "running" in said and "▁▁▂" in said and "▇█" in said and "40%" in said
     assert "entropy is" not in said  # it was as high from the start
     console = Console(width=100, record=True, quiet=True)
     console.print(text_view([]))
@@ -34,7 +34,7 @@ def test_the_view_of_a_terminal(tmp_path):
 def test_sparklines():
     assert sparkline(np.arange(8.0)) == "▁▂▃▄▅▆▇█" and sparkline(np.full(3, 7.0)) == "▁▁▁"
     assert sparkline(np.empty(0)) == "" and len(sparkline(np.arange(1000.0))) == 16
-    assert printable("a\x1b[0m\nb\u202e") == "a?[0m?b?"
+    assert one_line("a\x1b[0m\nb\u202e") == r"a\x1b[0m b\u202e"
 
 
 def test_bad_arguments(tmp_path, capsys):
