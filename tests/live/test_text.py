@@ -25,7 +25,7 @@ def test_the_view_of_a_terminal(tmp_path):
     console.print(text_view(LiveRuns([tmp_path]).refresh()))
     said = console.export_text()
     console.file.close()
-    assert r"[red]\x1b[31m" in said and "running" in said and "▁▁▂" in said and "▇█" in said and "40%" in said
+    assert r"[red]\x1b[31m" in said and "running" in said and "▁▂▂▃" in said and "▇█" in said and "40%" in said
     assert "entropy is" not in said  # it was as high from the start
     console = Console(width=100, record=True, quiet=True)
     console.print(text_view([]))
