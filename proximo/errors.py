@@ -7,8 +7,9 @@ exact. The command line prints both; from Python only warnings are shown unless 
 import difflib
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 LOGGER = logging.getLogger("proximo")
 
@@ -32,9 +33,18 @@ class EnvError(ProximoError, RuntimeError):
 
 
 class NumbersError(ProximoError, ArithmeticError):
-    """The loss or its gradient is not finite; the weights are those before the step."""
+    """The loss or its gradient is not finite; the weights are those before the step.
+
+    Args:
+        message: What was not finite, and what to do.
+        evidence: Returns what the update was computed from (runs/repro.py).
+    """
 
     exit_code = 4
+
+    def __init__(self, message: str, evidence: Callable[[], dict[str, Any]] | None = None) -> None:
+        super().__init__(message)
+        self.evidence = evidence
 
 
 class FilesError(ProximoError, OSError):

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import gymnasium
+import numpy as np
 import pytest
 import torch
 
@@ -221,6 +222,30 @@ def test_numbers_that_overflow_end_the_command_with_4(capsys, tmp_path):
     assert train(tmp_path / "run", "--env-id", "Rewarding-v0") == 4
     said = capsys.readouterr().err
     assert "not finite in iteration 1, after 0 steps" in said and "Traceback" not in said
+    assert f"proximo doctor {tmp_path / 'run' / 'repro'}" in said
+    assert main(["doctor", str(tmp_path / "run" / "repro")]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "WRONG loss: value_loss (): 1 of 1 numbers are not finite"
+    assert "ok    rollout: reward (16, 2): 1e+30 to 1e+30" in lines and "ok    normalised advantage" in " ".join(lines)
+
+
+@pytest.mark.parametrize(("part", "name", "line"), [
+    ("rollout", "obs", "WRONG rollout: obs (16, 2, 2): 1 of 64 numbers are not finite, the first one at index (0, 0, 0)"),
+    ("weights", None, "WRONG weights: "), ("rollout", "logprob", "WRONG rollout: logprob (16, 2): 1 of 32"),
+    ("rollout", "next_value", "WRONG rollout: next_value")])
+def test_doctor_names_the_first_number_that_is_not_finite(part, name, line, tmp_path, capsys):
+    """Against a number that is put there, in an update that is damaged otherwise only in its loss."""
+    train(tmp_path / "run", "--env-id", "Rewarding-v0")
+    tree = load_tree(tmp_path / "run" / "repro")
+    first = name or next(iter(tree[part]))
+    tree[part][first].reshape(-1)[0] = np.nan
+    save_tree(tmp_path / "repro", tree)
+    assert main(["doctor", str(tmp_path / "repro")]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith(line)
+
+
+def test_doctor_of_a_folder_without_an_update(tmp_path, capsys):
+    assert refused(capsys, "doctor", str(tmp_path))[0].startswith(f"{tmp_path} is not the folder of a failed update.")
 
 
 def full(*_):

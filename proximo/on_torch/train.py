@@ -9,11 +9,11 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
-from proximo.errors import NumbersError
 from proximo.on_torch.distributed import gather_episodes, leave, merge_over_ranks
 from proximo.on_torch.gae import gae
 from proximo.on_torch.learner import explained_variance, make_batch, minibatch_indices, normalize_advantage, update
 from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.repro import failed_update
 from proximo.on_torch.rollout import collect
 from proximo.on_torch.setup import MakeEnvs, Setup, rebuild, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
@@ -52,9 +52,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
                 played = collect(setup.policy, envs, setup.normalizer, carry, setup.storage, noise)
             stats = learn(setup, played.rollout, carry.state, iteration, cfg) | played.metrics
             if not bool(setup.adam.ok):
-                raise NumbersError(
-                    f"The loss or its gradient is not finite in iteration {iteration}, after {steps} steps. The "
-                    "weights are those before it. Lower --learning-rate, or check the rewards.")
+                raise failed_update(setup.agent, setup.normalizer.spec, played.rollout, carry.state, iteration, steps)
             merged = merge_over_ranks(world, merged, played.carry.statistics)
             carry = played.carry._replace(statistics=merged)
             finished, steps = finished_episodes(*gather_episodes(world, played.episode, played.rollout.valid), steps)

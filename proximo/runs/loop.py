@@ -9,9 +9,10 @@ from typing import Any
 from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.envs.imports import import_flags
-from proximo.errors import EnvError, PeerError, ProximoError, UsageError, notify, warn
+from proximo.errors import EnvError, NumbersError, PeerError, ProximoError, UsageError, notify, warn
 from proximo.processes import world_from_environment
 from proximo.runs.checkpoint import checkpoints
+from proximo.runs.repro import save_repro
 from proximo.runs.run import resume_command
 from proximo.runs.signals import Signals
 from proximo.runs.watcher import Watcher
@@ -66,6 +67,8 @@ class Session:
             except UsageError as error:
                 problems = [*str(error).splitlines(), *(self._withdraw() if self._withdraw else [])]
                 raise UsageError("\n".join(dict.fromkeys(problems))) from error
+            except NumbersError as error:
+                raise NumbersError(f"{error}{self._save_repro(error)}", error.evidence) from error
             except PeerError as error:
                 raise PeerError(f"{error} Resume with: {self._resume_line()}") from error
             except (RuntimeError, ValueError) as error:
@@ -125,6 +128,9 @@ class Session:
         left = f"The newest checkpoint is of iteration {int(found[-1].name)}." if found else "No checkpoint exists."
         warn(f"Stopped by {signal.Signals(number).name} before the iteration had ended. {left} "
              f"Resume with: {self._resume_line()}")
+
+    def _save_repro(self, error: NumbersError) -> str:
+        return save_repro(self._watchers[0].run, error) if len(self._watchers) == 1 else ""
 
     def _resume_line(self) -> str:
         if len(self._watchers) > 1:

@@ -152,6 +152,14 @@ class ModelFile(TypedDict):
     best: NotRequired[BestRecord]
 
 
+class ReproFile(ModelFile):
+    """tree.json of an update that failed."""
+
+    iteration: int
+    rollout: Arrays
+    state: Arrays
+
+
 class CardFile(TypedDict):
     """eval.json of a model with a card."""
 

@@ -1,0 +1,101 @@
+"""What an update that failed was computed from, and which of its numbers is the first that is not finite."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from proximo.config import Config
+from proximo.errors import NumbersError
+from proximo.on_torch.gae import gae
+from proximo.on_torch.learner import make_batch
+from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.snapshot import named_weights, to_arrays
+from proximo.protocols import Spec
+from proximo.types import LossInputs, Rollout
+
+
+def failed_update(agent: nn.Module, spec: Spec, rollout: Rollout, start: tuple[Tensor, ...], iteration: int,
+                  steps: int) -> NumbersError:
+    """Return the error of an update in which a gradient was not finite.
+
+    Args:
+        agent: The network; its weights are those before the failed step.
+        spec: What the network knows of its environments.
+        rollout: What was learned from.
+        start: The recurrent state before the rollout.
+        iteration: The iteration.
+        steps: Environment steps before it.
+    """
+    return NumbersError(f"The loss or its gradient is not finite in iteration {iteration}, after {steps} steps. The "
+                        "weights are those before it. Lower --learning-rate, or check the rewards.",
+                        partial(evidence, agent, spec, rollout, start, iteration))
+
+
+def evidence(agent: nn.Module, spec: Spec, rollout: Rollout, start: tuple[Tensor, ...],
+             iteration: int) -> dict[str, Any]:
+    """Return what an update was computed from: weights, rollout, and the recurrent state before it, as numpy arrays."""
+    arrays = {name: x for name, x in rollout._asdict().items() if x is not None}
+    return {"spec": spec, "iteration": iteration, "weights": named_weights(agent), "rollout": to_arrays(arrays),
+            "state": to_arrays({str(i): x for i, x in enumerate(start)})}
+
+
+def explain(agent: Any, found: dict[str, Any], cfg: Config) -> Iterator[tuple[bool, str]]:
+    """Compute the update again, and yield (whether all is finite, what it is) for every quantity up to the first fault.
+
+    The loss is Proximo's own, over the whole batch instead of minibatches.
+
+    Args:
+        agent: The network, with the weights before the failed step.
+        found: What `evidence` returned.
+        cfg: The configuration of the run.
+    """
+    arrays = {name: torch.from_numpy(x) for name, x in found["rollout"].items()}
+    rollout = Rollout(**{name: arrays.get(name) for name in Rollout._fields})
+    start = tuple(torch.from_numpy(found["state"][str(i)]) for i in range(len(found["state"])))
+    for name, x in quantities(agent, rollout, start, cfg):
+        if not x.is_floating_point():
+            continue
+        bad = (~x.isfinite()).nonzero()
+        if len(bad):
+            where = f", the first one at index {tuple(bad[0].tolist())}" if x.ndim else ""
+            yield False, f"{name} {tuple(x.shape)}: {len(bad)} of {x.numel()} numbers are not finite{where}"
+            return
+        yield True, f"{name} {tuple(x.shape)}: {float(x.min()):.4g} to {float(x.max()):.4g}" if x.numel() else name
+
+
+def quantities(agent: Any, rollout: Rollout, start: tuple[Tensor, ...], cfg: Config) -> Iterator[tuple[str, Tensor]]:
+    """Yield every quantity of an update by name, in the order in which they depend on each other."""
+    valid = rollout.valid
+    for name, x in rollout._asdict().items():
+        if x is not None and x.is_floating_point():
+            yield f"rollout: {name}", x if name in ("obs", "mask") else torch.where(valid, x, 0.0)
+    for name, x in agent.named_parameters():
+        yield f"weights: {name}", x.detach()
+    no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
+    advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
+                    cfg.gae_lambda)
+    yield "advantage", torch.where(valid, advantage, 0.0)
+    batch = make_batch(rollout, advantage + rollout.value, start, agent.recurrent)
+    shape = batch.value.shape
+    kept = advantage[valid].double()
+    scaled = (advantage - kept.mean()) / (kept.std(unbiased=False) + 1e-8) if cfg.norm_adv != "none" else advantage
+    yield "normalised advantage", torch.where(valid, scaled, 0.0)
+    dist, value, _ = agent(batch.obs, batch.mask, batch.first, batch.state)
+    logprob, entropy = dist.logprob(batch.action), dist.entropy()
+    for name, x in (("value", value), ("log-probability", logprob), ("entropy", entropy),
+                    ("ratio of probabilities", (logprob - batch.logprob).exp())):
+        yield f"network: {name}", torch.where(batch.valid, x, 0.0).detach()
+    loss, stats = ppo_loss(LossInputs(
+        logprob=logprob, old_logprob=batch.logprob, value=value, old_value=batch.value,
+        advantage=scaled.float().reshape(shape), ret=batch.ret, entropy=entropy, valid=batch.valid,
+        count=batch.valid.sum().clamp(min=1).float(), clip_coef=torch.tensor(cfg.clip_coef)), cfg)
+    for name in ("policy_loss", "value_loss", "entropy"):
+        yield f"loss: {name}", stats[name]
+    yield "loss", loss.detach()
+    names = [name for name, _ in agent.named_parameters()]
+    for name, x in zip(names, torch.autograd.grad(loss, list(agent.parameters()), allow_unused=True)):
+        if x is not None:
+            yield f"gradient: {name}", x
