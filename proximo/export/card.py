@@ -84,7 +84,7 @@ def write_card(folder: Path, model: Model, parts: Parts, how: HowPlayed, show: S
     if model.cfg.limits.max_players > 1:
         raise UsageError(f"{model.cfg.env_id} is a game of several players, whose returns against themselves are no "
                          "score. Use proximo rate RUN.")
-    refuse_links(folder, [folder / name for name in (RECORD, PAGE, CURVE, *VIDEOS)])
+    refuse_links([folder, *(folder / name for name in (RECORD, PAGE, CURVE, *VIDEOS))])
     found = evaluate_model(model, parts, how.episodes, how.deterministic, how.seed, how.max_steps, show)
     score = score_of(found.returns)
     run = folder.parent if (folder.parent / "config.json").is_file() else None
