@@ -2,7 +2,9 @@
 
 import logging
 import os
+import re
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -78,11 +80,12 @@ class RayPlace:
         import ray
 
         handler = signal.getsignal(signal.SIGTERM)
+        address = self._where.address or os.environ.get("RAY_ADDRESS", "")
         try:
+            _check_answers(address)
             ray.init(address=self._where.address or None, include_dashboard=False if self._own else None,
                      log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            address = self._where.address or os.environ.get("RAY_ADDRESS", "")
+        except (OSError, ValueError, OverflowError, RuntimeError) as error:
             raise UsageError(f"Ray could not be reached or started{f' at {address}' * bool(address)}: "
                              f"{str(error).splitlines()[0]}. Give --address HOST:PORT of the head of a cluster, or "
                              "leave it out to use this machine.") from error
@@ -126,6 +129,12 @@ class RayPlace:
             raise UsageError(f"A run needs {text}, which this machine does not have. Reduce --job-threads, --job-gpus "
                              "or --job-memory.")
         warn(f"A run needs {text}: it waits until a node joins that has it.")
+
+
+def _check_answers(address: str) -> None:
+    """Raise OSError if nothing listens at HOST:PORT, for which Ray itself would wait for minutes."""
+    if found := re.fullmatch(r"\[?([\w.:-]+?)\]?:(\d+)", address):
+        socket.create_connection((found[1], int(found[2])), timeout=10).close()
 
 
 @contextmanager

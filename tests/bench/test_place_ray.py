@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from proximo.bench.place_ray import RayPlace
 from proximo.bench.runner import bench
 from proximo.bench.task import Where
+from proximo.errors import UsageError
 from proximo.runs.lock import holder
 from tests.support.ray_cluster import ENVIRONMENT, ray_cluster
 from tests.support.runs import same_logs, same_weights
@@ -80,3 +82,12 @@ def test_one_machine_needs_no_set_up_and_a_signal_ends_everything(tmp_path):
     assert process.returncode == 130 and "The same command continues" in said, said
     assert not Path(f"/proc/{trainer}").exists() and holder(run_dir) == ""
     assert "Stopped by SIGTERM" in (out / run_dir.relative_to(out).with_name("1.log")).read_text()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:6379", "127.0.0.1:99999999"])
+def test_an_address_without_a_cluster_is_told_at_once(address):
+    """Ray itself would try for minutes."""
+    begin = time.monotonic()
+    with pytest.raises(UsageError, match=f"could not be reached or started at {address}: .* Give --address HOST:PORT"):
+        RayPlace(Where(on="ray", address=address))
+    assert time.monotonic() - begin < 15
