@@ -10,7 +10,7 @@ from proximo.bench.text import Table
 from proximo.errors import FilesError
 from proximo.live.charts import curves_record, point_rows
 from proximo.live.follow import Curves, points_of_each
-from proximo.live.ranges import check_ranges
+from proximo.live.ranges import warnings_of
 from proximo.live.videos import TYPES, videos_of
 from proximo.runs.files import open_regular
 
@@ -36,7 +36,7 @@ def single_runs(runs: Sequence[Run], groups: Groups, directory: Path) -> list[Se
             records.append(curves_record(name, run, curves.names) | {
                 "metrics": {"rows": point_rows(curves.metrics.points)},
                 "episodes": {"rows": point_rows(curves.episodes.points)}})
-        for one in check_ranges(curves.first, list(curves.recent), 1.0, [ret for _, ret, _ in curves.newest]):
+        for one in warnings_of(run, curves, share=1.0):
             warned.setdefault((one.metric, one.side, one.advice), []).append(f"{name} ({one.value:.3g})")
     sections = [Section("Curves of every run", [Charts(records)])] if records else []
     if warned:

@@ -12,6 +12,9 @@ Sources:
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from proximo.bench.results import Run
+from proximo.live.follow import Curves
+
 LEAST_LINES = 5  # lines of metrics.csv before anything is said
 
 
@@ -64,8 +67,14 @@ RANGES = (
 )
 
 
+def warnings_of(run: Run, curves: Curves, share: float) -> list[Warned]:
+    """Return the metrics of a run that are outside their usual range; `share` of its steps, 0 to 1, are done."""
+    returns = [ret for _, ret, _ in curves.newest]
+    return check_ranges(curves.first, list(curves.recent), share, returns, "continuous" in run.variant)
+
+
 def check_ranges(first: Sequence[Mapping[str, float]], recent: Sequence[Mapping[str, float]], share: float,
-                 returns: Sequence[float]) -> list[Warned]:
+                 returns: Sequence[float], continuous: bool = False) -> list[Warned]:
     """Return the metrics of a run that are outside their usual range.
 
     Args:
@@ -73,6 +82,7 @@ def check_ranges(first: Sequence[Mapping[str, float]], recent: Sequence[Mapping[
         recent: The newest lines.
         share: The share of all steps that the run has made, 0 to 1.
         returns: Returns of the newest episodes. If all are equal, no variance is left to be explained.
+        continuous: The actions are continuous. Their entropy passes 0 as the policy gets precise, so it has no least.
     """
     found = []
     for one in RANGES:
@@ -84,9 +94,9 @@ def check_ranges(first: Sequence[Mapping[str, float]], recent: Sequence[Mapping[
         value, unit = sum(values) / len(values), sum(begin) / len(begin) if one.relative and begin else 1.0
         if unit <= 0:  # the entropy of continuous actions may be negative
             continue
-        name = one.metric.removeprefix("losses/")
+        name, low = one.metric.removeprefix("losses/"), None if one.relative and continuous else one.low
         if one.high is not None and value > one.high * unit:
             found.append(Warned(metric=name, value=value, side="above", bound=one.high * unit, advice=one.if_high))
-        elif one.low is not None and value < one.low * unit and not (one.relative and value < 0):
-            found.append(Warned(metric=name, value=value, side="below", bound=one.low * unit, advice=one.if_low))
+        elif low is not None and value < low * unit and not (one.relative and value < 0):
+            found.append(Warned(metric=name, value=value, side="below", bound=low * unit, advice=one.if_low))
     return found

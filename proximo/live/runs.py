@@ -11,7 +11,7 @@ from proximo.bench.results import Groups, Run, differing_settings, read_run, run
 from proximo.errors import UsageError
 from proximo.live.charts import curves_record, point_rows
 from proximo.live.follow import Curves, points_of_each
-from proximo.live.ranges import Warned, check_ranges
+from proximo.live.ranges import Warned, warnings_of
 from proximo.live.state import State, run_state
 from proximo.live.thin import Thinned
 from proximo.live.videos import changed_at, videos_of
@@ -88,8 +88,7 @@ class LiveRuns:
         above = next(path for path in self.paths if folder.is_relative_to(path))
         name = str(folder.relative_to(above)) if folder != above else folder.name
         return Followed(name=name, run=run, curves=curves, state=state,
-                        warnings=check_ranges(curves.first, list(curves.recent), state.share,
-                                              [ret for _, ret, _ in curves.newest]))
+                        warnings=warnings_of(run, curves, state.share))
 
     def _run(self, folder: Path) -> Run:
         """Read the small files of a run, if they have changed."""

@@ -7,13 +7,14 @@ from proximo.live.ranges import RANGES, check_ranges
 USUAL = {"losses/approx_kl": 0.01, "losses/clipfrac": 0.1, "losses/entropy": 0.5, "losses/explained_variance": 0.5}
 
 
-def warned(share=0.5, first=0.69, returns=(1.0, 2.0), lines=10, **values):
+def warned(share=0.5, first=0.69, returns=(1.0, 2.0), lines=10, continuous=False, **values):
     rows = [USUAL | {f"losses/{name}": value for name, value in values.items()}] * lines
-    return [(one.metric, one.side) for one in check_ranges([{"losses/entropy": first}] * 5, rows, share, returns)]
+    return [(one.metric, one.side) for one in check_ranges([{"losses/entropy": first}] * 5, rows, share, returns, continuous)]
 
 
 @pytest.mark.parametrize("values", [{}, {"approx_kl": 0.04}, {"clipfrac": 0.35}, {"explained_variance": 0.0},
-                                    {"entropy": -3.0, "first": 2.8}, {"entropy": 0.3, "first": -1.0}, {"entropy": 0.02}])
+                                    {"entropy": -3.0, "first": 2.8}, {"entropy": 0.3, "first": -1.0}, {"entropy": 0.02},
+                                    {"entropy": 0.01, "first": 2.8, "continuous": True}])
 def test_usual_values(values):
     """The entropy of continuous actions falls below 0 when the policy gets precise: that is usual."""
     assert warned(**values) == []
