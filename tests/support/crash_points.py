@@ -47,11 +47,13 @@ def interpose(folder, number, mode):
             (folder.parent / "operation").write_text(name)
             if mode in ERRORS:
                 raise OSError(ERRORS[mode], os.strerror(ERRORS[mode]), str(args[0])[:200])
-            if mode != "before":
-                function(*args, **keywords)
-            if mode == "half" and name == "save_file":
-                os.truncate(args[1], os.path.getsize(args[1]) // 2)
-            os._exit(KILLED)
+            try:
+                if mode != "before":
+                    function(*args, **keywords)
+                if mode == "half" and name == "save_file":
+                    os.truncate(args[1], os.path.getsize(args[1]) // 2)
+            finally:  # also after an operation that has failed, such as mkdir of a folder that exists
+                os._exit(KILLED)
 
         return act
 
