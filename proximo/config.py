@@ -221,7 +221,8 @@ class Config:
 
     def learning_rate_at(self, iteration: Any) -> Any:
         """Return the learning rate in iteration 1..num_iterations, a number or an array (detail 4)."""
-        return self.learning_rate * self._annealed(self.anneal_lr, iteration)
+        rate, schedule = self.learning_rate, self.anneal_lr
+        return rate if schedule == "none" else rate * self._annealed(schedule, iteration)
 
     def adapted_rate(self, scale: Any, approx_kl: Any) -> Any:
         """Return the factor of the learning rate after an epoch with this mean approx_kl: arrays of any library, ().
@@ -235,12 +236,11 @@ class Config:
 
     def clip_coef_at(self, iteration: Any) -> Any:
         """Return epsilon in iteration 1..num_iterations, a number or an array (detail A1)."""
-        return self.clip_coef * self._annealed(self.anneal_clip, iteration)
+        clip, schedule = self.clip_coef, self.anneal_clip
+        return clip if schedule == "none" else clip * self._annealed(schedule, iteration)
 
     def _annealed(self, schedule: Schedule, iteration: Any) -> Any:
         """Return the factor of a schedule, from 1 towards 0; cosine as in SGDR (Loshchilov & Hutter 2017)."""
-        if schedule == "none":
-            return 1.0
         remaining = 1.0 - (iteration - 1) / self.num_iterations
         if schedule == "linear":
             return remaining

@@ -84,7 +84,7 @@ def _subject(env: Any, cfg: Config) -> Subject:
         raise UsageError("\n".join(wrong))
     make: Callable[[], gymnasium.Env[Any, Any]]
     if env is not None and not isinstance(env, str):
-        source = own_source(cfg)._replace(name=env_name(env, cfg.env_kwargs))
+        source = own_source(cfg, env_name(env, cfg.env_kwargs))
         make = partial(make_new, env_factory(env), source, [])
     else:
         if (named := variant_by_name(cfg.env_id)) and not cfg.env_file:

@@ -69,7 +69,7 @@ def make_from_factory(factory: Factory, cfg: Config, seeds: Sequence[int]) -> Ve
         UsageError: The function makes no gymnasium.Env, or the same object twice, or a space is not supported.
         EnvError: Making an environment fails.
     """
-    source = own_source(cfg)
+    source = own_source(cfg, cfg.env_id)
     return make_rows_or_workers(partial(make_factory_rows, factory, source, cfg.autoreset), cfg, seeds, source.name)
 
 

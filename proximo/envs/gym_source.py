@@ -37,15 +37,17 @@ def env_source(cfg: Config, find_id: Callable[[str], str] = gym_id) -> EnvSource
     Raises:
         UsageError: The id is unknown, or the file does not have the environment.
     """
-    name, file = name_in_file(cfg) if cfg.env_file else (find_id(cfg.env_id), "")
-    return own_source(cfg)._replace(name=name, file=file)
+    return own_source(cfg, *(name_in_file(cfg) if cfg.env_file else (find_id(cfg.env_id), "")))
 
 
-def own_source(cfg: Config) -> EnvSource:
-    """Return the same for environments that a program brings along; `env_id` is their name."""
-    settings = {} if cfg.limits.emulator else {name: getattr(cfg, name) for name in IMAGES}
-    return EnvSource(name=cfg.env_id, kwargs=cfg.env_kwargs, wrappers=cfg.env_wrappers,
-                     images=PLAIN._replace(**settings))
+def own_source(cfg: Config, name: str, file: str = "") -> EnvSource:
+    """Return the same for environments whose name and file are known."""
+    return EnvSource(name=name, file=file, kwargs=cfg.env_kwargs, wrappers=cfg.env_wrappers, images=image_settings(cfg))
+
+
+def image_settings(cfg: Config) -> ImageSettings:
+    """Return what a configuration changes about what is seen of an environment; nothing for emulators."""
+    return PLAIN if cfg.limits.emulator else ImageSettings(*(getattr(cfg, name) for name in IMAGES))
 
 
 def changed_fields(cfg: Config) -> list[str]:

@@ -178,8 +178,10 @@ def all_reduce_sum(world: World) -> Callable[[Tensor], Tensor]:
 
 def merge_over_ranks(world: World, base: Statistics | None, local: Statistics | None) -> Statistics | None:
     """Add up, in numpy, what all ranks saw since `base`, which is equal on all of them; see merge_statistics."""
+    if world.size == 1:
+        return to_numpy(local)
     base, local, reduce_sum = to_numpy(base), to_numpy(local), all_reduce_sum(world)
-    if world.size == 1 or base is None or local is None:
+    if base is None or local is None:
         return local
     return merge_statistics(base, local, lambda x: reduce_sum(torch.from_numpy(np.array(x, np.float64))).numpy())
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from proximo.config import Config
 from proximo.types import Batch, LossInputs, Minibatches, Rollout
 
-BETA1, BETA2 = 0.9, 0.999
+BETA1 = 0.9
+BETA2 = 0.999
 
 
 class Adam(NamedTuple):
@@ -98,20 +99,31 @@ def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
 
 def make_batch(rollout: Rollout, ret: Tensor, state: tuple[Tensor, ...], recurrent: bool) -> Batch:
     """Flatten the rollout into rows; a recurrent agent keeps whole environments (detail 35)."""
-    def rows(x: Tensor | None) -> Any:
-        return x if recurrent or x is None else x.flatten(0, 1)
+    def rows(x: Tensor) -> Tensor:
+        return x if recurrent else x.flatten(0, 1)
 
-    return Batch(obs=rows(rollout.obs), mask=rows(rollout.mask), first=rollout.first if recurrent else None,
-                 state=state, action=rows(rollout.action), logprob=rows(rollout.logprob), value=rows(rollout.value),
-                 ret=rows(ret), valid=rows(rollout.valid))
+    return Batch(obs=rows(rollout.obs), mask=None if rollout.mask is None else rows(rollout.mask),
+                 first=rollout.first if recurrent else None, state=state, action=rows(rollout.action),
+                 logprob=rows(rollout.logprob), value=rows(rollout.value), ret=rows(ret), valid=rows(rollout.valid))
 
 
 def select_minibatch(batch: Batch, index: Tensor, recurrent: bool) -> Batch:
     """Select the rows of one minibatch, or the environments for a recurrent agent."""
-    axis = 1 if recurrent else 0
-    parts = {name: None if x is None else x.index_select(axis, index)
-             for name, x in batch._asdict().items() if name != "state"}
-    return Batch(state=tuple(x.index_select(0, index) for x in batch.state), **parts)  # type: ignore[arg-type]
+    def select(x: Tensor) -> Tensor:
+        return x.index_select(1 if recurrent else 0, index)
+
+    return Batch(obs=select(batch.obs), mask=None if batch.mask is None else select(batch.mask),
+                 first=None if batch.first is None else select(batch.first),
+                 state=tuple(x.index_select(0, index) for x in batch.state), action=select(batch.action),
+                 logprob=select(batch.logprob), value=select(batch.value), ret=select(batch.ret),
+                 valid=select(batch.valid))
+
+
+def minibatch_at(minibatches: Minibatches, e: int, m: int) -> Minibatches:
+    """Return minibatch m of epoch e."""
+    return Minibatches(index=minibatches.index[e, m], advantage=minibatches.advantage[e, m],
+                       count=minibatches.count[e, m],
+                       noise=None if minibatches.noise is None else minibatches.noise[e, m])
 
 
 def minibatch_indices(cfg: Config, shape: Sequence[int], recurrent: bool, shuffle: np.random.Generator) -> Tensor:
@@ -155,8 +167,7 @@ def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_ra
     epochs: list[Tensor] = []
     rate, clip = (torch.tensor(x, dtype=torch.float32, device=batch.value.device) for x in (learning_rate, clip_coef))
     for e in range(cfg.update_epochs):
-        steps = [learner.step(batch, Minibatches(*(None if x is None else x[e, m] for x in minibatches)), clip, rate)
-                 for m in range(cfg.num_minibatches)]
+        steps = [learner.step(batch, minibatch_at(minibatches, e, m), clip, rate) for m in range(cfg.num_minibatches)]
         epochs.append(torch.stack(steps).mean(0))
         if watch_kl:
             epochs[-1][:-1] = learner.all_reduce_sum(epochs[-1][:-1].clone())

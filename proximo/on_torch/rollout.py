@@ -125,9 +125,9 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
             final_obs = torch.as_tensor(step.final_obs, device=device)
             rows["final_value"][t].copy_(policy.value(final_obs, never, state))
             bootstrapped[t] = True
-    obs, mask, first = (None if x is None else x.to(device, copy=True)
-                        for x in (rows["obs"][-1], masks[-1], rows["first"][-1]))
-    closing = Carry(obs=obs, mask=mask, first=first, state=state, statistics=statistics)
+    closing = Carry(obs=rows["obs"][-1].to(device, copy=True), first=rows["first"][-1].to(device, copy=True),
+                    mask=None if masks[-1] is None else masks[-1].to(device, copy=True), state=state,
+                    statistics=statistics)
     logprob, value, last = policy.evaluate(storage, closing)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():

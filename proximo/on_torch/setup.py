@@ -132,10 +132,10 @@ def first_carry(agent: Agent, envs: VecEnv, normalizer: Normalizer, statistics: 
                 device: torch.device) -> Carry:
     """Reset the environments. Every row begins an episode, and the recurrent state is zero (detail 33)."""
     statistics, step = normalizer.reset(statistics, envs.reset())
-    obs, mask, first = (None if x is None else torch.as_tensor(x, device=device).clone()
-                        for x in (step.obs, step.mask, step.first))
-    return Carry(obs=obs, mask=mask, first=first, state=agent.initial_state(envs.num_envs, device),
-                 statistics=statistics)
+    return Carry(obs=torch.as_tensor(step.obs, device=device).clone(),
+                 mask=None if step.mask is None else torch.as_tensor(step.mask, device=device).clone(),
+                 first=torch.as_tensor(step.first, device=device).clone(),
+                 state=agent.initial_state(envs.num_envs, device), statistics=statistics)
 
 
 def rebuild(setup: Setup, cfg: Config, make_envs: MakeEnvs, iteration: int) -> tuple[VecEnv, Carry]:

@@ -1,0 +1,1 @@
+"""`proximo eject`: one standalone file for a variant, by partial evaluation of the library for its configuration."""

@@ -1,0 +1,119 @@
+"""One function, class or constant of the library as text that is edited, and as a syntax tree that is read."""
+
+import ast
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+Function = ast.FunctionDef
+
+
+class Edit(NamedTuple):
+    """Text that takes the place of the characters from `start` to `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Definition:
+    """A definition at the top of a file.
+
+    Its text is edited in place and parsed again, so that everything which is not edited keeps its layout and its
+    comments.
+
+    Args:
+        name: Its name in the ejected file.
+        module: The module that it comes from, which gives its names their meaning.
+        text: Its lines, with the comments and decorators above it.
+    """
+
+    def __init__(self, name: str, module: Any, text: str) -> None:
+        self.name, self.module = name, module
+        self.set_text(text)
+
+    def set_text(self, text: str) -> None:
+        """Replace the text and parse it."""
+        self.text, self.node = text, ast.parse(text).body[0]
+        self._lines = text.split("\n")
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line) + 1)
+
+    def apply(self, edits: list[Edit]) -> bool:
+        """Make edits that do not overlap; of two that do, only the outer one. Return whether anything changed."""
+        kept: list[Edit] = []
+        for edit in sorted(edits, key=lambda edit: (edit.start, -edit.end)):
+            if not kept or edit.start >= kept[-1].end:
+                kept.append(edit)
+        text = self.text
+        for edit in reversed(kept):
+            text = text[:edit.start] + edit.text + text[edit.end:]
+        changed = text != self.text
+        if changed:
+            try:
+                self.set_text(text)
+            except SyntaxError as error:
+                raise RuntimeError(f"{self.name} cannot be parsed after an edit:\n{text}") from error
+        return changed
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the place of a position in the syntax tree, whose columns count bytes."""
+        return self._starts[line - 1] + len(self._lines[line - 1].encode()[:column].decode())
+
+    def span(self, node: Any) -> tuple[int, int]:
+        """Return the place of the first character of a node, and the place after its last one."""
+        return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
+
+    def segment(self, node: Any) -> str:
+        """Return the text of a node."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def line(self, number: int) -> str:
+        """Return one line, counted from 1."""
+        return self._lines[number - 1]
+
+    def lines_span(self, first: int, last: int) -> tuple[int, int]:
+        """Return the place of whole lines, with the line break after them."""
+        return self._starts[first - 1], min(self._starts[last], len(self.text))
+
+    def functions(self) -> Iterator[tuple[str, Function]]:
+        """Yield ("name", node) for a function, ("Class.method", node) for every method of a class."""
+        if isinstance(self.node, ast.FunctionDef):
+            yield self.name, self.node
+        elif isinstance(self.node, ast.ClassDef):
+            for node in self.node.body:
+                if isinstance(node, ast.FunctionDef):
+                    yield f"{self.name}.{node.name}", node
+
+
+def walk(node: Any) -> list[Any]:
+    """Return a node and all nodes inside it. The list is kept, because trees are never changed in place."""
+    if not hasattr(node, "inside"):
+        node.inside = list(ast.walk(node))
+    inside: list[Any] = node.inside
+    return inside
+
+
+def parameters(node: Function) -> list[ast.arg]:
+    """Return the parameters of a function that have a name of their own, in order."""
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+
+
+def defaults(node: Function) -> dict[str, ast.expr]:
+    """Return the defaults of the parameters that have one."""
+    named = [*node.args.posonlyargs, *node.args.args]
+    found = dict(zip([arg.arg for arg in reversed(named)], reversed(node.args.defaults)))
+    return found | {arg.arg: value for arg, value in zip(node.args.kwonlyargs, node.args.kw_defaults) if value}
+
+
+def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements of a body after its docstring."""
+    first = body[0] if body else None
+    text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    return body[1:] if text else body
+
+
+def loaded_names(tree: ast.AST) -> set[str]:
+    """Return all names that are read anywhere in a tree."""
+    return {node.id for node in walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}

@@ -1,0 +1,62 @@
+"""What is known before the ejected program runs: the configuration, the objects of a real set-up, and simplifications.
+
+The objects that training uses are made for the configuration, and read. Whatever they say about structure (which
+head, which layers, what the environments return) holds for every run of the ejected file.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from proximo.config import Config
+
+# Fields of text and lists that a reader of the file may change. Other texts choose between branches of the library.
+KNOBS = ("env_id", "hidden_sizes")
+
+# Checks and messages. The library has made them for this configuration when it ejects.
+DROPPED_CALLS = frozenset((
+    "notify", "notify_once", "warn", "warn_once", "check_model", "check_buffers", "announce_images", "_check_finite",
+    "check_same_spaces", "_check_rows", "check_self_play", "leave", "_check_image", "load_libraries", "keep_memory",
+    "use_egl_when_headless"))
+
+# Functions that return one of their arguments where one process learns on the CPU: name -> index of the argument.
+IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2, "gym_id": 0, "with_quick_space": 0,
+              "_check": 0}
+
+# What the library does with more care, written as a program for one environment does it.
+SIMPLER = {"close_env": "{0}.close()", "make_registered": "gym.make({0}, disable_env_checker=True)",
+           "set_up_torch": "torch.set_num_threads(cfg.threads)"}
+
+# Functions whose value the library computes when it ejects, from arguments that are known.
+PURE = frozenset((
+    "isinstance", "len", "bool", "hasattr", "type", "config_problems", "action_problems", "packed_layout",
+    "has_image_parts", "obs_layout", "float_view", "clips_rewards", "image_axes", "issubdtype", "is_bounded",
+    "usage_errors", "numpy_module", "sticky_chance", "read_atari_name", "mask_parts", "mask_methods", "kwargs_of",
+    "is_initialized", "dtype", "device", "find_pool", "without_mask"))
+
+# Functions of one expression that are written where they are called.
+INLINED = frozenset((
+    "make_rows_or_workers", "keep_step", "merge_over_ranks", "gather_episodes", "make_agent", "own_source",
+    "with_image_settings", "finish_env", "call_maker", "numpy_module", "env_source", "packed_layout", "Config.clip_coef_at", "Config.learning_rate_at"))
+
+# Methods of environments that training does not call.
+DROPPED_METHODS = frozenset(("render", "state", "load", "keeps_state", "render_fps", "screen"))
+
+ERRORS = {"UsageError": "ValueError", "EnvError": "RuntimeError", "NumbersError": "ArithmeticError",
+          "FilesError": "OSError", "PeerError": "ConnectionError", "ProximoError": "RuntimeError"}
+
+
+class Facts(NamedTuple):
+    """What is known of one variant."""
+
+    cfg: Config
+    results: Mapping[str, Any]  # what a function returns, by its name
+    fields: Mapping[str, Any]  # attributes with this name have this value in every record
+    instances: Mapping[type, Any]  # the object of a class, where there is one
+    present: frozenset[str]  # attributes with this name are never None
+    named: Mapping[str, Any]  # what a parameter of this name is in every function
+    assumed: Mapping[tuple[str, str], Any]  # (function, parameter): what it is where the program calls it
+    expressions: Mapping[str, Any]  # what an expression with this text is in every function
+    receivers: frozenset[str]  # methods that return the object itself
+    dropped_calls: frozenset[str]  # functions that the program need not call, besides those of every program
+    dropped_fields: Mapping[str, frozenset[str]]  # fields of a record that the program need not have
+    types: Mapping[str, str]  # the class of the program that takes the place of an interface in annotations

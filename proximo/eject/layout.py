@@ -1,0 +1,178 @@
+"""The layout of edited lines: no needless parentheses, as many words on a line as fit, continued below the bracket."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from typing import NamedTuple
+
+WIDTH = 120
+OPEN, CLOSE = "([{", ")]}"
+WORDS = ("if", "else", "for", "and", "or")  # a line may break before these, inside brackets
+VALUES = (tokenize.NAME, tokenize.STRING, tokenize.NUMBER)
+
+
+Stack = tuple[tuple[int, str], ...]  # open brackets, and the columns after them; the last one is the next indentation
+
+
+class Break(NamedTuple):
+    """A place where a line may be broken."""
+
+    column: int  # where the next line begins
+    stack: Stack
+    comma: bool
+
+
+def tidy(text: str, original: set[str]) -> str:
+    """Return a definition whose edited lines are laid out again.
+
+    Args:
+        text: The definition.
+        original: The logical lines of the library, which keep their layout.
+    """
+    text = without_parentheses(text, original)
+    lines, result, done = text.split("\n"), [], 0
+    for first, last in logical_lines(text):
+        result += lines[done:first]
+        block = "\n".join(lines[first:last])
+        result += [block] if _stays(block, original) else wrapped(joined_line(lines[first:last]))
+        done = last
+    result += lines[done:]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in "\n".join(result).split("\n"))).strip("\n")
+
+
+def _stays(block: str, original: set[str]) -> bool:
+    if '"""' in block or (("#" in block) and "\n" in block):
+        return True
+    return normal(block) in original or ("\n" not in block and len(block) <= WIDTH)
+
+
+def normal(block: str) -> str:
+    """Return a logical line without its layout."""
+    return "".join(block.split())
+
+
+def logical_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Yield (first line, line after the last one) of every statement or header, counted from 0."""
+    first = None
+    for token in tokenize.generate_tokens(io.StringIO(text + "\n").readline):
+        if token.type in (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER):
+            continue
+        if first is None:
+            first = token.start[0] - 1
+        if token.type == tokenize.NEWLINE:
+            yield first, token.end[0]
+            first = None
+
+
+def joined_line(lines: list[str]) -> str:
+    """Return a statement on one line."""
+    line = lines[0].rstrip()
+    for part in lines[1:]:
+        part = part.strip()
+        glued = line[-1:] in OPEN or part[:1] in CLOSE
+        line += part if glued else f" {part}"
+    return re.sub(r",\s*([)\]}])", lambda match: match[0] if match[1] == ")" and _is_tuple(line, match) else match[1],
+                  line)
+
+
+def _is_tuple(line: str, match: re.Match[str]) -> bool:
+    depth = 0
+    for place in range(match.start() - 1, -1, -1):
+        depth += (line[place] in CLOSE) - (line[place] in OPEN)
+        if depth < 0:
+            return "," not in line[place:match.start()]
+    return True
+
+
+def wrapped(line: str) -> list[str]:
+    """Break a line that is too long."""
+    result: list[str] = []
+    stack: Stack = ()
+    while len(line) > WIDTH:
+        found = [one for one in breaks(line, stack) if one.column <= WIDTH and line[:one.column].strip()]
+        commas = [one for one in found if one.comma and one.column > WIDTH // 2] or [one for one in found if one.comma]
+        if not found:
+            break
+        least = min(len(one.stack) for one in commas or found)
+        best = max(one for one in commas or found if len(one.stack) == least)
+        result.append(line[:best.column].rstrip())
+        line, stack = " " * best.stack[-1][0] + line[best.column:].lstrip(), best.stack
+    return [*result, line]
+
+
+def breaks(line: str, stack: Stack) -> list[Break]:
+    """Return the places where a line may be broken; `stack` has the columns of the brackets that are open before it."""
+    found = []
+    before = None
+    for token in _tokens(line, "".join(kind for _, kind in stack)):
+        column = token.start[1]
+        if stack and before is not None:
+            comma = before.string == ","
+            if comma or (token.string in WORDS and token.type == tokenize.NAME) or before.string in ("+", "|", "&"):
+                found.append(Break(column, stack, comma))
+        if token.string in OPEN and token.type == tokenize.OP:
+            stack = (*stack, (token.end[1], token.string))
+        elif token.string in CLOSE and token.type == tokenize.OP:
+            stack = stack[:-1]
+        before = token
+    return found
+
+
+def _tokens(line: str, opened: str) -> list[tokenize.TokenInfo]:
+    """Return the tokens of a line of a statement in which the brackets `opened` are open."""
+    found, shift = [], len(opened)
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(opened + line.lstrip() if opened else line).readline):
+            found.append(token)
+    except (tokenize.TokenError, IndentationError):  # the statement goes on
+        pass
+    shift -= len(line) - len(line.lstrip()) if opened else 0
+    return [token._replace(start=(1, token.start[1] - shift), end=(1, token.end[1] - shift))
+            for token in found[len(opened):] if token.type not in (tokenize.INDENT, tokenize.DEDENT)]
+
+
+def without_parentheses(text: str, original: set[str]) -> str:
+    """Leave out the parentheses in edited lines that change nothing."""
+    wanted = ast.dump(ast.parse(text))
+    for _ in range(200):
+        lines = text.split("\n")
+        edited = [(first, last) for first, last in logical_lines(text)
+                  if normal("\n".join(lines[first:last])) not in original]
+        shorter = next((candidate for candidate in _candidates(text, edited) if _means(candidate, wanted)), None)
+        if shorter is None:
+            return text
+        text = shorter
+    return text
+
+
+def _means(text: str, wanted: str) -> bool:
+    try:
+        return ast.dump(ast.parse(text)) == wanted
+    except SyntaxError:
+        return False
+
+
+def _candidates(text: str, edited: list[tuple[int, int]]) -> Iterator[str]:
+    """Yield the text without one pair of parentheses each."""
+    lines = text.split("\n")
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    stack: list[tuple[int, bool]] = []
+    before = None
+    for token in tokenize.generate_tokens(io.StringIO(text + "\n").readline):
+        if token.string == "(" and token.type == tokenize.OP:
+            called = before is not None and (before.string in (")", "]") or (
+                before.type in VALUES and before.string not in ("return", "in", "not", "and", "or", "if", "else",
+                                                                "yield", "is", "lambda", "elif", "while")))
+            inside = any(first <= token.start[0] - 1 < last for first, last in edited)
+            stack.append((starts[token.start[0] - 1] + token.start[1], inside and not called))
+        elif token.string == ")" and token.type == tokenize.OP:
+            start, may = stack.pop()
+            end = starts[token.start[0] - 1] + token.start[1]
+            if may and "\n" not in text[start:end]:
+                yield text[:start] + text[start + 1:end] + text[end + 1:]
+        if token.type not in (tokenize.NL, tokenize.COMMENT):
+            before = token

@@ -1,0 +1,150 @@
+"""From definitions to a file: order, imports, layout."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+
+from proximo.eject.definition import Definition, Edit, walk
+from proximo.eject.layout import WIDTH, joined_line, logical_lines, normal, tidy, wrapped
+from proximo.eject.library import Import, Library, module_names, module_text
+from proximo.eject.values import free_names
+
+FIRST = ("Config",)
+
+
+def file_text(library: Library, docstring: str) -> str:
+    """Return the ejected file.
+
+    Args:
+        library: Its definitions.
+        docstring: The docstring of the file.
+    """
+    definitions = list(library.definitions.values())
+    for definition in definitions:
+        hoist_imports(library, definition)
+    original = {normal(line) for module in {one.module.__name__ for one in definitions}
+                for line in _statements(module_text(module))}
+    parts = [tidy(tidy_docstring(definition), original) for definition in ordered(library)]
+    body = ""
+    for before, part in zip(["", *parts], parts):
+        small = not re.match(r"(@|def |class )", part) and not re.match(r"(@|def |class )", before)
+        body += ("\n" if small and before else "\n\n\n" if before else "") + part
+    return f'"""{docstring}\n"""\n\n{import_lines(library)}\n\n\n{body}\n\n\nif __name__ == "__main__":\n    main()\n'
+
+
+def _statements(text: str) -> Iterator[str]:
+    lines = text.split("\n")
+    for first, last in logical_lines(text):
+        yield "\n".join(lines[first:last])
+
+
+def tidy_docstring(definition: Definition) -> str:
+    """Return the text without the sections of docstrings about errors that are not raised, without empty lines."""
+    text = re.sub(r"\n\n +Raises:\n(?:(?: {8,}|\t).*\n)+( *\"\"\")", r"\n\1", definition.text)
+    text = re.sub(r'"""([^"\n]*[^"\s\\])\n +"""', r'"""\1"""', text)
+    return re.sub(r'(\n +""")\n\n(?= )', r"\1\n", text) if isinstance(definition.node, ast.FunctionDef) else text
+
+
+def hoist_imports(library: Library, definition: Definition) -> None:
+    """Move the imports inside functions to the top of the file."""
+    edits = []
+    for node in walk(definition.node):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                renamed = f" as {alias.asname}" if alias.asname else ""
+                line = f"import {alias.name}{renamed}" if isinstance(node, ast.Import) else \
+                    f"from {node.module} import {alias.name}{renamed}"
+                library.imports[name] = Import(line=line, value=None)
+            edits.append(Edit(*definition.lines_span(node.lineno, node.end_lineno or node.lineno), ""))
+    definition.apply(edits)
+
+
+def ordered(library: Library) -> list[Definition]:
+    """Return the definitions in an order in which Python can execute the file: that of the library where possible."""
+    ranks = {name: i for i, name in enumerate(_modules_in_order(library))}
+    left = {name: (ranks[one.module.__name__], module_names(one.module.__name__).index(library.places[name][1]))
+            for name, one in library.definitions.items()}
+    needs = {name: {other for other in needed_at_once(definition) if other in left and other != name}
+             for name, definition in library.definitions.items()}
+    result: list[Definition] = []
+    while left:
+        ready = [name for name in left if not needs[name] & left.keys()]
+        if not ready:
+            raise RuntimeError(f"definitions need each other: {needs}")
+        best = min(ready, key=lambda name: (name not in FIRST, left[name]))
+        del left[best]
+        result.append(library.definitions[best])
+    return result
+
+
+def needed_at_once(definition: Definition) -> set[str]:
+    """Return the names that Python looks up when it executes a definition: all but those in bodies of functions."""
+    inside = {id(node) for function in walk(definition.node) if isinstance(function, (ast.FunctionDef, ast.Lambda))
+              for part in (function.body if isinstance(function.body, list) else [function.body])
+              for node in walk(part)}
+    return {node.id for node in walk(definition.node) if isinstance(node, ast.Name) and id(node) not in inside}
+
+
+def _modules_in_order(library: Library) -> list[str]:
+    """Return the modules of the library so that each one stands after those it imports."""
+    result: list[str] = []
+
+    def visit(module: str) -> None:
+        if module in seen:
+            return
+        seen.add(module)
+        for node in ast.parse(module_text(module)).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("proximo"):
+                visit(str(node.module))
+        result.append(module)
+
+    seen: set[str] = set()
+    for definition in library.definitions.values():
+        visit(definition.module.__name__)
+    return result
+
+
+def import_lines(library: Library) -> str:
+    """Return the imports that the definitions need, sorted as ruff sorts them."""
+    used = set().union(*(free_names(one) | _quoted(one) for one in library.definitions.values()))
+    plain, members = set(), {}
+    for name in used & library.imports.keys():
+        line = library.imports[name].line
+        if match := re.match(r"from (\S+) import (.*)", line):
+            members.setdefault(match[1], set()).add(match[2])
+        else:
+            plain.add(line)
+    lines = [(line.split()[1], line) for line in plain]
+    lines += [(module, f"from {module} import {', '.join(sorted(names, key=_member_key))}")
+              for module, names in members.items()]
+    sections = ([line for line in lines if _is_standard(line[0])], [line for line in lines if not _is_standard(line[0])])
+    texts = ["\n".join(part for _, line in sorted(section, key=lambda one: (one[1].startswith("from"), one[0]))
+                       for part in _wrapped_import(line)) for section in sections]
+    return "\n\n".join(filter(None, texts))
+
+
+def _wrapped_import(line: str) -> list[str]:
+    if len(line) <= WIDTH:
+        return [line]
+    start, _, names = line.partition(" import ")
+    return [f"{start} import (", *(f"    {name}," for name in names.split(", ")), ")"]
+
+
+def _quoted(definition: Definition) -> set[str]:
+    """Return the names in annotations that are written as text."""
+    texts = (node.value for node in walk(definition.node) if isinstance(node, ast.Constant))
+    return {text for text in texts if isinstance(text, str) and text.isidentifier()} & {"Any"}
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def _member_key(name: str) -> tuple[int, str]:
+    bare = name.split()[0]
+    return (0 if bare.isupper() and len(bare) > 1 else 1 if bare[0].isupper() else 2), name
+
+
+__all__ = ["file_text", "joined_line", "wrapped"]
