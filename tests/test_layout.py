@@ -8,7 +8,7 @@ import pytest
 ROOT = Path("proximo")
 FILES = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in sorted(ROOT.rglob("*.py"))}
 TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
-FOLDERS = {"bench", "cli", "envs", "export", "live", "models", "on_jax", "on_torch", "presets", "runs"}
+FOLDERS = {"bench", "cli", "eject", "envs", "export", "live", "models", "on_jax", "on_torch", "presets", "runs"}
 MATHEMATICS = ("gae", "loss", "networks", "distributions")
 RECORDS = {"proximo.config", "proximo.types", "proximo.protocols"}
 SUITES = ("atari", "brax", "envpool", "envpool_xla", "gym", "jax_control", "mujoco", "pettingzoo", "procgen")

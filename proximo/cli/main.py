@@ -25,6 +25,7 @@ HELP = """usage: proximo COMMAND ...
   tune FILE                        search hyper-parameters
   profile [VARIANT] [ENV...]       where the time of an iteration goes, and what may make it shorter
   rate RUN                         rate the checkpoints of a self-play run
+  eject VARIANT > my_ppo.py        print a variant as one standalone file
   list                             list variants and environments, and what is installed
   doctor                           find what is wrong with this installation, and how to fix it
   check-env ID                     test an environment of your own
@@ -33,7 +34,7 @@ HELP = """usage: proximo COMMAND ...
 `proximo --version` prints the version."""
 
 COMMANDS = ("train", "resume", "eval", "watch", "export", "card", "push", "pull", "verify", "live", "plot", "bench",
-            "report", "compare", "tune", "profile", "rate", "list", "doctor", "check-env")
+            "report", "compare", "tune", "profile", "rate", "eject", "list", "doctor", "check-env")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,6 +90,10 @@ def command(name: str, words: list[str]) -> int:
             from proximo.cli.live_command import live_command
 
             return live_command(words)
+        case "eject":
+            from proximo.cli.eject_command import eject_command
+
+            return eject_command(words)
         case "list" | "doctor":
             from proximo.cli.machine_commands import machine_command
 

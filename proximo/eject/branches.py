@@ -4,10 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+from proximo.eject.bindings import called_name
 from proximo.eject.definition import Definition, Edit, without_docstring
 from proximo.eject.facts import DROPPED_CALLS
 from proximo.eject.fold import is_pure
-from proximo.eject.values import Scope, called_name
+from proximo.eject.values import Scope
 
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -34,6 +35,9 @@ def statement_edits(scope: Scope, body: list[ast.stmt], guards: bool) -> list[Ed
             dead.append(node)
         elif isinstance(node, ast.Try) and (edit := _without_handlers(scope.definition, node)):
             edits.append(edit)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Tuple):
+            kept = [scope.definition.segment(one) for one in node.value.elts if not is_pure(one)]
+            edits.append(replace_statement(scope.definition, node, "\n".join(kept)))
         else:
             for block in _blocks(node):
                 edits += statement_edits(scope, block, guards)
@@ -91,6 +95,9 @@ def replace_statement(definition: Definition, node: ast.stmt, text: str) -> Edit
     start, end = definition.lines_span(node.lineno, node.end_lineno or node.lineno)
     margin = " " * node.col_offset
     lines = [margin + line if line else "" for line in text.split("\n")]
+    comment = definition.text[definition.span(node)[1]:end].strip()
+    if comment.startswith("#") and text != "pass":
+        lines[-1] += f"  {comment}"
     return Edit(start, end, "\n".join(lines) + "\n")
 
 
@@ -139,7 +146,8 @@ def _without_handlers(definition: Definition, node: ast.Try) -> Edit | None:
         raises = isinstance(handler.body[-1], ast.Raise)
         return raises or [ast.dump(one) for one in handler.body] == [ast.dump(one) for one in node.body]
 
-    if node.finalbody or node.orelse or not all(map(is_needless, node.handlers)):
+    imports = all(isinstance(one, (ast.Import, ast.ImportFrom)) for one in node.body)
+    if node.finalbody or node.orelse or not (imports or all(map(is_needless, node.handlers))):
         return None
     start, end = definition.lines_span(node.lineno, node.end_lineno or node.lineno)
     first, last = definition.lines_span(node.lineno + 1, node.body[-1].end_lineno or node.lineno)

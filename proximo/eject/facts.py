@@ -36,10 +36,26 @@ PURE = frozenset((
 # Functions of one expression that are written where they are called.
 INLINED = frozenset((
     "make_rows_or_workers", "keep_step", "merge_over_ranks", "gather_episodes", "make_agent", "own_source",
-    "with_image_settings", "finish_env", "call_maker", "numpy_module", "env_source", "packed_layout", "Config.clip_coef_at", "Config.learning_rate_at"))
+    "with_image_settings", "finish_env", "call_maker", "numpy_module", "env_source", "packed_layout",
+    "Config.clip_coef_at", "Config.learning_rate_at"))
 
 # Methods of environments that training does not call.
 DROPPED_METHODS = frozenset(("render", "state", "load", "keeps_state", "render_fps", "screen"))
+
+# Docstrings of functions that do less in the ejected file than in the library.
+SENTENCES = {
+    "make_gym": "Make one environment per seed.", "make_mujoco": "Make one environment per seed.",
+    "make_from_source": "Make one environment.", "set_up": "Make everything that training works with.",
+    "make_functions": "Make the functions that act and learn.", "make_policy": "Bundle the functions of an agent.",
+    "seeded_envs": "Make the environments with the seeds of an iteration.", "close": "Close every environment.",
+    "make_network": "Return an MLP from observations to sizes[-1] units.", "Config": "The hyper-parameters.",
+    "Iteration": "The result of one iteration.", "_set_masks": "Prepare the Step that is returned whenever no episode "
+    "ends: all its arrays stay.", "ActionHead": "What all heads share.", "step": "Step every environment.",
+    "Carry": "What playing continues from.", "read_space": "Decide how observations become rows of one array.",
+    "action_writer": "Return a function from the policy's actions (N, *action_shape) to N actions of environments.",
+    "GymEnvs": "N environments that are stepped together, into arrays that stay.", "whole": "Return one array of the "
+    "rollout.", "make_normalizer": "Make the functions that normalise what environments return.",
+    "train": "Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields an Iteration per update."}
 
 ERRORS = {"UsageError": "ValueError", "EnvError": "RuntimeError", "NumbersError": "ArithmeticError",
           "FilesError": "OSError", "PeerError": "ConnectionError", "ProximoError": "RuntimeError"}

@@ -1,11 +1,14 @@
 """Expressions whose value is known become that value; conditional ones become the part that is used."""
 
 import ast
+import re
 from collections.abc import Iterator
 
+from proximo.eject.bindings import called_name
 from proximo.eject.definition import Edit, walk
 from proximo.eject.facts import ERRORS, IDENTITIES, PURE, SIMPLER
-from proximo.eject.values import Scope, Value, called_name
+from proximo.eject.value import Value
+from proximo.eject.values import Scope
 
 COMPOSITE = (ast.IfExp, ast.BoolOp, ast.Compare, ast.BinOp, ast.UnaryOp, ast.Lambda, ast.Tuple, ast.NamedExpr)
 
@@ -107,6 +110,9 @@ def _is_condition(node: ast.expr) -> bool:
 def _bin_op(scope: Scope, node: ast.BinOp) -> str | None:
     """Leave out a factor or divisor of 1 and a summand of 0, where these are facts such as the number of processes."""
     right, left = scope.value(node.right), scope.value(node.left)
+    if isinstance(node.op, ast.Mult) and "scale" in scope.known.facts.dropped_fields.get("Adam", ()) and re.fullmatch(
+            r"(float\()?(setup\.)?adam\.scale\)?", ast.unparse(node.right)):
+        return whole(scope, node.left)
     if isinstance(node.op, ast.BitOr) and right is not None and right.text == "{}":
         return whole(scope, node.left)
     neutral = 1 if isinstance(node.op, (ast.Mult, ast.FloorDiv, ast.Div)) else 0
@@ -142,6 +148,8 @@ def _call(scope: Scope, node: ast.Call) -> str | None:
     if len(kept) < len(node.keywords):
         parts = [scope.definition.segment(one) for one in (*node.args, *kept)]
         return f"{scope.definition.segment(node.func)}({', '.join(parts)})"
+    if isinstance(node.func, ast.Name) and (text := _applied(scope, node)):
+        return text
     if name == "cast" and len(node.args) == 2:
         return whole(scope, node.args[1])
     if isinstance(node.func, ast.Call) and called_name(node.func) == "partial":
@@ -157,6 +165,23 @@ def _call(scope: Scope, node: ast.Call) -> str | None:
         return f"{scope.definition.segment(node.func)}({', '.join(parts)})"
     found = scope.value(node)
     return found.text if found is not None and is_short(found) and is_pure(node) else None
+
+
+def _applied(scope: Scope, node: ast.Call) -> str | None:
+    """Return what a lambda that has a name returns for the arguments of a call."""
+    bound = scope.bindings.get(getattr(node.func, "id", ""), [])
+    function = bound[0] if len(bound) == 1 else None
+    if not isinstance(function, ast.Lambda) or node.keywords or len(function.args.args) != len(node.args):
+        return None
+    text, start = scope.definition.segment(function.body), scope.definition.span(function.body)[0]
+    given = {arg.arg: scope.definition.segment(one) for arg, one in zip(function.args.args, node.args)}
+    places = [one for one in walk(function.body) if isinstance(one, ast.Name) and one.id in given]
+    if len(places) > len(given):
+        return None
+    for one in sorted(places, key=scope.definition.span, reverse=True):
+        first, last = (place - start for place in scope.definition.span(one))
+        text = text[:first] + given[one.id] + text[last:]
+    return f"({text})" if isinstance(function.body, COMPOSITE) else text
 
 
 def _is_cpu(scope: Scope, arguments: list[ast.expr], name: str) -> bool:
@@ -185,7 +210,8 @@ CHANGE_NOTHING = frozenset((
     "partial", "int", "float", "bool", "str", "len", "tuple", "list", "dict", "set", "min", "max", "sum", "zip", "map",
     "range", "enumerate", "cast", "isinstance", "type", "getattr", "hasattr", "prod", "any", "all", "from_numpy",
     "as_tensor", "unbind", "cumsum", "flatten", "reshape", "view", "astype", "items", "values", "keys", "get", "copy",
-    "join", "pick_device", "learning_noise", "torch_generator", "to_numpy", "merge_over_ranks", "saved_buffers", "is_available", "cpu_count", "metrics",
+    "join", "pick_device", "learning_noise", "torch_generator", "to_numpy", "merge_over_ranks",
+    "saved_buffers", "is_available", "cpu_count", "metrics",
     "device", "dtype", "Path", "issubdtype", "nothing", "PolicyNetwork", "Setup", "float_view", "env_source", "dot",
     "own_source", "EnvSource", "as_returned", "mask_methods", "named_weights", "startswith", "isfinite", "sorted",
     "make_policy", "statistic_names", "kwargs_of", "is_atari", "read_atari_name", "atari_name", "find_rom", "title",

@@ -36,7 +36,11 @@ def tidy(text: str, original: set[str]) -> str:
     for first, last in logical_lines(text):
         result += lines[done:first]
         block = "\n".join(lines[first:last])
-        result += [block] if _stays(block, original) else wrapped(joined_line(lines[first:last]))
+        if len(block) > WIDTH and "\n" not in block and "  # " in block:
+            code, comment = block.split("  # ", 1)
+            result += [f"{' ' * (len(code) - len(code.lstrip()))}# {comment}", code]
+        else:
+            result += [block] if _stays(block, original) else wrapped(joined_line(lines[first:last]))
         done = last
     result += lines[done:]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in "\n".join(result).split("\n"))).strip("\n")
@@ -122,10 +126,10 @@ def breaks(line: str, stack: Stack) -> list[Break]:
 
 def _tokens(line: str, opened: str) -> list[tokenize.TokenInfo]:
     """Return the tokens of a line of a statement in which the brackets `opened` are open."""
-    found, shift = [], len(opened)
+    found: list[tokenize.TokenInfo] = []
+    shift = len(opened)
     try:
-        for token in tokenize.generate_tokens(io.StringIO(opened + line.lstrip() if opened else line).readline):
-            found.append(token)
+        found.extend(tokenize.generate_tokens(io.StringIO(opened + line.lstrip() if opened else line).readline))
     except (tokenize.TokenError, IndentationError):  # the statement goes on
         pass
     shift -= len(line) - len(line.lstrip()) if opened else 0

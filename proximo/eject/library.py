@@ -90,7 +90,8 @@ def _tree(module: str) -> tuple[str, ast.Module]:
 def _texts(module: str) -> dict[str, str]:
     """Return the text of every definition of a module, with the comments directly above it."""
     text, tree = _tree(module)
-    lines, found = text.split("\n"), {}
+    lines = text.split("\n")
+    found: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names, first = [node.name], min([node.lineno, *(one.lineno for one in node.decorator_list)])

@@ -5,9 +5,11 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+from proximo.eject.bindings import called_name
 from proximo.eject.definition import Definition, Edit, Function, defaults, parameters, walk, without_docstring
 from proximo.eject.fold import is_pure
-from proximo.eject.values import PRESENT, Scope, Value, called_name, joined
+from proximo.eject.value import PRESENT, Value, joined
+from proximo.eject.values import Scope
 
 EXTERNAL = frozenset((  # also methods of other libraries: a call is of the program only where the object is known
     "step", "reset", "close", "copy", "start", "add", "write", "read", "put", "append", "mode", "value", "act",
@@ -28,8 +30,9 @@ def called_function(scope: Scope, node: ast.expr, methods: dict[str, list[str]])
     library = scope.known.library
     if isinstance(node, ast.Name) and node.id in library.places and node.id not in scope.bindings:
         return f"{node.id}.__init__" if isinstance(library.value(node.id), type) else node.id
-    if isinstance(node, ast.Call) and ast.unparse(node) == "super()":
-        return None
+    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "super()":
+        bases = getattr(scope.definition.node, "bases", [])
+        return f"{ast.unparse(bases[0])}.{node.attr}" if bases else None
     found = scope.value(node)
     if found is not None and found is not PRESENT:
         value = found.value
@@ -101,10 +104,10 @@ def argument_of(call: Call, function: Function, name: str) -> ast.expr | str | N
     names = [arg.arg for arg in parameters(function)]
     bound = names[1:] if names[:1] == ["self"] else names
     given = call.node.args[call.skipped:]
-    for one in call.node.keywords:
-        if one.arg == name:
-            return one.value
-        if one.arg is None:
+    for keyword in call.node.keywords:
+        if keyword.arg == name:
+            return keyword.value
+        if keyword.arg is None:
             return None
     for position, one in enumerate(given):
         if isinstance(one, ast.Starred):

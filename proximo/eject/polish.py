@@ -1,6 +1,7 @@
 """Local names that a simplification has made needless."""
 
 import ast
+import itertools
 
 from proximo.eject.branches import replace_statement
 from proximo.eject.definition import Definition, Edit, Function, walk
@@ -29,7 +30,7 @@ def polish_edits(scope: Scope, function: Function) -> list[Edit]:
 
 def _returned_edits(definition: Definition, block: list[ast.stmt], reads: dict[str, int]) -> list[Edit]:
     """Return at once what is stored in a name, and returned in the next line."""
-    for first, second in zip(block, block[1:]):
+    for first, second in itertools.pairwise(block):
         if not isinstance(second, ast.Return) or not isinstance(second.value, ast.Name):
             continue
         target = first.targets[0] if isinstance(first, ast.Assign) and len(first.targets) == 1 else \

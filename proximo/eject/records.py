@@ -18,7 +18,8 @@ def unwrap_record(library: Library) -> bool:
             names = set(_names_of(library, name))
             edits = {each: list(_edits(each, name, fields[0], definition.segment(field.annotation), names))
                      for each in library.definitions.values() if each is not definition}
-            return any([each.apply(changes) for each, changes in edits.items()])
+            changed = [each.apply(changes) for each, changes in edits.items()]
+            return any(changed)
     return False
 
 

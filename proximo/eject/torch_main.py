@@ -41,4 +41,4 @@ def main() -> None:
                 writer.writeheader()
             writer.writerow(row)
             print(f"step {it.steps}  return {mean:.2f}  SPS {speed}", flush=True)
-    np.savez("weights.npz", **it.weights())
+    np.savez("weights.npz", **it.weights())  # type: ignore[arg-type]

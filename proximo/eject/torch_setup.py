@@ -17,59 +17,72 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
     """Make everything that training makes before its first step, and return what it shows."""
     from proximo.on_torch.loss import ppo_loss
     from proximo.on_torch.setup import set_up
-    from proximo.on_torch.snapshot import saved_buffers
 
     parts = parts_of(variant, "torch")
     setup = set_up(cfg, parts.make_envs, parts.make_agent, ppo_loss, None)
     setup.envs.close()
-    fields: dict[str, Any] = {}
-    dropped_fields = {"Iteration": frozenset(("snapshot", "spec", "players", "statistics", "keeps_state")),
-                      "FinishedEpisodes": frozenset(("step", "row", "length"))}
-    if setup.carry.mask is None:
-        fields |= {"mask": None, "_masks": None, "masked": False, "_mask_methods": ()}
-    if not setup.carry.state:
-        fields["state"] = ()
-    if setup.statistics is None:
-        fields["statistics"] = None
-    if VARIANTS[variant].head == "plain":
-        fields["noise"] = None
-    if not setup.envs.metric_names:
-        fields["metrics"] = {}
-    expressions: dict[str, Any] = {}
-    if setup.agent.evaluates_later:
-        expressions |= {"acted.value": None, "acted.logprob": None}
-        dropped_fields["Acted"] = frozenset(("logprob", "value"))
-    present = {"final_obs"} if cfg.autoreset == "same-step" and cfg.engine != "envpool" else set()
-    if not setup.agent.evaluates_later:
-        present |= {"logprob", "value"}
-    results = {"set_up": setup, "join": setup.world, "pick_device": setup.device, "seeded_envs": setup.envs,
-               "make_normalizer": setup.normalizer, "seeded_agent": setup.agent, "make_agent": setup.agent,
-               "assemble": setup.agent, "first_carry": setup.carry, "Storage": setup.storage,
-               "Config": cfg, "config_problems": (), "action_problems": (), "can_compile": False}
-    instances = {type(cfg): cfg, Config: cfg, type(setup.envs): setup.envs, type(setup.agent): setup.agent,
-                 type(setup.storage): setup.storage, type(setup.storage.buffer): setup.storage.buffer,
-                 type(setup.agent.head): setup.agent.head}
-    classes = {"VecEnv": setup.envs, "Agent": setup.agent, "Head": setup.agent.head}
+    agent, space, buffer = setup.agent, setup.envs.action_space, setup.storage.buffer
+    classes = {"VecEnv": setup.envs, "Agent": agent, "Head": agent.head}
     types = {name: library.find(type(one).__module__, type(one).__name__) for name, one in classes.items()}
-    if not saved_buffers(setup.agent):
-        results["saved_buffers"] = {}
-    if setup.statistics is None:
-        results["merge_over_ranks"] = None
-    named = {"cfg": cfg, "world": setup.world, "device": setup.device, "spec": setup.normalizer.spec,
-             "agent": setup.agent, "envs": setup.envs, "normalizer": setup.normalizer}
-    space = setup.envs.action_space
-    assumed = {("action_writer", "space"): space, ("make_head", "action_space"): space}
+    named = {"cfg": cfg, "world": setup.world, "device": setup.device, "spec": setup.normalizer.spec, "agent": agent,
+             "envs": setup.envs, "normalizer": setup.normalizer}
     if cfg.limits.gymnasium and type(setup.envs).__name__ == "GymEnvs":
         named["source"] = env_source(cfg)
+    plain = VARIANTS[variant].head == "plain"
+    return Facts(
+        cfg=cfg, results=_results(setup, cfg), fields=_fields(setup, plain), named=named,
+        instances={type(one): one for one in (cfg, setup.envs, agent, setup.storage, buffer, agent.head)}
+        | {Config: cfg},
+        present=frozenset(("final_obs",) if type(setup.envs).__name__ != "PoolEnvs" else ())
+        | frozenset(() if agent.evaluates_later else ("logprob", "value")),
+        assumed={("action_writer", "space"): space, ("make_head", "action_space"): space},
+        expressions={"acted.value": None, "acted.logprob": None} if agent.evaluates_later else {},
+        receivers=frozenset(("perturbed",) if plain else ()), dropped_fields=_dropped_fields(setup, cfg),
+        dropped_calls=frozenset(("_open_masks",) if setup.carry.mask is None else ()),
+        types=types | {"Array": "Tensor"})
+
+
+def _results(setup: Any, cfg: Config) -> dict[str, Any]:
+    """Return what functions of the library return."""
+    from proximo.on_torch.snapshot import saved_buffers
+
+    found = {"set_up": setup, "join": setup.world, "pick_device": setup.device, "seeded_envs": setup.envs,
+             "make_normalizer": setup.normalizer, "seeded_agent": setup.agent, "make_agent": setup.agent,
+             "assemble": setup.agent, "first_carry": setup.carry, "Storage": setup.storage, "Config": cfg,
+             "config_problems": (), "action_problems": (), "can_compile": False}
+    if not saved_buffers(setup.agent):
+        found["saved_buffers"] = {}
+    return found if setup.statistics is not None else found | {"merge_over_ranks": None}
+
+
+def _fields(setup: Any, plain: bool) -> dict[str, Any]:
+    """Return the values of fields that are the same in every record: what is not masked, remembered, normalised."""
+    found: dict[str, Any] = {}
+    if setup.carry.mask is None:
+        found |= {"mask": None, "_masks": None, "masked": False, "_mask_methods": ()}
+    if not setup.carry.state:
+        found["state"] = ()
     if setup.statistics is None:
-        dropped_fields["Normalizer"] = frozenset(("start", "reset", "step"))
-    dropped_fields["Setup"] = frozenset(("device",))
+        found["statistics"] = None
+    if plain:
+        found["noise"] = None
+    return found if setup.envs.metric_names else found | {"metrics": {}}
+
+
+def _dropped_fields(setup: Any, cfg: Config) -> dict[str, frozenset[str]]:
+    """Return the fields that only the parts of the library read which the ejected file leaves out."""
+    found = {"Iteration": frozenset(("snapshot", "spec", "players", "statistics", "keeps_state")),
+             "FinishedEpisodes": frozenset(("step", "row", "length")), "Setup": frozenset(("device",)),
+             "Spec": frozenset(("observation_space",))}
+    if cfg.desired_kl is None:  # 1 for ever
+        found |= {"Adam": frozenset(("scale",)), "Learner": frozenset(("scale",))}
+    if setup.agent.evaluates_later:
+        found["Acted"] = frozenset(("logprob", "value"))
+    if setup.statistics is None:
+        found["Normalizer"] = frozenset(("start", "reset", "step"))
     if not setup.agent.recurrent:
-        dropped_fields |= {"Rollout": frozenset(("first",)), "Batch": frozenset(("first",))}
-    dropped_fields["Spec"] = frozenset(("observation_space",))
-    return Facts(cfg=cfg, receivers=frozenset(("perturbed",) if VARIANTS[variant].head == "plain" else ()), assumed=assumed, expressions=expressions, dropped_fields=dropped_fields,
-                 dropped_calls=frozenset() if setup.carry.mask is not None else frozenset(("_open_masks",)), types=types | {"Array": "Tensor"}, results=results, fields=fields, instances=instances, present=frozenset(present),
-                 named=named)
+        found |= {"Rollout": frozenset(("first",)), "Batch": frozenset(("first",))}
+    return found
 
 
 def torch_library(cfg: Config, variant: str) -> Library:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from proximo.eject.branches import delete, replace_statement
 from proximo.eject.definition import Definition, Edit, Function, walk, without_docstring
 from proximo.eject.fold import COMPOSITE, is_pure
-from proximo.eject.values import PRESENT, Scope
+from proximo.eject.value import PRESENT
+from proximo.eject.values import Scope
 
-READ_AS_A_WHOLE = ("Episode", "Adam", "Minibatches", "Batch", "Moments")  # iterated: only fields with a fact are left out
+READ_AS_A_WHOLE = ("Episode", "Adam", "Minibatches", "Batch", "Moments")  # iterated, so that no field is unread
 
 
 def unused_local_edits(scope: Scope, function: Function) -> list[Edit]:
@@ -97,7 +98,8 @@ def _leave_out(definition: Definition, body: list[ast.stmt], node: ast.stmt, val
     if value is not None and not is_pure(value):
         start, end = definition.lines_span(node.lineno, node.end_lineno or node.lineno)
         return replace_statement(definition, node, definition.segment(value)) if start < end else Edit(0, 0, "")
-    return replace_statement(definition, node, "pass") if len(without_docstring(body)) == 1 else delete(definition, node)
+    only = len(without_docstring(body)) == 1
+    return replace_statement(definition, node, "pass") if only else delete(definition, node)
 
 
 def unused_member_edits(definition: Definition, read: set[str], called: set[str], roots: set[str]) -> list[Edit]:

@@ -14,33 +14,17 @@ import numpy as np
 import torch
 
 from proximo.config import Config
-from proximo.eject.definition import Definition, Function, loaded_names, walk
+from proximo.eject.bindings import bindings, called_name
+from proximo.eject.definition import Definition, Function
 from proximo.eject.facts import IDENTITIES, KNOBS, PURE, Facts
 from proximo.eject.library import Library
+from proximo.eject.value import PRESENT, Value, is_plain, joined, literal, literal_if_short
 
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt,
     ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b}
 READABLE = (ModuleType, type, Config, gym.Space, np.dtype, torch.device)  # attributes of these never change
-
-
-class Value(NamedTuple):
-    """A value that is known.
-
-    `text` is how it is written, if it may take the place of the expression; None: it is only used in conditions.
-    """
-
-    value: Any
-    text: str | None = None
-
-
-class Present:
-    """The value of something of which only one thing is known: it is not None."""
-
-
-PRESENT = Value(Present())
-Bindings = dict[str, list[ast.expr | None]]  # what each local name is bound to; None: something else
 
 
 class Knowledge(NamedTuple):
@@ -135,7 +119,7 @@ class Scope:
             return PRESENT if node.attr in facts.present else None
         owner = base.value
         record = isinstance(owner, tuple) and hasattr(owner, "_fields")
-        program = type(owner).__module__.startswith("proximo.") and node.attr not in changing_attributes(type(owner))
+        program = type(owner).__module__.startswith("proximo.") and node.attr not in changing_attributes(type(owner))  # type: ignore[arg-type]
         space = isinstance(owner, gym.Env) and node.attr.endswith("_space")
         if not (record or program or space or isinstance(owner, READABLE)) or not hasattr(owner, node.attr):
             return PRESENT if node.attr in facts.present else None
@@ -220,6 +204,8 @@ class Scope:
         if isinstance(function.value, FunctionType) and function.value.__name__ == "<lambda>" and not node.args:
             return literal_if_short(function.value())
         values = [self.value(one) for one in node.args]
+        if name in ("bool", "len") and not all(one is not None and is_plain(one.value) for one in values):
+            return None
         if name in PURE and not node.keywords and all(one is not None and one is not PRESENT for one in values):
             try:
                 return literal_if_short(function.value(*(one.value for one in values if one)))
@@ -239,95 +225,3 @@ def changing_attributes(kind: type) -> frozenset[str]:
                 found |= {node.attr for node in ast.walk(function) if function.name != "__init__"
                           and isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
     return frozenset(found)
-
-
-def literal(value: Any) -> Value:
-    """Return a value that may be written down."""
-    text = repr(value)
-    return Value(value, f'"{text[1:-1]}"' if isinstance(value, str) and '"' not in text else text)
-
-
-def literal_if_short(value: Any) -> Value:
-    """Return a value that may be written down if it is None, True, False, text or an empty tuple."""
-    short = value is None or isinstance(value, (bool, str)) or (isinstance(value, (tuple, dict)) and not value)
-    return literal(value) if short else Value(value)
-
-
-def joined(values: list[Value | None]) -> Value | None:
-    """Return the value that all of several values are."""
-    if not values or any(one is None for one in values):
-        return None
-    first, *rest = [one for one in values if one is not None]
-    if all(one.value is first.value or (is_plain(first.value) and is_plain(one.value) and one.value == first.value)
-           for one in rest):
-        return first if all(one.text == first.text for one in rest) else Value(first.value)
-    return PRESENT if all(one.value is not None for one in (first, *rest)) else None
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a value can be compared and converted to bool without surprise: no array, no object of unknown kind."""
-    if isinstance(value, (tuple, list, frozenset)) and not hasattr(value, "_fields"):
-        return all(map(is_plain, value))
-    return value is None or isinstance(value, (bool, int, float, str, bytes, type, np.dtype, dict))
-
-
-def called_name(node: ast.Call) -> str:
-    """Return the last part of the name of what is called; "" if it has none."""
-    return getattr(node.func, "id", None) or getattr(node.func, "attr", "")
-
-
-def bindings(function: Function) -> Bindings:
-    """Return everything that is bound to each name in a function and in the functions inside it."""
-    if not hasattr(function, "bindings"):
-        function.bindings = _bindings(function)  # type: ignore[attr-defined]
-    found: Bindings = function.bindings  # type: ignore[attr-defined]
-    return found
-
-
-def _bindings(function: Function) -> Bindings:
-    found: Any = {}
-    for node in walk(function):
-        if isinstance(node, ast.arg):
-            own = node in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
-            found.setdefault(node.arg, []).append(node if own else None)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                bind(target, node.value, found)
-        elif isinstance(node, ast.AnnAssign):
-            bind(node.target, node.value, found)
-        elif isinstance(node, ast.NamedExpr):
-            bind(node.target, node.value, found)
-        elif isinstance(node, (ast.FunctionDef, ast.ExceptHandler)) and node is not function and node.name:
-            found.setdefault(node.name, []).append(None)
-        elif isinstance(node, (ast.AugAssign, ast.For, ast.comprehension)):
-            bind(node.target, None, found)
-        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            bind(node.optional_vars, None, found)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            for alias in node.names:
-                found.setdefault(alias.asname or alias.name.partition(".")[0], []).append(None)
-    return found
-
-
-def bind(target: ast.expr, value: ast.expr | None, found: Bindings) -> None:
-    """Add what an assignment binds."""
-    if isinstance(target, ast.Name):
-        found.setdefault(target.id, []).append(value)
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        same = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
-        for i, one in enumerate(target.elts):
-            part = value.elts[i] if same and isinstance(value, ast.Tuple) else None
-            bind(one.value if isinstance(one, ast.Starred) else one, part, found)
-
-
-def free_names(definition: Definition) -> set[str]:
-    """Return the names that a definition reads and does not bind itself."""
-    functions = [node for _, node in definition.functions()]
-    inside = {id(node) for function in functions for node in walk(function)}
-    found = {node.id for node in walk(definition.node)
-             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in inside}
-    for function in functions:
-        found |= loaded_names(function) - bindings(function).keys()
-        for part in (*function.decorator_list, function.args, *filter(None, [function.returns])):
-            found |= loaded_names(part)
-    return found

@@ -5,10 +5,11 @@ import re
 import sys
 from collections.abc import Iterator
 
+from proximo.eject.bindings import free_names
 from proximo.eject.definition import Definition, Edit, walk
+from proximo.eject.facts import SENTENCES
 from proximo.eject.layout import WIDTH, joined_line, logical_lines, normal, tidy, wrapped
 from proximo.eject.library import Import, Library, module_names, module_text
-from proximo.eject.values import free_names
 
 FIRST = ("Config",)
 
@@ -23,6 +24,8 @@ def file_text(library: Library, docstring: str) -> str:
     definitions = list(library.definitions.values())
     for definition in definitions:
         hoist_imports(library, definition)
+        definition.apply([Edit(*definition.span(node), "gym") for node in walk(definition.node)
+                          if isinstance(node, ast.Name) and node.id == "gymnasium"])
     original = {normal(line) for module in {one.module.__name__ for one in definitions}
                 for line in _statements(module_text(module))}
     parts = [tidy(tidy_docstring(definition), original) for definition in ordered(library)]
@@ -40,10 +43,36 @@ def _statements(text: str) -> Iterator[str]:
 
 
 def tidy_docstring(definition: Definition) -> str:
-    """Return the text without the sections of docstrings about errors that are not raised, without empty lines."""
-    text = re.sub(r"\n\n +Raises:\n(?:(?: {8,}|\t).*\n)+( *\"\"\")", r"\n\1", definition.text)
-    text = re.sub(r'"""([^"\n]*[^"\s\\])\n +"""', r'"""\1"""', text)
-    return re.sub(r'(\n +""")\n\n(?= )', r"\1\n", text) if isinstance(definition.node, ast.FunctionDef) else text
+    """Return the text without the sections of docstrings, whose content annotations and comments repeat."""
+    text = definition.text
+    for node in reversed([one for one in walk(definition.node) if isinstance(one, (ast.FunctionDef, ast.ClassDef))]):
+        if ast.get_docstring(node) is not None:
+            start, end = definition.span(node.body[0])
+            text = text[:start] + short_docstring(node.name, text[start:end]) + text[end:]
+    return without_blank_lines(re.sub(r"  # type: ignore.*", "", text))
+
+
+def without_blank_lines(text: str) -> str:
+    """Leave out the empty line between the docstring and the first statement of a function."""
+    lines = text.split("\n")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None and len(node.body) > 1:
+            after = node.body[0].end_lineno or 0
+            while lines[after] == "" and not isinstance(node.body[1], (ast.FunctionDef, ast.ClassDef)):
+                lines[after] = "\0"
+                after += 1
+    return "\n".join(line for line in lines if line != "\0")
+
+
+def short_docstring(name: str, text: str) -> str:
+    """Return a docstring up to its sections Args, Returns, Raises and Attributes."""
+    if name in SENTENCES:
+        return f'"""{SENTENCES[name]}"""'
+    kept = re.split(r"\n\n +(?:Args|Returns|Raises|Attributes):\n", text)[0].rstrip().removesuffix('"""')
+    last = kept.split("\n")[-1]
+    if "\n" not in kept or len(last) + 3 <= WIDTH:
+        return f'{kept.rstrip()}"""'
+    return f'{kept.rstrip()}\n    """'
 
 
 def hoist_imports(library: Library, definition: Definition) -> None:
@@ -109,7 +138,8 @@ def _modules_in_order(library: Library) -> list[str]:
 def import_lines(library: Library) -> str:
     """Return the imports that the definitions need, sorted as ruff sorts them."""
     used = set().union(*(free_names(one) | _quoted(one) for one in library.definitions.values()))
-    plain, members = set(), {}
+    plain: set[str] = set()
+    members: dict[str, set[str]] = {}
     for name in used & library.imports.keys():
         line = library.imports[name].line
         if match := re.match(r"from (\S+) import (.*)", line):
@@ -119,7 +149,7 @@ def import_lines(library: Library) -> str:
     lines = [(line.split()[1], line) for line in plain]
     lines += [(module, f"from {module} import {', '.join(sorted(names, key=_member_key))}")
               for module, names in members.items()]
-    sections = ([line for line in lines if _is_standard(line[0])], [line for line in lines if not _is_standard(line[0])])
+    sections = [[line for line in lines if _is_standard(line[0]) is standard] for standard in (True, False)]
     texts = ["\n".join(part for _, line in sorted(section, key=lambda one: (one[1].startswith("from"), one[0]))
                        for part in _wrapped_import(line)) for section in sections]
     return "\n\n".join(filter(None, texts))

@@ -1,0 +1,29 @@
+"""`proximo eject`: print a standalone program for a variant."""
+
+import shlex
+
+from proximo.catalog import config_class
+from proximo.cli.flags import parse_flags
+from proximo.errors import UsageError
+
+USAGE = """usage: proximo eject VARIANT [--env-id ID] [--flag value ...] > my_ppo.py
+
+Print one file that trains as the variant does, to the same weights, bit for bit, and does not need Proximo. Only what
+the configuration uses is in it: read it from top to bottom, and change it. All flags of `proximo train` are allowed.
+Checkpoints, worker processes, compilation, several processes and GPUs are left out."""
+
+
+def eject_command(words: list[str]) -> int:
+    """Print the program and return the exit code."""
+    if not words or {"-h", "--help"} & {*words}:
+        print(USAGE)
+        return 0 if words else 2
+    variant, flags = words[0], words[1:]
+    if variant.startswith("-"):
+        raise UsageError(f"{variant} is not a variant. Name one first: proximo eject ppo {shlex.join(words)}")
+    kind = config_class(variant)
+    cfg = kind(**parse_flags(kind, flags))
+    from proximo.eject.eject import eject
+
+    print(eject(cfg, variant, shlex.join(["proximo", "eject", *words])), end="")
+    return 0

@@ -1,0 +1,52 @@
+"""Values that are known before the program runs."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Value(NamedTuple):
+    """A value that is known.
+
+    `text` is how it is written, if it may take the place of the expression; None: it is only used in conditions.
+    """
+
+    value: Any
+    text: str | None = None
+
+
+class Present:
+    """The value of something of which only one thing is known: it is not None."""
+
+
+PRESENT = Value(Present())
+
+
+def literal(value: Any) -> Value:
+    """Return a value that may be written down."""
+    text = repr(value)
+    return Value(value, f'"{text[1:-1]}"' if isinstance(value, str) and '"' not in text else text)
+
+
+def literal_if_short(value: Any) -> Value:
+    """Return a value that may be written down if it is None, True, False, text or an empty tuple."""
+    short = value is None or isinstance(value, (bool, str)) or (isinstance(value, (tuple, dict)) and not value)
+    return literal(value) if short else Value(value)
+
+
+def joined(values: list[Value | None]) -> Value | None:
+    """Return the value that all of several values are."""
+    if not values or any(one is None for one in values):
+        return None
+    first, *rest = [one for one in values if one is not None]
+    if all(one.value is first.value or (is_plain(first.value) and is_plain(one.value) and one.value == first.value)
+           for one in rest):
+        return first if all(one.text == first.text for one in rest) else Value(first.value)
+    return PRESENT if all(one.value is not None for one in (first, *rest)) else None
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value can be compared and converted to bool without surprise: no array, no object of unknown kind."""
+    if isinstance(value, (tuple, list, frozenset)) and not hasattr(value, "_fields"):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str, bytes, type, np.dtype, dict))
