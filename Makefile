@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test faults coverage lint site clean chaos
+.PHONY: demo test eject faults coverage lint site clean chaos
 
 demo: $(VENV)/.core
 	rm -rf $(RUN)
@@ -19,6 +19,10 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# every variant that `proximo eject` supports, about two minutes; make test ejects ppo only
+eject: $(VENV)/.all
+	PROXIMO_EJECT_ALL=1 $(BIN)/python -m pytest tests/eject
 
 # the whole campaign of faults, at most 40 minutes; writes its table to docs/reliability.md
 faults: $(VENV)/.all

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from proximo.catalog import VARIANTS
 from proximo.config import Config
 from proximo.eject.specialise import Specialiser
 from proximo.eject.torch_setup import torch_facts, torch_library
@@ -11,6 +10,7 @@ from proximo.errors import UsageError
 from proximo.problems import config_problems
 from proximo.runs.resolve import resolve
 
+SUPPORTED = ("ppo", "ppo_continuous_action", "rpo_continuous_action")
 DOCSTRING = """{summary}
 
     python my_ppo.py --seed 2
@@ -47,16 +47,16 @@ def refusals(cfg: Config, variant: str) -> list[str]:
     if "torch" not in cfg.limits.frameworks or cfg.framework == "jax":
         found.append(f"{variant} with --framework {cfg.framework} cannot be ejected: only programs for torch are "
                      "supported. Use --framework torch and a variant that trains with it.")
-    if cfg.limits.engines[0] == "brax":
-        found.append(f"{variant} cannot be ejected: Brax returns JAX arrays, and only environments with numpy arrays "
-                     "are supported. Use another variant.")
+    if variant not in SUPPORTED:
+        found.append(f"{variant} cannot be ejected: only {', '.join(SUPPORTED)} are supported.")
     if cfg.env_file or cfg.env_wrappers or cfg.env_kwargs:
         found.append("An environment with --env-file, --env-kwargs or --env-wrappers cannot be ejected. Register it "
                      "under an id and use --env-id module:Env-v0.")
+    engine = cfg.limits.engines[0] if cfg.engine == "auto" else cfg.engine
+    if variant in SUPPORTED and engine != "gym":
+        found.append(f"engine={engine} cannot be ejected. Use --engine gym.")
     if cfg.device not in ("auto", "cpu"):
         found.append(f"device={cfg.device}: an ejected file trains on the CPU. Leave --device out.")
     if cfg.autoreset != "same-step":
         found.append(f"autoreset={cfg.autoreset} cannot be ejected. Leave --autoreset out.")
-    if variant not in VARIANTS:
-        found.append(f"{variant} is not a variant.")
     return found

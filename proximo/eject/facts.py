@@ -16,7 +16,7 @@ KNOBS = ("env_id", "hidden_sizes")
 DROPPED_CALLS = frozenset((
     "notify", "notify_once", "warn", "warn_once", "check_model", "check_buffers", "announce_images", "_check_finite",
     "check_same_spaces", "_check_rows", "check_self_play", "leave", "_check_image", "load_libraries", "keep_memory",
-    "use_egl_when_headless"))
+    "use_egl_when_headless", "check_memory", "check_statistics"))
 
 # Functions that return one of their arguments where one process learns on the CPU: name -> index of the argument.
 IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2, "gym_id": 0, "with_quick_space": 0,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 WIDTH = 120
 OPEN, CLOSE = "([{", ")]}"
 WORDS = ("if", "else", "for", "and", "or")  # a line may break before these, inside brackets
+FSTRING_START, FSTRING_END = (getattr(tokenize, name, -1) for name in ("FSTRING_START", "FSTRING_END"))
 VALUES = (tokenize.NAME, tokenize.STRING, tokenize.NUMBER)
 
 
@@ -97,6 +98,11 @@ def wrapped(line: str) -> list[str]:
     while len(line) > WIDTH:
         found = [one for one in breaks(line, stack) if one.column <= WIDTH and line[:one.column].strip()]
         commas = [one for one in found if one.comma and one.column > WIDTH // 2] or [one for one in found if one.comma]
+        if not found and not stack and "(" in line:  # the first argument is too long to stand behind the bracket
+            place, margin = line.index("(") + 1, len(line) - len(line.lstrip()) + 4
+            result.append(line[:place])
+            line, stack = " " * margin + line[place:], ((margin, "("),)
+            continue
         if not found:
             break
         least = min(len(one.stack) for one in commas or found)
@@ -114,7 +120,9 @@ def breaks(line: str, stack: Stack) -> list[Break]:
         column = token.start[1]
         if stack and before is not None:
             comma = before.string == ","
-            if comma or (token.string in WORDS and token.type == tokenize.NAME) or before.string in ("+", "|", "&"):
+            texts = before.type in (tokenize.STRING, FSTRING_END) and token.type in (tokenize.STRING, FSTRING_START)
+            word = token.string in WORDS and token.type == tokenize.NAME
+            if comma or texts or word or before.string in ("+", "|", "&"):
                 found.append(Break(column, stack, comma))
         if token.string in OPEN and token.type == tokenize.OP:
             stack = (*stack, (token.end[1], token.string))

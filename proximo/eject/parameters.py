@@ -77,8 +77,9 @@ def find_calls(scopes: list[Scope], methods: dict[str, list[str]]) -> tuple[dict
 def _calls_in(scope: Scope, methods: dict[str, list[str]]) -> tuple[list[tuple[str, Call]], set[str]]:
     tree = scope.function if scope.function is not None else scope.definition.node
     found, handled = [], set()
+    quoted = _inside_texts(tree)
     for node in walk(tree):
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or id(node) in quoted:
             continue
         partial = called_name(node) == "partial" and bool(node.args)
         callee = node.args[0] if partial else node.func
@@ -86,6 +87,11 @@ def _calls_in(scope: Scope, methods: dict[str, list[str]]) -> tuple[list[tuple[s
             found.append((name, Call(scope, node, int(partial), partial)))
             handled.add(callee)
     return found, set(_other_uses(scope, tree, handled))
+
+
+def _inside_texts(tree: ast.AST) -> set[int]:
+    """Return the nodes inside f-strings, whose places Python 3.11 does not know."""
+    return {id(part) for node in walk(tree) if isinstance(node, ast.JoinedStr) for part in walk(node)}
 
 
 def _other_uses(scope: Scope, tree: ast.AST, handled: set[ast.expr]) -> Iterator[str]:
@@ -142,7 +148,9 @@ def removable_parameters(definition: Definition, qualified: str, function: Funct
     found: dict[str, str | None] = {}
     read = {node.id for one in without_docstring(function.body) for node in walk(one)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    stored = {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    quoted = _inside_texts(function)
+    stored = {node.id for node in walk(function) if isinstance(node, ast.Name) and id(node) in quoted}
+    stored |= {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     for arg in parameters(function):
         if arg.arg == "self":
             continue

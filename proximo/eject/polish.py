@@ -58,11 +58,15 @@ def _loop_edits(definition: Definition, node: ast.For | ast.comprehension, reads
 
 def _alias_edits(scope: Scope, function: Function, reads: dict[str, int]) -> list[Edit]:
     """Write a name where another name for it was used."""
+    quoted = {part.id for node in walk(function) if isinstance(node, ast.JoinedStr) for part in walk(node)
+              if isinstance(part, ast.Name)}
     for node in function.body:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
         target, value = node.targets[0], node.value
-        if not isinstance(target, ast.Name) or target.id not in reads or len(scope.bindings[target.id]) != 1:
+        if not isinstance(target, ast.Name) or target.id not in reads or target.id in quoted:
+            continue
+        if len(scope.bindings[target.id]) != 1:
             continue
         once = isinstance(value, ast.Name) and len(scope.bindings.get(value.id, [])) == 1
         short = isinstance(value, ast.Attribute) and reads[target.id] == 1 and isinstance(value.value, ast.Name) and \

@@ -1,8 +1,8 @@
 """What is known of a variant on torch, from the objects that training makes for it."""
 
+import sys
 from typing import Any
 
-import proximo.config
 from proximo.catalog import VARIANTS, parts_of
 from proximo.config import Config
 from proximo.eject import torch_main
@@ -24,6 +24,7 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
     agent, space, buffer = setup.agent, setup.envs.action_space, setup.storage.buffer
     classes = {"VecEnv": setup.envs, "Agent": agent, "Head": agent.head}
     types = {name: library.find(type(one).__module__, type(one).__name__) for name, one in classes.items()}
+    types |= {kind.__name__: "Config" for kind in type(cfg).__mro__ if issubclass(kind, Config)}
     named = {"cfg": cfg, "world": setup.world, "device": setup.device, "spec": setup.normalizer.spec, "agent": agent,
              "envs": setup.envs, "normalizer": setup.normalizer}
     if cfg.limits.gymnasium and type(setup.envs).__name__ == "GymEnvs":
@@ -88,7 +89,7 @@ def _dropped_fields(setup: Any, cfg: Config) -> dict[str, frozenset[str]]:
 def torch_library(cfg: Config, variant: str) -> Library:
     """Return the library with the program around the training loop, Config and everything that they need."""
     library, chosen = Library(), VARIANTS[variant]
-    library.add(Definition("Config", proximo.config, config_text(cfg)))
+    library.add(Definition("Config", sys.modules["proximo.config"], config_text(cfg)))
     make_envs = library.find(chosen.make_envs.__module__, chosen.make_envs.__name__)
     make_box = library.find("proximo.on_torch.box_heads", "make_rpo_head" if chosen.head == "rpo" else "make_box_head")
     for name in ("make_agent", "main"):

@@ -113,17 +113,15 @@ def select_minibatch(batch: Batch, index: Tensor, recurrent: bool) -> Batch:
         return x.index_select(1 if recurrent else 0, index)
 
     return Batch(obs=select(batch.obs), mask=None if batch.mask is None else select(batch.mask),
-                 first=None if batch.first is None else select(batch.first),
-                 state=tuple(x.index_select(0, index) for x in batch.state), action=select(batch.action),
-                 logprob=select(batch.logprob), value=select(batch.value), ret=select(batch.ret),
-                 valid=select(batch.valid))
+                 first=None if batch.first is None else select(batch.first), action=select(batch.action),
+                 state=tuple(x.index_select(0, index) for x in batch.state), logprob=select(batch.logprob),
+                 value=select(batch.value), ret=select(batch.ret), valid=select(batch.valid))
 
 
-def minibatch_at(minibatches: Minibatches, e: int, m: int) -> Minibatches:
+def minibatch_at(every: Minibatches, e: int, m: int) -> Minibatches:
     """Return minibatch m of epoch e."""
-    return Minibatches(index=minibatches.index[e, m], advantage=minibatches.advantage[e, m],
-                       count=minibatches.count[e, m],
-                       noise=None if minibatches.noise is None else minibatches.noise[e, m])
+    return Minibatches(index=every.index[e, m], advantage=every.advantage[e, m], count=every.count[e, m],
+                       noise=None if every.noise is None else every.noise[e, m])
 
 
 def minibatch_indices(cfg: Config, shape: Sequence[int], recurrent: bool, shuffle: np.random.Generator) -> Tensor:

@@ -86,7 +86,8 @@ def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
 @pytest.mark.parametrize("variant, changes, sentence", [
     ("ppo", {"framework": "jax"}, "only programs for torch are supported"),
     ("ppo_atari_envpool_xla_jax", {}, "only programs for torch are supported"),
-    ("ppo_continuous_action_isaacgym", {}, "Brax returns JAX arrays"),
+    ("ppo_continuous_action_isaacgym", {}, "only ppo, ppo_continuous_action, rpo_continuous_action are supported"),
+    ("ppo", {"engine": "envpool"}, "engine=envpool cannot be ejected"),
     ("ppo", {"device": "cuda"}, "an ejected file trains on the CPU"),
     ("ppo", {"env_wrappers": ("gymnasium.wrappers:FlattenObservation",)}, "Register it under an id"),
     ("ppo", {"autoreset": "next-step"}, "autoreset=next-step cannot be ejected"),
