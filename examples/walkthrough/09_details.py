@@ -1,0 +1,189 @@
+"""Step 9, the details one by one: six additions that most implementations of PPO have, each switched on alone.
+
+Run it with `python examples/walkthrough/09_details.py`.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from curves import Episodes, run
+from torch import Tensor, nn
+
+NUM_ENVS = 4  # N: environments that are played side by side
+NUM_STEPS = 128  # T: steps in each environment between two updates
+GAMMA = 0.99  # discount factor
+GAE_LAMBDA = 0.95  # weight of each further step, relative to the one before
+LEARNING_RATE = 3e-3  # step size of Adam
+EPOCHS = 10  # passes over each rollout
+NUM_MINIBATCHES = 4  # gradient steps in each pass
+CLIP = 0.2  # epsilon: how far the ratio may leave 1 before its gradient stops
+VF_COEF = 0.5  # weight of the value loss
+ENT_COEF = 0.01  # weight of the entropy bonus, if it is on
+MAX_GRAD_NORM = 0.5  # a gradient of a larger norm is scaled down to this norm, if that is on
+DETAILS = ("annealing", "orthogonal weights", "normalised advantages", "clipped value loss", "entropy bonus",
+           "clipped gradient")
+
+
+class Environments:
+    """N times CartPole-v1. Each is reset as soon as its episode ends; `finished` collects the episodes of all."""
+
+    def __init__(self, seed: int) -> None:
+        self.envs = [gym.make("CartPole-v1") for _ in range(NUM_ENVS)]
+        self.obs = np.stack([env.reset(seed=NUM_ENVS * seed + i)[0] for i, env in enumerate(self.envs)])  # (N, 4)
+        self.num_steps, self.running_return = 0, np.zeros(NUM_ENVS)
+        self.finished: Episodes = []
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return what followed the actions, the rewards, which episodes ended, which a time limit cut off (N, ...).
+
+        `self.obs` is then what to act on next: the first observation of a new episode, where one begins.
+        """
+        results = [env.step(one)[:4] for env, one in zip(self.envs, action)]
+        next_obs, reward, terminated, truncated = (np.stack(x) for x in zip(*results))
+        self.obs = next_obs.copy()
+        self.num_steps += NUM_ENVS
+        self.running_return += reward
+        for i in np.flatnonzero(terminated | truncated):
+            self.finished.append((self.num_steps, float(self.running_return[i])))
+            self.obs[i], self.running_return[i] = self.envs[i].reset()[0], 0.0
+        return next_obs, reward.astype(np.float32), terminated, truncated
+
+
+class Rollout(NamedTuple):
+    """T steps in N environments. The first and the last episode of each may be incomplete."""
+
+    obs: Tensor  # (T, N, 4)
+    action: Tensor  # (T, N)
+    reward: Tensor  # (T, N)
+    next_obs: Tensor  # (T, N, 4) what followed the action, also where the next row begins a new episode
+    terminated: Tensor  # (T, N) the episode ended: nothing follows
+    done: Tensor  # (T, N) the episode ended or was cut off: the next row begins a new episode
+
+
+def network(outputs: int) -> nn.Module:
+    """Two layers of 64 tanh units."""
+    return nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs))
+
+
+def orthogonal(layers: nn.Module, last_gain: float) -> None:
+    """Set orthogonal weights of gain sqrt(2), in the last layer of gain `last_gain`, and zero biases."""
+    linear = [layer for layer in layers.modules() if isinstance(layer, nn.Linear)]
+    for layer in linear:
+        nn.init.orthogonal_(layer.weight, last_gain if layer is linear[-1] else math.sqrt(2))
+        nn.init.zeros_(layer.bias)
+
+
+def sample(logits: Tensor) -> Tensor:
+    """Sample actions (...) from softmax(logits), logits (..., 2)."""
+    return torch.multinomial(logits.softmax(-1), 1).squeeze(-1)
+
+
+def log_prob(logits: Tensor, action: Tensor) -> Tensor:
+    """Return log pi(action) (...)."""
+    return logits.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+@torch.no_grad()
+def collect(actor: nn.Module, envs: Environments) -> Rollout:
+    """Play NUM_STEPS steps in each environment. Episodes continue from one rollout to the next."""
+    rows = []
+    for _ in range(NUM_STEPS):
+        obs = envs.obs
+        action = sample(actor(torch.from_numpy(obs))).numpy()
+        next_obs, reward, terminated, truncated = envs.step(action)
+        rows.append((obs, action, reward, next_obs, terminated, terminated | truncated))
+    return Rollout(*(torch.from_numpy(np.stack(x)) for x in zip(*rows)))
+
+
+def gae(rollout: Rollout, value: Tensor, next_value: Tensor) -> Tensor:
+    """Return advantages (T, N): sums of the one-step advantages that follow, with weights (GAMMA * GAE_LAMBDA)^k."""
+    delta = rollout.reward + GAMMA * next_value * ~rollout.terminated - value
+    advantage, running = torch.zeros_like(delta), torch.zeros_like(delta[0])
+    for t in reversed(range(len(delta))):
+        running = delta[t] + GAMMA * GAE_LAMBDA * ~rollout.done[t] * running
+        advantage[t] = running
+    return advantage
+
+
+def policy_loss(logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
+    """The clipped surrogate objective. Arguments (B,); "old" means: of the policy that played."""
+    ratio = (logprob - old_logprob).exp()
+    clipped_ratio = ratio.clamp(1 - CLIP, 1 + CLIP)
+    return -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
+
+
+def value_loss(value: Tensor, target: Tensor) -> Tensor:
+    """Half the mean squared error. Arguments (B,)."""
+    return 0.5 * (value - target).square().mean()
+
+
+def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor) -> Tensor:
+    """The larger of two errors, one of them of a value that may not leave old_value by more than CLIP. (B,)."""
+    clipped_value = old_value + (value - old_value).clamp(-CLIP, CLIP)
+    return 0.5 * torch.maximum((value - target).square(), (clipped_value - target).square()).mean()
+
+
+def normalize(advantage: Tensor) -> Tensor:
+    """Shift and scale the advantages (B,) of a minibatch to mean 0 and standard deviation 1."""
+    return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Return the mean entropy of policies with these logits (B, 2)."""
+    logp = logits.log_softmax(-1)
+    return -(logp.exp() * logp).sum(-1).mean()
+
+
+def minibatches(num_rows: int) -> Iterator[Tensor]:
+    """Yield the rows (B,) of each minibatch: in each epoch every row once, in a new order."""
+    for _ in range(EPOCHS):
+        yield from torch.randperm(num_rows).chunk(NUM_MINIBATCHES)
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor, max_grad_norm: float = math.inf) -> None:
+    """Move the weights against the gradient of the loss. A gradient of a larger norm is scaled down."""
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], max_grad_norm)
+    optimizer.step()
+
+
+def train(seed: int, total_steps: int, on: tuple[str, ...]) -> Episodes:
+    """Alternate playing and EPOCHS passes over the rollout."""
+    torch.manual_seed(seed)
+    envs, actor, critic = Environments(seed), network(2), network(1)
+    if "orthogonal weights" in on:
+        orthogonal(actor, 0.01)
+        orthogonal(critic, 1.0)
+    optimizer = torch.optim.Adam([*actor.parameters(), *critic.parameters()], LEARNING_RATE)
+    while envs.num_steps < total_steps:
+        if "annealing" in on:
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - envs.num_steps / total_steps)
+        rollout = collect(actor, envs)
+        with torch.no_grad():  # before anything has learned from these rewards
+            value, next_value = critic(rollout.obs).squeeze(-1), critic(rollout.next_obs).squeeze(-1)
+            old_logprob = log_prob(actor(rollout.obs), rollout.action)
+        advantage = gae(rollout, value, next_value)
+        batch = [x.flatten(0, 1) for x in (rollout.obs, rollout.action, old_logprob, value, advantage,
+                                           advantage + value)]
+        for rows in minibatches(NUM_STEPS * NUM_ENVS):
+            obs, action, old, old_value, adv, target = (x[rows] for x in batch)
+            logits, new_value = actor(obs), critic(obs).squeeze(-1)
+            clip_value = "clipped value loss" in on
+            loss = policy_loss(log_prob(logits, action), old, normalize(adv) if "normalised advantages" in on else adv)
+            loss = loss + VF_COEF * (clipped_value_loss(new_value, old_value, target) if clip_value
+                                     else value_loss(new_value, target))
+            if "entropy bonus" in on:
+                loss = loss - ENT_COEF * entropy(logits)
+            descend(optimizer, loss, MAX_GRAD_NORM if "clipped gradient" in on else math.inf)
+    return envs.finished
+
+
+if __name__ == "__main__":
+    run("09_details", {**{name: partial(train, on=(name,)) for name in DETAILS}, "all six": partial(train, on=DETAILS)},
+        before="08_vector")
