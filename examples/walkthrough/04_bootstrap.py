@@ -12,7 +12,7 @@ import torch
 from curves import Episodes, run
 from torch import Tensor, nn
 
-NUM_STEPS = 512  # T: steps between two updates
+NUM_STEPS = 256  # T: steps between two updates
 GAMMA = 0.99  # discount factor
 LEARNING_RATE = 3e-3  # step size of Adam
 CRITIC_EPOCHS = 20  # gradient steps of the critic on each rollout

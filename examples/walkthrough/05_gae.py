@@ -11,7 +11,7 @@ import torch
 from curves import Episodes, run
 from torch import Tensor, nn
 
-NUM_STEPS = 512  # T: steps between two updates
+NUM_STEPS = 256  # T: steps between two updates
 GAMMA = 0.99  # discount factor
 GAE_LAMBDA = 0.95  # weight of each further step, relative to the one before
 LEARNING_RATE = 3e-3  # step size of Adam

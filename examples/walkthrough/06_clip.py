@@ -13,11 +13,11 @@ import torch
 from curves import Episodes, run
 from torch import Tensor, nn
 
-NUM_STEPS = 512  # T: steps between two updates
+NUM_STEPS = 256  # T: steps between two updates
 GAMMA = 0.99  # discount factor
 GAE_LAMBDA = 0.95  # weight of each further step, relative to the one before
 LEARNING_RATE = 3e-3  # step size of Adam
-EPOCHS = 10  # gradient steps of policy and critic on each rollout
+EPOCHS = 16  # gradient steps of policy and critic on each rollout
 CLIP = 0.2  # epsilon: how far the ratio may leave 1 before its gradient stops
 VF_COEF = 0.5  # weight of the value loss
 

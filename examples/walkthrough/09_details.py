@@ -15,11 +15,11 @@ from curves import Episodes, run
 from torch import Tensor, nn
 
 NUM_ENVS = 4  # N: environments that are played side by side
-NUM_STEPS = 128  # T: steps in each environment between two updates
+NUM_STEPS = 64  # T: steps in each environment between two updates
 GAMMA = 0.99  # discount factor
 GAE_LAMBDA = 0.95  # weight of each further step, relative to the one before
 LEARNING_RATE = 3e-3  # step size of Adam
-EPOCHS = 10  # passes over each rollout
+EPOCHS = 4  # passes over each rollout
 NUM_MINIBATCHES = 4  # gradient steps in each pass
 CLIP = 0.2  # epsilon: how far the ratio may leave 1 before its gradient stops
 VF_COEF = 0.5  # weight of the value loss

@@ -1,6 +1,6 @@
 """What the programs of the walk-through share: train with several seeds, write a CSV file, draw a picture.
 
-Environment variables: WALKTHROUGH_STEPS (40000), WALKTHROUGH_SEEDS (3), WALKTHROUGH_FOLDER (runs/walkthrough).
+Environment variables: WALKTHROUGH_STEPS (8000), WALKTHROUGH_SEEDS (3), WALKTHROUGH_FOLDER (runs/walkthrough).
 """
 
 import os
@@ -21,7 +21,7 @@ def run(name: str, variants: dict[str, Callable[[int, int], Episodes]], before: 
     """
     torch.set_num_threads(1)  # more threads make networks this small slower
     folder = Path(os.environ.get("WALKTHROUGH_FOLDER", "runs/walkthrough"))
-    total_steps, num_seeds = (int(os.environ.get(f"WALKTHROUGH_{x}", y)) for x, y in (("STEPS", 40_000), ("SEEDS", 3)))
+    total_steps, num_seeds = (int(os.environ.get(f"WALKTHROUGH_{x}", y)) for x, y in (("STEPS", 8_000), ("SEEDS", 3)))
     grid, curves = np.linspace(0, total_steps, 101), {}
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / f"{name}.csv", "w") as file:
@@ -47,7 +47,6 @@ def smooth(episodes: Episodes, grid: np.ndarray, last: int = 20) -> np.ndarray:
 def draw(path: Path, grid: np.ndarray, curves: dict[str, np.ndarray], grey: np.ndarray) -> Any:
     """Draw one panel for each variant: a line for the mean of the seeds, a band from the worst to the best."""
     from matplotlib.figure import Figure
-
     columns, rows = min(len(curves), 4), -(-len(curves) // 4)
     figure = Figure((1.2 + 2.8 * columns + (len(curves) == 1), 0.4 + 2.2 * rows), dpi=90, layout="constrained")
     for axes, (variant, curve) in zip(figure.subplots(rows, columns, sharey=True, squeeze=False).flat, curves.items()):
