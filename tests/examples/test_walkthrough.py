@@ -37,8 +37,8 @@ def load():
 
 @pytest.fixture
 def short_episodes(monkeypatch):
-    """CartPole with a time limit of 12 steps: some episodes end by the pole, others by the limit."""
-    monkeypatch.setattr(gym, "make", lambda env_id: gym.wrappers.TimeLimit(CartPoleEnv(), 12))
+    """CartPole with a time limit of 20 steps: some episodes end by the pole, others by the limit."""
+    monkeypatch.setattr(gym, "make", lambda env_id: gym.wrappers.TimeLimit(CartPoleEnv(), 20))
 
 
 def rollout(module, T=40, seed=0):
@@ -87,7 +87,7 @@ def test_reinforce_plays_whole_episodes(load, short_episodes):
     module = load("02_reinforce")
     torch.manual_seed(1)
     rows = module.collect(module.network(2), module.Environment(1))
-    assert rows.done[-1] and module.NUM_STEPS <= len(rows.obs) < module.NUM_STEPS + 12
+    assert rows.done[-1] and module.NUM_STEPS <= len(rows.obs) < module.NUM_STEPS + 20
 
 
 def test_expected_gradient_is_that_of_the_expected_return_with_any_baseline(load):
@@ -143,8 +143,8 @@ def test_what_follows_a_time_limit_is_not_the_next_episode(load, short_episodes,
     same = (rows.next_obs[:-1] == rows.obs[1:]).all(-1)
     assert torch.equal(same, ~rows.done[:-1])
     assert rows.terminated.any() and (rows.done & ~rows.terminated).any(), "the environment tests nothing"
-    limit = rows.terminated & (rows.next_obs[..., 2].abs() < 0.2) & (rows.next_obs[..., 0].abs() < 2.4)
-    assert not limit.any()
+    fallen = rows.next_obs[..., 2].abs() > math.radians(12)
+    assert torch.equal(rows.terminated, fallen)  # 20 steps are too few to leave the track
 
 
 def test_the_gradient_stops_only_outside_the_clip_range_and_where_it_would_go_further(load):
