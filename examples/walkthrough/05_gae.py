@@ -126,4 +126,4 @@ def train(seed: int, total_steps: int) -> Episodes:
 
 
 if __name__ == "__main__":
-    run("05_gae", {"GAE, lambda = 0.95": train}, before="04_bootstrap")
+    run("05_gae", {"GAE": train}, before="04_bootstrap")

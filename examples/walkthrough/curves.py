@@ -15,15 +15,12 @@ Episodes = list[tuple[int, float]]  # for each episode: the environment step at 
 
 
 def run(name: str, variants: dict[str, Callable[[int, int], Episodes]], before: str = "") -> Any:
-    """Train each variant with each seed, write NAME.csv and NAME.png, and return the figure.
-
-    The last variant of the step `before` is drawn in grey, if its CSV file exists.
-    """
+    """Train each variant with each seed; write NAME.csv and NAME.png, where the last variant of `before` is grey."""
     torch.set_num_threads(1)  # more threads make networks this small slower
     folder = Path(os.environ.get("WALKTHROUGH_FOLDER", "runs/walkthrough"))
     total_steps, num_seeds = (int(os.environ.get(f"WALKTHROUGH_{x}", y)) for x, y in (("STEPS", 8_000), ("SEEDS", 3)))
-    grid, curves = np.linspace(0, total_steps, 101), {}
     folder.mkdir(parents=True, exist_ok=True)
+    grid, curves = np.linspace(0, total_steps, 101), {}
     with open(folder / f"{name}.csv", "w") as file:
         for variant, train in variants.items():
             curves[variant] = np.array([smooth(train(seed, total_steps), grid) for seed in range(1, num_seeds + 1)])
@@ -49,7 +46,8 @@ def draw(path: Path, grid: np.ndarray, curves: dict[str, np.ndarray], grey: np.n
     from matplotlib.figure import Figure
     columns, rows = min(len(curves), 4), -(-len(curves) // 4)
     figure = Figure((1.2 + 2.8 * columns + (len(curves) == 1), 0.4 + 2.2 * rows), dpi=90, layout="constrained")
-    for axes, (variant, curve) in zip(figure.subplots(rows, columns, sharey=True, squeeze=False).flat, curves.items()):
+    for i, (variant, curve) in enumerate(curves.items(), 1):
+        axes = figure.add_subplot(rows, columns, i)
         for lines, color in ((grey, "grey"), (curve, "tab:blue")):
             if len(lines) and lines.shape[1] == len(grid):
                 axes.plot(grid, lines.mean(0), color=color)
