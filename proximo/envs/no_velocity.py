@@ -39,5 +39,5 @@ def make_without_velocity(env_id: str, **kwargs: Any) -> NoVelocity:
 
 for _env_id in VELOCITIES:
     _name, _version = _env_id.rsplit("-", 1)
-    gym.register(f"{_name}NoVel-{_version}", entry_point=make_without_velocity,
+    gym.register(f"{_name}NoVel-{_version}", entry_point=f"{__name__}:make_without_velocity",
                  max_episode_steps=gym.spec(_env_id).max_episode_steps, kwargs={"env_id": _env_id})
