@@ -6,11 +6,12 @@ from proximo.config import Config
 from proximo.eject.specialise import Specialiser
 from proximo.eject.torch_setup import torch_facts, torch_library
 from proximo.eject.write import file_text
+from proximo.envs.atari_ids import is_atari
 from proximo.errors import UsageError
 from proximo.problems import config_problems
 from proximo.runs.resolve import resolve
 
-SUPPORTED = ("ppo", "ppo_continuous_action", "rpo_continuous_action")
+SUPPORTED = ("ppo", "ppo_continuous_action", "rpo_continuous_action", "compact")
 DOCSTRING = """{summary}
 
     python my_ppo.py --seed 2
@@ -53,6 +54,8 @@ def refusals(cfg: Config, variant: str) -> list[str]:
         found.append("An environment with --env-file, --env-kwargs or --env-wrappers cannot be ejected. Register it "
                      "under an id and use --env-id module:Env-v0.")
     engine = cfg.limits.engines[0] if cfg.engine == "auto" else cfg.engine
+    if is_atari(cfg.env_id):
+        found.append(f"env_id={cfg.env_id} is an Atari game, and only Gymnasium's other environments can be ejected.")
     if variant in SUPPORTED and engine != "gym":
         found.append(f"engine={engine} cannot be ejected. Use --engine gym.")
     if cfg.device not in ("auto", "cpu"):

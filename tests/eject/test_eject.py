@@ -21,6 +21,7 @@ SMALL = {
     "ppo": {},
     "ppo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
     "rpo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
+    "compact": {},  # LunarLander, whose state cannot be saved: the environments are made again
 }
 ALL = os.environ.get("PROXIMO_EJECT_ALL")  # make eject
 BLOCKED = """
@@ -86,8 +87,9 @@ def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
 @pytest.mark.parametrize("variant, changes, sentence", [
     ("ppo", {"framework": "jax"}, "only programs for torch are supported"),
     ("ppo_atari_envpool_xla_jax", {}, "only programs for torch are supported"),
-    ("ppo_continuous_action_isaacgym", {}, "only ppo, ppo_continuous_action, rpo_continuous_action are supported"),
+    ("ppo_continuous_action_isaacgym", {}, "only ppo, ppo_continuous_action, rpo_continuous_action, compact are supported"),
     ("ppo", {"engine": "envpool"}, "engine=envpool cannot be ejected"),
+    ("compact", {"env_id": "BreakoutNoFrameskip-v4"}, "is an Atari game"),
     ("ppo", {"device": "cuda"}, "an ejected file trains on the CPU"),
     ("ppo", {"env_wrappers": ("gymnasium.wrappers:FlattenObservation",)}, "Register it under an id"),
     ("ppo", {"autoreset": "next-step"}, "autoreset=next-step cannot be ejected"),
