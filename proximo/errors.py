@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from typing import Any
 
 LOGGER = logging.getLogger("proximo")
 
@@ -60,15 +61,20 @@ class PeerError(ProximoError, ConnectionError):
 
 
 @contextmanager
-def reading_checkpoint() -> Iterator[None]:
-    """Turn errors of a snapshot that lacks a part, or has one of another shape, into a FilesError; also a decorator."""
+def reading(problem: str, advice: str) -> Iterator[None]:
+    """Turn errors of content that lacks a part, or has one of another shape, into a FilesError."""
     try:
         yield
     except ProximoError:
         raise
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise FilesError(f"The checkpoint does not fit this run: {type(error).__name__}: {error}. Remove the newest "
-                         "folder of checkpoints/ to continue from the one before it.") from error
+        raise FilesError(f"{problem}: {type(error).__name__}: {str(error)[:300]}. {advice}") from error
+
+
+def reading_checkpoint() -> Any:
+    """Return what turns errors of reading a snapshot into a FilesError; also a decorator."""
+    return reading("The checkpoint does not fit this run",
+                   "Remove the newest folder of checkpoints/ to continue from the one before it.")
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

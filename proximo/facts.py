@@ -187,7 +187,7 @@ def range_problems(cfg: Any) -> list[str]:
     for name, fact in facts(cfg).items():
         value = getattr(cfg, name)
         numbers = [x for x in (value if isinstance(value, tuple) else (value,)) if isinstance(x, (int, float))]
-        endless = any(not math.isfinite(x) for x in numbers)
+        endless = any(isinstance(x, float) and not math.isfinite(x) for x in numbers)
         problem = "is not a finite number" if endless else next(filter(None, map(fact.range_problem, numbers)), "")
         if problem:
             found.append(f"{name}={' '.join(map(str, numbers))} {problem}")

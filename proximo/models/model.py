@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.envs.moments import Moments, Statistics
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
-from proximo.errors import FilesError, UsageError, warn
+from proximo.errors import FilesError, UsageError, reading, warn
 from proximo.models.raw_obs import Rows, read_raw
 from proximo.models.spaces import action_for_env, action_from_env, space_to_json, spec_from
 from proximo.models.weights import check_finite, checkpoint_weights
@@ -221,7 +221,8 @@ def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]
     spec = spec_from(tree)
     if wrong := network_memory(cfg, spec):
         raise FilesError("\n".join(f"the model has {sentence}" for sentence in wrong))
-    return Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments)
+    with reading("The network of the model cannot be made", "Use the folder that Proximo wrote."):
+        return Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments)
 
 
 def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
