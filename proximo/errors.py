@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from typing import Any
 
 LOGGER = logging.getLogger("proximo")
 
