@@ -90,13 +90,6 @@ def make_step(gradient: Callable[..., tuple[Tensor, Tensor]], apply: Callable[[T
     return step
 
 
-def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
-    """Return the names of the statistics that a loss function gives, by calling it for one row of ones."""
-    one = torch.ones(1)
-    rows = dict.fromkeys(LossInputs._fields, one) | {"valid": one.bool(), "count": one[0], "clip_coef": one[0]}
-    return list(loss_fn(LossInputs(**rows), cfg)[1])
-
-
 def make_batch(rollout: Rollout, ret: Tensor, state: tuple[Tensor, ...], recurrent: bool) -> Batch:
     """Flatten the rollout into rows; a recurrent agent keeps whole environments (detail 35)."""
     def rows(x: Tensor) -> Tensor:

@@ -12,14 +12,14 @@ from proximo.errors import UsageError, notify, warn
 from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, join
-from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step, statistic_names
+from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.rollout import Policy, Storage, make_policy
 from proximo.on_torch.snapshot import restore, saved_buffers
 from proximo.problems import check_memory, check_statistics, config_problems
 from proximo.processes import World
 from proximo.protocols import Agent, Spec, VecEnv
 from proximo.streams import env_seeds, stream_seed
-from proximo.types import Carry
+from proximo.types import Carry, LossInputs
 
 MakeEnvs = Callable[[Any, list[int]], VecEnv]
 
@@ -109,6 +109,13 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
     check_statistics(names, cfg)
     return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum,
                            scale=adam.scale)
+
+
+def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
+    """Return the names of the statistics that a loss function gives, by calling it for one row of ones."""
+    one = torch.ones(1)
+    rows = dict.fromkeys(LossInputs._fields, one) | {"valid": one.bool(), "count": one[0], "clip_coef": one[0]}
+    return list(loss_fn(LossInputs(**rows), cfg)[1])
 
 
 def seeded_envs(make_envs: MakeEnvs, cfg: Config, iteration: int, world: World) -> VecEnv:

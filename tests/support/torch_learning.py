@@ -8,10 +8,10 @@ from proximo.on_torch.learner import (
     make_gradient,
     make_step,
     normalize_advantage,
-    statistic_names,
     update,
 )
 from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.setup import statistic_names
 from proximo.types import Minibatches
 
 
