@@ -1,7 +1,7 @@
 """The usual ranges of what PPO logs, and what people do where a run leaves them.
 
-The bounds are wide: they are crossed by runs that fail, and by few that learn. A warning is a hint to look at a curve.
-Sources:
+The bounds are choices of this project, and wide: a warning is a hint to look at a curve. Sources of what the metrics mean
+and of the advice:
 (1) J. Schulman, "Nuts and Bolts of Deep RL Research", slides, 2016.
 (2) OpenAI Spinning Up, PPO: early stopping at 1.5 times target_kl=0.01.
 (3) Stable-Baselines3, "Logger": the meaning of explained_variance.
