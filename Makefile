@@ -22,7 +22,7 @@ test: $(VENV)/.all
 
 # every variant that `proximo eject` supports, about two minutes; make test ejects ppo only
 eject: $(VENV)/.all
-	PROXIMO_EJECT_ALL=1 $(BIN)/python -m pytest tests/eject
+	PROXIMO_EJECT_ALL=1 $(BIN)/python -m pytest tests/export/eject
 
 # the whole campaign of faults, at most 40 minutes; writes its table to docs/reliability.md
 faults: $(VENV)/.all

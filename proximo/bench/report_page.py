@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from proximo.bench.live.charts import CHART_STYLE, charts_script
 from proximo.bench.text import Table
-from proximo.live.charts import CHART_STYLE, charts_script
 
 SHORT_CELL = 36  # characters of a number with its interval or the like, which is not broken into lines
 PAGE_STYLE = """

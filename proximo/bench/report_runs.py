@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from proximo.bench.live.charts import curves_record, point_rows
+from proximo.bench.live.follow import Curves, points_of_each
+from proximo.bench.live.ranges import warnings_of
+from proximo.bench.live.videos import TYPES, videos_of
 from proximo.bench.report_page import Charts, Folded, Part, Section, Video
 from proximo.bench.results import Groups, Run, metric_of
 from proximo.bench.sets import logging_fields
 from proximo.bench.text import Table
 from proximo.errors import FilesError
-from proximo.live.charts import curves_record, point_rows
-from proximo.live.follow import Curves, points_of_each
-from proximo.live.ranges import warnings_of
-from proximo.live.videos import TYPES, videos_of
 from proximo.runs.files import open_regular
 
 LARGEST_VIDEO = 4 << 20

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import tyro
 
+from proximo.bench.live.runs import LiveRuns
+from proximo.bench.live.server import HERE, NAMES_OF_HERE, PORT, LiveServer
+from proximo.bench.live.text import show_text
 from proximo.cli.model_commands import arguments, check_least
 from proximo.errors import notify, warn
-from proximo.live.runs import LiveRuns
-from proximo.live.server import HERE, NAMES_OF_HERE, PORT, LiveServer
-from proximo.live.text import show_text
 
 
 @dataclass

@@ -1,0 +1,148 @@
+"""All runs that are followed: found again and again below some folders, and told as one JSON object."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proximo.bench.live.charts import curves_record, point_rows
+from proximo.bench.live.follow import Curves, points_of_each
+from proximo.bench.live.ranges import Warned, warnings_of
+from proximo.bench.live.state import State, run_state
+from proximo.bench.live.thin import Thinned
+from proximo.bench.live.videos import changed_at, videos_of
+from proximo.bench.results import Groups, Run, differing_settings, read_run, run_folders
+from proximo.errors import UsageError
+
+MOST_RUNS = 100  # of more, the newest are followed
+SEARCH_SECONDS = 10.0  # between searches for new runs
+SMALL_FILES = ("config.json", "summary.json")
+Have = Mapping[str, tuple[int, int, int, int]]  # run -> stamp and number of points of metrics and of episodes
+
+
+class Followed(NamedTuple):
+    """One run that is followed."""
+
+    name: str
+    """its folder, as seen from the given one"""
+    run: Run
+    curves: Curves
+    state: State
+    warnings: list[Warned]
+
+
+class LiveRuns:
+    """Follows every run at or below some folders. Nothing is written to them.
+
+    Args:
+        paths: Folders of runs, or folders that contain runs, now or later.
+
+    Raises:
+        UsageError: A path is not a folder.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        if missing := [path for path in paths if not path.is_dir()]:
+            raise UsageError(f"{missing[0]} is not a folder. Give folders of runs, or folders that contain runs.")
+        self.paths = [path.absolute() for path in paths]
+        self.left_out = 0
+        """runs that are not followed, because there are too many"""
+        self._lock, self._searched = threading.Lock(), -SEARCH_SECONDS
+        self._found: list[Path] = []
+        self._curves: dict[Path, Curves] = {}
+        self._read: dict[Path, tuple[list[int], Run]] = {}  # with the times of change of its small files
+
+    def refresh(self) -> list[Followed]:
+        """Read what is new, and return every run in order of environment, setting and seed."""
+        with self._lock:
+            if time.monotonic() - self._searched >= SEARCH_SECONDS:
+                self._search()
+                self._searched = time.monotonic()
+            found = [self._follow(folder) for folder in self._found]
+        return sorted(found, key=lambda one: (one.run.env_id, one.run.label, one.run.seed, one.name))
+
+    def number(self, one: Followed) -> str:
+        """Return the name by which a page asks for a run."""
+        return str(list(self._curves).index(one.run.path))
+
+    def folder(self, number: str) -> Path | None:
+        """Return the folder of the run with this number; None if there is none."""
+        folders = list(self._curves)
+        return folders[int(number)] if int(number) < len(folders) else None
+
+    def _search(self) -> None:
+        folders = list(dict.fromkeys(folder for path in self.paths for folder in run_folders(path)))
+        newest = sorted(folders, key=changed_at, reverse=True)[:MOST_RUNS]
+        self.left_out = len(folders) - len(newest)
+        self._found = [folder for folder in folders if folder in set(newest)]
+        points = points_of_each(len(newest))
+        for folder in self._found:
+            self._curves.setdefault(folder, Curves(folder, points))
+
+    def _follow(self, folder: Path) -> Followed:
+        curves, run = self._curves[folder], self._run(folder)
+        curves.refresh()
+        state = run_state(run, curves)
+        above = next(path for path in self.paths if folder.is_relative_to(path))
+        name = str(folder.relative_to(above)) if folder != above else folder.name
+        return Followed(name=name, run=run, curves=curves, state=state,
+                        warnings=warnings_of(run, curves, state.share))
+
+    def _run(self, folder: Path) -> Run:
+        """Read the small files of a run, if they have changed."""
+        files = [folder / name for name in SMALL_FILES] + [folder.with_name(f"{folder.name}.job.json")]
+        changed = [changed_at(file) for file in files]
+        if folder not in self._read or self._read[folder][0] != changed:
+            self._read[folder] = changed, read_run(folder)
+        return self._read[folder][1]
+
+
+def page_record(live: LiveRuns, have: Have) -> dict[str, Any]:
+    """Return what a page needs to know, ready for JSON, without the points that it has.
+
+    Args:
+        live: The runs.
+        have: The points that the page has, by the number of the run.
+    """
+    found = live.refresh()
+    runs = []
+    for one in found:
+        number, state = live.number(one), one.state
+        metrics_stamp, metrics_have, episodes_stamp, episodes_have = have.get(number, (0, 0, 0, 0))
+        runs.append(curves_record(one.name, one.run, one.curves.names) | {
+            "id": number, "state": state.word, "why": state.why, "failure": one.run.failure, "step": state.step,
+            "of": state.of, "share": state.share, "sps": state.sps, "left": state.left, "age": state.age,
+            "mean_return": one.curves.mean_return, "newest": list(one.curves.newest)[::-1],
+            "warnings": [warned._asdict() for warned in one.warnings], "videos": videos_of(one.run.path),
+            "reading": one.curves.more, "skipped": one.curves.skipped,
+            "metrics": new_points(one.curves.metrics, metrics_stamp, metrics_have),
+            "episodes": new_points(one.curves.episodes, episodes_stamp, episodes_have)})
+    settings = settings_rows([one.run for one in found])
+    return _without_nan({"runs": runs, "left_out": live.left_out, "settings": settings})
+
+
+def new_points(curve: Thinned, stamp: int, have: int) -> dict[str, Any]:
+    """Return the points after the first `have`, or all of them if the stamp has changed."""
+    begin = have if stamp == curve.stamp else 0
+    return {"stamp": curve.stamp, "from": begin, "rows": point_rows(curve.points[begin:])}
+
+
+def settings_rows(runs: Sequence[Run]) -> list[list[str]]:
+    """Return the hyper-parameters that differ between settings: a head with their labels, then one row each."""
+    groups: Groups = {}
+    for run in runs:
+        groups.setdefault((run.env_id, run.label), []).append(run)
+    labels = list(dict.fromkeys(label for _, label in groups))
+    rows = [[name, *(cells[label] for label in labels)] for name, cells in sorted(differing_settings(groups).items())]
+    return [["field", *labels], *rows] if rows else []
+
+
+def _without_nan(value: Any) -> Any:
+    """Replace numbers that JSON does not have by None, in everything but points, which have none."""
+    if isinstance(value, dict):
+        return {key: one if key == "rows" else _without_nan(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,0 +1,138 @@
+"""The page of `proximo live`: a web server that reads run folders and serves four texts, JSON and videos."""
+
+import json
+import re
+import sys
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from proximo.bench.live.page import live_files
+from proximo.bench.live.runs import LiveRuns, page_record
+from proximo.bench.live.videos import TYPES, videos_of
+from proximo.errors import FilesError, UsageError, warn
+from proximo.runs.files import open_regular
+
+PORT = 8765
+HERE = "127.0.0.1"
+NAMES_OF_HERE = ("127.0.0.1", "localhost", "[::1]")
+HEADERS = {  # the page may load its own files only, and no other site may show or read it
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+                               "media-src 'self'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store"}
+
+
+class LiveServer(ThreadingHTTPServer):
+    """Serves the page of some runs until it is shut down.
+
+    Args:
+        live: The runs.
+        host: The address to listen on; only 127.0.0.1 is invisible to other machines.
+        port: 0: any free one.
+
+    Raises:
+        UsageError: The port is in use, or the address is not one of this machine.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, live: LiveRuns, host: str = HERE, port: int = PORT) -> None:
+        self.live, self.local = live, host in NAMES_OF_HERE
+        self.token = str(time.time_ns())  # a page that was loaded from an earlier server has none of our points
+        self.files = live_files(self.token, "Runs in " + ", ".join(path.name for path in live.paths[:3]))
+        try:
+            super().__init__((host, port), LiveHandler)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"The page cannot be served at {host}:{port} ({reason}). "
+                             "Choose another port with --port N; --port 0 takes any free one.") from error
+
+    @property
+    def address(self) -> str:
+        """Return what to type into a browser."""
+        return f"http://{self.server_address[0]!s}:{self.server_address[1]}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say what failed in one line. A browser that left is no fault."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, (ConnectionError, TimeoutError)):
+            warn(f"A request of the page failed ({type(error).__name__}: {error}).")
+
+
+class LiveHandler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD."""
+
+    server: LiveServer
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def do_GET(self) -> None:
+        """Send a text, the data, or a video."""
+        url = urlsplit(self.path)
+        if self.server.local and not self._asked_for_this_machine():
+            self._send(b"wrong host", "text/plain", HTTPStatus.FORBIDDEN)
+        elif url.path in self.server.files:
+            kind, text = self.server.files[url.path]
+            self._send(text.encode(), kind)
+        elif url.path == "/data":
+            found = page_record(self.server.live, self._have(parse_qs(url.query)))
+            self._send(json.dumps(found, allow_nan=False, separators=(",", ":")).encode(), "application/json")
+        elif asked := re.fullmatch(r"/video/([0-9]{1,6})/([^/]+)", url.path):
+            self._send_video(asked[1], unquote(asked[2]))
+        else:
+            self._send(b"not found", "text/plain", HTTPStatus.NOT_FOUND)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing: the terminal belongs to the user."""
+
+    def _asked_for_this_machine(self) -> bool:
+        """Return whether the address is ours; another site could give its own name to 127.0.0.1 to read the page."""
+        return re.sub(r":\d+$", "", self.headers.get("Host", "")) in NAMES_OF_HERE
+
+    def _have(self, query: dict[str, list[str]]) -> dict[str, tuple[int, int, int, int]]:
+        """Read what the page has: RUN.STAMP.POINTS.STAMP.POINTS, separated by commas."""
+        if query.get("token") != [self.server.token]:
+            return {}
+        found = re.findall(r"(\d{1,6})\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})", query.get("have", [""])[0])
+        return {run: (int(a), int(b), int(c), int(d)) for run, a, b, c, d in found}
+
+    def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+        self._send_head(status, kind, len(content), {})
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def _send_head(self, status: HTTPStatus, kind: str, length: int, more: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Type": kind, "Content-Length": str(length)} | HEADERS | more).items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _send_video(self, number: str, name: str) -> None:
+        """Send a video, or the part of it that a player asks for. Only names that are in the folder count."""
+        folder = self.server.live.folder(number)
+        if folder is None or name not in videos_of(folder):
+            self._send(b"not found", "text/plain", HTTPStatus.NOT_FOUND)
+            return
+        try:
+            with open_regular(folder / "videos" / name) as file:
+                content = file.read()
+        except (OSError, FilesError):
+            self._send(b"not found", "text/plain", HTTPStatus.NOT_FOUND)
+            return
+        kind = TYPES[Path(name).suffix]
+        part = re.fullmatch(r"bytes=(\d{1,12})-(\d{0,12})", self.headers.get("Range", ""))
+        begin = int(part[1]) if part else 0
+        if part is None or begin >= len(content):
+            self._send(content, kind)
+            return
+        end = min(int(part[2] or len(content)), len(content) - 1) + 1
+        self._send_head(HTTPStatus.PARTIAL_CONTENT, kind, max(0, end - begin),
+                        {"Content-Range": f"bytes {begin}-{end - 1}/{len(content)}"})
+        if self.command != "HEAD":
+            self.wfile.write(content[begin:end])

@@ -1,0 +1,67 @@
+"""What a run is doing: running, finished, stopped or failed, how far it is, and how long it still takes."""
+
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from proximo.bench.live.follow import Curves
+from proximo.bench.results import Run
+from proximo.bench.status import SILENT, process_ended
+from proximo.runs.lock import NAME, holder
+
+
+class State(NamedTuple):
+    """The state of one run."""
+
+    word: str
+    """running, silent, finished, stopped or failed"""
+    why: str
+    """one sentence, or an empty string"""
+    step: int
+    of: int
+    """environment steps so far, and of the whole run"""
+    sps: float | None
+    """environment steps per second without set-up"""
+    left: float | None
+    """seconds until a running run ends"""
+    age: float | None
+    """seconds since metrics.csv was written; None: there is none"""
+
+    @property
+    def share(self) -> float:
+        """Return the share of all steps that are done, 0 to 1."""
+        return 1.0 if self.word == "finished" else min(1.0, self.step / self.of) if self.of else 0.0
+
+
+def run_state(run: Run, curves: Curves) -> State:
+    """Return the state of a run from its files; see `State`."""
+    age = seconds_since(run.path / "metrics.csv")
+    word, why = _word(run, age)
+    step, of = curves.step, int(run.config.get("total_timesteps") or 0)
+    sps = curves.last("charts/SPS") or run.summary.get("sps")
+    left = max(0, of - step) / sps if sps and word == "running" else None
+    return State(word=word, why=why, step=step, of=of, sps=sps, left=left, age=age)
+
+
+def seconds_since(path: Path) -> float | None:
+    """Return the seconds since a file was written, at least 0: clocks of machines differ. None: there is no file."""
+    try:
+        return max(0.0, time.time() - os.stat(path).st_mtime)
+    except OSError:
+        return None
+
+
+def _word(run: Run, age: float | None) -> tuple[str, str]:
+    if run.failure:
+        return "failed", "The last lines of its log are below."
+    if run.summary:
+        return "finished", ""
+    process = holder(run.path)
+    if not (run.path / NAME).exists():
+        return "stopped", f"No process writes to it. Continue it with: proximo resume {run.path}"
+    if process_ended(process):
+        return "stopped", f"{process[:1].upper()}{process[1:]} has ended without a last word, as after SIGKILL."
+    if age is not None and age > SILENT:
+        return "silent", f"{process or 'A process'} holds its lock, but has written nothing for {age / 60:.0f} minutes."
+    return "running", process

@@ -1,0 +1,99 @@
+"""What is known of a variant on torch, from the objects that training makes for it."""
+
+import sys
+from typing import Any
+
+from proximo.catalog import VARIANTS, parts_of
+from proximo.config import Config
+from proximo.envs.gym_source import env_source
+from proximo.export.eject import torch_main
+from proximo.export.eject.config_class import config_text
+from proximo.export.eject.definition import Definition
+from proximo.export.eject.facts import Facts
+from proximo.export.eject.library import Library, definition_text
+
+
+def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
+    """Make everything that training makes before its first step, and return what it shows."""
+    from proximo.on_torch.loss import ppo_loss
+    from proximo.on_torch.setup import set_up
+
+    parts = parts_of(variant, "torch")
+    setup = set_up(cfg, parts.make_envs, parts.make_agent, ppo_loss, None)
+    setup.envs.close()
+    agent, space, buffer = setup.agent, setup.envs.action_space, setup.storage.buffer
+    classes = {"VecEnv": setup.envs, "Agent": agent, "Head": agent.head}
+    types = {name: library.find(type(one).__module__, type(one).__name__) for name, one in classes.items()}
+    types |= {kind.__name__: "Config" for kind in type(cfg).__mro__ if issubclass(kind, Config)}
+    named = {"cfg": cfg, "world": setup.world, "device": setup.device, "spec": setup.normalizer.spec, "agent": agent,
+             "envs": setup.envs, "normalizer": setup.normalizer}
+    if cfg.limits.gymnasium and type(setup.envs).__name__ == "GymEnvs":
+        named["source"] = env_source(cfg)
+    plain = VARIANTS[variant].head == "plain"
+    return Facts(
+        cfg=cfg, results=_results(setup, cfg), fields=_fields(setup, plain), named=named,
+        instances={type(one): one for one in (cfg, setup.envs, agent, setup.storage, buffer, agent.head)}
+        | {Config: cfg},
+        present=frozenset(("final_obs",) if type(setup.envs).__name__ != "PoolEnvs" else ())
+        | frozenset(() if agent.evaluates_later else ("logprob", "value")),
+        assumed={("action_writer", "space"): space, ("make_head", "action_space"): space},
+        expressions={"acted.value": None, "acted.logprob": None} if agent.evaluates_later else {},
+        receivers=frozenset(("perturbed",) if plain else ()), dropped_fields=_dropped_fields(setup, cfg),
+        dropped_calls=frozenset(("_open_masks",) if setup.carry.mask is None else ()),
+        types=types | {"Array": "Tensor"})
+
+
+def _results(setup: Any, cfg: Config) -> dict[str, Any]:
+    """Return what functions of the library return."""
+    from proximo.on_torch.snapshot import saved_buffers
+
+    found = {"set_up": setup, "join": setup.world, "pick_device": setup.device, "seeded_envs": setup.envs,
+             "make_normalizer": setup.normalizer, "seeded_agent": setup.agent, "make_agent": setup.agent,
+             "assemble": setup.agent, "first_carry": setup.carry, "Storage": setup.storage, "Config": cfg,
+             "config_problems": (), "action_problems": (), "can_compile": False}
+    if not saved_buffers(setup.agent):
+        found["saved_buffers"] = {}
+    return found if setup.statistics is not None else found | {"merge_over_ranks": None}
+
+
+def _fields(setup: Any, plain: bool) -> dict[str, Any]:
+    """Return the values of fields that are the same in every record: what is not masked, remembered, normalised."""
+    found: dict[str, Any] = {}
+    if setup.carry.mask is None:
+        found |= {"mask": None, "_masks": None, "masked": False, "_mask_methods": ()}
+    if not setup.carry.state:
+        found["state"] = ()
+    if setup.statistics is None:
+        found["statistics"] = None
+    if plain:
+        found["noise"] = None
+    return found if setup.envs.metric_names else found | {"metrics": {}}
+
+
+def _dropped_fields(setup: Any, cfg: Config) -> dict[str, frozenset[str]]:
+    """Return the fields that only the parts of the library read which the ejected file leaves out."""
+    found = {"Iteration": frozenset(("snapshot", "spec", "players", "statistics", "keeps_state")),
+             "FinishedEpisodes": frozenset(("step", "row", "length")), "Setup": frozenset(("device",)),
+             "Spec": frozenset(("observation_space",))}
+    if cfg.desired_kl is None:  # 1 for ever
+        found |= {"Adam": frozenset(("scale",)), "Learner": frozenset(("scale",))}
+    if setup.agent.evaluates_later:
+        found["Acted"] = frozenset(("logprob", "value"))
+    if setup.statistics is None:
+        found["Normalizer"] = frozenset(("start", "reset", "step"))
+    if not setup.agent.recurrent:
+        found |= {"Rollout": frozenset(("first",)), "Batch": frozenset(("first",))}
+    return found
+
+
+def torch_library(cfg: Config, variant: str) -> Library:
+    """Return the library with the program around the training loop, Config and everything that they need."""
+    library, chosen = Library(), VARIANTS[variant]
+    library.add(Definition("Config", sys.modules["proximo.config"], config_text(cfg)))
+    make_envs = library.find(chosen.make_envs.__module__, chosen.make_envs.__name__)
+    make_box = library.find("proximo.on_torch.box_heads", "make_rpo_head" if chosen.head == "rpo" else "make_box_head")
+    for name in ("make_agent", "main"):
+        text = definition_text(torch_main.__name__, name).replace("MAKE_ENVS", make_envs).replace("MAKE_BOX", make_box)
+        text = "\n".join(line.partition("  # type: ignore")[0] for line in text.split("\n"))
+        library.add(Definition(name, torch_main, text))
+    return library

@@ -1,0 +1,180 @@
+"""From definitions to a file: order, imports, layout."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+
+from proximo.export.eject.bindings import free_names
+from proximo.export.eject.definition import Definition, Edit, walk
+from proximo.export.eject.facts import SENTENCES
+from proximo.export.eject.layout import WIDTH, joined_line, logical_lines, normal, tidy, wrapped
+from proximo.export.eject.library import Import, Library, module_names, module_text
+
+FIRST = ("Config",)
+
+
+def file_text(library: Library, docstring: str) -> str:
+    """Return the ejected file.
+
+    Args:
+        library: Its definitions.
+        docstring: The docstring of the file.
+    """
+    definitions = list(library.definitions.values())
+    for definition in definitions:
+        hoist_imports(library, definition)
+        definition.apply([Edit(*definition.span(node), "gym") for node in walk(definition.node)
+                          if isinstance(node, ast.Name) and node.id == "gymnasium"])
+    original = {normal(line) for module in {one.module.__name__ for one in definitions}
+                for line in _statements(module_text(module))}
+    parts = [tidy(tidy_docstring(definition), original) for definition in ordered(library)]
+    body = ""
+    for before, part in zip(["", *parts], parts):
+        small = not re.match(r"(@|def |class )", part) and not re.match(r"(@|def |class )", before)
+        body += ("\n" if small and before else "\n\n\n" if before else "") + part
+    return f'"""{docstring}\n"""\n\n{import_lines(library)}\n\n\n{body}\n\n\nif __name__ == "__main__":\n    main()\n'
+
+
+def _statements(text: str) -> Iterator[str]:
+    lines = text.split("\n")
+    for first, last in logical_lines(text):
+        yield "\n".join(lines[first:last])
+
+
+def tidy_docstring(definition: Definition) -> str:
+    """Return the text without the sections of docstrings, whose content annotations and comments repeat."""
+    text = definition.text
+    for node in reversed([one for one in walk(definition.node) if isinstance(one, (ast.FunctionDef, ast.ClassDef))]):
+        if ast.get_docstring(node) is not None:
+            start, end = definition.span(node.body[0])
+            text = text[:start] + short_docstring(node.name, text[start:end]) + text[end:]
+    return without_blank_lines(re.sub(r"  # type: ignore.*", "", text))
+
+
+def without_blank_lines(text: str) -> str:
+    """Leave out the empty line between the docstring and the first statement of a function."""
+    lines = text.split("\n")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None and len(node.body) > 1:
+            after = node.body[0].end_lineno or 0
+            while lines[after] == "" and not isinstance(node.body[1], (ast.FunctionDef, ast.ClassDef)):
+                lines[after] = "\0"
+                after += 1
+    return "\n".join(line for line in lines if line != "\0")
+
+
+def short_docstring(name: str, text: str) -> str:
+    """Return a docstring up to its sections Args, Returns, Raises and Attributes."""
+    if name in SENTENCES:
+        return f'"""{SENTENCES[name]}"""'
+    kept = re.split(r"\n\n +(?:Args|Returns|Raises|Attributes):\n", text)[0].rstrip().removesuffix('"""')
+    last = kept.split("\n")[-1]
+    if "\n" not in kept or len(last) + 3 <= WIDTH:
+        return f'{kept.rstrip()}"""'
+    return f'{kept.rstrip()}\n    """'
+
+
+def hoist_imports(library: Library, definition: Definition) -> None:
+    """Move the imports inside functions to the top of the file."""
+    edits = []
+    for node in walk(definition.node):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                renamed = f" as {alias.asname}" if alias.asname else ""
+                line = f"import {alias.name}{renamed}" if isinstance(node, ast.Import) else \
+                    f"from {node.module} import {alias.name}{renamed}"
+                library.imports[name] = Import(line=line, value=None)
+            edits.append(Edit(*definition.lines_span(node.lineno, node.end_lineno or node.lineno), ""))
+    definition.apply(edits)
+
+
+def ordered(library: Library) -> list[Definition]:
+    """Return the definitions in an order in which Python can execute the file: that of the library where possible."""
+    ranks = {name: i for i, name in enumerate(_modules_in_order(library))}
+    left = {name: (ranks[one.module.__name__], module_names(one.module.__name__).index(library.places[name][1]))
+            for name, one in library.definitions.items()}
+    needs = {name: {other for other in needed_at_once(definition) if other in left and other != name}
+             for name, definition in library.definitions.items()}
+    result: list[Definition] = []
+    while left:
+        ready = [name for name in left if not needs[name] & left.keys()]
+        if not ready:
+            raise RuntimeError(f"definitions need each other: {needs}")
+        best = min(ready, key=lambda name: (name not in FIRST, left[name]))
+        del left[best]
+        result.append(library.definitions[best])
+    return result
+
+
+def needed_at_once(definition: Definition) -> set[str]:
+    """Return the names that Python looks up when it executes a definition: all but those in bodies of functions."""
+    inside = {id(node) for function in walk(definition.node) if isinstance(function, (ast.FunctionDef, ast.Lambda))
+              for part in (function.body if isinstance(function.body, list) else [function.body])
+              for node in walk(part)}
+    return {node.id for node in walk(definition.node) if isinstance(node, ast.Name) and id(node) not in inside}
+
+
+def _modules_in_order(library: Library) -> list[str]:
+    """Return the modules of the library so that each one stands after those it imports."""
+    result: list[str] = []
+
+    def visit(module: str) -> None:
+        if module in seen:
+            return
+        seen.add(module)
+        for node in ast.parse(module_text(module)).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("proximo"):
+                visit(str(node.module))
+        result.append(module)
+
+    seen: set[str] = set()
+    for definition in library.definitions.values():
+        visit(definition.module.__name__)
+    return result
+
+
+def import_lines(library: Library) -> str:
+    """Return the imports that the definitions need, sorted as ruff sorts them."""
+    used = set().union(*(free_names(one) | _quoted(one) for one in library.definitions.values()))
+    plain: set[str] = set()
+    members: dict[str, set[str]] = {}
+    for name in used & library.imports.keys():
+        line = library.imports[name].line
+        if match := re.match(r"from (\S+) import (.*)", line):
+            members.setdefault(match[1], set()).add(match[2])
+        else:
+            plain.add(line)
+    lines = [(line.split()[1], line) for line in plain]
+    lines += [(module, f"from {module} import {', '.join(sorted(names, key=_member_key))}")
+              for module, names in members.items()]
+    sections = [[line for line in lines if _is_standard(line[0]) is standard] for standard in (True, False)]
+    texts = ["\n".join(part for _, line in sorted(section, key=lambda one: (one[1].startswith("from"), one[0]))
+                       for part in _wrapped_import(line)) for section in sections]
+    return "\n\n".join(filter(None, texts))
+
+
+def _wrapped_import(line: str) -> list[str]:
+    if len(line) <= WIDTH:
+        return [line]
+    start, _, names = line.partition(" import ")
+    return [f"{start} import (", *(f"    {name}," for name in names.split(", ")), ")"]
+
+
+def _quoted(definition: Definition) -> set[str]:
+    """Return the names in annotations that are written as text."""
+    texts = (node.value for node in walk(definition.node) if isinstance(node, ast.Constant))
+    return {text for text in texts if isinstance(text, str) and text.isidentifier()} & {"Any"}
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def _member_key(name: str) -> tuple[int, str]:
+    bare = name.split()[0]
+    return (0 if bare.isupper() and len(bare) > 1 else 1 if bare[0].isupper() else 2), name
+
+
+__all__ = ["file_text", "joined_line", "wrapped"]

@@ -1,0 +1,43 @@
+"""The runs on a terminal: lines of printable characters, and the view that rich draws."""
+
+import numpy as np
+
+from proximo.bench.live.runs import LiveRuns
+from proximo.bench.live.text import one_line, sparkline, text_view
+from proximo.cli.main import main
+from tests.support.run_folders import RunFolder
+
+
+def test_lines_until_no_run_is_running(tmp_path, capsys):
+    RunFolder(tmp_path / "a").grow(10, clipfrac=0.9).finish()
+    RunFolder(tmp_path / "b", env_id="Acrobot-v1").grow(2)
+    assert main(["live", str(tmp_path), "--text"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "b: stopped, 200 of 10,000 steps, return 3.00, 500 steps/s",
+        "a: finished, 1,000 of 10,000 steps, return 11.00, 500 steps/s; clipfrac 0.9 is above 0.4"]
+
+
+def test_the_view_of_a_terminal(tmp_path):
+    from rich.console import Console
+
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    RunFolder(tmp_path / "[red]\x1b[31m").grow(40, entropy=9.0).lock()
+    console.print(text_view(LiveRuns([tmp_path]).refresh()))
+    said = console.export_text()
+    console.file.close()
+    assert r"[red]\x1b[31m" in said and "running" in said and "▁▂▂▃" in said and "▇█" in said and "40%" in said
+    assert "entropy is" not in said  # it was as high from the start
+    console = Console(width=100, record=True, quiet=True)
+    console.print(text_view([]))
+
+
+def test_sparklines():
+    assert sparkline(np.arange(8.0)) == "▁▂▃▄▅▆▇█" and sparkline(np.full(3, 7.0)) == "▁▁▁"
+    assert sparkline(np.empty(0)) == "" and len(sparkline(np.arange(1000.0))) == 16
+    assert one_line("a\x1b[0m\nb\u202e") == r"a\x1b[0m b\u202e"
+
+
+def test_bad_arguments(tmp_path, capsys):
+    assert main(["live"]) == 2 and main(["live", str(tmp_path / "x")]) == 2 and main(["live", str(tmp_path), "--port", "70000"]) == 2
+    said = capsys.readouterr().err
+    assert "live needs at least one folder" in said and "is not a folder" in said and "--port" in said

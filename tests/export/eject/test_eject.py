@@ -1,0 +1,108 @@
+"""Ejected files against the library: the same weights, bit for bit, in a process that cannot import the library."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from proximo.catalog import VARIANTS, config_class, parts_of
+from proximo.cli.main import main
+from proximo.errors import UsageError
+from proximo.export.eject.eject import eject
+from proximo.runs.resolve import resolve
+
+ROOT = Path(__file__).resolve().parents[3]
+SMALL = {
+    "ppo": {},
+    "ppo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
+    "rpo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
+    "compact": {},  # LunarLander, whose state cannot be saved: the environments are made again
+}
+ALL = os.environ.get("PROXIMO_EJECT_ALL")  # make eject
+BLOCKED = """
+import importlib.abc, runpy, sys
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "proximo":
+            raise ImportError("an ejected file imports the library")
+sys.meta_path.insert(0, Blocked())
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def weights_hash(weights):
+    digest = hashlib.sha256()
+    for name, x in weights.items():
+        digest.update(name.encode() + x.tobytes())
+    return digest.hexdigest()
+
+
+def library_hash(variant, settings):
+    cfg = resolve(config_class(variant)(**settings, env_workers=0, device="cpu"), variant, 1, 1)
+    parts = parts_of(variant, "torch")
+    for iteration in parts.train(cfg, parts.make_envs, parts.make_agent):
+        weights = iteration.weights
+    return weights_hash(weights())
+
+
+def ejected_hash(path, folder):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-c", BLOCKED, str(path)], cwd=folder, env=environment, capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    header, *rows = (folder / "progress.csv").read_text().splitlines()
+    assert header.startswith("global_step,SPS,episodic_return,") and len(rows) == 3
+    with np.load(folder / "weights.npz") as weights:
+        return weights_hash(weights)
+
+
+def three_iterations(variant, settings):
+    cfg = config_class(variant)(**settings)
+    return settings | {"total_timesteps": 3 * cfg.num_envs * cfg.num_steps}
+
+
+def ruff(path):
+    found = subprocess.run([sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"), str(path)],
+                           capture_output=True, text=True)
+    return found.returncode, found.stdout
+
+
+@pytest.mark.parametrize("variant", [pytest.param(name, marks=() if name == "ppo" or ALL else pytest.mark.skip(
+    reason="make eject")) for name in SMALL])
+def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
+    settings = three_iterations(variant, SMALL[variant])
+    path = tmp_path / "my_ppo.py"
+    path.write_text(eject(config_class(variant)(**settings), variant, f"proximo eject {variant}"))
+    assert ruff(path) == (0, "All checks passed!\n")
+    assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
+    assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
+
+
+@pytest.mark.parametrize("variant, changes, sentence", [
+    ("ppo", {"framework": "jax"}, "only programs for torch are supported"),
+    ("ppo_atari_envpool_xla_jax", {}, "only programs for torch are supported"),
+    ("ppo_continuous_action_isaacgym", {}, "only ppo, ppo_continuous_action, rpo_continuous_action, compact are supported"),
+    ("ppo", {"engine": "envpool"}, "engine=envpool cannot be ejected"),
+    ("compact", {"env_id": "BreakoutNoFrameskip-v4"}, "is an Atari game"),
+    ("ppo", {"device": "cuda"}, "an ejected file trains on the CPU"),
+    ("ppo", {"env_wrappers": ("gymnasium.wrappers:FlattenObservation",)}, "Register it under an id"),
+    ("ppo", {"autoreset": "next-step"}, "autoreset=next-step cannot be ejected"),
+    ("ppo", {"num_minibatches": 3}, "num_minibatches=3"),
+])
+def test_what_cannot_be_ejected_is_refused_with_a_sentence(variant, changes, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        eject(replace(VARIANTS[variant].config(), **changes), variant, "")
+
+
+def test_the_command_explains_itself_and_names_wrong_flags(capsys):
+    assert main(["eject", "--help"]) == 0
+    assert "proximo eject VARIANT" in capsys.readouterr().out
+    assert main(["eject", "ppo", "--gama", "0.9"]) == 2
+    assert "--gamma" in capsys.readouterr().err
+    assert main(["eject", "nothing"]) == 2
