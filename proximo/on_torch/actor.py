@@ -56,9 +56,8 @@ class Actor:
         `noise_seed` decides the random choice; with None the most likely action is taken.
         """
         with torch.no_grad():
-            tensor = torch.from_numpy(np.require(obs, requirements=["C", "W"]))  # a copy where torch needs one
-            dist, _, state = self.agent(tensor, None if mask is None else torch.from_numpy(mask),
-                                        torch.from_numpy(first), state)
+            dist, _, state = self.agent(to_tensor(obs), None if mask is None else to_tensor(mask), to_tensor(first),
+                                        state)
             if noise_seed is None:
                 return dist.mode().numpy(), state
             noise = self.agent.head.noise(torch.Generator().manual_seed(noise_seed), len(obs))
@@ -68,7 +67,11 @@ class Actor:
                  action: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the values (N,), and the log-probabilities (N,) of actions (N, *action_shape), before this step."""
         with torch.no_grad():
-            tensor = torch.from_numpy(np.require(obs, requirements=["C", "W"]))  # a copy where torch needs one
-            dist, value, _ = self.agent(tensor, None if mask is None else torch.from_numpy(mask),
-                                        torch.from_numpy(first), state)
+            dist, value, _ = self.agent(to_tensor(obs), None if mask is None else to_tensor(mask), to_tensor(first),
+                                        state)
             return value.numpy(), None if action is None else dist.logprob(torch.from_numpy(action)).numpy()
+
+
+def to_tensor(x: np.ndarray) -> torch.Tensor:
+    """Return an array as a tensor, copied where torch needs one of its own: read-only arrays and reversed axes."""
+    return torch.from_numpy(np.require(x, requirements=["C", "W"]))

@@ -1,5 +1,6 @@
 """Published numbers against the tables that they come from, and the benchmark files that reproduce them."""
 
+import importlib
 import importlib.util
 from pathlib import Path
 
@@ -116,4 +117,6 @@ def missing_ids(variant, env_ids):
         return "atari", [env_id for env_id in env_ids if not find_rom(env_id).exists()]
     import gymnasium
     engine = "mujoco" if "HalfCheetah-v4" in env_ids else "gymnasium"
-    return engine, [env_id for env_id in env_ids if env_id not in gymnasium.registry]
+    for module in {env_id.rpartition(":")[0] for env_id in env_ids} - {""}:
+        importlib.import_module(module)  # registers its ids
+    return engine, [env_id for env_id in env_ids if env_id.rpartition(":")[2] not in gymnasium.registry]

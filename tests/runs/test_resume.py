@@ -207,7 +207,7 @@ def test_another_environment_or_network_is_refused(words, names, tmp_path, monke
 def test_what_is_no_run_is_said(tmp_path, capsys):
     assert main(["resume", str(tmp_path)]) == 2 and "is not a run" in capsys.readouterr().err
     (tmp_path / "config.json").write_text("{")
-    assert main(["resume", str(tmp_path)]) == 5 and "cannot be read" in capsys.readouterr().err
+    assert main(["resume", str(tmp_path)]) == 5 and "is not JSON" in capsys.readouterr().err
     assert main(["resume"]) == 2
 
 
