@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proximo.config import Config
-from proximo.errors import FilesError, UsageError
+from proximo.models.plot import save_figure
 from proximo.problems import BY_ITSELF
 from proximo.runs.shares import Shares
 
@@ -129,12 +129,4 @@ def draw(rows: Mapping[str, Shares], out: Path) -> Path:
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out)
-    except ValueError as error:
-        raise UsageError(f"{out.name}: {error}. Name it {out.with_suffix('.png').name}.") from None
-    except OSError as error:
-        raise FilesError(f"the picture {out} cannot be written ({error.strerror}). Choose another place with "
-                         "--out.") from error
-    return out
+    return save_figure(figure, out)

@@ -17,6 +17,7 @@ from proximo.runs.run import read_record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 POINTS = 1000
 MOST_DOTS = 4000
@@ -82,6 +83,16 @@ def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
     for axes in grid[len(panels):]:
         axes.set_axis_off()
     figure.supxlabel(_footnote(panels, window), fontsize=8, color="0.4")
+    return save_figure(figure, out)
+
+
+def save_figure(figure: "Figure", out: Path) -> Path:
+    """Write a picture whose format is that of the ending of `out`, and return `out`.
+
+    Raises:
+        UsageError: The format is unknown.
+        FilesError: `out` cannot be written.
+    """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out)

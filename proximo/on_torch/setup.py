@@ -107,8 +107,7 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
             step = make_step(*compile_gradient(gradient, agent, adam, storage, carry, cfg), reduce_sum)
     names = statistic_names(loss_fn, cfg)
     check_statistics(names, cfg)
-    return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum,
-                           scale=adam.scale)
+    return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum, scale=adam.scale)
 
 
 def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
