@@ -244,6 +244,18 @@ def test_doctor_names_the_first_number_that_is_not_finite(part, name, line, tmp_
     assert capsys.readouterr().out.splitlines()[-1].startswith(line)
 
 
+def test_doctor_explains_an_update_of_continuous_actions(tmp_path, capsys):
+    """Actions (16, 2, 1) have an axis more than `valid`. Only the program's own loss is not finite."""
+    cfg = proximo.Continuous(
+        env_id="Pendulum-v1", num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, hidden_sizes=(8, 8),
+        total_timesteps=32, logger="none", run_dir=str(tmp_path / "run"))
+    with pytest.raises(NumbersError):
+        proximo.train(cfg, loss_fn=exploding(1, 4))
+    assert main(["doctor", str(tmp_path / "run" / "repro")]) == 0
+    said = capsys.readouterr().out
+    assert "ok    rollout: action (16, 2, 1)" in said and "All is finite with Proximo's own loss" in said
+
+
 def test_doctor_of_a_folder_without_an_update(tmp_path, capsys):
     assert refused(capsys, "doctor", str(tmp_path))[0].startswith(f"{tmp_path} is not the folder of a failed update.")
 

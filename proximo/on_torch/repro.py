@@ -71,7 +71,7 @@ def quantities(agent: Any, rollout: Rollout, start: tuple[Tensor, ...], cfg: Con
     valid = rollout.valid
     for name, x in rollout._asdict().items():
         if x is not None and x.is_floating_point():
-            yield f"rollout: {name}", x if name in ("obs", "mask") else torch.where(valid, x, 0.0)
+            yield f"rollout: {name}", torch.where(valid, x, 0.0) if x.ndim == valid.ndim else x
     for name, x in agent.named_parameters():
         yield f"weights: {name}", x.detach()
     no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
