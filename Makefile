@@ -24,7 +24,7 @@ test: $(VENV)/.all
 eject: $(VENV)/.all
 	PROXIMO_EJECT_ALL=1 $(BIN)/python -m pytest tests/export/eject
 
-# the whole campaign of faults, at most 40 minutes; writes its table to docs/reliability.md
+# the whole campaign of faults; writes its table to docs/reliability.md
 faults: $(VENV)/.all
 	$(BIN)/python tools/faults.py
 

@@ -1,6 +1,6 @@
 """Run the whole campaign of faults (tests/faults/), print its table, and write the table to docs/reliability.md.
 
-    python tools/faults.py            every row; at most 40 minutes
+    python tools/faults.py            every row
     python tools/faults.py --fast     the rows that `make test` runs
     python tools/faults.py --print    only print, leave the page as it is
     python tools/faults.py -- -k kill further words are those of pytest; the page is left as it is
