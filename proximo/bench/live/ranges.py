@@ -1,7 +1,6 @@
 """The usual ranges of what PPO logs, and what people do where a run leaves them.
 
-The bounds are choices of this project, and wide: a warning is a hint to look at a curve. Sources of what the metrics
-mean and of the advice:
+The bounds are choices of this project, and wide: a warning is a hint to look at a curve. Further reading:
 (1) J. Schulman, "Nuts and Bolts of Deep RL Research", slides, 2016.
 (2) OpenAI Spinning Up, PPO: early stopping at 1.5 times target_kl=0.01.
 (3) Stable-Baselines3, "Logger": the meaning of explained_variance.
@@ -30,6 +29,7 @@ class Range(NamedTuple):
     if_high: str
     """what it means, and what people do about it"""
     source: str
+    """numbers of the further reading at the top of this file"""
     relative: bool = False
     """the bounds are multiples of the metric's first value, if that is above 0"""
 
