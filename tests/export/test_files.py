@@ -26,7 +26,7 @@ ARM = spaces.Box(np.array([[-2, 0]], np.float32), np.array([[2, 0.2]], np.float3
 VECTORS = spaces.Dict({"a": VECTOR, "b": spaces.Tuple([ARM, VECTOR])})
 CONTINUOUS = {"variant": "ppo_continuous_action"}  # normalises observations
 KINDS = {
-    "gaussian": (ARM, VECTOR, CONTINUOUS | {"also": "mean"}),
+    "gaussian": (ARM, VECTOR, CONTINUOUS | {"also": "mean", "clip_obs": 0.5}),
     "squashed parts": (ARM, VECTORS, CONTINUOUS | {"distribution": "squashed", "state_dependent_std": True}),
     "beta flags": (ARM, spaces.Discrete(5, start=2), CONTINUOUS | {"distribution": "beta", "activation": "elu"}),
     "gsde lstm": (ARM, VECTOR, CONTINUOUS | {"distribution": "gsde", "recurrent": "lstm", "layer_norm": True}),

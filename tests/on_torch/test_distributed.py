@@ -112,15 +112,29 @@ def test_two_times_two_environments_equal_one_times_four(norm_adv):
     assert one[1] == pytest.approx(stats, rel=1e-4, abs=1e-6)
 
 
-def test_ranks_stop_together_where_one_by_itself_would_continue():
-    """The KL of the first rank's rows is below target_kl, that of all rows is above: both stop after one epoch."""
-    parts = make_rollout()
-    once = replace(WHOLE, update_epochs=1)
+def kl_between_one_rank_and_all():
+    """Return a number between the approx_kl of the first epoch of the first rank's rows and that of all rows."""
+    parts, once = make_rollout(), replace(WHOLE, update_epochs=1)
     first, whole = (learn_rows(part, once)[1]["approx_kl"] for part in (select_envs(parts, 0, 2), parts))
     assert first < 0.5 * whole
-    cfg = replace(WHOLE, target_kl=0.5 * (first + whole))
-    assert learn_rows(select_envs(parts, 0, 2), cfg)[2] == cfg.update_epochs
+    return 0.5 * (first + whole)
+
+
+def test_ranks_stop_together_where_one_by_itself_would_continue():
+    """The KL of the first rank's rows is below target_kl, that of all rows is above: both stop after one epoch."""
+    cfg = replace(WHOLE, target_kl=kl_between_one_rank_and_all())
+    assert learn_rows(select_envs(make_rollout(), 0, 2), cfg)[2] == cfg.update_epochs
     assert [minibatches for _, _, minibatches in learn_in_two(cfg)] == [1, 1]
+
+
+def test_ranks_adapt_one_learning_rate():
+    """The KL of the first rank's rows is below half of desired_kl, that of all rows is above: the weights are those of
+    one rank with all rows."""
+    cfg = replace(WHOLE, desired_kl=2 * kl_between_one_rank_and_all())
+    weights, stats, _ = learn_rows(make_rollout(), cfg)
+    one, other = learn_in_two(cfg)
+    assert torch.equal(one[0], other[0]) and one[1] == other[1] == pytest.approx(stats, rel=1e-4, abs=1e-6)
+    torch.testing.assert_close(one[0], weights, rtol=1e-5, atol=1e-6)
 
 
 def test_a_roll_call_names_who_does_not_come():
