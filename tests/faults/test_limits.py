@@ -104,6 +104,12 @@ def test_cgroups_of_both_versions_limit_the_memory(tmp_path, monkeypatch):
     assert min(memory._limits()) == 7000
 
 
+def test_what_fits_exactly_is_allowed(monkeypatch):
+    small_machine(monkeypatch, 1000)
+    assert memory_problem("this", 1000, "") == []
+    assert memory_problem("this", 1001, "Use less.") == ["this need 1.0 kB of memory, and this process can have 1.0 kB. Use less."]
+
+
 def test_memory_that_is_unknown_refuses_nothing(monkeypatch):
     small_machine(monkeypatch, None)
     assert memory_problem("this", 10**30, "") == [] and bytes_text(2_500_000_000) == "2.5 GB"
