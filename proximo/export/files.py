@@ -10,7 +10,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,11 @@ def export_model(model: Trained, path: Path, to: str = "", also: str = "", mask:
     """
     to = chosen_format(path, to, also)
     portable = Portable(model, also, mask)
+    beside = path.with_name(f".{path.stem}.tmp{path.suffix}")
     with quiet():
         program = trace(portable)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_name(f".{path.stem}.tmp{path.suffix}")
             (write_onnx if to == "onnx" else write_pt2)(program, portable, description(model, portable), beside)
             check_same_actions(model, portable, run_onnx(beside) if to == "onnx" else run_pt2(beside))
             beside.replace(path)
@@ -60,7 +60,8 @@ def export_model(model: Trained, path: Path, to: str = "", also: str = "", mask:
             raise FilesError(f"{path} could not be written ({error.strerror or error}). Free disk space, or choose "
                              "another place with --out.") from error
         finally:
-            beside.unlink(missing_ok=True)
+            with suppress(OSError):  # the folder may not exist
+                beside.unlink()
     return portable
 
 

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from proximo.cli.main import main
-from proximo.errors import UsageError
+from proximo.errors import FilesError, UsageError
 from proximo.export.files import export_model, run_onnx, run_pt2
 from proximo.export.portable import Portable
 from proximo.on_torch.assemble import assemble
@@ -190,6 +190,13 @@ def test_arguments_that_cannot_work(path, fields, words, tmp_path):
     with pytest.raises(UsageError, match=words):
         random_model(spaces.Discrete(4), VECTOR).export(tmp_path / path, **fields)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    """The fault is the one sentence, also where the file of another name was never written."""
+    (tmp_path / "file").touch()
+    with pytest.raises(FilesError, match="could not be written"):
+        export_model(random_model(ARM, VECTOR, **CONTINUOUS), tmp_path / "file" / "agent.pt2")
 
 
 def test_missing_packages_and_other_spaces(tmp_path, monkeypatch):
