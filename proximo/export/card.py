@@ -52,8 +52,9 @@ class HowPlayed(NamedTuple):
 def score_of(returns: Sequence[float]) -> Score:
     """Return the mean of returns and its percentile bootstrap interval (Efron 1979), which is always the same."""
     values = np.asarray(returns, float)
-    drawn = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
-    low, high = np.quantile(values[drawn].mean(1), [0.025, 0.975])
+    rng, count = np.random.default_rng(0), len(values)
+    means = [values[rng.integers(0, count, count)].mean() for _ in range(RESAMPLES)]
+    low, high = np.quantile(means, [0.025, 0.975])
     return Score(mean=float(values.mean()), low=float(low), high=float(high))
 
 
