@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from proximo.bench.live.videos import videos_of
 from proximo.catalog import Parts
 from proximo.errors import FilesError, ProximoError, UsageError, warn
 from proximo.export.card_text import card_text
@@ -93,7 +94,7 @@ def write_card(folder: Path, model: Model, parts: Parts, how: HowPlayed, show: S
         "interval": [score.low, score.high], "episodes_asked": how.episodes, "max_steps": how.max_steps,
         "weights_sha256": sha256(folder / WEIGHTS), "versions": versions()}
     write_json(folder / RECORD, record)
-    pictures = [] if run is None else [*draw_curve(run, folder / CURVE), *copy_video(run / "videos", folder)]
+    pictures = [] if run is None else [*draw_curve(run, folder / CURVE), *copy_video(run, folder)]
     started: Mapping[str, Any] = {} if run is None else read_record(run)
     text = card_text(model, record, started, pictures)
     try:
@@ -112,13 +113,11 @@ def draw_curve(run: Path, out: Path) -> list[str]:
         return []
 
 
-def copy_video(videos: Path, folder: Path) -> list[str]:
-    """Copy the newest video of a run; return its name, or nothing if there is none."""
-    found = sorted((path for path in videos.glob("*") if path.suffix in (".mp4", ".gif") and path.is_file()),
-                   key=lambda path: path.stat().st_mtime)
-    for path in found[-1:]:
-        name = f"replay{path.suffix}"  # which the Hub plays
-        shutil.copyfile(path, folder / name)
+def copy_video(run: Path, folder: Path) -> list[str]:
+    """Copy the newest video of a run; return its new name, or nothing if there is none."""
+    for found in videos_of(run)[:1]:
+        name = f"replay{Path(found).suffix}"  # which the Hub plays
+        shutil.copyfile(run / "videos" / found, folder / name)
         return [name]
     return []
 

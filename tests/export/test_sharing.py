@@ -15,7 +15,7 @@ import proximo
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
 from proximo.export import shared
-from proximo.export.card import score_of
+from proximo.export.card import copy_video, score_of
 from proximo.export.hub import Repository, hub_errors
 from tests.support.hub import TOKEN, hub_server
 from tests.support.models import random_model
@@ -73,6 +73,19 @@ def test_a_card_has_score_command_versions_curve_and_video(carded):
     (result,) = data.eval_results
     assert result.metric_type == "mean_reward" and result.dataset_name == "CartPole-v1"
     assert result.metric_value == f"{np.mean(again.returns):.2f} +/- {np.std(again.returns):.2f}"
+
+
+def test_a_video_that_leads_out_of_the_run_does_not_become_public(tmp_path):
+    """The newest video is a link to a private file, and another one is still being written."""
+    videos = tmp_path / "run" / "videos"
+    videos.mkdir(parents=True)
+    (videos / "old.mp4").write_bytes(b"old")
+    os.utime(videos / "old.mp4", (1, 1))
+    (tmp_path / "private").write_bytes(b"private")
+    (videos / "new.mp4").symlink_to(tmp_path / "private")
+    (videos / "new.part.mp4").write_bytes(b"half")
+    assert copy_video(tmp_path / "run", tmp_path) == ["replay.mp4"]
+    assert (tmp_path / "replay.mp4").read_bytes() == b"old"
 
 
 def test_push_pull_and_verify_through_a_folder(carded, tmp_path, capsys):
