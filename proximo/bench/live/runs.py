@@ -49,14 +49,16 @@ class LiveRuns:
         self.paths = [path.absolute() for path in paths]
         self.left_out = 0
         """runs that are not followed, because there are too many"""
-        self._lock, self._searched = threading.Lock(), -SEARCH_SECONDS
+        self.lock = threading.RLock()
+        """held while curves change; hold it also to read several of their attributes"""
+        self._searched = -SEARCH_SECONDS
         self._found: list[Path] = []
         self._curves: dict[Path, Curves] = {}
         self._read: dict[Path, tuple[list[int], Run]] = {}  # with the times of change of its small files
 
     def refresh(self) -> list[Followed]:
         """Read what is new, and return every run in order of environment, setting and seed."""
-        with self._lock:
+        with self.lock:
             if time.monotonic() - self._searched >= SEARCH_SECONDS:
                 self._search()
                 self._searched = time.monotonic()
@@ -106,21 +108,25 @@ def page_record(live: LiveRuns, have: Have) -> dict[str, Any]:
         live: The runs.
         have: The points that the page has, by the number of the run.
     """
-    found = live.refresh()
-    runs = []
-    for one in found:
-        number, state = live.number(one), one.state
-        metrics_stamp, metrics_have, episodes_stamp, episodes_have = have.get(number, (0, 0, 0, 0))
-        runs.append(curves_record(one.name, one.run, one.curves.names) | {
-            "id": number, "state": state.word, "why": state.why, "failure": one.run.failure, "step": state.step,
-            "of": state.of, "share": state.share, "sps": state.sps, "left": state.left, "age": state.age,
-            "mean_return": one.curves.mean_return, "newest": list(one.curves.newest)[::-1],
-            "warnings": [warned._asdict() for warned in one.warnings], "videos": videos_of(one.run.path),
-            "reading": one.curves.more, "skipped": one.curves.skipped,
-            "metrics": new_points(one.curves.metrics, metrics_stamp, metrics_have),
-            "episodes": new_points(one.curves.episodes, episodes_stamp, episodes_have)})
+    with live.lock:
+        found = live.refresh()
+        runs = [_run_record(live, one, have) for one in found]
+        left_out = live.left_out
     settings = settings_rows([one.run for one in found])
-    return _without_nan({"runs": runs, "left_out": live.left_out, "settings": settings})
+    return _without_nan({"runs": runs, "left_out": left_out, "settings": settings})
+
+
+def _run_record(live: LiveRuns, one: Followed, have: Have) -> dict[str, Any]:
+    number, state = live.number(one), one.state
+    metrics_stamp, metrics_have, episodes_stamp, episodes_have = have.get(number, (0, 0, 0, 0))
+    return curves_record(one.name, one.run, one.curves.names) | {
+        "id": number, "state": state.word, "why": state.why, "failure": one.run.failure, "step": state.step,
+        "of": state.of, "share": state.share, "sps": state.sps, "left": state.left, "age": state.age,
+        "mean_return": one.curves.mean_return, "newest": list(one.curves.newest)[::-1],
+        "warnings": [warned._asdict() for warned in one.warnings], "videos": videos_of(one.run.path),
+        "reading": one.curves.more, "skipped": one.curves.skipped,
+        "metrics": new_points(one.curves.metrics, metrics_stamp, metrics_have),
+        "episodes": new_points(one.curves.episodes, episodes_stamp, episodes_have)}
 
 
 def new_points(curve: Thinned, stamp: int, have: int) -> dict[str, Any]:
