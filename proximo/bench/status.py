@@ -69,11 +69,18 @@ def _run_status(directory: Path, name: str) -> RunStatus:
     run_dir = directory / name
     record = read_record(run_dir.with_name(run_dir.name + SUFFIX), JobRecord)
     text = holder(run_dir)
-    metrics = run_dir / "metrics.csv"
-    age = max(0.0, time.time() - metrics.stat().st_mtime) if metrics.is_file() else None
+    age = seconds_since(run_dir / "metrics.csv")
     return RunStatus(name=name, state=_state(record, text, age), step=progress(run_dir)[0],
                      of=record.get("steps", 0), age=age,
                      where=", ".join(filter(None, dict.fromkeys((text, record.get("task", ""))))))
+
+
+def seconds_since(path: Path) -> float | None:
+    """Return the seconds since a file was written, at least 0: clocks of machines differ. None: there is no file."""
+    try:
+        return max(0.0, time.time() - path.stat().st_mtime)
+    except OSError:
+        return None
 
 
 def _state(record: dict[str, Any], text: str, age: float | None) -> str:

@@ -1,13 +1,10 @@
 """What a run is doing: running, finished, stopped or failed, how far it is, and how long it still takes."""
 
-import os
-import time
-from pathlib import Path
 from typing import NamedTuple
 
 from proximo.bench.live.follow import Curves
-from proximo.bench.results import Run
-from proximo.bench.status import SILENT, process_ended
+from proximo.bench.results import Run, steps_of
+from proximo.bench.status import SILENT, process_ended, seconds_since
 from proximo.runs.lock import NAME, holder
 
 
@@ -38,18 +35,10 @@ def run_state(run: Run, curves: Curves) -> State:
     """Return the state of a run from its files; see `State`."""
     age = seconds_since(run.path / "metrics.csv")
     word, why = _word(run, age)
-    step, of = curves.step, int(run.config.get("total_timesteps") or 0)
+    step, of = curves.step, steps_of(run)
     sps = curves.last("charts/SPS") or run.summary.get("sps")
     left = max(0, of - step) / sps if sps and word == "running" else None
     return State(word=word, why=why, step=step, of=of, sps=sps, left=left, age=age)
-
-
-def seconds_since(path: Path) -> float | None:
-    """Return the seconds since a file was written, at least 0: clocks of machines differ. None: there is no file."""
-    try:
-        return max(0.0, time.time() - os.stat(path).st_mtime)
-    except OSError:
-        return None
 
 
 def _word(run: Run, age: float | None) -> tuple[str, str]:
