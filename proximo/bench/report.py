@@ -14,7 +14,7 @@ from proximo.bench.records import BenchRecord
 from proximo.bench.report_across import across_environments
 from proximo.bench.report_page import Block, Part, Picture, Section, markdown, page
 from proximo.bench.report_pictures import ablation_picture, curves_picture
-from proximo.bench.report_runs import run_name, single_runs
+from proximo.bench.report_runs import single_runs
 from proximo.bench.report_tables import (
     ablation_table,
     compare_to_published,
@@ -31,6 +31,7 @@ from proximo.bench.results import (
     mean_of,
     metric_of,
     read_runs,
+    run_name,
     scores_of,
 )
 from proximo.bench.statistics import estimate, require_packages

@@ -8,7 +8,7 @@ from proximo.bench.live.follow import Curves, points_of_each
 from proximo.bench.live.ranges import warnings_of
 from proximo.bench.live.videos import TYPES, videos_of
 from proximo.bench.report_page import Charts, Folded, Part, Section, Video
-from proximo.bench.results import Groups, Run, metric_of
+from proximo.bench.results import Groups, Run, metric_of, run_name
 from proximo.bench.sets import logging_fields
 from proximo.bench.text import Table
 from proximo.errors import FilesError
@@ -47,12 +47,6 @@ def single_runs(runs: Sequence[Run], groups: Groups, directory: Path) -> list[Se
                            "also learn outside of them.")
         sections.append(Section("Outside the usual range", [table]))
     return [*sections, *_videos(groups, directory), *_hyper_parameters(groups)]
-
-
-def run_name(run: Run, directory: Path) -> str:
-    """Return the folder of a run as seen from another one."""
-    below = run.path.relative_to(directory) if run.path.is_relative_to(directory) else run.path
-    return str(below) if str(below) != "." else run.path.name
 
 
 def _videos(groups: Groups, directory: Path) -> list[Section]:

@@ -112,6 +112,12 @@ def steps_of(run: Run) -> int:
     return int(run.config.get("total_timesteps") or run.summary.get("steps") or 0)
 
 
+def run_name(run: Run, directory: Path) -> str:
+    """Return the folder of a run as seen from another one."""
+    below = run.path.relative_to(directory) if run.path.is_relative_to(directory) else run.path
+    return str(below) if str(below) != "." else run.path.name
+
+
 def differing_settings(groups: Groups) -> dict[str, dict[str, str]]:
     """Return field -> label -> value for the fields that differ between labels."""
     skipped = {*logging_fields(), "seed", "env_id"}

@@ -13,7 +13,7 @@ from proximo.bench.live.ranges import Warned, warnings_of
 from proximo.bench.live.state import State, run_state
 from proximo.bench.live.thin import Thinned
 from proximo.bench.live.videos import changed_at, videos_of
-from proximo.bench.results import Groups, Run, differing_settings, read_run, run_folders
+from proximo.bench.results import Groups, Run, differing_settings, read_run, run_folders, run_name
 from proximo.errors import UsageError
 
 MOST_RUNS = 100  # of more, the newest are followed
@@ -88,8 +88,7 @@ class LiveRuns:
         curves.refresh()
         state = run_state(run, curves)
         above = next(path for path in self.paths if folder.is_relative_to(path))
-        name = str(folder.relative_to(above)) if folder != above else folder.name
-        return Followed(name=name, run=run, curves=curves, state=state,
+        return Followed(name=run_name(run, above), run=run, curves=curves, state=state,
                         warnings=warnings_of(run, curves, state.share))
 
     def _run(self, folder: Path) -> Run:
