@@ -82,6 +82,11 @@ def nearest(given: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of a message that says something."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+
+
 def notify(sentence: str) -> None:
     """Log what was chosen or done, at INFO, from the first process only."""
     _log(logging.INFO, sentence)

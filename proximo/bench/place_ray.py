@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from proximo.bench.child import run_task
 from proximo.bench.task import Ended, Handle, Task, Where
-from proximo.errors import UsageError, warn
+from proximo.errors import UsageError, first_line, warn
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -87,7 +87,7 @@ class RayPlace:
                      log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, OverflowError, RuntimeError) as error:
             raise UsageError(f"Ray could not be reached or started{f' at {address}' * bool(address)}: "
-                             f"{str(error).splitlines()[0]}. Give --address HOST:PORT of the head of a cluster, or "
+                             f"{first_line(error)}. Give --address HOST:PORT of the head of a cluster, or "
                              "leave it out to use this machine.") from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from proximo.errors import FilesError, UsageError
+from proximo.errors import FilesError, UsageError, first_line
 from proximo.export.check import check_same_actions
 from proximo.export.observations import torch_dtype
 from proximo.export.portable import Portable
@@ -121,11 +121,6 @@ def trace(portable: Portable) -> torch.export.ExportedProgram:
                          "your own must consist of operations of torch, without Python conditions on the values or the "
                          "number of observations; Dict and Tuple observations must go through "
                          "proximo.on_torch.encoders.Encoder.") from error
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of a message that says something."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
 
 
 def description(model: Trained, portable: Portable) -> dict[str, Any]:

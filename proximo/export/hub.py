@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proximo.errors import FilesError, UsageError
+from proximo.errors import FilesError, UsageError, first_line
 
 
 class Repository(NamedTuple):
@@ -75,8 +75,3 @@ def hub_errors(repository: Repository) -> Iterator[Hub]:
     except Exception as error:  # of the connection: the package has changed its HTTP client before
         raise FilesError(f"{repository}: the Hub cannot be reached ({type(error).__name__}: {first_line(error)}). "
                          "Check the network and HF_ENDPOINT.") from error
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of a message that says something."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
