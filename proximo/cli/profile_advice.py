@@ -50,8 +50,7 @@ def advice(shares: Shares, cfg: Config, machine: Machine) -> list[str]:
 
 def _for_environments(shares: Shares, cfg: Config, machine: Machine) -> list[str]:
     lines = []
-    calls = shares.steps / shares.env_steps_per_call
-    one = shares.seconds["environment"] / calls / shares.env_steps_per_call
+    one = shares.seconds["environment"] / shares.steps
     if machine.jax_task and cfg.framework == "torch":
         lines.append("--framework jax plays this task inside the compiled function.")
     by_itself = BY_ITSELF.get(cfg.limits.engines[0] if cfg.engine == "auto" else cfg.engine)

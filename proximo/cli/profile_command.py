@@ -39,7 +39,9 @@ def profile_command(words: list[str]) -> int:
         return 0 if words else 2
     count = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     names, flags = words[:count], words[count:]
-    (iterations, flags), (out, flags), (json, flags) = _own_flags(flags)
+    iterations, flags = _iterations(flags)
+    out, flags = take_flag(flags, "out")
+    json, flags = take_flag(flags, "json")
     variant = names.pop(0) if names and names[0] in VARIANTS else ""
     rows: dict[str, Shares] = {}
     for env_id in names or [""]:
@@ -50,20 +52,18 @@ def profile_command(words: list[str]) -> int:
               f"{shares.setup_seconds:.1f} s")
         lines = advice(shares, cfg, machine_for(name, cfg))
         print("\n".join([*table(shares), "", *(f"  {line}" for line in lines), ""]))
-    print(draw(rows, Path(out)))
+    print(draw(rows, Path(out or "profile.png")))
     if json:
         write_json(Path(json), {env_id: shares._asdict() for env_id, shares in rows.items()})
     return 0
 
 
-def _own_flags(flags: list[str]) -> tuple[tuple[int, list[str]], tuple[str, list[str]], tuple[str | None, list[str]]]:
-    """Return the values of --iterations, --out and --json, each with the flags that are left."""
-    iterations, flags = take_flag(flags, "iterations")
-    if iterations is not None and not (iterations.isdigit() and int(iterations)):
-        raise UsageError(f"--iterations {iterations} must be a whole number of at least 1.")
-    out, rest = take_flag(flags, "out")
-    json, others = take_flag(rest, "json")
-    return (int(iterations or 8), flags), (out or "profile.png", rest), (json, others)
+def _iterations(flags: list[str]) -> tuple[int, list[str]]:
+    """Return the value of --iterations, and the other flags."""
+    given, flags = take_flag(flags, "iterations")
+    if given is not None and not (given.isdigit() and int(given)):
+        raise UsageError(f"--iterations {given} must be a whole number of at least 1.")
+    return int(given or 8), flags
 
 
 def profile_one(variant: str, flags: list[str], iterations: int) -> tuple[str, Config, Shares]:

@@ -27,7 +27,6 @@ class Shares(NamedTuple):
 
     seconds: dict[str, float]
     steps: int  # of one iteration
-    env_steps_per_call: int  # environments that one call of step() steps
     sps: float  # environment steps per second of training, without set-up
     setup_seconds: float  # set-up and compilation
 
@@ -123,8 +122,8 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
                 began = perf_counter()
     seconds = {part: one / iterations for part, one in total.items()}
     seconds["checkpoints"] = saving / cfg.checkpoint_every
-    return Shares(seconds=seconds, steps=cfg.batch_size, env_steps_per_call=cfg.num_envs,
-                  sps=cfg.batch_size / sum(seconds.values()), setup_seconds=clock.compile_seconds or 0.0)
+    return Shares(seconds=seconds, steps=cfg.batch_size, sps=cfg.batch_size / sum(seconds.values()),
+                  setup_seconds=clock.compile_seconds or 0.0)
 
 
 def log_seconds(log: Log, it: Iteration) -> float:

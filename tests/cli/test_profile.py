@@ -42,7 +42,7 @@ def test_it_explains_itself(capsys):
 
 
 def lines(machine=PLAIN, variant="ppo", fields=(), **seconds):
-    shares = Shares({part.replace("_", " "): one for part, one in seconds.items()}, 512, 4, 1.0, 0.0)
+    shares = Shares({part.replace("_", " "): one for part, one in seconds.items()}, 512, 1.0, 0.0)
     return " ".join(advice(shares, resolve(config_class(variant)(**dict(fields)), variant, 1, 1), machine))
 
 

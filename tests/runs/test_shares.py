@@ -65,4 +65,4 @@ def test_timed_environments_are_those_that_they_hold():
 
 
 def test_shares_are_plain_numbers():
-    assert Shares({"learning": 3.0, "acting": 1.0}, 8, 2, 2.0, 0.0).share("learning") == 0.75
+    assert Shares({"learning": 3.0, "acting": 1.0}, 8, 2.0, 0.0).share("learning") == 0.75
