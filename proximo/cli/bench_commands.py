@@ -124,7 +124,7 @@ def _bench(args: BenchArguments, flags: list[str]) -> int:
     from proximo.bench.status import status
 
     if args.status is not None:
-        if args.file is not None or flags:
+        if flags or args != BenchArguments(status=args.status):
             raise UsageError("--status was given with other arguments. Use `proximo bench --status DIR` alone.")
         print(status(args.status))
         return 0

@@ -207,3 +207,4 @@ def test_status_is_read_from_the_folder_alone(file, tmp_path, monkeypatch, capsy
     with pytest.raises(UsageError, match="contains no benchmark"):
         status(tmp_path / "none")
     assert main(["bench", "--status", str(out), str(file)]) == 2 and main(["bench"]) == 2
+    assert main(["bench", "--status", str(out), "--seeds", "2"]) == 2
