@@ -13,7 +13,7 @@ from proximo.envs.gym_source import IMAGES, OWN, source_problems
 from proximo.envs.joint_actions import action_parts, num_outputs
 from proximo.envs.memory import memory_problem
 from proximo.errors import UsageError
-from proximo.facts import converted_fields, range_problems, shown, type_problems
+from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
 from proximo.protocols import Spec
 
@@ -58,6 +58,11 @@ def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
         return [f"distribution={cfg.distribution} needs finite bounds. The actions of {cfg.env_id} lie between "
                 f"{space.low.min()} and {space.high.max()}. Use --distribution gaussian or gsde."]
     return []
+
+
+def engine_of(cfg: Config) -> Engine:
+    """Return the engine of a configuration; for auto, the first one of its variant."""
+    return cfg.limits.engines[0] if cfg.engine == "auto" else cfg.engine
 
 
 def check_statistics(names: Iterable[str], cfg: Config) -> None:
@@ -129,7 +134,7 @@ def _problems_of_memory(cfg: Config) -> list[str]:
     rows = cfg.num_steps * here
     wrong = memory_problem(f"num_steps={cfg.num_steps} x num_envs={here} = {rows:,} rows of at least {LEAST_ROW} bytes",
                            rows * LEAST_ROW, "Use fewer steps or environments.")
-    if cfg.limits.gymnasium and "gym" in (cfg.engine, cfg.limits.engines[0] if cfg.engine == "auto" else ""):
+    if cfg.limits.gymnasium and engine_of(cfg) == "gym":
         wrong += memory_problem(f"num_envs={here} environments of at least {LEAST_ENV} bytes", here * LEAST_ENV,
                                 "Use fewer environments.")
     return wrong + network_memory(cfg)
@@ -184,7 +189,7 @@ def _problems_of_limits(cfg: Config) -> list[str]:
     if cfg.framework == "torch" and cfg.num_seeds > 1:
         wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one compiled function, which needs "
                      "--framework jax. With torch, start one run per seed.")
-    by_itself = BY_ITSELF.get(limits.engines[0] if cfg.engine == "auto" else cfg.engine)
+    by_itself = BY_ITSELF.get(engine_of(cfg))
     if cfg.env_workers and by_itself:
         wrong.append(f"env_workers={cfg.env_workers} has no effect: {by_itself}. Leave --env-workers out.")
     if cfg.restart_envs and (not cfg.env_workers or cfg.autoreset == "next-step"):
@@ -198,7 +203,7 @@ def _problems_of_limits(cfg: Config) -> list[str]:
 
 def _problems_of_single_envs(cfg: Config) -> list[str]:
     """Return one sentence for each field that only single Gymnasium environments have, where there are none."""
-    engine = cfg.limits.engines[0] if cfg.engine == "auto" else cfg.engine
+    engine = engine_of(cfg)
     single, emulator = cfg.limits.gymnasium and engine == "gym", cfg.limits.emulator
     names = [*(() if single else OWN), *(() if single and not emulator else ["resize"]),
              *(() if single or emulator else IMAGES)]

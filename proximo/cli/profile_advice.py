@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from proximo.config import Config
 from proximo.models.plot import save_figure
-from proximo.problems import BY_ITSELF
+from proximo.problems import BY_ITSELF, engine_of
 from proximo.runs.shares import Shares
 
 LARGE = 0.35  # share of a part from which on it is worth a change
@@ -53,7 +53,7 @@ def _for_environments(shares: Shares, cfg: Config, machine: Machine) -> list[str
     one = shares.seconds["environment"] / shares.steps
     if machine.jax_task and cfg.framework == "torch":
         lines.append("--framework jax plays this task inside the compiled function.")
-    by_itself = BY_ITSELF.get(cfg.limits.engines[0] if cfg.engine == "auto" else cfg.engine)
+    by_itself = BY_ITSELF.get(engine_of(cfg))
     if not cfg.env_workers and not by_itself and machine.cores > 1 and cfg.num_envs > 1:
         workers = max(k for k in range(1, machine.cores + 1) if cfg.num_envs % k == 0)
         if one >= SLOW_STEP and workers > 1:

@@ -8,7 +8,7 @@ from proximo.errors import UsageError
 from proximo.export.eject.specialise import Specialiser
 from proximo.export.eject.torch_setup import torch_facts, torch_library
 from proximo.export.eject.write import file_text
-from proximo.problems import config_problems
+from proximo.problems import config_problems, engine_of
 from proximo.runs.resolve import resolve
 
 SUPPORTED = ("ppo", "ppo_continuous_action", "rpo_continuous_action", "compact")
@@ -53,7 +53,7 @@ def refusals(cfg: Config, variant: str) -> list[str]:
     if cfg.env_file or cfg.env_wrappers or cfg.env_kwargs:
         found.append("An environment with --env-file, --env-kwargs or --env-wrappers cannot be ejected. Register it "
                      "under an id and use --env-id module:Env-v0.")
-    engine = cfg.limits.engines[0] if cfg.engine == "auto" else cfg.engine
+    engine = engine_of(cfg)
     if is_atari(cfg.env_id):
         found.append(f"env_id={cfg.env_id} is an Atari game, and only Gymnasium's other environments can be ejected.")
     if variant in SUPPORTED and engine != "gym":
