@@ -77,7 +77,7 @@ class SlurmHandle:
             try:
                 return Ended(self._job.result())
             except UncompletedJobError as error:
-                return Ended(1, str(error).strip().splitlines()[-1])
+                return Ended(1, last_line(error))
         if self.is_queued():
             self._missing_since = None
             return None
@@ -126,7 +126,7 @@ class SlurmPlace:
             try:
                 jobs = self._executor(processes, len(members)).map_array(Play(), *map(list, zip(*members)))
             except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
-                raise UsageError(f"SLURM did not take the jobs: {str(error).strip().splitlines()[-1]}. Check "
+                raise UsageError(f"SLURM did not take the jobs: {last_line(error)}. Check "
                                  "--slurm-partition, --slurm-constraint, --slurm-time and the resources.") from error
             handles |= {task.log: SlurmHandle(job, self._queue) for task, job in zip(members, jobs)}
         return [handles[task.log] for task in tasks]
@@ -160,3 +160,8 @@ class SlurmPlace:
         if where.slurm_constraint:
             executor.update_parameters(slurm_constraint=where.slurm_constraint)
         return executor
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of a message of submitit, which ends with the cause, or the type of an error without one."""
+    return next(reversed(str(error).strip().splitlines()), type(error).__name__)

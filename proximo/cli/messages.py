@@ -80,7 +80,7 @@ def _of_a_file(error: OSError) -> int:
         if write_line(sys.stdout, ""):  # not the output's fault
             raise error
         return _unwritten(error)
-    write_line(sys.stderr, f"proximo: {error.filename}: {error.strerror}.")
+    write_line(sys.stderr, f"proximo: {error.filename}: {error.strerror or type(error).__name__}.")
     return FilesError.exit_code
 
 

@@ -6,12 +6,13 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
 
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
-from proximo.runs.files import is_folder
+from proximo.runs.files import is_folder, open_regular
 
 NAME = ".lock"
 
@@ -63,8 +64,7 @@ def holder(folder: Path) -> str:
     After SIGKILL the text remains. The lock itself is not touched.
     """
     try:
-        with open(folder / NAME) as file:
-            return _holder(file)
+        return _holder(TextIOWrapper(open_regular(folder / NAME), errors="replace"))
     except OSError:
         return ""
 

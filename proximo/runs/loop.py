@@ -9,7 +9,7 @@ from typing import Any
 from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.envs.imports import import_flags
-from proximo.errors import EnvError, NumbersError, PeerError, ProximoError, UsageError, notify, warn
+from proximo.errors import EnvError, NumbersError, PeerError, ProximoError, UsageError, first_line, notify, warn
 from proximo.processes import world_from_environment
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.repro import save_repro
@@ -75,7 +75,7 @@ class Session:
                 if isinstance(error, ProximoError) or not is_of_another_process(error):
                     raise
                 raise PeerError("Another process of this run has ended or cannot be reached "
-                                f"({str(error).splitlines()[0]}). Resume with: {self._resume_line()}") from error
+                                f"({first_line(error)}). Resume with: {self._resume_line()}") from error
             finally:
                 self._close()
         if self._watchers:

@@ -120,6 +120,7 @@ class Checkpoint(TypedDict):
     log: LogState
     versions: dict[str, str]
     fixed: dict[str, Any]
+    cpu: NotRequired[str]
 
 
 class BestRecord(TypedDict):

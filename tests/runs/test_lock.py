@@ -14,7 +14,7 @@ import pytest
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.runs.checkpoint import checkpoints
-from proximo.runs.lock import locked
+from proximo.runs.lock import holder, locked
 from proximo.runs.session import resume, start
 from tests.support.runs import SMALL, rows, train
 
@@ -114,3 +114,9 @@ def test_an_environment_may_change_the_current_folder(tmp_path, monkeypatch):
         os.chdir(tmp_path)
     assert list((tmp_path / "other").iterdir()) == [] and len(rows("run", "metrics.csv")) == 20
     assert json.loads(Path("run/config.json").read_text())["config"]["run_dir"] == "run"
+
+
+def test_a_pipe_in_place_of_a_lock_is_no_holder(tmp_path):
+    """Reading a stranger's folder must not wait for a writer of the pipe."""
+    os.mkfifo(tmp_path / ".lock")
+    assert holder(tmp_path) == ""

@@ -143,6 +143,7 @@ def test_other_sites_cannot_read_the_page(serve, tmp_path):
     assert ask("/", method="POST")[0] == 501
     status, headers, content = ask("/charts.js", method="HEAD")
     assert status == 200 and content == b"" and int(headers["Content-Length"]) > 5000
+    assert ask("/data", Host="localhost.evil.example")[0] == 403
 
 
 def test_the_page_fetches_from_its_own_server_only(serve, tmp_path):
