@@ -1,5 +1,6 @@
 """Pairs of processes for the tests of both frameworks: under torchrun, as two nodes, or started one by one."""
 
+import itertools
 import os
 import socket
 import subprocess
@@ -7,12 +8,28 @@ import sys
 
 import numpy as np
 
+FIRST, LAST = 20_000, 29_999
+"""Ports of the tests: below those that Linux gives to outgoing connections (from 32,768), so that none of them is taken between the
+search and its use, and apart from those that JAX's coordinator derives from them (10,000 to 19,999)."""
+
+_next = itertools.count(os.getpid() * 131)  # processes that test beside this one begin elsewhere
+
+
+def is_free(port):
+    """Return whether nobody listens at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def free_ports(count):
+    """Return `count` ports at which nobody listens; none of them is given twice in a process."""
+    candidates = (FIRST + number % (LAST - FIRST + 1) for number in itertools.islice(_next, LAST - FIRST + 1))
+    return list(itertools.islice(filter(is_free, candidates), count))
+
 
 def free_port():
-    """Return a port of the loopback interface, most likely with free ones behind it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return min(free.getsockname()[1], 65000)
+    """Return one port at which nobody listens."""
+    return free_ports(1)[0]
 
 
 def start(words, **env):
@@ -41,8 +58,8 @@ def run_lines_on_two_ranks(lines, folder):
         The standard error of the first rank.
     """
     (folder / "lines").write_text("\n".join(lines))
-    port = str(free_port())
-    ranks = [start(["tests.support.ranks", str(rank), "2", port, str(folder / "lines")]) for rank in range(2)]
+    ports = ",".join(map(str, free_ports(len(lines))))
+    ranks = [start(["tests.support.ranks", str(rank), "2", ports, str(folder / "lines")]) for rank in range(2)]
     outputs = [process.communicate(timeout=400) for process in ranks]
     for stdout, stderr in outputs:
         codes = [line for line in stdout.splitlines() if line.startswith("row ")]
