@@ -9,10 +9,11 @@ from proximo.config import Config
 from proximo.envs.ale import MAX_FRAMES, clips_rewards
 from proximo.envs.atari_ids import sticky_chance
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
+from proximo.envs.envpool_ends import death_rule, separate_ends
 from proximo.envs.envpool_ids import envpool_id, import_envpool, load_libraries, notify_once, pool_threads
 from proximo.envs.episodes import EpisodeCounter
 from proximo.errors import EnvError, UsageError, warn
-from proximo.protocols import Array, Episode, Play, Step
+from proximo.protocols import Episode, Play, Step
 from proximo.variants import Atari
 
 
@@ -94,6 +95,7 @@ class PoolEnvs:
     Attributes:
         pool: EnvPool's own object, for its XLA handle.
         clips_rewards: Whether rewards become their sign; EnvPool returns raw ones.
+        death_rule: Which rows (N,) died, from their last observations; None if these do not tell.
 
     Args:
         name: EnvPool's name of the environment.
@@ -116,6 +118,7 @@ class PoolEnvs:
     def __init__(self, name: str, seeds: Sequence[int], options: dict[str, Any], atari: bool = False,
                  clips_rewards: bool = False) -> None:
         self.num_envs, self._name, self._atari, self.clips_rewards = len(seeds), name, atari, clips_rewards
+        self.death_rule = death_rule(name)
         self._options = options | {"seed": [int(seed) for seed in seeds]}
         self.pool: Any = self._make_pool()
         native = self.pool.action_space
@@ -177,7 +180,8 @@ class PoolEnvs:
                            f"{error}") from error
         obs, fillers = self._read(raw), self._over
         valid = ~fillers
-        terminated, truncated = separate_ends(terminated, truncated, valid, info)
+        died = self.death_rule(obs) if self.death_rule and truncated.any() else None
+        terminated, truncated = separate_ends(terminated, truncated, valid, info, died)
         over = terminated | truncated
         if fillers.any():  # dm_control repeats its last reward here
             reward = np.where(valid, reward, np.float32(0))
@@ -223,20 +227,3 @@ class PoolEnvs:
         if self.pool is not None:
             self.pool.close()
             self.pool = None
-
-
-def separate_ends(terminated: Array, truncated: Array, valid: Array, info: dict[str, Array]) -> tuple[Array, Array]:
-    """Return which rows (N,) were terminated, and which were cut by a limit.
-
-    EnvPool reports a row that dies in the step of its limit as truncated. Only its Atari games say too that it died.
-
-    Args:
-        terminated: What EnvPool returned.
-        truncated: What EnvPool returned.
-        valid: The rows that are no filler rows.
-        info: What EnvPool returned; `info["terminated"]` is 1 where a game is over.
-    """
-    died = terminated & ~truncated
-    if "terminated" in info:
-        died = died | (truncated & info["terminated"].astype(bool))
-    return died & valid, truncated & ~died & valid

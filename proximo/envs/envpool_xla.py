@@ -15,7 +15,8 @@ from gymnasium import spaces
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.envpool import PoolEnvs, make_envpool, separate_ends
+from proximo.envs.envpool import PoolEnvs, make_envpool
+from proximo.envs.envpool_ends import separate_ends
 from proximo.envs.envpool_ids import notify_once
 from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.envs.image_axes import image_axes
@@ -101,7 +102,8 @@ class PoolPure:
         handle, (obs, reward, terminated, truncated, info) = self._step_pool(state.handle, action)
         valid = ~state.over
         raw_reward = reward = jnp.where(valid, reward, 0.0)  # dm_control repeats its last reward in a filler row
-        terminated, truncated = separate_ends(terminated, truncated, valid, info)
+        died = self._envs.death_rule(obs) if self._envs.death_rule else None
+        terminated, truncated = separate_ends(terminated, truncated, valid, info, died)
         over = game_over = terminated | truncated
         if "terminated" in info:  # Atari, where a lost life ends an episode but not the game
             game_over = over & (truncated | info["terminated"].astype(bool))

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.envpool import make_envpool, make_envpool_atari, separate_ends
+from proximo.envs.envpool import make_envpool, make_envpool_atari
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
 from proximo.envs.envpool_ids import envpool_id, import_envpool, notify_once, pool_threads
 from proximo.envs.obs_layout import obs_layout, part_views
@@ -45,16 +45,6 @@ def test_a_time_limit_truncates():
     steps = [envs.step(np.zeros((2, 1), np.float32)) for _ in range(201)]
     assert steps[199].truncated.all() and not steps[199].terminated.any()
     assert (steps[199].episode.length == 200).all() and not steps[200].valid.any()
-
-
-@pytest.mark.parametrize("game_over", [True, False])
-def test_a_game_that_dies_at_its_limit_is_terminated(game_over):
-    """Rows: dies, meets its limit, dies at its limit (reported as truncated only), is a filler row, plays on."""
-    terminated, truncated = np.array([1, 0, 0, 1, 0], bool), np.array([0, 1, 1, 1, 0], bool)
-    info = {"terminated": np.array([1, 0, 1, 1, 0], np.int32)} if game_over else {}
-    died, cut = separate_ends(terminated, truncated, np.array([1, 1, 1, 0, 1], bool), info)
-    assert died.tolist() == [True, False, game_over, False, False]
-    assert cut.tolist() == [False, True, not game_over, False, False]
 
 
 def test_dm_control_reward_of_the_reset_row_is_zero():

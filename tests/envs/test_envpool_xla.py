@@ -47,6 +47,23 @@ def test_the_same_steps_as_outside(cfg):
     theirs.close()
 
 
+def test_deaths_at_the_limit_as_outside():
+    """CartPole pushed to one side dies after 8 to 10 steps, in some rows in the last step of its limit."""
+    def limited(cfg, seeds):
+        return make_envpool(cfg, seeds, {"max_episode_steps": 9})
+
+    ours, theirs = make_envpool_xla(CASES[0], range(8), limited), limited(CASES[0], range(8))
+    ours.reset(), theirs.reset()
+    at_limit = np.zeros(2, int)
+    for _ in range(9):
+        a, b = ours.step(np.ones(8, int)), theirs.step(np.ones(8, int))
+        np.testing.assert_array_equal(a.terminated, b.terminated)
+        np.testing.assert_array_equal(a.truncated, b.truncated)
+        at_limit = b.terminated.sum(), b.truncated.sum()
+    assert min(at_limit) > 0, "in the ninth step some rows die, and some are cut"
+    ours.close(), theirs.close()
+
+
 def test_a_second_reset_plays_the_new_pool():
     """A function that was compiled with one pool always steps that pool."""
     envs = make_envpool_xla(replace(CASES[0]), [1, 2])
