@@ -64,8 +64,7 @@ STREAMS = ("init", "env", "action", "minibatch")
 def stream_seed(seed: int, stream: str, iteration: int = 0) -> int:
     """Return the 64-bit seed of the generator for one key. Different keys give independent seeds.
 
-    Every random draw belongs to a key, and no global generator is used. A draw therefore does not depend on how many
-    numbers were drawn before it.
+    Every random draw belongs to a key. Therefore it does not depend on how many numbers were drawn before it.
     """
     key = (seed, STREAMS.index(stream), iteration, 0)  # 0 is the rank of the only process
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
@@ -105,7 +104,10 @@ class Agent(nn.Module):
 
 def gumbel_noise(seed: int, *shape: int) -> Tensor:
     """Draw -log(Exp(1)), the standard Gumbel distribution."""
-    return -torch.empty(shape).exponential_(generator=torch.Generator().manual_seed(seed)).log()
+    generator = torch.Generator()
+    state = generator.get_state()  # a header, then 624 words; manual_seed would make them of 32 bits of the seed
+    state.numpy().view(np.int64)[3:627] = np.random.default_rng(seed).integers(2**32, size=624)
+    return -torch.empty(shape).exponential_(generator=generator.set_state(state)).log()
 
 
 def sample(logits: Tensor, noise: Tensor) -> Tensor:
@@ -116,8 +118,7 @@ def sample(logits: Tensor, noise: Tensor) -> Tensor:
 def logprob_and_entropy(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """Return log pi(action) and the entropy of pi, both (...)."""
     logp = logits.log_softmax(-1)
-    logprob = logp.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    return logprob, -(logp.exp() * logp).sum(-1)
+    return logp.gather(-1, action.unsqueeze(-1)).squeeze(-1), -(logp.exp() * logp).sum(-1)
 
 
 class Environments:
@@ -278,8 +279,7 @@ def train(agent: Agent, envs: Environments, cfg: Config) -> Iterator[dict[str, f
     """Alternate rollouts and updates (algorithm 1). Yields numbers for the log after each iteration."""
     start, adam = time.perf_counter(), Adam(agent, cfg)
     for iteration in range(1, cfg.num_iterations + 1):
-        rollout = collect(agent, envs, cfg, iteration)
-        stats = update(agent, adam, rollout, cfg, iteration)
+        stats = update(agent, adam, collect(agent, envs, cfg, iteration), cfg, iteration)
         steps = iteration * cfg.batch_size
         yield {"global_step": steps, "SPS": int(steps / (time.perf_counter() - start)),
                "episodic_return": float(np.mean(envs.last_returns)) if envs.last_returns else math.nan, **stats}

@@ -8,6 +8,7 @@ import torch
 
 from proximo.config import Config
 from proximo.models.weights import check_weights
+from proximo.on_torch.noise import seeded_generator
 from proximo.on_torch.snapshot import named_weights, saved_buffers
 
 
@@ -60,7 +61,7 @@ class Actor:
                                         state)
             if noise_seed is None:
                 return dist.mode().numpy(), state
-            noise = self.agent.head.noise(torch.Generator().manual_seed(noise_seed), len(obs))
+            noise = self.agent.head.noise(seeded_generator(noise_seed), len(obs))
             return dist.sample(noise).numpy(), state
 
     def evaluate(self, obs: np.ndarray, mask: np.ndarray | None, first: np.ndarray, state: tuple[Any, ...],

@@ -13,6 +13,7 @@ from proximo.on_torch.compiled import can_compile, compile_gradient, compile_pol
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
+from proximo.on_torch.noise import seeded_generator
 from proximo.on_torch.rollout import Policy, Storage, make_policy
 from proximo.on_torch.snapshot import restore, saved_buffers
 from proximo.problems import check_memory, check_statistics, config_problems
@@ -131,7 +132,7 @@ def seeded_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config) -> Any
 
 def torch_generator(cfg: Config, stream: str, iteration: int, world: World) -> torch.Generator:
     """Make a CPU generator for one stream, so that every device gets the same numbers."""
-    return torch.Generator().manual_seed(stream_seed(cfg.seed, stream, iteration, world.rank))
+    return seeded_generator(stream_seed(cfg.seed, stream, iteration, world.rank))
 
 
 def first_carry(agent: Agent, envs: VecEnv, normalizer: Normalizer, statistics: Statistics | None,

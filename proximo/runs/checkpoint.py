@@ -146,7 +146,7 @@ def find_checkpoint(run: Run) -> dict[str, Any] | None:
     for name, version in versions().items():
         if kept["versions"].get(name, version) != version:
             warn(f"The checkpoint was written with {name} {kept['versions'][name]}; this is {name} {version}. The "
-                 "weights may differ in the last bits from those of an uninterrupted run.")
+                 "weights may differ from those of an uninterrupted run.")
     return kept
 
 
