@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test eject faults coverage lint site clean chaos
+.PHONY: demo test eject faults coverage lint site clean chaos stranger
 
 demo: $(VENV)/.core
 	rm -rf $(RUN)
@@ -31,6 +31,10 @@ faults: $(VENV)/.all
 # random processes of eight runs on Ray are killed for ten minutes; the results must be those of an undisturbed benchmark
 chaos: $(VENV)/.all
 	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes 10
+
+# what a user does who has only the wheel, in bare virtual environments; needs a package index
+stranger: $(VENV)/.all
+	$(BIN)/python tools/strangers_path.py
 
 coverage: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=
