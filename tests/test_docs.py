@@ -1,22 +1,29 @@
 """What README.md and docs/ promise: code that runs, links that lead somewhere, commands that exist."""
 
 import re
+import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
+import tyro
 
+from proximo import Config
 from proximo.catalog import VARIANTS
 from proximo.cli.flags import parse_flags
+from proximo.cli.main import command
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+RUN_HERE = ("add-a-network", "add-a-loss", "add-an-environment", "python")
+OTHER_PROGRAMS = {"diff", "export", "pre-commit", "python3", "ray", "torchrun", "docker"}
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
 
 
-@pytest.mark.parametrize("name", ["add-a-network", "add-a-loss", "python"])
+@pytest.mark.parametrize("name", RUN_HERE)
 def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for block in blocks(ROOT / "docs" / f"{name}.md", "python"):
@@ -33,6 +40,12 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
     assert names["action"] in (0, 1)
 
 
+def test_every_page_with_code_is_run_by_a_test():
+    """Here, in test_site.py (index), export/test_guide.py (deploy) and examples/test_walkthrough_page.py."""
+    pages = {page.stem for page in PAGES if re.search(r"^ *```python$", page.read_text(), re.M)}
+    assert pages == {*RUN_HERE, "README", "index", "deploy", "walkthrough"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_links_lead_to_files(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
@@ -46,6 +59,67 @@ def test_training_commands_parse(page):
         variant = words.pop(0) if words and words[0] in VARIANTS else "ppo"
         if "ANY" not in words and not {"--help", "--help-all"} & {*words} and all(not word.startswith("NAME") for word in words):
             parse_flags(VARIANTS[variant].config, [word for word in words if word not in ("...", "\\")])
+
+
+class ParsedError(BaseException):
+    """Stops a command after its words were read."""
+
+
+def check_command(words, monkeypatch):
+    """Give the words of a command to the function that reads them, and stop there; mistakes end the test."""
+    name, *rest = words
+    if name in ("train", "list", "doctor"):
+        return  # test_training_commands_parse
+    if name == "resume":
+        parse_flags(Config, rest[1:])
+        return
+    if name == "eject":
+        assert rest[0] in VARIANTS
+        return
+    real = tyro.cli
+
+    def read(*args, **named):
+        found = real(*args, **named)
+        if isinstance(found, tuple):
+            parse_flags(Config, found[1])
+        raise ParsedError
+
+    def measured(*args):
+        raise ParsedError
+
+    with monkeypatch.context() as patch, pytest.raises(ParsedError):
+        patch.setattr(tyro, "cli", read)
+        patch.setattr("proximo.cli.profile_command.measure_shares", measured)
+        command(name, rest)
+
+
+def check_line(line, monkeypatch):
+    """Read one line of a shell: commands of proximo, targets of make, programs of the repository, extras of pip."""
+    for part in line.partition(" #")[0].partition(" > ")[0].split("&&"):
+        program, *words = shlex.split(re.sub(r"^ *[A-Z_]+=\S+ ", "", part))
+        if program == "proximo":
+            check_command(words, monkeypatch)
+        elif program == "make":
+            assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.M), words
+        elif program == "python":
+            source = (ROOT / words[0]).read_text()
+            assert [word for word in words if word.startswith("--") and f'"{word}"' not in source] == []
+        elif program.endswith("pip"):
+            extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+            for names in re.findall(r"\[(.*?)\]", part):
+                assert {*names.split(",")} <= extras.keys()
+        else:
+            assert program in OTHER_PROGRAMS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_lines_of_a_shell_are_commands(page, monkeypatch):
+    """All lines of a block without a language whose first line is a command; other blocks are output."""
+    for block in blocks(page, ""):
+        lines = block.replace("\\\n", "").strip().splitlines()
+        if lines[0].split()[0] in {"proximo", "make", "python", "pip", *OTHER_PROGRAMS} and ": " not in lines[0].split("#")[0]:
+            for line in lines:
+                check_line(line, monkeypatch)
 
 
 @pytest.mark.parametrize("framework,files,lines", [("on_torch", 8, 850), ("on_jax", 9, 1000)])
