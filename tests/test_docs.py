@@ -20,7 +20,8 @@ OTHER_PROGRAMS = {"diff", "export", "pre-commit", "python3", "ray", "torchrun", 
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
+    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.S | re.M)
+    return [text for name, text in found if name == language]
 
 
 @pytest.mark.parametrize("name", RUN_HERE)
