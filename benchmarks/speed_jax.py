@@ -45,14 +45,15 @@ class Unrolled(Config):
 def measure_cartpole(way: str, seeds: int) -> dict[str, float]:
     """Return the steps per second after the second iteration, and the seconds until then. Runs in its own process."""
     from proximo.catalog import parts_of
-    from proximo.on_jax.train_seeds import train_seeds
+    from proximo.on_jax.train_group import train_group
 
     parts, engine = parts_of("ppo", "jax"), "jax" if way == "seeds" else way.removesuffix("-unrolled")
     kind: Any = Unrolled if way.endswith("-unrolled") else Config
     cfg = kind(framework="jax", total_timesteps=CARTPOLE[way], engine=engine, device="cpu", checkpoint_every=10_000,
                threads=1)
     began, steps = time.perf_counter(), 0
-    trained: Any = train_seeds(replace(cfg, num_seeds=seeds), parts.make_envs, parts.make_agent) if way == "seeds" \
+    cfgs = [replace(cfg, seed=seed) for seed in range(1, seeds + 1)]
+    trained: Any = train_group(cfgs, parts.make_envs, parts.make_agent) if way == "seeds" \
         else ([it] for it in parts.train(cfg, parts.make_envs, parts.make_agent))
     for row in trained:
         iteration, steps = row[0].iteration, sum(it.steps for it in row)

@@ -99,16 +99,17 @@ class Config:
     """agents that are trained together, with seeds seed, seed+1, ... (JAX, with environments written in JAX)"""
     total_timesteps: int = setting(500_000, group="training", minimum=1, resume="free")
     """total environment steps over all environments, rounded down to whole iterations"""
-    learning_rate: float = setting(2.5e-4, group="training", above=0, resume="free")
+    learning_rate: float = setting(2.5e-4, group="training", above=0, resume="free", sweep=True)
     """step size of Adam"""
     anneal_lr: Schedule = setting("linear", group="training", resume="free", detail="4", off="none",
                                   switch=("none", "linear"))
     """how the learning rate decreases to 0; --anneal-lr alone means linear, --no-anneal-lr means none"""
-    adam_eps: float = setting(1e-5, group="training", above=0, resume="free", detail="3", off=1e-8)
+    adam_eps: float = setting(1e-5, group="training", above=0, resume="free", detail="3", off=1e-8, sweep=True)
     """epsilon of Adam"""
-    gamma: float = setting(0.99, group="training", minimum=0, maximum=1, resume="free", detail="5")
+    gamma: float = setting(0.99, group="training", minimum=0, maximum=1, resume="free", detail="5", sweep=True)
     """discount factor"""
-    gae_lambda: float = setting(0.95, group="training", minimum=0, maximum=1, resume="free", detail="5", off=1.0)
+    gae_lambda: float = setting(0.95, group="training", minimum=0, maximum=1, resume="free", detail="5", off=1.0,
+                                sweep=True)
     """lambda of generalized advantage estimation; 1: returns minus values"""
     bootstrap_truncated: bool = setting(True, group="training", resume="free", off=False)
     """a time limit is worth the value of the last observation; off: it counts as a terminal state, as in the papers"""
@@ -119,18 +120,18 @@ class Config:
     norm_adv: Literal["minibatch", "batch", "none"] = setting(
         "minibatch", group="training", resume="free", detail="7", off="none", switch=("none", "minibatch"))
     """rows over which advantages are normalised; --norm-adv alone means minibatch, --no-norm-adv means none"""
-    clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", off=1e9)
+    clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", off=1e9, sweep=True)
     """epsilon: how far the ratio may leave 1 before its gradient stops"""
     anneal_clip: Schedule = setting("none", group="training", resume="free", detail="A1", off="none",
                                     switch=("none", "linear"))
     """how epsilon decreases to 0; --anneal-clip alone means linear, --no-anneal-clip means none"""
     clip_vloss: bool = setting(True, group="training", resume="free", detail="9", off=False)
     """clip the change of the value to clip_coef, and take the larger one of both errors"""
-    ent_coef: float = setting(0.01, group="training", minimum=0, resume="free", detail="10", off=0.0)
+    ent_coef: float = setting(0.01, group="training", minimum=0, resume="free", detail="10", off=0.0, sweep=True)
     """weight of the entropy bonus"""
-    vf_coef: float = setting(0.5, group="training", minimum=0, resume="free", detail="10")
+    vf_coef: float = setting(0.5, group="training", minimum=0, resume="free", detail="10", sweep=True)
     """weight of the value loss"""
-    max_grad_norm: float = setting(0.5, group="training", above=0, resume="free", detail="11", off=1e9)
+    max_grad_norm: float = setting(0.5, group="training", above=0, resume="free", detail="11", off=1e9, sweep=True)
     """largest norm of the gradient of all weights together"""
     desired_kl: float | None = setting(None, group="training", above=0, resume="free")
     """multiply the learning rate by 1/1.5 (1.5) after an epoch with approx_kl above twice (below half) this value"""

@@ -45,6 +45,7 @@ class Facts(NamedTuple):
     off: Any = ...  # the value that an ablation sets; for a switch the opposite of what it has; ...: no ablation
     switch: tuple[Any, ...] = ()  # what False and True mean, where other implementations have a switch
     task: bool = False  # another value is another task: published scores of the environment do not compare
+    sweep: bool = False  # runs with several values can be trained at once, by proximo sweep
     chosen: bool = False  # the default leaves the choice to the run or the machine
 
     def range_problem(self, value: float) -> str:

@@ -51,7 +51,7 @@ def read_flags(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, Any]
     switches = {name: fact.switch for name, fact in facts(kind).items() if fact.switch}
     values: dict[str, Any] = {}
     wrong: list[str] = []
-    for flag in _flags(words):
+    for flag in split_flags(words):
         name, negated = _field(flag.word[2:], hints, switches)
         if name is None:
             wrong += [_unknown(flag.word, hints)] if flag.word else map(_unexpected, flag.words)
@@ -100,7 +100,8 @@ def field_name(word: str) -> str:
     return ALIASES.get(flag, flag).replace("-", "_")
 
 
-def _flags(words: Sequence[str]) -> Iterator[Flag]:
+def split_flags(words: Sequence[str]) -> Iterator[Flag]:
+    """Yield every flag with the words up to the next one; first the words before any flag, if there are some."""
     starts = [i for i, word in enumerate(words) if word.startswith("--")]
     first = starts[0] if starts else len(words)
     if first > 0:

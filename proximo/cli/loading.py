@@ -9,7 +9,7 @@ from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.runs.evaluation import BEST
 from proximo.runs.own_parts import has_own_env
-from proximo.runs.seed_runs import seed_folders
+from proximo.runs.run_group import member_folders
 
 
 def model_of_run(path: Path, best: bool = False) -> Model:
@@ -23,8 +23,8 @@ def model_of_run(path: Path, best: bool = False) -> Model:
         UsageError: It is the folder of several runs, or has no best model.
         FilesError: There is no model, or it is damaged.
     """
-    if several := seed_folders(path):
-        raise UsageError(f"{path} contains the runs of {len(several)} seeds. Name one of them, such as {several[0]}.")
+    if several := member_folders(path):
+        raise UsageError(f"{path} contains {len(several)} runs. Name one of them, such as {several[0]}.")
     if best and not (path / BEST).is_dir():
         raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
     return load(path / BEST if best else path)

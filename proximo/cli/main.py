@@ -12,6 +12,7 @@ from proximo.errors import UsageError, nearest
 HELP = """usage: proximo COMMAND ...
 
   train [VARIANT] --env-id ID ...  train an agent; without a variant, the environment's spaces choose it
+  sweep [VARIANT] --FLAG V1 V2 ... train every combination of values at once, in one compiled function of JAX
   resume RUN [--flag value ...]    continue a run from its newest checkpoint, bit for bit
   eval RUN --episodes 100          play whole episodes with a trained model
   watch RUN                        record a video of a trained model
@@ -33,8 +34,8 @@ HELP = """usage: proximo COMMAND ...
 `proximo COMMAND --help` explains a command, `proximo train VARIANT --help` every hyper-parameter.
 `proximo --version` prints the version."""
 
-COMMANDS = ("train", "resume", "eval", "watch", "export", "card", "push", "pull", "verify", "live", "plot", "bench",
-            "report", "compare", "tune", "profile", "rate", "eject", "list", "doctor", "check-env")
+COMMANDS = ("train", "sweep", "resume", "eval", "watch", "export", "card", "push", "pull", "verify", "live", "plot",
+            "bench", "report", "compare", "tune", "profile", "rate", "eject", "list", "doctor", "check-env")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,6 +75,10 @@ def command(name: str, words: list[str]) -> int:
             from proximo.cli.commands import train_command
 
             return train_command(words)
+        case "sweep":
+            from proximo.cli.sweep_command import sweep_command
+
+            return sweep_command(words)
         case "resume":
             from proximo.cli.commands import resume_command
 

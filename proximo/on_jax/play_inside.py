@@ -6,11 +6,12 @@ from typing import Any
 import jax
 from jax import Array
 
+from proximo.config import Config
 from proximo.envs.moments import Statistics
-from proximo.envs.normalize import Normalizer
+from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.on_jax.learner import Learner
 from proximo.on_jax.snapshot import pack_inside, unpack_inside
-from proximo.on_jax.train_step import TrainState, make_learn, make_play, make_step, stream_key
+from proximo.on_jax.train_step import StepFn, TrainState, make_learn, make_play, make_step, stream_key
 from proximo.protocols import PureEnv, Step
 from proximo.types import Carry
 
@@ -29,9 +30,14 @@ class InsidePlayer:
 
     def __init__(self, envs: Any, normalizer: Normalizer, learner: Learner) -> None:
         self.envs, self.normalizer, self.agent, self.keeps_state = envs, normalizer, learner.agent, True
-        self._seed = learner.cfg.seed
-        self.step = make_step(make_play(learner, envs.pure, normalizer), make_learn(learner))
+        self._learner, self._seed = learner, learner.cfg.seed
+        self.step = self.step_of(learner.cfg)
         self.iterate, self._reset = jax.jit(self.step, donate_argnums=0), jax.jit(make_reset(envs.pure, normalizer))
+
+    def step_of(self, cfg: Config) -> StepFn:
+        """Make the function of one iteration with the numbers of another configuration, which may be arrays, ()."""
+        learner = self._learner._replace(cfg=cfg)
+        return make_step(make_play(learner, self.envs.pure, make_normalizer(cfg, self.envs)), make_learn(learner))
 
     def begin(self, iteration: int, statistics: Statistics | None) -> tuple[Any, Carry]:
         """See Player."""

@@ -24,6 +24,7 @@ from proximo.on_jax.train_step import TrainState, stream_keys
 from proximo.problems import check_memory, config_problems
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds, stream_generator
+from proximo.types import Carry
 
 MakeEnvs = Callable[[Any, list[int]], VecEnv]
 MakeAgent = Callable[[Any, Any], Any]
@@ -53,7 +54,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
         if not player.keeps_state:
             notify(f"the state of {cfg.env_id} cannot be saved. Its environments are made again every "
                    f"{cfg.checkpoint_every} iterations, so that a resumed run equals an uninterrupted one.")
-        return player, first_state(player, cfg.seed)
+        return player, first_state(player, cfg.seed, player.begin(0, player.normalizer.start()))
     except BaseException:
         envs.close()
         raise
@@ -117,8 +118,8 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
         raise
 
 
-def first_state(player: Player, seed: int) -> TrainState:
-    """Make the state before the first iteration, with weights drawn from stream "init"."""
-    env_state, carry = player.begin(0, player.normalizer.start())
+def first_state(player: Player, seed: int, begun: tuple[Any, Carry]) -> TrainState:
+    """Make the state before the first iteration from what Player.begin() returned, with weights of stream "init"."""
+    env_state, carry = begun
     adam = start_adam(initial_weights(player.agent, stream_generator(seed, "init")))
     return TrainState(adam=adam, carry=carry, envs=env_state, keys=stream_keys(seed), iteration=jnp.int32(0))

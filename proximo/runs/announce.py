@@ -57,7 +57,7 @@ def announce_start(cfg: Config, processes: int) -> None:
 
 
 def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None) -> bool:
-    """Say where a run continues, and return whether any iteration is left."""
+    """Say where a run, or cfg.num_seeds runs, continue, and return whether any iteration is left."""
     what = f"{cfg.num_seeds} runs in {folder}" if cfg.num_seeds > 1 else str(folder)
     if checkpoint is None:
         notify(f"{what}: stopped before the first checkpoint, so training starts with the first iteration.")

@@ -1,4 +1,4 @@
-"""The loop around training: a run, or the runs of several seeds, from the first iteration to the last."""
+"""The loop around training: a run, or several runs at once, from the first iteration to the last."""
 
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -22,10 +22,10 @@ Iterations = Generator[Sequence[Iteration | None], None, None]
 
 
 class Session:
-    """A run, or the runs of several seeds, ready to train.
+    """A run, or the runs of one command, ready to train.
 
     Iterating trains: each step yields one Iteration per run after it was logged and saved, None for a run that has
-    stopped. `folder` is that of the run, or of the runs of all seeds. `exit_status` is 0, or 128 plus the number of the
+    stopped. `folder` is that of the run, or of all runs. `exit_status` is 0, or 128 plus the number of the
     signal that ended training.
     """
 
@@ -146,19 +146,20 @@ class Session:
                 closing.callback(watcher.close)
 
 
-def train_together(cfg: Config, parts: Parts, states: list[dict[str, Any]] | None = None) -> Iterations:
-    """Yield the iterations of one run as a list of one, or those of cfg.num_seeds runs.
+def train_together(cfgs: Sequence[Config], parts: Parts, states: list[dict[str, Any]] | None = None) -> Iterations:
+    """Yield the iterations of one run as a list of one, or those of several runs that one compiled function trains.
 
     Args:
-        cfg: The configuration; with several seeds, that of the first one.
+        cfgs: The configuration of each run.
         parts: What trains.
         states: The snapshot of each run to continue from.
     """
-    if cfg.num_seeds > 1:
-        from proximo.on_jax.train_seeds import train_seeds
+    if len(cfgs) > 1:
+        from proximo.on_jax.train_group import train_group
 
-        yield from train_seeds(cfg, parts.make_envs, parts.make_agent, states=states)
+        yield from train_group(cfgs, parts.make_envs, parts.make_agent, states=states)
         return
+    cfg = cfgs[0]
     iterations = parts.train(cfg, parts.make_envs, parts.make_agent, state=states[0] if states else None)
     try:
         for it in iterations:

@@ -78,6 +78,12 @@ class RunFile(TypedDict):
     machine: NotRequired[str]
 
 
+class SweepFile(TypedDict):
+    """sweep.json, in the folder of several runs that one command trains."""
+
+    members: list[str]
+
+
 class ClockState(TypedDict, total=False):
     """What runs/clock.py continues from."""
 

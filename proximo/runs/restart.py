@@ -16,15 +16,15 @@ from proximo.runs.lock import locked
 from proximo.runs.loop import Session
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.resolve import resolve
-from proximo.runs.run import Run, forget_run, read_config
-from proximo.runs.seed_runs import seed_folders
+from proximo.runs.run import SWEEP, Run, forget_run, read_config
+from proximo.runs.run_group import NO_MEMBERS, Members, member_folders, members_of_seeds
 from proximo.runs.session import resume, start
 
 VARIABLE = "PROXIMO_RESUME"
 
 
 def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequence[str] = (),
-                    mode: str | None = None) -> Session:
+                    mode: str | None = None, sweep: Members = NO_MEMBERS) -> Session:
     """Start a run, or continue the one in its folder.
 
     Args:
@@ -34,6 +34,7 @@ def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wro
         wrong: Problems that were found already.
         mode: "auto": continue a run that is in the folder, and do nothing where it is finished; "never": refuse such a
             folder; None: what the environment variable PROXIMO_RESUME says, otherwise "never".
+        sweep: The runs of a sweep; see start().
 
     Raises:
         UsageError: The run cannot work, or the folder contains a run with another configuration.
@@ -41,15 +42,20 @@ def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wro
     """
     problem = _mode_problem(cfg, mode)
     if problem or not _is_auto(mode):
-        return start(cfg, variant, own, [*wrong, *problem])
+        return start(cfg, variant, own, [*wrong, *problem], sweep)
     folder = Path(cfg.run_dir)
-    found = seed_folders(folder) or [folder] * (folder / "config.json").exists()
-    if found and len(found) < cfg.num_seeds:
-        found = _forget_unfinished_start(found)
+    found = member_folders(folder) or [folder] * (folder / "config.json").exists()
+    written = [one for one in found if (one / "config.json").exists()]
+    if found and len(written) < len(sweep or members_of_seeds(cfg)):
+        found = _forget_unfinished_start(folder, found)
     if wrong or not found:
-        return start(cfg, variant, own, wrong)
+        return start(cfg, variant, own, wrong, sweep)
+    if sweep and [one.name for one in found] != [*sweep]:
+        raise UsageError(f"{folder} contains other runs: {', '.join(one.name for one in found)}. Choose another folder "
+                         "with --run-dir.")
     before = read_config(found[0], lambda recorded: own.config or config_class(recorded))
-    return resume(folder, _changes(cfg, variant, own, before, len(found)), own, named_modules(cfg))
+    first = replace(cfg, **next(iter(sweep.values()), {}))
+    return resume(folder, _changes(first, variant, own, before, 1 if sweep else len(found)), own, named_modules(cfg))
 
 
 def _is_auto(mode: str | None) -> bool:
@@ -65,13 +71,14 @@ def _mode_problem(cfg: Config, mode: str | None) -> list[str]:
     return []
 
 
-def _forget_unfinished_start(found: list[Path]) -> list[Path]:
-    """Return the folders of runs of several seeds; none, if a process was killed before all of them were written."""
+def _forget_unfinished_start(base: Path, found: list[Path]) -> list[Path]:
+    """Return the folders of several runs; none, if a process was killed before all of them were written."""
     if any((folder / "metrics.csv").exists() for folder in found):
         return found
     with locked(*found):
         for folder in found:
             forget_run(folder)
+        (base / SWEEP).unlink(missing_ok=True)
     return []
 
 

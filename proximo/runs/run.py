@@ -21,6 +21,7 @@ from proximo.runs.command_line import command_line
 from proximo.runs.files import is_folder, read_json
 from proximo.runs.records import RunFile
 
+SWEEP = "sweep.json"  # in the folder of a sweep: lists the folders of its runs
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 # What `resume_with` may be. A file may have anything else, which is not printed as a line to copy.
 OWN_LINE = re.compile(r"proximo\.resume\('RUN'(, \w+=\.\.\.)+\)|python [\w ./\\:@+,-]+ resume RUN")
@@ -70,7 +71,7 @@ def check_new(folders: Sequence[Path]) -> None:
         UsageError: There is one.
     """
     for folder in folders if world_from_environment().rank == 0 else ():
-        if (folder / "config.json").exists():
+        if (folder / "config.json").exists() or (folder / SWEEP).exists():
             raise UsageError(f"{folder} contains a run already. Resume it with `proximo resume {folder}`, or choose "
                              "another folder with --run-dir.")
 

@@ -22,6 +22,7 @@ from proximo.runs.loop import Session, train_nothing, train_together
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.resolve import problems_of, problems_of_parts, resolve, with_changes
 from proximo.runs.run import (
+    SWEEP,
     Run,
     check_new,
     forget_run,
@@ -31,18 +32,30 @@ from proximo.runs.run import (
     write_config,
     written_files,
 )
-from proximo.runs.seed_runs import check_group, one_run_per_seed, same_iteration, seed_folders, warn_if_one_of_several
+from proximo.runs.run_group import (
+    NO_MEMBERS,
+    Members,
+    check_group,
+    member_folders,
+    members_of_seeds,
+    runs_of_members,
+    same_iteration,
+    warn_if_one_of_several,
+    write_sweep,
+)
 from proximo.runs.watcher import Watcher
 
 
-def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequence[str] = ()) -> Session:
-    """Create the folder of a new run, or of one run per seed.
+def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequence[str] = (),
+          sweep: Members = NO_MEMBERS) -> Session:
+    """Create the folder of a new run, or of several that one compiled function trains.
 
     Args:
         cfg: The configuration as given; what it leaves open is filled in.
         variant: The name of its variant.
         own: Parts that take the place of the variant's.
         wrong: Problems that were found already; they are reported together with the others.
+        sweep: The runs of a sweep; without one, there is one run, or one for each of cfg.num_seeds seeds.
 
     Raises:
         UsageError: The run cannot work, or the folder contains a run already.
@@ -53,33 +66,35 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
     share_cores(cfg)
     own.check_processes(world.size)
     parts = own.parts(variant, cfg.framework)
-    if problems := [*wrong, *problems_of(cfg, world.size)]:
+    if problems := [*wrong, *problems_of_members(cfg, world.size, sweep)]:
         raise UsageError("\n".join([*problems, *problems_of_parts(cfg, parts)]))
     folder = run_folder(cfg)
     runs = [Run(folder, cfg, variant, own.resume_with)]
-    if cfg.num_seeds > 1:
+    if members := sweep or members_of_seeds(cfg):
         own.check_several_seeds()
-        runs = one_run_per_seed(folder, cfg, variant)
+        runs = runs_of_members(folder, cfg, variant, members)
     with ExitStack() as held:
         held.enter_context(locked(*dict.fromkeys([folder, *[run.folder for run in runs]]), new=True))
         check_new([folder, *[run.folder for run in runs]])
         runs = with_absolute_folders(runs)
+        if sweep:
+            write_sweep(folder, sweep)
         for run in runs:
             write_config(run)
         watchers = [Watcher(run, own) for run in runs]
         training = parts._replace(make_envs=announced(parts.make_envs, partial(announce_start, cfg, world.size)))
-        return Session(folder, watchers, train_together(cfg, training), partial(withdraw, cfg, parts, runs),
-                       held.pop_all().close)
+        return Session(folder, watchers, train_together([run.cfg for run in runs], training),
+                       partial(withdraw, folder, cfg, parts, runs), held.pop_all().close)
 
 
 def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
            allow_import: Collection[str] = ()) -> Session:
-    """Continue a run, or the runs of several seeds together, from the newest checkpoint.
+    """Continue a run, or the runs of one command together, from the newest checkpoint.
 
     Only the lock file appears in the folder before the first iteration has ended.
 
     Args:
-        folder: The folder of a run, or of the runs of a --num-seeds command.
+        folder: The folder of a run, or of the runs of a --num-seeds command or a sweep.
         changes: Fields of the configuration that change from here on.
         own: Parts that take the place of the variant's, as they did at the start of the run.
         allow_import: Modules and scripts that the run may name; those of an environment in `changes` are allowed too.
@@ -89,29 +104,29 @@ def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
         FilesError: Its files are damaged.
     """
     with ExitStack() as held:
-        held.enter_context(locked(folder, *seed_folders(folder)))
+        held.enter_context(locked(folder, *member_folders(folder)))
         return _resume(folder, changes, own, held, [*allow_import, *named_modules(config_of_env(changes))])
 
 
 def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStack, allowed: list[str]) -> Session:
     """Continue runs whose folders are locked; the session takes over `held`, which frees them."""
-    seeds = seed_folders(folder)
-    if not seeds:
+    members = member_folders(folder)
+    if not members:
         warn_if_one_of_several(folder)
-    refuse_links(path for each in seeds or [folder] for path in written_files(each))
-    before = [read_config(each, lambda variant: own.config or config_class(variant)) for each in seeds or [folder]]
+    refuse_links(path for each in members or [folder] for path in written_files(each))
+    before = [read_config(each, lambda variant: own.config or config_class(variant)) for each in members or [folder]]
     runs = [run._replace(cfg=with_changes(run.cfg, changes)) for run in before]
     own.check_resume(before[0])
     own.check_processes(world_from_environment().size)
     for run in runs:
         check_imports(run.cfg, allowed, folder)
     cfg = runs[0].cfg
-    if seeds:
+    if members:
         own.check_several_seeds()
-        check_group(folder, [run.cfg for run in runs])
+        check_group(folder, [run.cfg for run in before], changes)
         cfg = replace(cfg, num_seeds=len(runs))
-    if problems := problems_of(cfg):
-        raise UsageError("\n".join(problems))
+    if problems := [*problems_of(cfg), *(problem for run in runs[1:] for problem in problems_of(run.cfg))]:
+        raise UsageError("\n".join(dict.fromkeys(problems)))
     runs = [run._replace(cfg=without_recorded_entity(run.cfg, changes)) for run in runs]
     checkpoints = same_iteration(runs, [find_checkpoint(run) for run in runs])
     if not announce_resume(folder, cfg, checkpoints[0]):
@@ -122,7 +137,8 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     watchers = [Watcher(run, own, kept, partial(write_config, run) if run.cfg != old.cfg else None)
                 for run, old, kept in zip(with_absolute_folders(runs), before, checkpoints)]
     states = [kept["state"] for kept in checkpoints if kept is not None]
-    return Session(folder, watchers, train_together(cfg, parts, states or None), release=held.pop_all().close)
+    training = train_together([run.cfg for run in runs], parts, states or None)
+    return Session(folder, watchers, training, release=held.pop_all().close)
 
 
 def without_recorded_entity(cfg: Config, changes: dict[str, Any]) -> Config:
@@ -140,14 +156,21 @@ def with_absolute_folders(runs: Sequence[Run]) -> list[Run]:
 
 
 def recorded_class(folder: Path) -> type[Config]:
-    """Return the configuration class of a run, or of the runs of several seeds; raises what `read_config` raises."""
-    first = (seed_folders(folder) or [folder])[0]
+    """Return the configuration class of a run, or of several runs of one command; raises what `read_config` raises."""
+    first = (member_folders(folder) or [folder])[0]
     return config_class(read_record(first)["variant"])
 
 
-def withdraw(cfg: Config, parts: Parts, runs: Sequence[Run]) -> list[str]:
+def problems_of_members(cfg: Config, processes: int, sweep: Members) -> list[str]:
+    """Return everything that is wrong with a configuration, or with those of a sweep, each sentence once."""
+    cfgs = [replace(cfg, **changes) for changes in sweep.values()] or [cfg]
+    return [*dict.fromkeys(problem for one in cfgs for problem in problems_of(one, processes))]
+
+
+def withdraw(folder: Path, cfg: Config, parts: Parts, runs: Sequence[Run]) -> list[str]:
     """Remove the files of runs that could not start, and return the problems of their device, environment, network."""
     if world_from_environment().rank == 0:
+        (folder / SWEEP).unlink(missing_ok=True)
         for run in runs:
             forget_run(run.folder)
     return problems_of_parts(cfg, parts)

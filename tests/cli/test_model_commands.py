@@ -83,7 +83,7 @@ def test_the_folder_of_several_seeds_names_a_run(command, run, tmp_path, capsys)
     for name in ("seed-2", "seed-10"):
         shutil.copytree(run, tmp_path / name)
     assert main([command, str(tmp_path)]) == 2
-    assert f"contains the runs of 2 seeds. Name one of them, such as {tmp_path / 'seed-2'}" in capsys.readouterr().err
+    assert f"contains 2 runs. Name one of them, such as {tmp_path / 'seed-2'}" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

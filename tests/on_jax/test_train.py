@@ -18,7 +18,7 @@ from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import make_bind
 from proximo.on_jax.setup import set_up
 from proximo.on_jax.train import train
-from proximo.on_jax.train_seeds import train_seeds
+from proximo.on_jax.train_group import train_group
 from tests.support.runs import rows
 from tests.support.runs import train as train_line
 
@@ -108,23 +108,23 @@ def test_acting_in_numpy_equals_acting_compiled(env_id):
 
 
 def test_every_seed_learns_what_it_learns_alone():
-    cfg = replace(SMALL, num_seeds=3)
+    cfgs = [replace(SMALL, seed=SMALL.seed + s) for s in range(3)]
     lanes = [[(it.stats, it.steps, it.snapshot(), it.weights()) for it in row]
-             for row in train_seeds(cfg, make_envs, make_agent)]
+             for row in train_group(cfgs, make_envs, make_agent)]
     alone = run(replace(SMALL, seed=SMALL.seed + 2))
     for row, (it, _, weights) in zip(lanes, alone, strict=True):
         assert row[2][1] == it.steps
         for name, x in weights.items():
             np.testing.assert_allclose(row[2][3][name], x, atol=5e-5)
     states = [lane[2] for lane in lanes[2]]
-    again = [[it.weights() for it in row] for row in train_seeds(cfg, make_envs, make_agent, states=states)]
+    again = [[it.weights() for it in row] for row in train_group(cfgs, make_envs, make_agent, states=states)]
     for s in range(3):
         assert_same(again[-1][s], lanes[-1][s][3])
 
 
 def test_seeds_need_pure_environments():
     with pytest.raises(UsageError, match="--engine jax"):
-        next(train_seeds(replace(HOST, num_seeds=2), make_envs, make_agent))
+        next(train_group([HOST, replace(HOST, seed=2)], make_envs, make_agent))
 
 
 def test_target_kl_stops_and_annealing_reaches_the_end():

@@ -12,9 +12,9 @@ from proximo.catalog import config_class
 from proximo.cli.main import main
 from proximo.errors import UsageError
 from proximo.on_jax.train import Results
-from proximo.on_jax.train_seeds import select_seed
+from proximo.on_jax.train_group import select_member
 from proximo.runs.run import read_config
-from proximo.runs.seed_runs import seed_folders
+from proximo.runs.run_group import member_folders
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train, weights
 
 WORDS = ("--framework", "jax", "--engine", "jax", "--num-seeds", "3", "--norm-obs")
@@ -29,8 +29,8 @@ def whole(tmp_path_factory):
 
 
 def all_equal(one, other):
-    names = [folder.name for folder in seed_folders(one)]
-    assert names == ["seed-1", "seed-2", "seed-3"] == [folder.name for folder in seed_folders(other)]
+    names = [folder.name for folder in member_folders(one)]
+    assert names == ["seed-1", "seed-2", "seed-3"] == [folder.name for folder in member_folders(other)]
     return all(same_weights(one / name, other / name) and same_logs(one / name, other / name) for name in names)
 
 
@@ -74,7 +74,7 @@ def test_one_of_them_goes_on_alone_up_to_rounding_and_says_so(whole, tmp_path, m
 def test_flags_change_all_and_runs_that_do_not_belong_together_are_said(whole, tmp_path, capsys):
     shutil.copytree(whole, tmp_path / "runs")
     assert main(["resume", str(tmp_path / "runs"), "--total-timesteps", "384"]) == 0
-    assert [len(rows(folder, "metrics.csv")) for folder in seed_folders(tmp_path / "runs")] == [12, 12, 12]
+    assert [len(rows(folder, "metrics.csv")) for folder in member_folders(tmp_path / "runs")] == [12, 12, 12]
     shutil.rmtree(tmp_path / "runs" / "seed-2")
     assert main(["resume", str(tmp_path / "runs")]) == 2
     assert "(seeds [1, 3]). Resume them one by one" in capsys.readouterr().err
@@ -83,16 +83,16 @@ def test_flags_change_all_and_runs_that_do_not_belong_together_are_said(whole, t
 def test_a_seed_whose_numbers_break_stops_alone(whole, tmp_path, monkeypatch, capsys):
     """The second seed's gradients are said to be infinite from iteration 4 on: the others end as they would have."""
     def failing(tree, seed):
-        found = select_seed(tree, seed)
+        found = select_member(tree, seed)
         broken = seed == 1 and isinstance(tree, Results) and next(numbers) >= 4
         return found._replace(ok=np.array(False)) if broken else found
 
     numbers = itertools.count(1)
-    monkeypatch.setattr("proximo.on_jax.train_seeds.select_seed", failing)
+    monkeypatch.setattr("proximo.on_jax.train_group.select_member", failing)
     assert train(tmp_path / "runs", *WORDS) == 4
     said = capsys.readouterr().err
     assert "not finite in iteration 4 (seed 2)" in said and said.count("not finite in iteration") == 1
-    assert "1 of 3 seeds ended early because their numbers were not finite: 2" in said
+    assert "1 of 3 runs ended early because their numbers were not finite: seed=2" in said
     assert len(rows(tmp_path / "runs" / "seed-2", "metrics.csv")) == 3
     assert all(same_weights(whole / name, tmp_path / "runs" / name) for name in ("seed-1", "seed-3"))
     assert same_logs(whole / "seed-3", tmp_path / "runs" / "seed-3")
@@ -100,7 +100,7 @@ def test_a_seed_whose_numbers_break_stops_alone(whole, tmp_path, monkeypatch, ca
 
 def test_all_seeds_that_break_end_the_command(tmp_path, capsys):
     assert train(tmp_path / "runs", *WORDS, "--learning-rate", "1e30") == 4
-    assert "3 of 3 seeds ended early" in capsys.readouterr().err
+    assert "3 of 3 runs ended early" in capsys.readouterr().err
 
 
 def test_a_refused_group_leaves_nothing_and_a_refused_resume_all(whole, tmp_path, capsys):
@@ -118,8 +118,8 @@ def test_several_seeds_from_python(whole, tmp_path):
     cfg = read_config(whole / "seed-1", config_class).cfg
     cfg = replace(cfg, num_seeds=3, run_dir=str(tmp_path / "runs"), total_timesteps=192)
     assert proximo.train(cfg) == tmp_path / "runs"
-    assert [len(rows(folder, "metrics.csv")) for folder in seed_folders(tmp_path / "runs")] == [6, 6, 6]
+    assert [len(rows(folder, "metrics.csv")) for folder in member_folders(tmp_path / "runs")] == [6, 6, 6]
     assert proximo.resume(tmp_path / "runs", total_timesteps=320) == tmp_path / "runs"
-    assert [len(rows(folder, "metrics.csv")) for folder in seed_folders(tmp_path / "runs")] == [10, 10, 10]
+    assert [len(rows(folder, "metrics.csv")) for folder in member_folders(tmp_path / "runs")] == [10, 10, 10]
     with pytest.raises(UsageError, match="call proximo.train once for each seed"):
         proximo.train(replace(cfg, run_dir=str(tmp_path / "other")), loss_fn=print)

@@ -1,0 +1,113 @@
+"""Several independent agents trained at once, one for each seed or set of values: one compiled function, vmapped."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from proximo.config import Config
+from proximo.errors import NumbersError, UsageError, reading_checkpoint, warn
+from proximo.facts import facts
+from proximo.on_jax.distributed import join
+from proximo.on_jax.loss import ppo_loss
+from proximo.on_jax.play_inside import InsidePlayer
+from proximo.on_jax.setup import MakeAgent, MakeEnvs, first_state, make_inside_player
+from proximo.on_jax.snapshot import restore
+from proximo.on_jax.train import History, read_results
+from proximo.on_jax.train_step import Metrics, TrainState, stream_key
+from proximo.types import Iteration
+
+Values = dict[str, Array]  # field of the configuration -> (), or (members,)
+
+
+def train_group(cfgs: Sequence[Config], make_envs: MakeEnvs, make_agent: MakeAgent,
+                loss_fn: Callable[..., Any] = ppo_loss,
+                states: list[dict[str, Any]] | None = None) -> Iterator[list[Iteration | None]]:
+    """Train like train() with each of several configurations.
+
+    Args:
+        cfgs: The hyper-parameters of each member. They may differ in the seed and in numbers that proximo sweep takes
+            (Facts.sweep): these are arrays in the compiled function, all other values are constants of it.
+        make_envs: (cfg, seeds) -> environments that are pure functions of JAX.
+        make_agent: See train().
+        loss_fn: See train().
+        states: One snapshot per member, all of the same iteration, to continue from.
+
+    Yields:
+        After every update one Iteration per member, in their order; None for one whose numbers are not finite.
+
+    Raises:
+        UsageError: The environments are not pure functions of JAX, or several devices were asked for.
+        NumbersError: At the end, if the numbers of a member were not finite.
+    """
+    if join(cfgs[0]).size > 1:
+        raise UsageError(f"{len(cfgs)} runs at once train on one device. Leave out --device-ids and torchrun.")
+    player = make_inside_player(cfgs[0], make_envs, make_agent, loss_fn)
+    try:
+        yield from iterate_group(cfgs, player, states)
+    finally:
+        player.envs.close()
+
+
+def iterate_group(cfgs: Sequence[Config], player: InsidePlayer,
+                  kept: list[dict[str, Any]] | None) -> Iterator[list[Iteration | None]]:
+    """Do what train_group does, with what plays the environments of every member."""
+    states = [first_state(player, cfg.seed, player.begin_with(stream_key(cfg.seed, "env"), player.normalizer.start()))
+              for cfg in cfgs]
+    if kept is not None:
+        states = continue_members(player, states, kept)
+    histories = [History(cfg, kept[m] if kept else None) for m, cfg in enumerate(cfgs)]
+    iterate, running = jax.jit(jax.vmap(make_member_step(cfgs[0], player)), donate_argnums=1), list(range(len(cfgs)))
+    values, now = differing_values(cfgs), jax.tree.map(lambda *each: jnp.stack(each), *states)
+    for iteration in range(int(states[0].iteration) + 1, cfgs[0].num_iterations + 1):
+        now, metrics = iterate(values, now)
+        results = read_results(now, metrics, player)
+        done: list[Iteration | None] = [None] * len(cfgs)
+        for m in list(running):
+            try:
+                done[m] = histories[m].add(iteration, select_member(results, m), player, partial(select_member, now, m))
+            except NumbersError as error:
+                warn(f"{member_name(cfgs, m)}: {error}")
+                running.remove(m)
+        if not running:
+            break
+        yield done
+    if lost := [member_name(cfgs, m) for m in range(len(cfgs)) if m not in running]:
+        raise NumbersError(f"{len(lost)} of {len(cfgs)} runs ended early because their numbers were not finite: "
+                           f"{'; '.join(lost)}")
+
+
+def make_member_step(cfg: Config,
+                     player: InsidePlayer) -> Callable[[Values, TrainState], tuple[TrainState, Metrics]]:
+    """Make the function of one iteration of a member, from the values that differ between members and its state."""
+    def step(values: Values, state: TrainState) -> tuple[TrainState, Metrics]:
+        return player.step_of(replace(cfg, **values))(state)  # type: ignore[arg-type]
+
+    return step
+
+
+def differing_values(cfgs: Sequence[Config]) -> Values:
+    """Return the numbers that differ between members, by field, (members,) float32 each."""
+    given = {name: [getattr(cfg, name) for cfg in cfgs] for name, fact in facts(cfgs[0]).items() if fact.sweep}
+    return {name: jnp.asarray(values, jnp.float32) for name, values in given.items() if len({*values}) > 1}
+
+
+def member_name(cfgs: Sequence[Config], member: int) -> str:
+    """Name a member by its seed and the values that differ between members."""
+    return ", ".join(f"{name}={getattr(cfgs[member], name)}" for name in (*differing_values(cfgs), "seed"))
+
+
+@reading_checkpoint()
+def continue_members(player: InsidePlayer, states: Sequence[TrainState],
+                     kept: Sequence[dict[str, Any]]) -> list[TrainState]:
+    """Restore the snapshot of each member."""
+    return [player.unpack(one, restore(one, state), True) for one, state in zip(kept, states, strict=True)]
+
+
+def select_member(tree: Any, member: int) -> Any:
+    """Select one member's part of a state or of results."""
+    return jax.tree.map(lambda x: x[member], tree)

@@ -1,0 +1,104 @@
+"""Runs that one compiled function trains: several seeds (--num-seeds), or several values (proximo sweep)."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from proximo.config import Config
+from proximo.errors import UsageError, warn
+from proximo.facts import facts
+from proximo.runs.checkpoint import load_tree
+from proximo.runs.files import is_folder, read_json
+from proximo.runs.records import SweepFile
+from proximo.runs.run import SWEEP, Run, run_folder, write_json
+
+Checkpoint = dict[str, Any] | None  # what save_checkpoint wrote
+Members = Mapping[str, Mapping[str, Any]]  # name of the folder of each run -> the fields in which it differs
+NO_MEMBERS: Members = MappingProxyType({})
+
+
+def member_folders(base: Path) -> list[Path]:
+    """Return the folders of the runs of one command, in its order; none if `base` is a run itself.
+
+    Raises:
+        FilesError: The file that lists them is damaged.
+    """
+    if not is_folder(base) or (base / "config.json").exists():
+        return []
+    if (base / SWEEP).exists():
+        return [base / Path(name).name for name in read_json(base / SWEEP, SweepFile)["members"]]
+    found = [path for path in base.glob("seed-*") if path.name[5:].isdigit() and (path / "config.json").is_file()]
+    return sorted(found, key=lambda path: int(path.name[5:]))
+
+
+def members_of_seeds(cfg: Config) -> Members:
+    """Return one member for each of cfg.num_seeds seeds; none for a single seed."""
+    seeds = range(cfg.seed, cfg.seed + cfg.num_seeds) if cfg.num_seeds > 1 else ()
+    return {f"seed-{seed}": {"seed": seed} for seed in seeds}
+
+
+def runs_of_members(base: Path, cfg: Config, variant: str, members: Members) -> list[Run]:
+    """Return the run of each member, as if it was trained alone; only the first one uses the console."""
+    runs = []
+    for number, (name, changes) in enumerate(members.items()):
+        one = replace(cfg, **changes)
+        one = replace(one, num_seeds=1, run_dir=str(base / name), logger=cfg.logger if number == 0 else "none")
+        runs.append(Run(run_folder(one), one, variant))
+    return runs
+
+
+def write_sweep(base: Path, members: Members) -> None:
+    """Write which runs belong to a sweep, and in which order."""
+    write_json(base / SWEEP, {"members": [*members]})
+
+
+def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) -> None:
+    """Check that the runs are those of one command: consecutive seeds of one configuration, or a sweep.
+
+    Args:
+        base: Their folder.
+        cfgs: Their configurations.
+        changed: Fields that a resume changes.
+
+    Raises:
+        UsageError: They are not, or a field is to be changed in which they differ.
+    """
+    is_sweep, seeds = (base / SWEEP).exists(), [cfg.seed for cfg in cfgs]
+    swept = [name for name, fact in facts(cfgs[0]).items()
+             if is_sweep and fact.sweep and len({getattr(cfg, name) for cfg in cfgs}) > 1]
+    if both := [name for name in (*swept, "seed") if name in changed]:
+        raise UsageError(f"{', '.join(both)}: the runs in {base} differ in it. Leave it out, or resume one of them.")
+    same: dict[str, Any] = {name: getattr(cfgs[0], name) for name in ("seed", "run_dir", "logger", *swept)}
+    if any(replace(cfg, **same) != cfgs[0] for cfg in cfgs) or not (
+            is_sweep or seeds == [*range(seeds[0], seeds[0] + len(seeds))]):
+        kind = "proximo sweep" if is_sweep else "--num-seeds command"
+        raise UsageError(f"The runs in {base} are not those of one {kind} (seeds {seeds}). Resume them one by one: "
+                         f"proximo resume {base / Path(cfgs[0].run_dir).name}")
+
+
+def same_iteration(runs: Sequence[Run], newest: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return a checkpoint of each run, all of the newest iteration that every run has; None if one run has none.
+
+    Args:
+        runs: The runs.
+        newest: The newest checkpoint of each, None if it has none.
+
+    Raises:
+        FilesError: A checkpoint of that iteration is damaged or missing.
+    """
+    found = [one for one in newest if one is not None]
+    if len(found) < len(runs):
+        return [None] * len(runs)
+    iteration = min(one["state"]["iteration"] for one in found)
+    return [one if one["state"]["iteration"] == iteration else
+            load_tree(run.folder / "checkpoints" / f"{iteration:08d}") for run, one in zip(runs, found)]
+
+
+def warn_if_one_of_several(folder: Path) -> None:
+    """Say that one of several runs of a command is resumed alone."""
+    others = member_folders(folder.parent)
+    if len(others) > 1 and folder.name in [other.name for other in others]:
+        warn(f"{folder.name} was trained together with the other runs in {folder.parent}. Alone it continues equal up "
+             f"to rounding; to continue exactly, resume all of them: proximo resume {folder.parent}")

@@ -1,0 +1,93 @@
+"""`proximo sweep` against single runs with the same values, and one kill."""
+
+import json
+import shutil
+from itertools import product
+
+import pytest
+
+from proximo.cli.main import main
+from proximo.cli.sweep_command import members_of, sweep_table
+from proximo.runs.run_group import member_folders
+from tests.support.runs import SMALL, CrashError, at_iteration, crash, same_logs, same_weights
+
+LISTS = {"gamma": ["0.9", "0.99"], "seed": ["2", "7"]}
+GIVEN = ["--learning-rate", "1e-2", "--gamma", "0.9", "0.99", "--seeds", "2", "7"]
+NAMES = [",".join(f"{name}={value}" for name, value in zip(LISTS, values)) for values in product(*LISTS.values())]
+
+
+def sweep(folder, *words):
+    return main(["sweep", "ppo", *SMALL, "--run-dir", str(folder), *words])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Four members, ten iterations, never interrupted."""
+    folder = tmp_path_factory.mktemp("whole") / "runs"
+    assert sweep(folder, *GIVEN) == 0
+    return folder
+
+
+def test_every_combination_is_an_ordinary_run(whole, capsys):
+    folder = whole
+    assert [path.name for path in member_folders(folder)] == NAMES
+    for name in NAMES:
+        cfg = json.loads((folder / name / "config.json").read_text())["config"]
+        assert {field: str(cfg[field]) for field in LISTS} == dict(part.split("=") for part in name.split(","))
+        assert cfg["learning_rate"] == 1e-2 and cfg["num_seeds"] == 1 and cfg["run_dir"].endswith(name)
+        assert {"summary.json", "metrics.csv", "episodes.csv", "model", "checkpoints"} <= {
+            path.name for path in (folder / name).iterdir()}
+    assert main(["eval", str(folder / NAMES[0]), "--episodes", "1"]) == 0
+    assert main(["eval", str(folder)]) == 2 and "contains 4 runs. Name one of them" in capsys.readouterr().err
+
+
+def test_a_killed_sweep_continues_bit_for_bit_by_resume_and_by_the_same_command(whole, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "runs"
+    with monkeypatch.context() as patched:
+        at_iteration(patched, 7, crash)
+        with pytest.raises(CrashError):
+            sweep(folder, *GIVEN)
+    shutil.copytree(folder, tmp_path / "copy")
+    assert main(["resume", str(folder)]) == 0
+    assert "4 runs in" in (said := capsys.readouterr().err) and "after iteration 6 of 10" in said
+    assert sweep(tmp_path / "copy", *GIVEN, "--resume", "auto") == 0
+    for name in NAMES:
+        for other in (folder, tmp_path / "copy"):
+            assert same_weights(whole / name, other / name) and same_logs(whole / name, other / name)
+    assert sweep(folder, *GIVEN, "--resume", "auto") == 0
+    assert "all 10 iterations are done" in capsys.readouterr().err
+
+
+def test_what_does_not_fit_a_sweep_is_refused(whole, tmp_path, capsys):
+    """All problems at once, exit code 2, and nothing is written."""
+    shutil.copytree(whole, tmp_path / "runs")
+    for words, sentences in (
+            (["--learning-rate", "1", "x", "-3", "--num-envs", "2", "4", "--seeds", "--gama", "3", "--framework", "torch",
+              "--num-seeds", "4"],
+             ["--learning-rate x is not allowed", "learning_rate=-3.0 must be above 0", "--num-envs 2 4: a sweep cannot",
+              "--seed needs a value", "--gama is not a flag", "framework=torch was given", "num_seeds=4 was given"]),
+            (["--seeds", "1", "1"], ["seed has a value twice: 1 1"]),
+            (["--seeds", *map(str, range(300))], ["300 combinations of values were given. A sweep has at most 256"]),
+            (["--env-id", "LunarLander-v3", "--seeds", "1", "2"], ["is not simulated inside the compiled function"])):
+        assert sweep(tmp_path / "new", *words) == 2
+        said = capsys.readouterr().err
+        assert all(sentence in said for sentence in sentences), said
+        assert not (tmp_path / "new").exists()
+    for words, sentence in ((["sweep", "ppo", *SMALL, "--run-dir", str(tmp_path / "runs"), *GIVEN], "contains a run already"),
+                            (["sweep", "ppo", *SMALL, "--run-dir", str(tmp_path / "runs"), "--seeds", "1", "2",
+                              "--resume", "auto"], "contains other runs"),
+                            (["resume", str(tmp_path / "runs"), "--gamma", "0.5"], "gamma: the runs in")):
+        assert main(words) == 2
+        assert sentence in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "runs" / NAMES[3])
+    assert main(["resume", str(tmp_path / "runs")]) == 2 and "there is no such folder" in capsys.readouterr().err
+
+
+def test_the_table_has_the_mean_over_seeds_best_first(tmp_path):
+    members = members_of({"gamma": [0.9, 0.99], "seed": [1, 2]})
+    for name, score in zip(members, (1.0, 3.0, 4.0, 6.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(json.dumps({"episodic_return_mean": score}))
+    lines = [line.split() for line in sweep_table(tmp_path, members).splitlines()]
+    assert lines == [["gamma", "seeds", "return", "lowest", "highest"], ["0.99", "2", "5.00", "4.00", "6.00"],
+                     ["0.9", "2", "2.00", "1.00", "3.00"]]
