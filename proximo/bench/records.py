@@ -123,3 +123,35 @@ class SearchFile(TypedDict, total=False):
     overrides: dict[str, Any]
     space: dict[str, dict[str, Any]]
     target_scores: dict[str, list[float]]
+
+
+class PopulationFile(TypedDict, total=False):
+    """A file of population-based training."""
+
+    title: str
+    variant: str
+    env_id: str
+    steps: int
+    population: int
+    rounds: int
+    seed: int
+    metric: Literal["episodic_return", "episodic_length"]
+    overrides: dict[str, Any]
+    space: dict[str, dict[str, Any]]
+
+
+class MemberRecord(TypedDict):
+    """A member of a population in one round, in pbt.json."""
+
+    values: dict[str, Any]
+    seed: int
+    parent: int | None
+    score: float | None
+    failed: bool
+
+
+class PopulationRecord(TypedDict):
+    """pbt.json, what a population continues from."""
+
+    file: dict[str, Any]
+    rounds: list[list[MemberRecord]]

@@ -97,12 +97,19 @@ def _run_missing(folder: Path, jobs: Sequence[Job], where: Where, command: tuple
         return _say_result(folder, state)
     place = open_place(where, folder)
     try:
-        return _run_all(Work(folder=folder, place=place, where=where, command=command), state)
+        finished = run_jobs(Work(folder=folder, place=place, where=where, command=command), state)
+        return _say_result(folder, state) if finished else 130
     finally:
         place.close()
 
 
-def _run_all(work: Work, state: BenchState) -> int:
+def run_jobs(work: Work, state: BenchState) -> bool:
+    """Run the jobs of `state` that wait until each has finished or failed; return whether nobody interrupted it.
+
+    Args:
+        work: What they share.
+        state: The jobs by what has become of them; it is updated.
+    """
     try:
         with BenchView(work.folder, state) as view:
             while state.waiting or state.running:
@@ -122,8 +129,8 @@ def _run_all(work: Work, state: BenchState) -> int:
         if not isinstance(error, KeyboardInterrupt):
             raise
         notify(f"stopped after {count_text(len(state.done), 'finished run')}. The same command continues.")
-        return 130
-    return _say_result(work.folder, state)
+        return False
+    return True
 
 
 def _say_result(folder: Path, state: BenchState) -> int:

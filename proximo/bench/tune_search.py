@@ -55,7 +55,7 @@ def load_search(path: str | Path) -> Search:
                 for key in content if key not in SEARCH_KEYS]
     seeds = read_seeds(content.get("seeds", 3), problems)
     wrong = task_problems(content)
-    problems += wrong + _space_problems(space)
+    problems += wrong + space_problems(space)
     env_ids = content.get("env_ids", [])
     if len(env_ids) > 1 and (set(targets) != set(env_ids) or any(len(pair) != 2 for pair in targets.values())):
         problems.append('several environments need [target_scores], with a line "ID" = [score that counts as 0, score '
@@ -65,9 +65,7 @@ def load_search(path: str | Path) -> Search:
     if content.get("pruner", "median") not in PRUNERS:
         problems.append(f"pruner={content['pruner']!r} is unknown. Use one of {', '.join(PRUNERS)}.")
     if not any(problem.startswith("variant=") for problem in wrong):
-        example = {name: given["choices"][0] if "choices" in given else given["low"] for name, given in space.items()
-                   if not _range_problem(name, given)}
-        problems += override_problems(content["variant"], content.get("overrides", {}) | example)
+        problems += override_problems(content["variant"], content.get("overrides", {}) | example_of(space))
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return Search(name=content.get("title", path.stem), variant=content["variant"], env_ids=tuple(content["env_ids"]),
@@ -115,11 +113,18 @@ def scaled(score: float, search: Search, env_id: str) -> float:
     return (score - low) / (high - low)
 
 
-def _space_problems(space: Space) -> list[str]:
+def space_problems(space: Space) -> list[str]:
+    """Return what is wrong with a [space], one sentence each."""
     if not space:
         return ["there is no [space]. Each of its lines is a field with {low, high}, {low, high, log = true} or "
                 "{choices = [...]}."]
     return [problem for name, given in space.items() if (problem := _range_problem(name, given))]
+
+
+def example_of(space: Space) -> dict[str, Any]:
+    """Return one value of each field whose range is right."""
+    return {name: given["choices"][0] if "choices" in given else given["low"] for name, given in space.items()
+            if not _range_problem(name, given)}
 
 
 def _range_problem(name: str, given: dict[str, Any]) -> str:

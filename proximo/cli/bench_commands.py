@@ -1,4 +1,4 @@
-"""The commands on many runs: bench, report, compare and tune."""
+"""The commands on many runs: bench, report, compare, tune and pbt."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +87,25 @@ class TuneArguments:
     """modules and scripts that environments of the file may name"""
 
 
+@dataclass
+class PbtArguments:
+    """Train a population in rounds: after each, the worst quarter copies one of the best and changes its values.
+
+    The same command continues a population that was stopped.
+    """
+
+    file: Annotated[Path, tyro.conf.Positional, named("FILE")]
+    """a file such as benchmarks/pbt/cartpole.toml: variant, environment, members, rounds, ranges"""
+    where: Annotated[Where, tyro.conf.arg(name="")] = Where()
+    """where runs are trained"""
+    out: Annotated[str, hint("runs/pbt/NAME")] = ""
+    """folder of the rounds"""
+    rounds: Annotated[int | None, hint("as in the file")] = None
+    """rounds; with 1 the members are a random search with the same budget"""
+    allow_import: AllowImport = ()
+    """modules and scripts that the environment of the file may name"""
+
+
 def bench_command(name: str, words: list[str]) -> int:
     """Run one of these commands and return its exit code."""
     match name:
@@ -106,6 +125,8 @@ def bench_command(name: str, words: list[str]) -> int:
             text, worse = compare(compare_args.old, compare_args.new, compare_args.metric)
             print(text)
             return int(worse)
+        case "pbt":
+            return _pbt(tyro.cli(PbtArguments, args=words, prog="proximo pbt"))
         case _:
             from proximo.bench.sets import Row, check_set_imports
             from proximo.bench.tune import tune
@@ -133,3 +154,14 @@ def _bench(args: BenchArguments, flags: list[str]) -> int:
     check_set_imports(load_set(args.file).rows, args.allow_import, args.file)
     return bench(args.file, args.seeds, args.where, args.out, [x for x in args.ablate.split(",") if x],
                  parse_flags(Config, flags))
+
+
+def _pbt(args: PbtArguments) -> int:
+    from proximo.bench.pbt import pbt
+    from proximo.bench.population import load_population
+    from proximo.bench.sets import Row, check_set_imports
+
+    found = load_population(args.file, args.rounds)
+    row = Row(variant=found.variant, env_ids=(found.env_id,), steps=found.steps, overrides=found.overrides)
+    check_set_imports([row], args.allow_import, args.file)
+    return pbt(args.file, args.where, args.out, args.rounds)

@@ -24,6 +24,7 @@ HELP = """usage: proximo COMMAND ...
   bench FILE                       train many runs from one small file;  report DIR writes their page
   compare A B                      compare two sets of runs, paired by seed
   tune FILE                        search hyper-parameters
+  pbt FILE                         population-based training: rounds, after which the worst copy the best
   profile [VARIANT] [ENV...]       where the time of an iteration goes, and what may make it shorter
   rate RUN                         rate the checkpoints of a self-play run
   eject VARIANT > my_ppo.py        print a variant as one standalone file
@@ -35,7 +36,7 @@ HELP = """usage: proximo COMMAND ...
 `proximo --version` prints the version."""
 
 COMMANDS = ("train", "sweep", "resume", "eval", "watch", "export", "card", "push", "pull", "verify", "live", "plot",
-            "bench", "report", "compare", "tune", "profile", "rate", "eject", "list", "doctor", "check-env")
+            "bench", "report", "compare", "tune", "pbt", "profile", "rate", "eject", "list", "doctor", "check-env")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,7 +108,7 @@ def command(name: str, words: list[str]) -> int:
             from proximo.cli.profile_command import profile_command
 
             return profile_command(words)
-        case "bench" | "report" | "compare" | "tune":
+        case "bench" | "report" | "compare" | "tune" | "pbt":
             from proximo.cli.bench_commands import bench_command
 
             return bench_command(name, words)

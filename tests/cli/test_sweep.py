@@ -4,15 +4,17 @@ import json
 import shutil
 from itertools import product
 
+import jax
+import numpy as np
 import pytest
 
 from proximo.cli.main import main
 from proximo.cli.sweep_command import members_of, sweep_table
 from proximo.runs.run_group import member_folders
-from tests.support.runs import SMALL, CrashError, at_iteration, crash, same_logs, same_weights
+from tests.support.runs import SMALL, CrashError, at_iteration, crash, same_logs, same_weights, train, weights
 
 LISTS = {"gamma": ["0.9", "0.99"], "seed": ["2", "7"]}
-GIVEN = ["--learning-rate", "1e-2", "--gamma", "0.9", "0.99", "--seeds", "2", "7"]
+GIVEN = ["--learning-rate", "1e-2", "--gamma", "0.9", "0.99", "--seeds", "2", "7", "--norm-reward", "--anneal-clip"]
 NAMES = [",".join(f"{name}={value}" for name, value in zip(LISTS, values)) for values in product(*LISTS.values())]
 
 
@@ -22,9 +24,19 @@ def sweep(folder, *words):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Four members, ten iterations, never interrupted."""
-    folder = tmp_path_factory.mktemp("whole") / "runs"
-    assert sweep(folder, *GIVEN) == 0
+    """Four members, ten iterations, never interrupted, and one compilation of an iteration for all of them."""
+    folder, compiled = tmp_path_factory.mktemp("whole") / "runs", []
+
+    def count(name, *_, fun_name="", **__):
+        if name.endswith("backend_compile_duration") and "step" in fun_name:
+            compiled.append(fun_name)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        assert sweep(folder, *GIVEN) == 0
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    assert len(compiled) == 1
     return folder
 
 
@@ -39,6 +51,16 @@ def test_every_combination_is_an_ordinary_run(whole, capsys):
             path.name for path in (folder / name).iterdir()}
     assert main(["eval", str(folder / NAMES[0]), "--episodes", "1"]) == 0
     assert main(["eval", str(folder)]) == 2 and "contains 4 runs. Name one of them" in capsys.readouterr().err
+
+
+def test_a_member_is_a_single_run_with_its_values_up_to_rounding(whole, tmp_path):
+    """Gamma counts in the advantages and in the statistics of rewards."""
+    assert train(tmp_path / "run", "--framework", "jax", "--engine", "jax", "--learning-rate", "1e-2", "--gamma", "0.9",
+                 "--seed", "7", "--norm-reward", "--anneal-clip", "--total-timesteps", "320") == 0
+    for key, x in weights(tmp_path / "run").items():
+        np.testing.assert_allclose(weights(whole / "gamma=0.9,seed=7")[key], x, atol=5e-4)
+    other = weights(whole / "gamma=0.99,seed=7")
+    assert max(np.abs(other[key] - x).max() for key, x in weights(tmp_path / "run").items()) > 5e-3
 
 
 def test_a_killed_sweep_continues_bit_for_bit_by_resume_and_by_the_same_command(whole, tmp_path, monkeypatch, capsys):
@@ -68,7 +90,7 @@ def test_what_does_not_fit_a_sweep_is_refused(whole, tmp_path, capsys):
               "--seed needs a value", "--gama is not a flag", "framework=torch was given", "num_seeds=4 was given"]),
             (["--seeds", "1", "1"], ["seed has a value twice: 1 1"]),
             (["--seeds", *map(str, range(300))], ["300 combinations of values were given. A sweep has at most 256"]),
-            (["--env-id", "LunarLander-v3", "--seeds", "1", "2"], ["is not simulated inside the compiled function"])):
+            (["--env-id", "tests.support.probes:Truncated-v0", "--seeds", "1", "2"], ["is not simulated inside the compiled function"])):
         assert sweep(tmp_path / "new", *words) == 2
         said = capsys.readouterr().err
         assert all(sentence in said for sentence in sentences), said

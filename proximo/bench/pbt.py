@@ -1,0 +1,184 @@
+"""proximo pbt: population-based training in rounds; the same command continues after a stop.
+
+A round has a folder of its own, with one ordinary run for each member. It begins as a copy of the run that the member
+continues, and `train --resume auto` continues it with the member's values. Nothing in the folder of an earlier round
+changes, so that a round which was interrupted continues as if it had not been.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proximo.bench.files import write_record
+from proximo.bench.jobs import Job
+from proximo.bench.places import open_place, where_problems
+from proximo.bench.population import Member, Population, first_members, load_population, next_members, settings_of
+from proximo.bench.process import COMMAND, Work, is_finished, log_path, record_path
+from proximo.bench.progress import BenchState
+from proximo.bench.records import PopulationRecord
+from proximo.bench.runner import run_jobs
+from proximo.bench.task import Where
+from proximo.errors import UsageError, notify
+from proximo.models.curves import WINDOW, read_episodes
+from proximo.runs.files import read_json
+from proximo.runs.interrupt import interrupt_on_sigterm
+from proximo.runs.lock import locked
+
+JOURNAL = "pbt.json"
+HERE = Where()
+NOT_COPIED = ("summary.json", "eval.json", ".lock", "videos")  # of a run that another member continues
+
+
+class Round(NamedTuple):
+    """A round of a population."""
+
+    number: int
+    """from 1"""
+    folder: Path
+    members: list[Member]
+    jobs: list[Job]
+
+
+def pbt(file: str | Path, where: Where = HERE, out: str | Path = "", rounds: int | None = None,
+        command: Sequence[str] = COMMAND) -> int:
+    """Train the rounds that a population still lacks, and log the best member.
+
+    Args:
+        file: The file of the population.
+        where: Where runs are trained, and how many at the same time.
+        out: The folder of the rounds and of pbt.json; empty: runs/pbt/NAME. All machines must see it under this name.
+        rounds: Rounds in place of those of the file. With one round the members are a random search.
+        command: The words that start Proximo.
+
+    Returns:
+        The exit code. 0: all rounds have finished; 1: every member has failed; 130: interrupted.
+
+    Raises:
+        UsageError: If the file or an argument is wrong, or if the folder contains another population.
+        FilesError: If pbt.json is damaged.
+    """
+    population = load_population(file, rounds)
+    if problems := where_problems(where):
+        raise UsageError("\n".join(problems))
+    folder = Path(out or Path("runs") / "pbt" / population.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder), interrupt_on_sigterm():
+        done = read_journal(folder, population)
+        place = open_place(where, folder)
+        try:
+            while len(done) < population.rounds:
+                now = _next_round(folder, population, done)
+                work = Work(folder=now.folder, place=place, where=where, command=tuple(command))
+                if (code := _play(work, now, done, population)) != 0:
+                    return code
+                write_journal(folder, population, done)
+        finally:
+            place.close()
+        return _report_best(folder, population, done[-1])
+
+
+def read_journal(folder: Path, population: Population) -> list[Round]:
+    """Return the rounds that have finished.
+
+    Raises:
+        UsageError: If they are those of another population.
+        FilesError: If the file is damaged.
+    """
+    try:
+        content = read_json(folder / JOURNAL, PopulationRecord)
+    except FileNotFoundError:
+        return []
+    if different := [f"{name}={content['file'].get(name)!r} instead of {value!r}"
+                     for name, value in _file_record(population).items() if content["file"].get(name) != value]:
+        raise UsageError(f"{folder} contains another population: {', '.join(different)}. Choose another folder with "
+                         "--out.")
+    return [make_round(folder, population, number, [Member(**one) for one in members])
+            for number, members in enumerate(content["rounds"], 1)]
+
+
+def write_journal(folder: Path, population: Population, done: Sequence[Round]) -> None:
+    """Write what the command continues from."""
+    write_record(folder / JOURNAL, {"file": _file_record(population),
+                                    "rounds": [[one._asdict() for one in each.members] for each in done]})
+
+
+def make_round(folder: Path, population: Population, number: int, members: list[Member]) -> Round:
+    """Return a round with the jobs of its members, which train until the end of the round."""
+    jobs = [Job(variant=population.variant, env_id=population.env_id, seed=one.seed, label=f"member-{m:02}",
+                steps=population.steps * number // population.rounds, overrides=settings_of(population, one.values))
+            for m, one in enumerate(members)]
+    return Round(number=number, folder=folder / f"round-{number:03}", members=members, jobs=jobs)
+
+
+def copy_run(source: Path, folder: Path, job: Job) -> None:
+    """Begin a job as a copy of a finished run; a copy that exists is complete.
+
+    The record of the job comes first: a run without one would be moved aside.
+    """
+    run_dir = folder / job.folder
+    if run_dir.exists():
+        return
+    beside = run_dir.with_name(f".{run_dir.name}.copy")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(source, beside, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    write_record(record_path(folder, job), {"key": job.key})
+    beside.rename(run_dir)
+
+
+def score_of(run_dir: Path, metric: str, begin: int) -> float | None:
+    """Return the mean of the newest 100 episodes that have ended after step `begin`; None if there is none."""
+    episodes = read_episodes(run_dir)
+    values = (episodes.length if metric == "episodic_length" else episodes.ret)[episodes.step > begin]
+    return float(np.mean(values[-WINDOW:])) if len(values) else None
+
+
+def _next_round(folder: Path, population: Population, done: Sequence[Round]) -> Round:
+    """Return the round that follows, with the copies that its members begin as."""
+    if not done:
+        return make_round(folder, population, 1, first_members(population))
+    before, number = done[-1], len(done) + 1
+    now = make_round(folder, population, number, next_members(population, before.members, number))
+    for job, one in zip(now.jobs, now.members):
+        if one.parent is not None:
+            copy_run(before.folder / before.jobs[one.parent].folder, now.folder, job)
+    return now
+
+
+def _play(work: Work, now: Round, done: list[Round], population: Population) -> int:
+    """Train the members of a round and add it with their scores to `done`; return an exit code, 0: it has finished."""
+    copied = sum(one.parent not in (None, m) for m, one in enumerate(now.members))
+    notify(f"round {now.number} of {population.rounds}: to step {now.jobs[0].steps:,}, {copied} members were replaced")
+    state = BenchState()
+    for job in now.jobs:
+        (state.done if is_finished(work.folder, job) else state.waiting).append(job)
+    if not run_jobs(work, state):
+        return 130
+    for job, lines in state.failed:
+        notify(f"failed: {job.folder} ({log_path(work.folder, job)})\n{lines}")
+    failed, begin = [job for job, _ in state.failed], done[-1].jobs[0].steps if done else 0
+    members = [one._replace(failed=True) if job in failed else
+               one._replace(score=score_of(work.folder / job.folder, population.metric, begin))
+               for job, one in zip(now.jobs, now.members)]
+    if len(failed) == len(members):
+        notify("Every member has failed. The same command tries this round again.")
+        return 1
+    done.append(now._replace(members=members))
+    return 0
+
+
+def _report_best(folder: Path, population: Population, last: Round) -> int:
+    scores = [-np.inf if one.score is None else one.score for one in last.members]
+    number = int(np.argmax(scores))
+    best, run_dir = last.members[number], last.folder / last.jobs[number].folder
+    write_record(folder / "best.json", {"value": best.score, "params": best.values, "run": str(run_dir)})
+    chosen = " ".join(f"{name}={value}" for name, value in best.values.items())
+    score = "no episode has ended" if best.score is None else f"{best.score:.6g}"
+    notify(f"best of {population.population} members: {score} with {chosen} at the end\nNext: proximo eval {run_dir}")
+    return 0
+
+
+def _file_record(population: Population) -> dict[str, Any]:
+    return {name: value for name, value in population._asdict().items() if name != "name"}

@@ -1,0 +1,169 @@
+"""Population-based training (Jaderberg et al. 2017, arXiv 1711.09846) without the runs: the file, and who copies whom.
+
+Every random choice has a generator of its own, keyed by the seed of the file, the round and the member.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proximo.bench.records import PopulationFile
+from proximo.bench.sets import Row, config_of, override_problems, read_tables, task_problems
+from proximo.bench.tune_search import Space, example_of, space_problems
+from proximo.catalog import VARIANTS
+from proximo.errors import UsageError
+from proximo.facts import facts
+from proximo.problems import config_problems
+from proximo.streams import stream_generator
+
+KEYS = ("title", "variant", "env_id", "steps", "population", "rounds", "seed", "metric", "overrides", "space")
+LIMITS = {"population": (4, 1000), "rounds": (1, 1000), "seed": (0, 2**62)}
+SCHEDULES = ("anneal_lr", "anneal_clip")  # they need the end of training, and every round ends
+FACTORS = (0.8, 1.2)  # of a value that is perturbed
+RESAMPLED = 0.25  # probability that a value is drawn again instead
+
+
+class Population(NamedTuple):
+    """A file of population-based training."""
+
+    name: str
+    variant: str
+    env_id: str
+    steps: int
+    """of each member, over all rounds"""
+    population: int
+    rounds: int
+    seed: int
+    """of all choices; member m begins with the seed `seed` + m"""
+    metric: str
+    overrides: dict[str, Any]
+    space: Space
+
+
+class Member(NamedTuple):
+    """A member in one round."""
+
+    values: dict[str, Any]
+    seed: int
+    """of its run, that of the parent if it continues one"""
+    parent: int | None
+    """the member of the round before whose run it continues; None: a new run"""
+    score: float | None = None
+    """at the end of the round; None: no episode has ended"""
+    failed: bool = False
+
+
+def load_population(path: str | Path, rounds: int | None = None) -> Population:
+    """Read and check a file of population-based training.
+
+    Args:
+        path: The file.
+        rounds: Rounds in place of those of the file.
+
+    Raises:
+        UsageError: If the file cannot be read or has problems; the message has one line for each.
+    """
+    path = Path(path)
+    content: dict[str, Any] = dict(read_tables(path, PopulationFile)) | ({} if rounds is None else {"rounds": rounds})
+    problems = [f"{key} is unknown. A population has {', '.join(KEYS)}." for key in content if key not in KEYS]
+    found = Population(
+        name=content.get("title", path.stem), variant=content.get("variant", ""), env_id=content.get("env_id", ""),
+        steps=content.get("steps", 0), population=content.get("population", 8), rounds=content.get("rounds", 10),
+        seed=content.get("seed", 1), metric=content.get("metric", "episodic_return"),
+        overrides=content.get("overrides", {}), space=content.get("space", {}))
+    problems += [f"{name}={getattr(found, name)} is not allowed. Use {low} to {high}."
+                 for name, (low, high) in LIMITS.items() if not low <= getattr(found, name) <= high]
+    problems += task_problems({"variant": found.variant, "env_ids": [found.env_id], "steps": found.steps})
+    problems += space_problems(found.space)
+    if found.variant in VARIANTS:
+        problems += _value_problems(found)
+    if not problems:
+        row = Row(variant=found.variant, env_ids=(found.env_id,), steps=found.steps // found.rounds)
+        problems += config_problems(config_of(row, settings_of(found, example_of(found.space))))
+    if problems:
+        raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
+    return found
+
+
+def settings_of(population: Population, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the overrides of a member's run."""
+    return dict.fromkeys(SCHEDULES, "none") | population.overrides | values
+
+
+def first_members(population: Population) -> list[Member]:
+    """Draw the members of the first round."""
+    members = []
+    for number in range(population.population):
+        rng = stream_generator(population.seed, "population", 1, number)
+        values = {name: draw_value(rng, given) for name, given in population.space.items()}
+        members.append(Member(values=values, seed=population.seed + number, parent=None))
+    return members
+
+
+def next_members(population: Population, before: Sequence[Member], number: int) -> list[Member]:
+    """Return the members of a round: the worst quarter, and who failed, copy one of the best quarter and change values.
+
+    Args:
+        population: The file.
+        before: The members of the round before, with their scores; at least one has not failed.
+        number: The number of the new round.
+    """
+    def score(member: int) -> float:
+        found = before[member].score
+        return -np.inf if found is None else found
+
+    ranked = sorted((m for m, one in enumerate(before) if not one.failed), key=score, reverse=True)
+    quarter = max(1, len(ranked) // 4)
+    best = ranked[:quarter]
+    worst = {m for m in ranked[quarter:][-quarter:] if score(m) < min(score(one) for one in best)}
+    members = []
+    for m, one in enumerate(before):
+        if m not in worst and not one.failed:
+            members.append(one._replace(parent=m, score=None))
+            continue
+        rng = stream_generator(population.seed, "population", number, m)
+        parent = best[rng.integers(len(best))]
+        values = {name: change_value(rng, given, before[parent].values[name])
+                  for name, given in population.space.items()}
+        members.append(Member(values=values, seed=before[parent].seed, parent=parent))
+    return members
+
+
+def draw_value(rng: np.random.Generator, given: dict[str, Any]) -> Any:
+    """Draw a value of a field from its {low, high}, {low, high, log = true} or {choices = [...]}."""
+    if "choices" in given:
+        return given["choices"][rng.integers(len(given["choices"]))]
+    low, high = given["low"], given["high"]
+    drawn = np.exp(rng.uniform(np.log(low), np.log(high))) if given.get("log") else rng.uniform(low, high)
+    return _within(float(drawn), given)
+
+
+def change_value(rng: np.random.Generator, given: dict[str, Any], value: Any) -> Any:
+    """Multiply a number by 0.8 or 1.2, within its range; with probability 1/4, and for choices, draw it again."""
+    again, factor = rng.random() < RESAMPLED, FACTORS[rng.integers(2)]
+    return draw_value(rng, given) if again or "choices" in given else _within(value * factor, given)
+
+
+def _within(value: float, given: dict[str, Any]) -> Any:
+    """Return a value of few digits in its range, a whole number if the ends are."""
+    low, high = given["low"], given["high"]
+    rounded = round(value) if isinstance(low, int) and isinstance(high, int) else float(f"{value:.4g}")
+    return min(max(rounded, low), high)
+
+
+def _value_problems(population: Population) -> list[str]:
+    problems = override_problems(population.variant, population.overrides | example_of(population.space))
+    known = facts(VARIANTS[population.variant].config)
+    free = [name for name, fact in known.items() if fact.resume == "free" and fact.group == "training"
+            and name not in (*SCHEDULES, "total_timesteps", "checkpoint_every")]
+    problems += [f"space: {name} cannot change while a run trains. Use some of {', '.join(free)}."
+                 for name in population.space if name in known and name not in free]
+    problems += [f"overrides: {name}={population.overrides[name]} needs the end of training, and a round trains to its "
+                 "own end. Leave it out: a population adapts such values by itself." for name in SCHEDULES
+                 if population.overrides.get(name, "none") not in ("none", False)]
+    if population.overrides.get("track") or population.overrides.get("logger") == "wandb":
+        problems.append("overrides: Weights & Biases cannot log a population, because copies of a run would share one "
+                        "of its runs. Leave it out.")
+    return problems

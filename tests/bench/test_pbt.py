@@ -1,0 +1,212 @@
+"""Population-based training: who copies whom against the rule, and real runs that are killed, copied and compared."""
+
+import json
+
+import numpy as np
+import pytest
+
+from proximo.bench.jobs import Job
+from proximo.bench.pbt import copy_run, pbt, score_of
+from proximo.bench.population import change_value, first_members, load_population, next_members
+from proximo.bench.process import record_path
+from proximo.bench.task import Ended
+from proximo.cli.main import main
+from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights
+
+FILE = """
+variant = "ppo"
+env_id = "CartPole-v1"
+steps = 384
+population = 4
+rounds = 2
+seed = 3
+[overrides]
+num_envs = 2
+num_steps = 16
+num_minibatches = 2
+update_epochs = 1
+hidden_sizes = [8, 8]
+checkpoint_every = 2
+keep_checkpoints = 0
+[space]
+learning_rate = {low = 1e-4, high = 1e-2, log = true}
+"""
+
+
+class HereHandle:
+    """A task that has run in this process."""
+
+    name = "here"
+
+    def __init__(self, task):
+        self.code = main(list(task.words[3:]))
+
+    def poll(self):
+        return Ended(self.code)
+
+
+class HerePlace:
+    """Starts `python -m proximo WORDS` as main(WORDS)."""
+
+    def submit(self, tasks):
+        return [HereHandle(task) for task in tasks]
+
+    def recover(self, name):
+        return None
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "population.toml"
+    path.write_text(FILE)
+    return path
+
+
+def population(tmp_path, text=FILE):
+    path = tmp_path / "population.toml"
+    path.write_text(text)
+    return load_population(path)
+
+
+def journal(folder):
+    return json.loads((folder / "pbt.json").read_text())["rounds"]
+
+
+def test_the_worst_quarter_copies_one_of_the_best_quarter_and_changes_its_values(tmp_path):
+    found = population(tmp_path, FILE.replace("population = 4", "population = 8"))
+    scores = [5.0, 1.0, 9.0, 3.0, None, 8.0, 4.0, 2.0]
+    before = [one._replace(score=score) for one, score in zip(first_members(found), scores)]
+    before[3] = before[3]._replace(failed=True, score=None)
+    after = next_members(found, before, 2)
+    assert [m for m, one in enumerate(after) if one.parent != m] == [3, 4], "who failed, and the worst of the others"
+    for m, one in enumerate(after):
+        if m in (3, 4):
+            assert one.parent == 2 and one.seed == before[2].seed and not one.failed
+            assert one.values["learning_rate"] != before[2].values["learning_rate"]
+        else:
+            assert one == before[m]._replace(parent=m, score=None)
+    assert next_members(found, before, 2) == after != next_members(found, before, 3)
+    equal = [one._replace(score=1.0) for one in before[:3] + before[4:] + before[:1]]
+    assert [one.parent for one in next_members(found, equal, 2)] == [*range(8)], "nobody is worse than the best"
+
+
+def test_values_stay_in_their_range_and_are_drawn_or_changed_by_a_fifth():
+    rng, floats, whole = np.random.default_rng(0), {"low": 1e-4, "high": 1e-1, "log": True}, {"low": 1, "high": 10}
+    changed = [change_value(rng, floats, 1e-2) for _ in range(2000)]
+    steps = np.isin(changed, (0.008, 0.012))
+    assert 0.7 < steps.mean() < 0.8 and 0.45 < (np.array(changed)[steps] == 0.012).mean() < 0.55
+    drawn = np.array(changed)[~steps]
+    assert drawn.min() >= 1e-4 and drawn.max() <= 1e-1 and 0.4 < (drawn < 10**-2.5).mean() < 0.6
+    assert change_value(np.random.default_rng(1), floats, 0.0999) <= 0.1
+    ints = {change_value(rng, whole, 5) for _ in range(200)}
+    assert ints <= set(range(1, 11)) and {4, 6} <= ints
+    assert {change_value(rng, {"choices": ["a", "b"]}, "a") for _ in range(50)} == {"a", "b"}
+
+
+def test_a_copy_is_its_source_without_what_says_that_it_has_finished(tmp_path):
+    source, job = tmp_path / "source", Job("ppo", "CartPole-v1", 3, 64, "member-01", {})
+    (source / "checkpoints" / "00000002").mkdir(parents=True)
+    for name in ("config.json", "summary.json", ".lock", "checkpoints/00000002/tree.json"):
+        (source / name).write_text(name)
+    (tmp_path / "round" / job.folder.parent).mkdir(parents=True)
+    copy_run(source, tmp_path / "round", job)
+    run_dir = tmp_path / "round" / job.folder
+    assert sorted(path.name for path in run_dir.iterdir()) == ["checkpoints", "config.json"]
+    assert (run_dir / "checkpoints/00000002/tree.json").read_text() == "checkpoints/00000002/tree.json"
+    assert json.loads(record_path(tmp_path / "round", job).read_text()) == {"key": job.key}
+    (source / "config.json").write_text("changed")
+    copy_run(source, tmp_path / "round", job)
+    assert (run_dir / "config.json").read_text() == "config.json", "a copy that exists is complete"
+
+
+def test_the_score_counts_the_episodes_of_the_round_only(tmp_path):
+    lines = "".join(f"{step},0,{step / 10},7,1.0\n" for step in range(10, 1510, 10))
+    (tmp_path / "episodes.csv").write_text("step,row,return,length,seconds\n" + lines)
+    assert score_of(tmp_path, "episodic_return", 1480) == pytest.approx((149 + 150) / 2)
+    assert score_of(tmp_path, "episodic_return", 0) == pytest.approx(np.mean(np.arange(51, 151)))
+    assert score_of(tmp_path, "episodic_length", 0) == 7 and score_of(tmp_path, "episodic_return", 1500) is None
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A population of real runs, and its file."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "population.toml").write_text(FILE)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
+        assert pbt(folder / "population.toml", out=folder / "out") == 0
+    return folder / "out"
+
+
+def run_of(folder, number, members, m):
+    return folder / f"round-{number:03}" / "CartPole-v1" / f"member-{m:02}" / str(members[m]["seed"])
+
+
+def test_changed_values_are_used_and_a_copy_begins_like_its_source(undisturbed):
+    """RLlib has ignored changed values of PPO (ray#62173): here the learning rate that the optimizer logs is that of the
+    journal in every iteration of a round. A copy begins with the checkpoint of its source, bit for bit, and ends
+    with other weights than the member that continues the same run."""
+    first, second = journal(undisturbed)
+    (copy,) = [m for m, member in enumerate(second) if member["parent"] != m]
+    for m, member in enumerate(second):
+        run, parent = run_of(undisturbed, 2, second, m), member["parent"]
+        rates = [float(row["charts/learning_rate"]) for row in rows(run, "metrics.csv")]
+        assert rates == [first[parent]["values"]["learning_rate"]] * 6 + [member["values"]["learning_rate"]] * 6
+        source = run_of(undisturbed, 1, first, parent)
+        assert rows(run, "metrics.csv")[:6] == rows(source, "metrics.csv")
+        names = [path / "checkpoints" / "00000006" / "tensors.safetensors" for path in (run, source)]
+        assert names[0].read_bytes() == names[1].read_bytes()
+    parent = second[copy]["parent"]
+    assert second[copy]["values"] != second[parent]["values"] == first[parent]["values"]
+    assert not same_weights(run_of(undisturbed, 2, second, copy), run_of(undisturbed, 2, second, parent))
+    best = json.loads((undisturbed / "best.json").read_text())
+    assert best["value"] == max(member["score"] for member in second) and "round-002" in best["run"]
+
+
+def test_a_population_that_was_killed_in_mid_round_ends_like_an_undisturbed_one(undisturbed, tmp_path, file, monkeypatch):
+    """Killed while the first run of the second round was three iterations past its copy: every weight, log line and
+    journal entry is the same. A finished population does nothing."""
+    monkeypatch.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
+    with monkeypatch.context() as patched:
+        at_iteration(patched, 9, crash)
+        with pytest.raises(CrashError):
+            pbt(file, out=tmp_path / "out")
+    assert len(journal(tmp_path / "out")) == 1 and len(list((tmp_path / "out/round-002").rglob("config.json"))) == 4
+    assert pbt(file, out=tmp_path / "out") == 0
+    assert journal(tmp_path / "out") == journal(undisturbed)
+    for number, members in enumerate(journal(undisturbed), 1):
+        for m in range(4):
+            one, other = (run_of(folder, number, members, m) for folder in (undisturbed, tmp_path / "out"))
+            assert same_weights(one, other) and same_logs(one, other)
+    before = (tmp_path / "out" / "pbt.json").stat().st_mtime_ns
+    assert pbt(file, out=tmp_path / "out") == 0 and (tmp_path / "out" / "pbt.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("change,sentence", [
+    (("learning_rate = {low = 1e-4, high = 1e-2, log = true}", "num_envs = {low = 1, high = 4}"),
+     "num_envs cannot change while a run trains. Use some of learning_rate,"),
+    (("num_envs = 2", 'num_envs = 2\nanneal_lr = "linear"'), "anneal_lr=linear needs the end of training"),
+    (("num_envs = 2", "num_envs = 2\ntrack = true"), "Weights & Biases cannot log a population"),
+    (("population = 4", "population = 3"), "population=3 is not allowed. Use 4 to 1000."),
+    (("rounds = 2", "rounds = 20"), "total_timesteps=19 is less than one batch"),
+    (("seed = 3", "sed = 3"), "sed is unknown"), (("learning_rate", "gama"), "ppo has no field gama"),
+    (('"ppo"', '"pp"'), "variant='pp' is unknown"), (("steps = 384", 'steps = "many"'), "steps='many' is not allowed")])
+def test_what_cannot_work_is_refused(tmp_path, change, sentence, capsys):
+    path = tmp_path / "population.toml"
+    path.write_text(FILE.replace(*change))
+    assert main(["pbt", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert sentence in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_another_population_in_the_folder_is_refused(file, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    record = {"variant": "ppo", "env_id": "CartPole-v1", "steps": 384, "population": 4, "rounds": 3, "seed": 3,
+              "metric": "episodic_return", "overrides": {}, "space": {}}
+    (tmp_path / "out" / "pbt.json").write_text(json.dumps({"file": record, "rounds": []}))
+    assert main(["pbt", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert "contains another population: rounds=3 instead of 2, overrides={}" in capsys.readouterr().err
+    (tmp_path / "out" / "pbt.json").write_text("[")
+    assert main(["pbt", str(file), "--out", str(tmp_path / "out")]) == 5
