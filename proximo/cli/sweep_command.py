@@ -103,9 +103,9 @@ def sweep_table(folder: Path, members: Members) -> str:
     """Return a table of the mean returns at the end, over seeds, one line per combination of values, best first."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     names = [name for name in next(iter(members.values())) if name != "seed"]
-    for name, values in members.items():
+    for name, changes in members.items():
         summary = read_record(folder / name / "summary.json", Summary)
-        groups.setdefault(tuple(values[each] for each in names), []).append(summary)
+        groups.setdefault(tuple(changes[each] for each in names), []).append(summary)
     lines = []
     for values, summaries in groups.items():
         scores = [one["episodic_return_mean"] for one in summaries if one.get("episodic_return_mean") is not None]
