@@ -88,9 +88,14 @@ def check_command(words, monkeypatch):
     def measured(*args):
         raise ParsedError
 
+    def started(*_, wrong, **__):
+        assert not wrong
+        raise ParsedError
+
     with monkeypatch.context() as patch, pytest.raises(ParsedError):
         patch.setattr(tyro, "cli", read)
         patch.setattr("proximo.cli.profile_command.measure_shares", measured)
+        patch.setattr("proximo.cli.sweep_command.start_or_resume", started)
         command(name, rest)
 
 

@@ -215,4 +215,4 @@ def test_tests_mirror_the_tree():
     """tests/FOLDER/test_FILE.py tests proximo/FOLDER/FILE.py; tests of several files lie at the top, in frameworks/
     or name what they check."""
     folders = {path.name for path in Path("tests").iterdir() if path.is_dir() and not path.name.startswith("__")}
-    assert folders <= FOLDERS | {"examples", "faults", "frameworks", "support"}
+    assert folders <= FOLDERS | {"examples", "faults", "fixtures", "frameworks", "support"}
