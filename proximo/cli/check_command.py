@@ -5,9 +5,9 @@ from typing import Annotated
 
 import tyro
 
-from proximo.cli.check_env import check_env
+from proximo.cli.check_process import findings_of_process
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.errors import EnvError, UsageError
 
 
 @dataclass
@@ -35,12 +35,14 @@ class CheckArguments:
 
 
 def check_command(args: CheckArguments) -> int:
-    """Check an environment and print the findings; return 2 if there is a fault."""
+    """Check an environment and print the findings; return 3 if it fails, and 2 if there is another fault."""
     if not args.env_id and not args.env_file:
         raise UsageError("check-env needs an environment: proximo check-env ID, or --env-file my_env.py.")
     values = {name: value for name, value in vars(args).items() if value or name != "env_id"}
-    findings = check_env(args.env_id or None, Config(**values))
-    for finding in findings:
+    code = 0
+    for finding in findings_of_process(args.env_id or None, Config(**values)):
         sign = {True: "ok   ", False: "WRONG", None: "note "}[finding.ok]
-        print(f"{sign} {finding.what}" + (f"\n      {finding.advice}" if finding.advice else ""))
-    return 2 if any(finding.ok is False for finding in findings) else 0
+        print(f"{sign} {finding.what}" + (f"\n      {finding.advice}" if finding.advice else ""), flush=True)
+        if finding.ok is False:
+            code = max(code, EnvError.exit_code if finding.ends else UsageError.exit_code)
+    return code

@@ -31,6 +31,7 @@ class Finding(NamedTuple):
     ok: bool | None  # None: a remark, or it cannot be told
     what: str
     advice: str = ""
+    ends: bool = False  # the environment fails: training would end there with exit code 3
 
 
 class Subject(NamedTuple):
@@ -53,7 +54,12 @@ class Played(NamedTuple):
 
 
 def check_env(env: Any = None, cfg: Config | None = None) -> list[Finding]:
-    """Play a few thousand random steps, and return what was found.
+    """Play a few thousand random steps, and return what was found. See iter_findings."""
+    return list(iter_findings(env, cfg or Config()))
+
+
+def iter_findings(env: Any, cfg: Config) -> Iterator[Finding]:
+    """Play a few thousand random steps, and yield what is found.
 
     Args:
         env: The id of a Gymnasium environment, a function that makes one, its class, or a gymnasium.Env. None: the
@@ -64,19 +70,23 @@ def check_env(env: Any = None, cfg: Config | None = None) -> list[Finding]:
         UsageError: The environment cannot be made, or its id is not one of Gymnasium.
         EnvError: Making the environment fails for another reason.
     """
-    cfg = cfg or Config()
     subject = _subject(env, replace(cfg, env_id=env) if isinstance(env, str) else cfg)
     one = subject.make()
-    findings = list(_space_findings(one, subject.name))
-    if not any(finding.ok is False for finding in findings):
+    spaces_found = list(_space_findings(one, subject.name))
+    yield from spaces_found
+    if not any(finding.ok is False for finding in spaces_found):
         try:
-            findings += _play_findings(one, subject.name)
-            findings += _contract_findings(subject)
+            yield from _play_findings(one, subject.name)
+            yield from _contract_findings(subject)
         except EnvError as error:
-            findings.append(Finding(False, str(error), "Fix the environment: training would stop there too."))
+            yield failure(str(error))
     if fault := close_env(one, subject.name):
-        findings.append(Finding(None, fault, "Training ignores this, but what close() frees may be missing later."))
-    return findings
+        yield Finding(None, fault, "Training ignores this, but what close() frees may be missing later.")
+
+
+def failure(what: str) -> Finding:
+    """Return the finding of an environment that fails."""
+    return Finding(False, what, "Fix the environment: training would stop there too.", ends=True)
 
 
 def _subject(env: Any, cfg: Config) -> Subject:

@@ -2,8 +2,9 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, SupportsFloat
 
@@ -12,6 +13,8 @@ import gymnasium as gym
 from proximo.errors import EnvError, warn
 
 CLOSE_SECONDS = 10.0
+Observer = Callable[[str, float], None]  # is told what is called and its limit in seconds; ("", 0) when it returned
+OBSERVER: ContextVar[Observer] = ContextVar("OBSERVER", default=lambda what, seconds: None)
 
 
 @contextmanager
@@ -19,12 +22,23 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
     """Raise EnvError in the code inside if it takes longer.
 
     It works by SIGALRM, which Python delivers to the main thread only. In another thread, on Windows, and in a call of
-    native code that does not return, there is no limit.
+    native code that does not return, there is no limit. An OBSERVER in another process can have one there too.
 
     Args:
         seconds: The limit.
         what: What is called, for the message.
     """
+    observe = OBSERVER.get()
+    observe(what, seconds)
+    try:
+        with _alarm(seconds, what):
+            yield
+    finally:
+        observe("", 0)
+
+
+@contextmanager
+def _alarm(seconds: float, what: str) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         raise EnvError(f"{what} did not return within {seconds:g} s")
 

@@ -203,14 +203,6 @@ def test_time_limits(monkeypatch):
     assert time.monotonic() - begin < 10 and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_check_env_ends_when_the_environment_hangs(odd, capsys):
-    from proximo.cli.main import main
-
-    cfg = odd("hang")
-    assert main(["check-env", "--env-file", cfg.env_file, "--env-kwargs", "how=hang", "--env-timeout", "0.5"]) == 2
-    assert "Odd: step() did not return within 0.5 s" in capsys.readouterr().out
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 def test_workers_that_hang_end_with_their_parent(odd, tmp_path):
     """The parent is killed while its worker sleeps in step()."""

@@ -1,0 +1,97 @@
+"""The check of an environment in a process of its own, so that the command survives whatever the environment does."""
+
+import ctypes
+import multiprocessing
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from proximo.cli.check_env import Finding, failure, iter_findings
+from proximo.cli.messages import printed_messages
+from proximo.config import Config
+from proximo.envs.time_limit import OBSERVER
+from proximo.envs.worker_process import end_with_parent
+from proximo.errors import ProximoError
+
+GRACE_SECONDS = 5.0  # after the limit of a call, in which the process itself can end it, and for its own end
+POLL_SECONDS = 0.1
+END = ()  # is sent after the last finding
+
+
+class CurrentCall(ctypes.Structure):
+    """The newest call of the environment, in memory that both processes share."""
+
+    _fields_ = [("what", ctypes.c_char * 300), ("seconds", ctypes.c_double),  # its limit
+                ("deadline", ctypes.c_double)]  # of time.monotonic(); 0: it returned
+
+
+def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
+    """Check an environment in a new process, and yield what is found. See iter_findings.
+
+    A call that ends the process, or that runs native code and does not return in time, is a finding too.
+
+    Raises:
+        UsageError: The environment cannot be made, or its id is not one of Gymnasium.
+        EnvError: Making the environment fails for another reason.
+    """
+    context = multiprocessing.get_context("spawn")
+    call = context.RawValue(CurrentCall)
+    reader, writer = context.Pipe(duplex=False)
+    child = context.Process(target=run_check, args=(env_id, cfg, call, writer))
+    child.start()
+    writer.close()
+    try:
+        while True:
+            while child.is_alive() and not reader.poll(POLL_SECONDS):
+                if call.deadline and time.monotonic() > call.deadline + GRACE_SECONDS:
+                    yield failure(f"{call.what.decode(errors='ignore')} did not return within {call.seconds:g} s")
+                    return
+            try:
+                found = reader.recv()
+            except EOFError:
+                yield failure(death(child, call, env_id or cfg.env_file))
+                return
+            if isinstance(found, ProximoError):
+                raise found
+            if found == END:
+                child.join(GRACE_SECONDS)
+                return
+            yield found
+    finally:
+        child.kill()
+        child.join()
+
+
+def death(child: SpawnProcess, call: Any, name: str) -> str:
+    """Return the sentence for a process that ended without a word."""
+    child.join(GRACE_SECONDS)
+    code = child.exitcode or 0
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    where = call.what.decode(errors="ignore") if call.deadline else f"{name}, outside its calls,"
+    return f"{where} ended the process with {how}"
+
+
+def run_check(env_id: str | None, cfg: Config, call: Any, writer: Any) -> None:
+    """Run in the new process: send every finding, or the fault that ended the check, and then END."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+    end_with_parent()
+
+    def note(what: str, seconds: float) -> None:
+        if what:
+            call.what, call.seconds = what.encode()[:299], seconds
+        call.deadline = time.monotonic() + seconds if what else 0
+
+    OBSERVER.set(note)
+    note(f"{env_id or cfg.env_file}: importing it", cfg.env_timeout)
+    with printed_messages():
+        try:
+            for finding in iter_findings(env_id, cfg):
+                sys.stdout.flush()
+                writer.send(finding)
+        except ProximoError as error:
+            writer.send(error)
+    sys.stdout.flush()
+    writer.send(END)
