@@ -21,7 +21,7 @@ from proximo.bench.progress import BenchState
 from proximo.bench.records import PopulationRecord
 from proximo.bench.runner import run_jobs
 from proximo.bench.task import Where
-from proximo.errors import UsageError, notify
+from proximo.errors import FilesError, UsageError, notify
 from proximo.models.curves import WINDOW, read_episodes
 from proximo.runs.files import read_json
 from proximo.runs.interrupt import interrupt_on_sigterm
@@ -95,8 +95,13 @@ def read_journal(folder: Path, population: Population) -> list[Round]:
                      for name, value in _file_record(population).items() if content["file"].get(name) != value]:
         raise UsageError(f"{folder} contains another population: {', '.join(different)}. Choose another folder with "
                          "--out.")
-    return [make_round(folder, population, number, [Member(**one) for one in members])
-            for number, members in enumerate(content["rounds"], 1)]
+    rounds = [[Member(**{name: one[name] for name in Member._fields}) for one in members]  # type: ignore[literal-required]
+              for members in content["rounds"]]
+    if not all(len(members) == population.population and all(one.values.keys() == population.space.keys()
+                                                             for one in members) for members in rounds):
+        raise FilesError(f"{folder / JOURNAL} has other members than {population.population} with values of "
+                         f"{', '.join(population.space)}. Choose another folder with --out.")
+    return [make_round(folder, population, number, members) for number, members in enumerate(rounds, 1)]
 
 
 def write_journal(folder: Path, population: Population, done: Sequence[Round]) -> None:

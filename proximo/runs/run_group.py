@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proximo.config import Config
-from proximo.errors import UsageError, warn
+from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import facts
 from proximo.runs.checkpoint import load_tree
 from proximo.runs.files import is_folder, read_json
@@ -28,7 +28,10 @@ def member_folders(base: Path) -> list[Path]:
     if not is_folder(base) or (base / "config.json").exists():
         return []
     if (base / SWEEP).exists():
-        return [base / Path(name).name for name in read_json(base / SWEEP, SweepFile)["members"]]
+        names = read_json(base / SWEEP, SweepFile)["members"]
+        if wrong := [name for name in names if name in ("", ".", "..") or Path(name).name != name]:
+            raise FilesError(f"{base / SWEEP}: {wrong[0]!r:.60} is not the name of a folder in {base}.")
+        return [base / name for name in names]
     found = [path for path in base.glob("seed-*") if path.name[5:].isdigit() and (path / "config.json").is_file()]
     return sorted(found, key=lambda path: int(path.name[5:]))
 

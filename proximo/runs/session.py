@@ -113,7 +113,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     members = member_folders(folder)
     if not members:
         warn_if_one_of_several(folder)
-    refuse_links(path for each in members or [folder] for path in written_files(each))
+    refuse_links([*members, *(path for each in members or [folder] for path in written_files(each))])
     before = [read_config(each, lambda variant: own.config or config_class(variant)) for each in members or [folder]]
     runs = [run._replace(cfg=with_changes(run.cfg, changes)) for run in before]
     own.check_resume(before[0])

@@ -105,6 +105,23 @@ def test_what_does_not_fit_a_sweep_is_refused(whole, tmp_path, capsys):
     assert main(["resume", str(tmp_path / "runs")]) == 2 and "there is no such folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text,sentence", [
+    ('{"members": [".."]}', "'..' is not the name of a folder"), ('{"members": ["/etc"]}', "'/etc' is not the name"),
+    ('{"members": 5}', "members=5 is not allowed"), ("[", "is not JSON")])
+def test_a_damaged_list_of_members_is_said(tmp_path, text, sentence, capsys):
+    (tmp_path / "sweep.json").write_text(text)
+    assert main(["resume", str(tmp_path)]) == 5
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_member_that_is_a_link_is_refused(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "runs")
+    (tmp_path / "runs" / NAMES[0]).rename(tmp_path / "elsewhere")
+    (tmp_path / "runs" / NAMES[0]).symlink_to(tmp_path / "elsewhere")
+    assert main(["resume", str(tmp_path / "runs")]) == 5
+    assert "is a symbolic link" in capsys.readouterr().err
+
+
 def test_the_table_has_the_mean_over_seeds_best_first(tmp_path):
     members = members_of({"gamma": [0.9, 0.99], "seed": [1, 2]})
     for name, score in zip(members, (1.0, 3.0, 4.0, 6.0)):

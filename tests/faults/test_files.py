@@ -275,7 +275,7 @@ def test_search_files(part, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-@pytest.mark.parametrize("command", ["bench", "tune"])
+@pytest.mark.parametrize("command", ["bench", "tune", "pbt"])
 def test_benchmark_files_that_are_none(command, fault, tmp_path, capsys):
     pytest.importorskip("optuna")
     path = tmp_path / "a.toml"
