@@ -16,6 +16,7 @@ from proximo.envs.moments import Statistics
 from proximo.envs.normalize import merge_statistics
 from proximo.errors import UsageError
 from proximo.on_jax.device import set_up_jax
+from proximo.on_jax.roll_call import call_roll
 from proximo.on_jax.train_step import Metrics
 from proximo.processes import World, check_shares, world_from_environment
 from proximo.protocols import Episode
@@ -72,10 +73,16 @@ def join(cfg: Config) -> Ranks:
 
 
 def connect(cfg: Config, world: World) -> None:
-    """Connect this process to the others, once: JAX has one group for the life of a process."""
+    """Connect this process to the others, once: JAX has one group for the life of a process.
+
+    Raises:
+        PeerError: Others have not come within cfg.collective_timeout.
+        UsageError: The port of the coordinator is in use.
+    """
     if jax.distributed.is_initialized():
         return
     address, seconds = coordinator_address(), math.ceil(cfg.collective_timeout)
+    call_roll(address, world, cfg.collective_timeout)
     try:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(address, world.size, world.rank,
@@ -92,7 +99,10 @@ def coordinator_address() -> str:
     torchrun's store keeps its own port, so another one is derived from it, below those that Linux gives away.
     """
     port = 10_000 + int(os.environ["MASTER_PORT"]) % 20_000
-    return os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{os.environ['MASTER_ADDR']}:{port}"
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{os.environ['MASTER_ADDR']}:{port}"
+    if not address.rpartition(":")[2].isdigit():
+        raise UsageError(f"JAX_COORDINATOR_ADDRESS={address} has no port. Write HOST:PORT.")
+    return address
 
 
 def share_of(cfg: Config, parts: int) -> Config:

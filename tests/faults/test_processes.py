@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.area("Processes of a distributed run"), pytest.mark.fa
 TIMEOUT = 6  # --collective-timeout
 
 
-def start_rank(rank, port, folder, size=2, timeout=TIMEOUT):
+def start_rank(rank, port, folder, size=2, timeout=TIMEOUT, framework="torch"):
     """Start one of several processes as a cluster does, without torchrun, which would end the others itself."""
     words = (f"proximo train ppo --num-envs {2 * size} --num-steps 16 --total-timesteps 100000000 --checkpoint-every 1 "
-             f"--logger none --collective-timeout {timeout} --run-dir {folder / 'run'}")
+             f"--logger none --collective-timeout {timeout} --framework {framework} --run-dir {folder / 'run'}")
     return start(words.split(), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size),
-                 MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+                 MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), JAX_PLATFORMS="cpu")
 
 
 def end_of(process, within):
@@ -53,10 +53,11 @@ def test_a_process_that_is_lost_is_named(how, size, lost, tmp_path):
             rank.communicate()
 
 
+@pytest.mark.parametrize("framework", ["torch", "jax"])
 @pytest.mark.parametrize(("rank", "sentence"), [(0, "Rank 1 of 2 did not start within 6 s (--collective-timeout)."),
                                                 (1, "Rank 1 of 2 could not reach the others at 127.0.0.1:")])
-def test_a_process_that_never_comes(rank, sentence, tmp_path):
-    end = end_of(start_rank(rank, free_port(), tmp_path), TIMEOUT + 60)
+def test_a_process_that_never_comes(rank, sentence, framework, tmp_path):
+    end = end_of(start_rank(rank, free_port(), tmp_path, framework=framework), TIMEOUT + 60)
     check_end(end, 6, sentence)
 
 
