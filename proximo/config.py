@@ -8,6 +8,7 @@ from proximo.facts import Engine, Framework, Limits, converted_fields, setting, 
 
 Model = Literal["mlp", "cnn", "impala"]
 Recurrent = Literal["none", "lstm", "gru"]
+Logger = Literal["console", "wandb", "mlflow", "trackio", "none"]
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
 ActionDistribution = Literal["gaussian", "squashed", "beta", "gsde"]
 Schedule = Literal["none", "linear", "cosine"]
@@ -149,12 +150,12 @@ class Config:
     """number of newest checkpoints to keep; 0: all"""
     require_same_cpu: bool = setting(False, group="logging", resume="free")
     """refuse a resume on another type of CPU, where results can differ in the last bits (otherwise: a warning)"""
-    logger: Literal["console", "wandb", "none"] = setting("console", group="logging", resume="free")
-    """where progress is shown: console, Weights & Biases in addition, or nowhere; files are always written"""
+    logger: Logger = setting("console", group="logging", resume="free")
+    """where progress is shown: console, a tracker (Weights & Biases, MLflow, Trackio) in addition, or nowhere"""
     track: bool = setting(False, group="logging", resume="free")
     """log to Weights & Biases (the same as --logger wandb)"""
     wandb_project_name: str = setting("proximo", group="logging", resume="free")
-    """project of Weights & Biases"""
+    """project of Weights & Biases or Trackio, experiment of MLflow"""
     wandb_entity: str = setting("", group="logging", resume="free")
     """entity (team) of Weights & Biases"""
     capture_video: bool = setting(False, group="logging", resume="free")

@@ -39,6 +39,9 @@ def config_problems(cfg: Config) -> list[str]:
         wrong.append(f"exp_name={cfg.exp_name} is not a name. Use one without / and \\; --run-dir names a folder.")
     if not (cfg.device in ("cpu", "cuda", "auto") or cfg.device.removeprefix("cuda:").isdigit()):
         wrong.append(f"device={cfg.device} is unknown. Use cpu, cuda, cuda:N or auto.")
+    if cfg.track and cfg.logger in ("mlflow", "trackio"):
+        wrong.append(f"track=True logs to Weights & Biases, and logger={cfg.logger} to another service. "
+                     "Use one of them.")
     if cfg.desired_kl is not None and not 1e-6 <= cfg.learning_rate <= 1e-2:
         wrong.append(f"learning_rate={cfg.learning_rate} is outside of the range of desired_kl. Use a learning rate "
                      "between 1e-6 and 1e-2, or leave desired_kl out.")

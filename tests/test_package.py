@@ -1,5 +1,6 @@
 """What the wheel and the source distribution contain, against the files that git knows."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -44,3 +45,18 @@ def test_wheel_and_sdist_contain_the_package_and_nothing_else(tmp_path):
         inside = {one.name.partition("/")[2] for one in archive.getmembers() if one.isfile()}
     assert {name for name in inside if not name.startswith("proximo.egg-info/")} == package | {
         "LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
+
+
+def test_the_lock_has_the_pins_of_the_constraints_with_hashes():
+    """Every package of constraints.txt at its version; what only torch's build for GPUs needs comes in addition."""
+    pins, lock = ((ROOT / name).read_text() for name in ("constraints.txt", "requirements.lock"))
+    pinned, locked = ({*re.findall(r"^[^#\s]+==[^\s]+", text, re.M)} for text in (pins, lock))
+    assert pinned <= {re.sub(r"\[.*\]", "", one) for one in locked}
+    assert lock.count(" \\\n    --hash=sha256:") >= len(locked) and "://" not in lock
+
+
+def test_the_lock_of_pin_needs_uv(monkeypatch):
+    """The sentence where it is missing."""
+    monkeypatch.setenv("PATH", "")
+    done = subprocess.run([sys.executable, ROOT / "tools" / "pin.py", "--hashes"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "pin: --hashes needs uv. Run: pip install uv\n")

@@ -2,14 +2,20 @@
 
     python tools/pin.py > constraints.txt
     python tools/pin.py --check
+    python tools/pin.py --hashes > requirements.lock
 
 The pinned set is the closure of Proximo's requirements with all extras: every package that
 `pip install -e ".[all,dev]"` installs, transitive dependencies included, and nothing else that is in the environment.
 Pins come from the Python version and the platform that the script runs on. A package that only other platforms need is
 not pinned.
+
+--hashes adds the SHA-256 of every file that the package index offers for the versions of constraints.txt, and the
+packages that only torch's build for GPUs needs. uv resolves them and installs nothing; `pip install uv` adds it. The
+file is for `pip install --require-hashes` on Linux x86-64 with the Python version that wrote it.
 """
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
@@ -29,6 +35,11 @@ HEADER = """\
 # The exact package versions that the tests ran with: every dependency of proximo[all,dev], transitive ones included.
 # Written on Linux x86-64 with Python 3.11 by: python tools/pin.py > constraints.txt
 # docs/engines.md says why some of these versions matter.
+"""
+
+LOCK_HEADER = """\
+# The packages of constraints.txt with the SHA-256 of their files, for Linux x86-64 and Python {python}.
+# Written by: python tools/pin.py --hashes > requirements.lock
 """
 
 
@@ -100,12 +111,36 @@ def differences(installed: dict[str, str], pinned: dict[str, str]) -> list[str]:
             for name in sorted({*installed, *pinned}) if installed.get(name) != pinned.get(name)]
 
 
+def hashed_requirements() -> str:
+    """Return the content of requirements.lock.
+
+    Raises:
+        LookupError: If uv is missing or cannot resolve the pins; the message says why.
+    """
+    python = ".".join(map(str, sys.version_info[:3]))
+    words = ["uv", "pip", "compile", "-q", "pyproject.toml", *(word for extra in EXTRAS for word in ("--extra", extra)),
+             "-c", CONSTRAINTS.name, "--generate-hashes", "--no-header", "--no-annotate", "--python-version", python,
+             "--python-platform", "x86_64-manylinux_2_28"]
+    try:
+        done = subprocess.run(words, cwd=CONSTRAINTS.parent, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise LookupError("--hashes needs uv. Run: pip install uv") from None
+    if done.returncode:
+        raise LookupError(f"uv cannot resolve the pins:\n{done.stderr}")
+    return LOCK_HEADER.format(python=python.rpartition(".")[0]) + done.stdout.rstrip()
+
+
 def main() -> int:
     """Run the command. Returns the exit code: 0, or 1 if a package is missing or differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="compare with constraints.txt instead of writing pins")
-    check = parser.parse_args().check
+    parser.add_argument("--hashes", action="store_true", help="write the pins with hashes, for requirements.lock")
+    args = parser.parse_args()
+    check = args.check
     try:
+        if args.hashes:
+            print(hashed_requirements())
+            return 0
         installed = installed_requirements()
         if not check:
             print(HEADER + "\n".join(f"{name}=={version}" for name, version in installed.items()))

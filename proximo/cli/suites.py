@@ -60,6 +60,8 @@ SUITES = (
 EXTRAS = {
     "jax": (("jax", "flax", "optax"), "--framework jax"),
     "wandb": (("wandb",), "--track, --logger wandb"),
+    "mlflow": (("mlflow",), "--logger mlflow"),
+    "trackio": (("trackio",), "--logger trackio"),
     "bench": (("rliable", "pandas"), "proximo bench, report and compare"),
     "tune": (("optuna",), "proximo tune"),
     "ray": (("ray",), "proximo bench and tune --on ray"),

@@ -1,4 +1,4 @@
-"""Everything that a run writes while it trains: metrics.csv, episodes.csv, TensorBoard, Weights & Biases, console."""
+"""Everything that a run writes while it trains: metrics.csv, episodes.csv, TensorBoard, a tracker, console."""
 
 import math
 from collections import deque
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.errors import UsageError
 from proximo.runs.clock import Clock
 from proximo.runs.console import Meter, Progress
 from proximo.runs.csv_file import CsvFile, files_of
 from proximo.runs.events import EventFile
 from proximo.runs.run import Run
+from proximo.runs.trackers import start_tracker, tracker_name
 from proximo.types import FinishedEpisodes
 
 FLUSH_SECONDS = 1.0
@@ -34,7 +34,7 @@ class Log:
 
     Raises:
         FilesError: The folder cannot be written.
-        UsageError: Weights & Biases is requested and not available.
+        UsageError: A tracker is requested and not available.
     """
 
     def __init__(self, run: Run, players: Sequence[str] = (), resume: dict[str, Any] | None = None,
@@ -47,7 +47,10 @@ class Log:
         self._returns: deque[float] = deque(kept.get("last_returns", ()), LAST_EPISODES)
         self._lengths: deque[int] = deque(kept.get("last_lengths", ()), LAST_EPISODES)
         self._evaluated: float | None = kept.get("evaluated")  # mean return of the last evaluation
-        self._wandb = start_wandb(run, kept.get("wandb_id"))
+        self._tracker_ids: dict[str, str] = kept.get("tracker_ids", {})
+        self._tracker = start_tracker(run, self._tracker_ids)
+        if self._tracker:
+            self._tracker_ids = self._tracker_ids | {tracker_name(run.cfg): self._tracker.id}
         with files_of(run.folder):
             self._metrics = CsvFile(run.folder / "metrics.csv", kept.get("metrics_bytes", 0))
             self._episode_file = CsvFile(run.folder / "episodes.csv", kept.get("episodes_bytes", 0))
@@ -79,8 +82,8 @@ class Log:
             self._write_events(step, values, finished)
             if perf_counter() - self._flushed > FLUSH_SECONDS:
                 self._flush()
-        if self._wandb:
-            self._wandb.log({k: v for k, v in values.items() if not math.isnan(v)} | {"global_step": step}, step=step)
+        if self._tracker:
+            self._tracker.log({k: v for k, v in values.items() if not math.isnan(v)}, step)
         if self._meter:
             left = self._clock.seconds_left((self._run.cfg.num_iterations - iteration) * step / iteration)
             self._meter.update(Progress(iteration=iteration, step=step, ret=mean_or_none(self._returns),
@@ -94,7 +97,7 @@ class Log:
         return {"metrics_bytes": self._metrics.size, "episodes_bytes": self._episode_file.size,
                 "clock": self._clock.state(), "step": self._step, "episodes": self._episodes,
                 "evaluated": self._evaluated, "last_returns": list(self._returns), "last_lengths": list(self._lengths),
-                "wandb_id": self._wandb.id if self._wandb else None}
+                "tracker_ids": self._tracker_ids}
 
     def summary(self) -> dict[str, Any]:
         """Return the content of summary.json.
@@ -116,8 +119,8 @@ class Log:
         """Write what is left and close every file, also after an error."""
         if self._meter:
             self._meter.close()
-        if self._wandb:
-            self._wandb.finish()
+        if self._tracker:
+            self._tracker.finish()
         with files_of(self._run.folder), ExitStack() as closing:
             for file in (self._events, self._episode_file, self._metrics):
                 closing.callback(file.close)
@@ -184,28 +187,3 @@ def number(value: float) -> str:
 def hyperparameter_table(cfg: Config) -> str:
     """Return every field and its value as a Markdown table."""
     return "|param|value|\n|-|-|\n" + "\n".join(f"|{name}|{value}|" for name, value in asdict(cfg).items())
-
-
-def start_wandb(run: Run, run_id: str | None) -> Any:
-    """Start a run of Weights & Biases, or continue the one with `run_id`; None if the configuration has none.
-
-    Raises:
-        UsageError: Weights & Biases is not installed, or does not start.
-    """
-    cfg = run.cfg
-    if not (cfg.track or cfg.logger == "wandb"):
-        return None
-    try:
-        import wandb
-    except ImportError:
-        raise UsageError('--track needs Weights & Biases: pip install "proximo[wandb]"') from None
-    try:
-        started = wandb.init(project=cfg.wandb_project_name, entity=cfg.wandb_entity or None, name=run.folder.name,
-                             group=f"{cfg.exp_name or run.variant}/{cfg.env_id}", dir=str(run.folder),
-                             config=asdict(cfg) | {"variant": run.variant}, id=run_id,
-                             resume="allow" if run_id else None, settings=wandb.Settings(console="off"))
-    except wandb.Error as error:
-        raise UsageError(f"Weights & Biases did not start ({error}). Run `wandb login` once, or set "
-                         "WANDB_MODE=offline.") from error
-    started.define_metric("*", step_metric="global_step")
-    return started

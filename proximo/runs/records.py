@@ -104,7 +104,7 @@ class LogState(TypedDict, total=False):
     evaluated: float | None
     last_returns: list[float]
     last_lengths: list[float]
-    wandb_id: str | None
+    tracker_ids: dict[str, str]
 
 
 class TrainingState(TypedDict):

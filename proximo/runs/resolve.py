@@ -35,7 +35,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
         changes["exp_name"] = variant
     if not cfg.threads:
         changes["threads"] = default_threads(cfg, local_processes)
-    if cfg.track and cfg.logger != "wandb":
+    if cfg.track and cfg.logger in ("console", "none"):
         changes["logger"] = "wandb"
     if cfg.local_num_envs is not None:
         changes["num_envs"] = cfg.local_num_envs * processes

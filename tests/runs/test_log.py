@@ -325,7 +325,7 @@ def test_wandb_offline_and_missing(tmp_path, monkeypatch):
     folder = run.folder
     log = Log(run)
     log.iteration(1, 512, LOSSES, episodes((5, 0, 1, 5)))
-    assert isinstance(log.state()["wandb_id"], str)
+    assert isinstance(log.state()["tracker_ids"]["wandb"], str)
     log.close()
     (record,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     deadline = time.monotonic() + 10  # another process writes it

@@ -59,7 +59,7 @@ def test_a_part_that_exits_does_not_end_with_its_code(code, tmp_path):
 def test_the_entity_of_a_recorded_run_is_not_used(tmp_path, capsys, monkeypatch):
     """config.json may be a stranger's: it must not decide where host name and curves are sent."""
     used = []
-    monkeypatch.setattr("proximo.runs.log.start_wandb", lambda run, run_id: used.append(run.cfg.wandb_entity))
+    monkeypatch.setattr("proximo.runs.log.start_tracker", lambda run, ids: used.append(run.cfg.wandb_entity))
     words = ("--track", "--wandb-entity", "team")
     train(tmp_path / "run", *words)
     assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "352"]) == 0
