@@ -44,7 +44,7 @@ def test_another_name_is_said_to_be_one(tmp_path):
 
 
 def test_times_do_not_count_in_tables(tmp_path):
-    lines = ("seconds,charts/SPS,loss\n1,10,0.5\n", "charts/SPS,loss,seconds\n20,0.5,2\n",
+    lines = ("seconds,charts/SPS,loss\n1,10,0.5\n", "charts/SPS,time/acting,loss,seconds\n20,0.3,0.5,2\n",
              "seconds,charts/SPS,loss\n1,10,0.6\n")
     found = []
     for text in lines:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from safetensors import deserialize
 
-CLOCK = ("seconds", "sps", "time")  # columns of this name, or ending so, differ between any two runs
+CLOCK = ("seconds", "sps", "time")  # columns of this name, or ending so, differ between any two runs; so do time/...
 
 
 def runs_in(folder: Path) -> dict[str, Path]:
@@ -54,7 +54,8 @@ def digest_tables(runs: dict[str, Path]) -> str:
         for path in sorted(run.glob("*.csv")):
             with open(path, newline="") as file:
                 for row in csv.DictReader(file):
-                    cells = sorted((key, value) for key, value in row.items() if not key.lower().endswith(CLOCK))
+                    cells = sorted((key, value) for key, value in row.items()
+                                   if not key.lower().endswith(CLOCK) and not key.startswith("time/"))
                     lines.append(f"{name}/{path.name} {cells}")
     return digest_lines(lines)
 

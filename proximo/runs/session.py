@@ -43,6 +43,7 @@ from proximo.runs.run_group import (
     warn_if_one_of_several,
     write_sweep,
 )
+from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import Watcher
 
 
@@ -81,8 +82,10 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
             write_sweep(folder, sweep)
         for run in runs:
             write_config(run)
-        watchers = [Watcher(run, own) for run in runs]
-        training = parts._replace(make_envs=announced(parts.make_envs, partial(announce_start, cfg, world.size)))
+        recorder = Recorder()
+        watchers = [Watcher(run, own, recorder=recorder) for run in runs]
+        make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size))
+        training = parts._replace(make_envs=make_envs)
         return Session(folder, watchers, train_together([run.cfg for run in runs], training),
                        partial(withdraw, folder, cfg, parts, runs), held.pop_all().close)
 
@@ -134,7 +137,9 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     announce_changes(before[0].cfg, runs[0].cfg)
     share_cores(cfg)
     parts = own.parts(runs[0].variant, cfg.framework)
-    watchers = [Watcher(run, own, kept, partial(write_config, run) if run.cfg != old.cfg else None)
+    recorder = Recorder()
+    parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
+    watchers = [Watcher(run, own, kept, partial(write_config, run) if run.cfg != old.cfg else None, recorder)
                 for run, old, kept in zip(with_absolute_folders(runs), before, checkpoints)]
     states = [kept["state"] for kept in checkpoints if kept is not None]
     training = train_together([run.cfg for run in runs], parts, states or None)

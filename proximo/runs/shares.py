@@ -4,7 +4,7 @@ Nothing in the loop measures. The environments and the loss, which are passed to
 """
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import wraps
@@ -18,6 +18,7 @@ from proximo.runs.clock import Clock
 from proximo.runs.log import Log
 from proximo.runs.recent import Content
 from proximo.runs.run import Run
+from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import save
 from proximo.types import Iteration
 
@@ -33,46 +34,6 @@ class Shares(NamedTuple):
     def share(self, part: str) -> float:
         """Return the share of a part, 0 for one that there is not."""
         return self.seconds.get(part, 0.0) / sum(self.seconds.values())
-
-
-class Recorder:
-    """Notes when environments were stepped, and when learning began, within one iteration."""
-
-    def __init__(self) -> None:
-        self.environment, self.played, self.learning = 0.0, 0.0, 0.0
-
-    def parts(self, began: float, ended: float) -> dict[str, float]:
-        """Return the seconds of the parts of an iteration, and start again.
-
-        Without environments that Python steps, everything is one compiled function. Where the loss is compiled, it is
-        not called, and evaluation counts as learning.
-        """
-        environment, played, learning = self.environment, self.played, self.learning
-        self.environment = self.played = self.learning = 0.0
-        if not played:
-            return {"compiled iteration": ended - began}
-        found = {"environment": environment, "acting": played - began - environment}
-        if learning:
-            found["evaluation and advantages"] = learning - played
-        return found | {"learning": ended - (learning or played)}
-
-
-class TimedEnvs:
-    """A VecEnv that tells a recorder how long step() takes."""
-
-    def __init__(self, envs: Any, recorder: Recorder) -> None:
-        self._envs, self._recorder = envs, recorder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._envs, name)
-
-    def step(self, action: Any) -> Any:
-        """See VecEnv.step."""
-        began = perf_counter()
-        step = self._envs.step(action)
-        self._recorder.played = perf_counter()
-        self._recorder.environment += self._recorder.played - began
-        return step
 
 
 def timed_loss(loss_fn: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
@@ -102,12 +63,10 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
     recorder, total = Recorder(), dict[str, float]()
     clock = Clock()
 
-    def make_envs(cfg: Config, seeds: Sequence[int]) -> TimedEnvs:
-        return TimedEnvs(parts.make_envs(cfg, seeds), recorder)
-
     with tempfile.TemporaryDirectory() as place:
         run = Run(folder=Path(place), cfg=cfg, variant=variant)
-        training = parts.train(cfg, make_envs, parts.make_agent, loss_fn=timed_loss(loss_fn, recorder))
+        training = parts.train(cfg, timed(parts.make_envs, recorder), parts.make_agent,
+                               loss_fn=timed_loss(loss_fn, recorder))
         with closing(training), closing(Log(run)) as log:
             began = perf_counter()
             for it in training:

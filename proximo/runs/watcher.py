@@ -15,6 +15,7 @@ from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.recent import Content, Recent
 from proximo.runs.run import Run, cpu_model, versions, write_json
 from proximo.runs.signals import Signals
+from proximo.runs.timing import Recorder
 from proximo.types import Iteration
 
 
@@ -28,11 +29,13 @@ class Watcher:
         own: Its parts, which record videos and evaluate; and the callbacks.
         checkpoint: The checkpoint that the run continues from.
         before_first: Called before anything is written.
+        recorder: Notes the steps of the environments of training.
     """
 
     def __init__(self, run: Run, own: OwnParts = NO_OWN_PARTS, checkpoint: dict[str, Any] | None = None,
-                 before_first: Callable[[], None] | None = None) -> None:
+                 before_first: Callable[[], None] | None = None, recorder: Recorder | None = None) -> None:
         self.run, self._checkpoint, self._before_first = run, checkpoint, before_first
+        self._recorder = recorder or Recorder()
         self.stop_reason = ""  # why a callback ends the run; "": none does
         self._record_video, self._evaluator = own.video_recorder(run), own.evaluator(run)
         self._callbacks = own.callbacks
@@ -53,10 +56,11 @@ class Watcher:
         """
         if world_from_environment().rank > 0:
             return signals.received is not None
+        shares = self._recorder.shares()
         log = self._log = self._log or self._open_log(it)
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
         returned, self.stop_reason = run_callbacks(self._callbacks, it)
-        log.iteration(it.iteration, it.steps, it.stats | evaluated | returned, it.finished)
+        log.iteration(it.iteration, it.steps, it.stats | shares | evaluated | returned, it.finished)
         stopped = signals.received is not None
         cfg, leaving = self.run.cfg, stopped and it.keeps_state
         last = it.iteration == cfg.num_iterations or bool(self.stop_reason)

@@ -1,5 +1,7 @@
 """The shares of an iteration, against parts whose time is known."""
 
+import csv
+import math
 import time
 
 import pytest
@@ -7,7 +9,9 @@ import pytest
 from proximo.catalog import config_class, parts_of
 from proximo.on_torch.loss import ppo_loss
 from proximo.runs.resolve import resolve
-from proximo.runs.shares import Recorder, Shares, TimedEnvs, measure_shares
+from proximo.runs.shares import Shares, measure_shares
+from proximo.runs.timing import Recorder, TimedEnvs
+from tests.support.runs import main, train
 
 SMALL = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1, "hidden_sizes": (8, 8), "checkpoint_every": 4}
 
@@ -20,6 +24,40 @@ def test_the_parts_of_an_iteration_add_up():
     recorder.environment, recorder.played = 2.0, 25.0
     assert recorder.parts(20.0, 30.0) == {"environment": 2, "acting": 3, "learning": 5}
     assert recorder.parts(30.0, 40.0) == {"compiled iteration": 10}
+
+
+def test_shares_of_the_time_since_the_last_call(monkeypatch):
+    """From times that are given: 1 s of logging, steps of 3 s each with 2 s of acting between them, 1 s of learning."""
+    times = iter([100.0, 110.0])
+    monkeypatch.setattr("proximo.runs.timing.perf_counter", lambda: next(times))
+    recorder = Recorder()
+    assert recorder.shares() == {}  # a compiled iteration
+    recorder.note_step(101.0, 104.0)
+    recorder.note_step(106.0, 109.0)
+    assert recorder.shares() == pytest.approx({"time/environment": 0.6, "time/acting": 0.2, "time/learning": 0.1})
+    assert recorder.environment == recorder.played == recorder.began == 0
+
+
+def test_the_first_shares_are_not_a_number():
+    """They include set-up, but give the log its columns."""
+    recorder = Recorder()
+    recorder.note_step(1.0, 2.0)
+    assert list(recorder.shares()) == ["time/environment", "time/acting", "time/learning"]
+    recorder = Recorder()
+    recorder.note_step(1.0, 2.0)
+    assert all(math.isnan(value) for value in recorder.shares().values())
+
+
+def test_a_run_logs_its_shares(tmp_path):
+    """In metrics.csv: empty in the first line, then numbers that add up to at most 1; a resume continues them."""
+    assert train(tmp_path / "run", "--total-timesteps", 96) == 0
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "160"]) == 0
+    with open(tmp_path / "run" / "metrics.csv") as file:
+        lines = [{key: value for key, value in line.items() if key.startswith("time/")} for line in csv.DictReader(file)]
+    assert len(lines) == 5 and list(lines[0]) == ["time/environment", "time/acting", "time/learning"]
+    assert {*lines[0].values(), *lines[3].values()} == {""}
+    for line in (lines[1], lines[2], lines[4]):
+        assert all(0 < float(value) < 1 for value in line.values()) and sum(map(float, line.values())) <= 1
 
 
 class Slow:

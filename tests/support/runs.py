@@ -33,8 +33,8 @@ def same_weights(one, other):
 def rows(folder, name):
     """The lines of a CSV without what depends on the clock."""
     with open(Path(folder) / name) as file:
-        return [{key: value for key, value in row.items() if key not in ("seconds", "charts/SPS")}
-                for row in csv.DictReader(file)]
+        return [{key: value for key, value in row.items()
+                 if key not in ("seconds", "charts/SPS") and not key.startswith("time/")} for row in csv.DictReader(file)]
 
 
 def same_logs(one, other):

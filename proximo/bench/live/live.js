@@ -36,7 +36,7 @@ function show(found) {
   byId("counts").textContent = found.runs.length ? counts.map(one => one.join(" ")).join(", ") : "No run yet. A run appears here "
     + "after its first iteration.";
   byId("left_out").textContent = found.left_out ? `${found.left_out} older runs are not shown.` : "";
-  table(byId("runs"), ["state", "run", "return", "steps", "steps/s", "time left", "last line", "environment", "setting", "seed"],
+  table(byId("runs"), ["state", "run", "return", "steps", "steps/s", "its time", "time left", "last line", "environment", "setting", "seed"],
     [...found.runs].sort((a, b) => states.indexOf(a.state) - states.indexOf(b.state)), runCells);
   warnings(found.runs);
   table(byId("episodes"), ["run", "newest episodes, return (length)"], found.runs.filter(run => run.newest.length), (run, row) => {
@@ -66,6 +66,8 @@ function runCells(run, row) {
   Object.assign(make("progress", steps), {max: 1, value: run.share});
   make("span", steps, "", ` ${number(run.step)} of ${number(run.of)}`);
   make("td", row, "short", number(run.sps));
+  const shares = Object.entries(run.shares).map(([part, share]) => `${part} ${Math.round(100 * share)} %`);
+  make("td", row, "short", shares.join(", ") || "-").title = "shares of the newest iterations; proximo profile measures more parts";
   make("td", row, "short", run.left === null ? "-" : duration(run.left));
   make("td", row, "short", run.reading ? "still reading" : run.age === null ? "-" : duration(run.age) + " ago");
   make("td", row, "", run.env_id);

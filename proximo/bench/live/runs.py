@@ -121,6 +121,7 @@ def _run_record(live: LiveRuns, one: Followed, have: Have) -> dict[str, Any]:
     return curves_record(one.name, one.run, one.curves.names) | {
         "id": number, "state": state.word, "why": state.why, "failure": one.run.failure, "step": state.step,
         "of": state.of, "share": state.share, "sps": state.sps, "left": state.left, "age": state.age,
+        "shares": state.shares,
         "mean_return": one.curves.mean_return, "newest": list(one.curves.newest)[::-1],
         "warnings": [warned._asdict() for warned in one.warnings], "videos": videos_of(one.run.path),
         "reading": one.curves.more, "skipped": one.curves.skipped,

@@ -24,6 +24,8 @@ class State(NamedTuple):
     """seconds until a running run ends"""
     age: float | None
     """seconds since metrics.csv was written; None: there is none"""
+    shares: dict[str, float]
+    """shares of the time of the newest iterations by part: environment, acting, learning; empty if none is logged"""
 
     @property
     def share(self) -> float:
@@ -38,7 +40,14 @@ def run_state(run: Run, curves: Curves) -> State:
     step, of = curves.step, steps_of(run)
     sps = curves.last("charts/SPS") or run.summary.get("sps")
     left = max(0, of - step) / sps if sps and word == "running" else None
-    return State(word=word, why=why, step=step, of=of, sps=sps, left=left, age=age)
+    return State(word=word, why=why, step=step, of=of, sps=sps, left=left, age=age, shares=time_shares(curves))
+
+
+def time_shares(curves: Curves) -> dict[str, float]:
+    """Return the means of the columns time/PART over the newest lines of a run, by part."""
+    values = {name: [row[name] for row in curves.recent if name in row] for name in curves.names
+              if name.startswith("time/")}
+    return {name.removeprefix("time/"): sum(found) / len(found) for name, found in values.items() if found}
 
 
 def _word(run: Run, age: float | None) -> tuple[str, str]:

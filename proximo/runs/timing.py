@@ -1,0 +1,80 @@
+"""The time of environments, noted by the environments that are passed to the loop: nothing in the loop measures."""
+
+import math
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from proximo.protocols import VecEnv
+
+MakeEnvs = Callable[[Any, Sequence[int]], VecEnv]
+
+
+class Recorder:
+    """Notes when environments were stepped, and when learning began, within one iteration."""
+
+    def __init__(self) -> None:
+        self.environment, self.began, self.played, self.learning = 0.0, 0.0, 0.0, 0.0
+        self._last = math.nan  # when `shares` was called the last time
+
+    def note_step(self, began: float, ended: float) -> None:
+        """Add a step of the environments."""
+        self.began = self.began or began
+        self.played = ended
+        self.environment += ended - began
+
+    def parts(self, began: float, ended: float) -> dict[str, float]:
+        """Return the seconds of the parts of an iteration, and start again.
+
+        Without environments that Python steps, everything is one compiled function. Where the loss is compiled, it is
+        not called, and evaluation counts as learning.
+        """
+        environment, played, learning = self.environment, self.played, self.learning
+        self.forget()
+        if not played:
+            return {"compiled iteration": ended - began}
+        found = {"environment": environment, "acting": played - began - environment}
+        if learning:
+            found["evaluation and advantages"] = learning - played
+        return found | {"learning": ended - (learning or played)}
+
+    def shares(self) -> dict[str, float]:
+        """Return the shares of the time since the last call that environments, acting and learning took; start again.
+
+        Logging, checkpoints and evaluations are the rest. The values of the first call, which includes set-up, are NaN.
+        Without environments that Python steps there are none.
+        """
+        now, last = perf_counter(), self._last
+        environment, began, played = self.environment, self.began, self.played
+        self.forget()
+        self._last = now
+        if not played:
+            return {}
+        seconds = {"environment": environment, "acting": played - began - environment, "learning": now - played}
+        return {f"time/{part}": value / (now - last) for part, value in seconds.items()}
+
+    def forget(self) -> None:
+        """Start again."""
+        self.environment = self.began = self.played = self.learning = 0.0
+
+
+class TimedEnvs:
+    """A VecEnv that tells a recorder how long step() takes."""
+
+    def __init__(self, envs: Any, recorder: Recorder) -> None:
+        self._envs, self._recorder = envs, recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._envs, name)
+
+    def step(self, action: Any) -> Any:
+        """See VecEnv.step."""
+        began = perf_counter()
+        step = self._envs.step(action)
+        self._recorder.note_step(began, perf_counter())
+        return step
+
+
+def timed(make_envs: MakeEnvs, recorder: Recorder) -> Callable[[Any, Sequence[int]], Any]:
+    """Return a function that makes the same environments, whose steps a recorder notes."""
+    return lambda cfg, seeds: TimedEnvs(make_envs(cfg, seeds), recorder)
