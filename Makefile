@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test eject faults coverage lint site clean chaos stranger
+.PHONY: demo test long eject faults coverage lint site clean chaos stranger
 
 demo: $(VENV)/.core
 	rm -rf $(RUN)
@@ -19,6 +19,10 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# the tests that take more than half a minute each; make test leaves them out
+long: $(VENV)/.all
+	$(BIN)/python -m pytest -m long
 
 # every variant that `proximo eject` supports, about two minutes; make test ejects ppo only
 eject: $(VENV)/.all
@@ -37,7 +41,7 @@ stranger: $(VENV)/.all
 	$(BIN)/python tools/strangers_path.py
 
 coverage: $(VENV)/.all
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=
+	$(BIN)/python -m pytest -m "" -n 2 --dist worksteal --cov --cov-report=
 	$(BIN)/python -m coverage report
 	$(BIN)/python -m coverage json -q -o build/coverage/report.json
 	$(BIN)/python tools/coverage_floor.py build/coverage/report.json

@@ -47,7 +47,7 @@ def wait_for(condition, process, seconds=200):
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_node_is_killed_and_the_results_are_those_of_an_undisturbed_benchmark(tmp_path):
     """Weights and logs of both seeds, bit for bit, against the same file on this machine without Ray."""
     file, out, place = tmp_path / "two.toml", tmp_path / "ray", tmp_path / "here"

@@ -13,12 +13,12 @@ import pytest
 
 from proximo.cli.main import main
 from tests.support.jax_replicas import CASES
-from tests.support.torchrun import launch, load_weights, run_two_nodes, same_on_both
+from tests.support.torchrun import COMPILE_FAST, launch, load_weights, run_two_nodes, same_on_both
 
 POOL = pytest.param("pool", marks=pytest.mark.skipif(sys.platform != "linux", reason="EnvPool's handle is Linux's"))
 BRAX = pytest.param("brax", marks=pytest.mark.skipif(not find_spec("brax"), reason="needs Brax"))
 NAMES = [{"pool": POOL, "brax": BRAX}.get(case, case) for case in CASES]
-ENV = {"JAX_PLATFORMS": "cpu"}
+ENV = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": COMPILE_FAST}
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +76,7 @@ def test_only_the_first_process_writes(pair):
     assert json.loads((pair / "run" / "summary.json").read_text())["steps"] == 192
 
 
+@pytest.mark.long
 def test_two_nodes_equal_one(pair, tmp_path):
     """Two torchrun agents on the loopback interface give the same weights, bit for bit."""
     run_two_nodes("tests.support.jax_replicas", tmp_path, "outside", **ENV)
@@ -172,7 +173,7 @@ def test_two_devices_of_one_process_learn_as_one():
     """Environments inside and outside the compiled function: exact resume, one normaliser, weights on both devices,
     nothing compiled twice. In a separate process, because the number of devices is fixed when JAX starts."""
     env = os.environ | ENV | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd(),
-                              "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+                              "XLA_FLAGS": f"{COMPILE_FAST} --xla_force_host_platform_device_count=2"}
     done = subprocess.run([sys.executable, "-c", DEVICES], env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])

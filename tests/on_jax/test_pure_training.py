@@ -107,6 +107,7 @@ for stepped in (step, jax.shard_map(step, mesh=mesh, in_specs=seeds, out_specs=s
 """
 
 
+@pytest.mark.long
 def test_seeds_shard_over_devices():
     """Four seeds on two devices, by sharded arrays and by shard_map. In a separate process, because the number of
     devices is fixed when JAX starts."""

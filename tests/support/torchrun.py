@@ -12,6 +12,9 @@ FIRST, LAST = 20_000, 29_999
 """Ports of the tests: below those that Linux gives to outgoing connections (from 32,768), so that none of them is taken between the
 search and its use, and apart from those that JAX's coordinator derives from them (10,000 to 19,999)."""
 
+COMPILE_FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+"""XLA's flags (XLA_FLAGS) where processes are compared with each other, or only have to end well."""
+
 _next = itertools.count(os.getpid() * 131)  # processes that test beside this one begin elsewhere
 
 
@@ -59,7 +62,8 @@ def run_lines_on_two_ranks(lines, folder):
     """
     (folder / "lines").write_text("\n".join(lines))
     ports = ",".join(map(str, free_ports(len(lines))))
-    ranks = [start(["tests.support.ranks", str(rank), "2", ports, str(folder / "lines")]) for rank in range(2)]
+    ranks = [start(["tests.support.ranks", str(rank), "2", ports, str(folder / "lines")], XLA_FLAGS=COMPILE_FAST)
+             for rank in range(2)]
     outputs = [process.communicate(timeout=400) for process in ranks]
     for stdout, stderr in outputs:
         codes = [line for line in stdout.splitlines() if line.startswith("row ")]
