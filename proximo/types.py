@@ -69,7 +69,8 @@ class RolloutBuffer:
             rows["mask"][t + 1][...] = step.mask
         rows["reward"][t][...], rows["valid"][t][...] = step.reward, step.valid
         rows["terminated"][t][...], rows["truncated"][t][...] = step.terminated, step.truncated
-        rows["finished"][t][...], rows["ret"][t][...], rows["length"][t][...] = step.episode
+        rows["finished"][t][...], rows["ret"][t][...] = step.episode.finished, step.episode.ret
+        rows["length"][t][...] = step.episode.length
         for name, value in step.metrics.items():
             rows[name][t][...] = value
 

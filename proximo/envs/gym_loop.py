@@ -59,8 +59,8 @@ class GymEnvs:
         self._plays: list[Callable[[Any], tuple[Any, ...]]] = [env.step for env in self._envs]
         self._episodes, self._mask_methods = EpisodeCounter(self.num_envs), mask_methods(self._envs)
         self._time, self._any_over = 0, False
+        self._masks: MaskReader | None = None
         self._allocate()
-        self._set_masks(None)
 
     def _allocate(self) -> None:
         count = self.num_envs
@@ -122,9 +122,9 @@ class GymEnvs:
     def _play(self, actions: list[Any]) -> None:
         reader, rows, raw, masks = self._reader, self._rows, self._raw, self._masks
         flatten, shape, dtype = reader.flatten, reader.native_shape, reader.native_dtype
-        for i, (play, action) in enumerate(zip(self._plays, actions, strict=True)):
+        for i, (play, chosen) in enumerate(zip(self._plays, actions, strict=True)):
             self._playing = i
-            answer = play(action)
+            answer = play(chosen)
             try:
                 observation, raw[i], terminated, truncated, info = answer
             except (TypeError, ValueError):
@@ -136,7 +136,7 @@ class GymEnvs:
             if type(observation) is not np.ndarray or observation.shape != shape or observation.dtype is not dtype:
                 observation = self._converted(i, converted_observation, observation)
             if terminated or truncated:
-                observation = self._end(i, observation, bool(terminated))
+                observation = self._end(i, observation, terminated)
             rows[i] = observation
 
     def _end(self, i: int, observation: np.ndarray, terminated: bool) -> np.ndarray:
@@ -229,6 +229,7 @@ class GymEnvs:
         self._time = int(state["time"])
         if state["masked"] and self._masks is None:
             self._open_masks()
+        self._set_masks(self._masks)
         self._over[:] = state["over"]
         self._any_over = True
         self._plays = [partial(self._begin_late, i) if self._over[i] and not self._same_step else env.step

@@ -103,7 +103,7 @@ class ActionHead(nn.Module):
     def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor | None:
         return None
 
-    def logits(self, features: Tensor, mask: Tensor | None) -> Tensor:
+    def allowed_logits(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Return the outputs of the network, with those of masked actions replaced."""
         logits = self.network(features)
         return logits if mask is None else torch.where(mask, logits, MASKED)
@@ -117,7 +117,7 @@ class CategoricalHead(ActionHead):
         self.num_actions = num_actions
 
     def forward(self, features: Tensor, mask: Tensor | None) -> Categorical:
-        return Categorical(self.logits(features, mask))
+        return Categorical(self.allowed_logits(features, mask))
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
         return gumbel_noise(generator, *lead, self.num_actions)
@@ -131,7 +131,8 @@ class MultiCategoricalHead(ActionHead):
         self.nvec = [int(n) for n in nvec]
 
     def forward(self, features: Tensor, mask: Tensor | None) -> MultiCategorical:
-        return MultiCategorical(tuple(Categorical(part) for part in self.logits(features, mask).split(self.nvec, -1)))
+        logits = self.allowed_logits(features, mask).split(self.nvec, -1)
+        return MultiCategorical(tuple(Categorical(part) for part in logits))
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
         return gumbel_noise(generator, *lead, sum(self.nvec))

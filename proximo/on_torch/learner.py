@@ -63,7 +63,7 @@ def apply_gradient(adam: Adam, gradient: Tensor, learning_rate: Tensor, eps: flo
 
 def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Callable[..., tuple[Tensor, Tensor]]:
     """Make the function (batch, minibatch, clip_coef) -> (gradient (P,), statistics of the loss (k,))."""
-    def gradient(batch: Batch, minibatch: Minibatches, clip_coef: Tensor) -> tuple[Tensor, Tensor]:
+    def compute_gradient(batch: Batch, minibatch: Minibatches, clip_coef: Tensor) -> tuple[Tensor, Tensor]:
         rows = select_minibatch(batch, minibatch.index, agent.recurrent)
         dist, value, _ = agent(rows.obs, rows.mask, rows.first, rows.state)
         dist = dist.perturbed(minibatch.noise)
@@ -76,18 +76,18 @@ def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Calla
         flat = torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in zip(parameters, parts)])
         return flat, torch.stack(list(stats.values()))
 
-    return gradient
+    return compute_gradient
 
 
 def make_step(gradient: Callable[..., tuple[Tensor, Tensor]], apply: Callable[[Tensor, Tensor], Tensor],
               all_reduce_sum: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     """Make Learner.step from a gradient and `apply(gradient, learning_rate) -> norm`, which changes the weights."""
-    def step(batch: Batch, minibatch: Minibatches, clip_coef: Tensor, learning_rate: Tensor) -> Tensor:
+    def train_step(batch: Batch, minibatch: Minibatches, clip_coef: Tensor, learning_rate: Tensor) -> Tensor:
         flat, stats = gradient(batch, minibatch, clip_coef)
         with torch.no_grad():
             return torch.cat([stats, apply(all_reduce_sum(flat), learning_rate)[None]])
 
-    return step
+    return train_step
 
 
 def make_batch(rollout: Rollout, ret: Tensor, state: tuple[Tensor, ...], recurrent: bool) -> Batch:

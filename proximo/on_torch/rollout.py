@@ -29,27 +29,27 @@ class Collected(NamedTuple):
     metrics: dict[str, float]  # means over all rows
 
 
-class Storage:
+class Storage(RolloutBuffer):
     """A rollout buffer of tensors. Environments with numpy arrays write through views of the same memory."""
 
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Head, mask_size: int | None,
                  device: torch.device) -> None:
-        self.device, host, self.tensors = device, envs.arrays == "numpy", {}
+        self.device, host = device, envs.arrays == "numpy"
         place = torch.device("cpu") if host else device
 
         def empty(shape: tuple[int, ...], dtype: Any) -> Any:
             tensor = torch.zeros(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=place)
             return tensor.numpy() if host else tensor
 
-        self.buffer = RolloutBuffer(envs, obs_dtype, num_steps, head, mask_size, empty)
-        self.tensors = {name: torch.from_numpy(x) if host else x for name, x in self.buffer.arrays.items()}
-        self.rows = {name: list(x.unbind(0)) for name, x in self.tensors.items()}
-        self.masks: list[Any] = self.rows.get("mask", [None] * (num_steps + 1))
+        super().__init__(envs, obs_dtype, num_steps, head, mask_size, empty)
+        self.tensors = {name: torch.from_numpy(x) if host else x for name, x in self.arrays.items()}
+        self.tensor_rows = {name: list(x.unbind(0)) for name, x in self.tensors.items()}
+        self.masks: list[Any] = self.tensor_rows.get("mask", [None] * (num_steps + 1))
 
     def start(self, carry: Carry) -> None:
         """Write what the first action depends on."""
-        self.rows["obs"][0].copy_(carry.obs)
-        self.rows["first"][0].copy_(carry.first)
+        self.tensor_rows["obs"][0].copy_(carry.obs)
+        self.tensor_rows["first"][0].copy_(carry.first)
         if carry.mask is not None:
             self.masks[0].copy_(carry.mask)
 
@@ -67,11 +67,12 @@ class Storage:
 
     def episode(self) -> Episode:
         """Return which episodes ended where, as numpy arrays (T, N)."""
-        return Episode(*(self.tensors[name].cpu().numpy() for name in ("finished", "ret", "length")))
+        return Episode(finished=self.tensors["finished"].cpu().numpy(), ret=self.tensors["ret"].cpu().numpy(),
+                       length=self.tensors["length"].cpu().numpy())
 
-    def metrics(self) -> dict[str, float]:
+    def means(self) -> dict[str, float]:
         """Return the mean of every further metric of the environments."""
-        return {f"charts/{name}": float(torch.as_tensor(x).nanmean()) for name, x in self.buffer.metrics.items()}
+        return {f"charts/{name}": float(torch.as_tensor(x).nanmean()) for name, x in self.metrics.items()}
 
 
 def make_policy(agent: Agent) -> Policy:
@@ -106,7 +107,8 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
     V(final_obs) and V of the closing observation use the state of the recurrent layer after the last step, and do not
     advance it.
     """
-    rows, masks, device, state, statistics = storage.rows, storage.masks, storage.device, carry.state, carry.statistics
+    rows, masks, device = storage.tensor_rows, storage.masks, storage.device
+    state, statistics = carry.state, carry.statistics
     local: Callable[[Tensor], Tensor] = (lambda x: x) if device.type == "cpu" else (lambda x: x.to(device))
     never = torch.zeros_like(carry.first)
     bootstrapped = np.zeros((len(noise), 1), bool)  # steps whose final_value was computed
@@ -119,8 +121,8 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
         if acted.value is not None:
             rows["logprob"][t].copy_(acted.logprob)
             rows["value"][t].copy_(acted.value)
-        statistics, step = normalizer.step(statistics, envs.step(storage.buffer.env_actions[t]))
-        storage.buffer.put(t, step)
+        statistics, step = normalizer.step(statistics, envs.step(storage.env_actions[t]))
+        storage.put(t, step)
         if step.final_obs is not None and step.truncated.any():
             final_obs = torch.as_tensor(step.final_obs, device=device)
             rows["final_value"][t].copy_(policy.value(final_obs, never, state))
@@ -133,4 +135,4 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
     if bootstrapped.any():
         final = storage.whole("truncated") & torch.from_numpy(bootstrapped).to(device)
         next_value = torch.where(final, storage.whole("final_value"), next_value)
-    return Collected(storage.rollout(logprob, value, next_value), closing, storage.episode(), storage.metrics())
+    return Collected(storage.rollout(logprob, value, next_value), closing, storage.episode(), storage.means())

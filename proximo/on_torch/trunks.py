@@ -12,6 +12,7 @@ from proximo.envs.model_fit import check_model, packed_layout, policy_parts
 from proximo.on_torch.encoders import Encoded, Encoder, SmallCNN
 from proximo.on_torch.mlp import MLP
 from proximo.on_torch.networks import ImpalaCNN, NatureCNN
+from proximo.protocols import Spec
 
 NATURE_PIXELS = 36  # of a side, from which on NatureCNN fits
 
@@ -32,20 +33,20 @@ def make_trunk(envs: Any, cfg: Config) -> tuple[nn.Module, int]:
     return make_image_net(envs.obs_shape, cfg)
 
 
-def make_network(envs: Any, sizes: Sequence[int], cfg: Config, out_std: float | None = None,
+def make_network(spec: Spec, sizes: Sequence[int], cfg: Config, out_std: float | None = None,
                  sees_all: bool = False) -> nn.Module:
     """Return an MLP from observations to sizes[-1] units, over an encoder where they are packed.
 
     Args:
-        envs: As for make_trunk.
+        spec: Of the environments.
         sizes: Units of each layer.
         cfg: The configuration.
         out_std: As for MLP.
         sees_all: It also sees the key cfg.critic_obs.
     """
-    layout = packed_layout(envs, cfg)
+    layout = packed_layout(spec, cfg)
     if layout is None:
-        return make_mlp(envs.obs_shape, sizes, cfg, out_std)
+        return make_mlp(spec.obs_shape, sizes, cfg, out_std)
     parts = layout.parts if sees_all else policy_parts(layout, cfg)
     encoder = Encoder(parts, partial(make_image_net, cfg=cfg))
     return Encoded(encoder, lambda features: make_mlp((features,), sizes, cfg, out_std))

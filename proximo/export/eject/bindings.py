@@ -55,6 +55,16 @@ def bind(target: ast.expr, value: ast.expr | None, found: Bindings) -> None:
             bind(one.value if isinstance(one, ast.Starred) else one, part, found)
 
 
+def bind_attributes(target: ast.expr, value: ast.expr | None, found: Bindings) -> None:
+    """Add what an assignment to attributes of `self` binds, by the name of the attribute."""
+    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+        found.setdefault(target.attr, []).append(value)
+    elif isinstance(target, ast.Tuple):
+        same = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
+        for i, one in enumerate(target.elts):
+            bind_attributes(one, value.elts[i] if same and isinstance(value, ast.Tuple) else None, found)
+
+
 def free_names(definition: Definition) -> set[str]:
     """Return the names that a definition reads and does not bind itself."""
     functions = [node for _, node in definition.functions()]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from proximo.export.eject.bindings import called_name
 from proximo.export.eject.definition import Definition, Edit, without_docstring
 from proximo.export.eject.facts import DROPPED_CALLS
-from proximo.export.eject.fold import is_pure
+from proximo.export.eject.purity import is_pure
 from proximo.export.eject.values import Scope
 
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -62,11 +62,12 @@ def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
 def _is_dropped(scope: Scope, node: ast.stmt, guards: bool) -> bool:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         name = called_name(node.value)
-        return name in DROPPED_CALLS | scope.known.facts.dropped_calls or is_pure(node.value)
+        checks = name.lstrip("_").startswith("check_")
+        return checks or name in DROPPED_CALLS | scope.known.facts.dropped_calls or is_pure(node.value)
     if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
         return is_pure(node.value)
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        return ast.unparse(node.targets[0]) == ast.unparse(node.value)
+        return ast.unparse(node.value) in (text := ast.unparse(node.targets[0]), f"{text}.clone()")
     if isinstance(node, ast.For):
         found = scope.value(node.iter)
         empty = found is not None and found.text in ("()", "{}")
@@ -87,6 +88,8 @@ def delete(definition: Definition, node: ast.stmt) -> Edit:
     while first > 1 and re.match(r"\s*#", definition.line(first - 1)):
         first -= 1
     start, end = definition.lines_span(first, node.end_lineno or node.lineno)
+    if isinstance(node, ast.FunctionDef) and definition.text[end:].startswith("\n"):  # the empty line below it
+        end += 1
     return Edit(start, end, "")
 
 

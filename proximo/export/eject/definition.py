@@ -87,6 +87,12 @@ class Definition:
                     yield f"{self.name}.{node.name}", node
 
 
+def apply_all(edits: dict[Definition, list[Edit]]) -> bool:
+    """Make the edits of several definitions. Return whether anything changed."""
+    changed = [definition.apply(each) for definition, each in edits.items()]
+    return any(changed)
+
+
 def walk(node: Any) -> list[Any]:
     """Return a node and all nodes inside it. The list is kept, because trees are never changed in place."""
     if not hasattr(node, "inside"):

@@ -7,16 +7,17 @@ head, which layers, what the environments return) holds for every run of the eje
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from proximo import errors
 from proximo.config import Config
 
 # Fields of text and lists that a reader of the file may change. Other texts choose between branches of the library.
 KNOBS = ("env_id", "hidden_sizes")
 
-# Checks and messages. The library has made them for this configuration when it ejects.
+# Messages, and what only the library's own processes need. Functions called check_... are left out besides: the library
+# has made its checks for this configuration when it ejects.
 DROPPED_CALLS = frozenset((
-    "notify", "notify_once", "warn", "warn_once", "check_model", "check_buffers", "announce_images", "_check_finite",
-    "check_same_spaces", "_check_rows", "check_self_play", "leave", "_check_image", "load_libraries", "keep_memory",
-    "use_egl_when_headless", "check_memory", "check_statistics"))
+    "notify", "notify_once", "warn", "warn_once", "announce_images", "leave", "load_libraries", "keep_memory",
+    "use_egl_when_headless"))
 
 # Functions that return one of their arguments where one process learns on the CPU: name -> index of the argument.
 IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2, "gym_id": 0, "with_quick_space": 0,
@@ -31,13 +32,16 @@ PURE = frozenset((
     "isinstance", "len", "bool", "hasattr", "type", "config_problems", "action_problems", "packed_layout",
     "has_image_parts", "obs_layout", "float_view", "clips_rewards", "image_axes", "issubdtype", "is_bounded",
     "usage_errors", "numpy_module", "sticky_chance", "read_atari_name", "mask_parts", "mask_methods", "kwargs_of",
-    "is_initialized", "dtype", "device", "find_pool", "without_mask"))
+    "is_initialized", "int", "dtype", "device", "find_pool", "without_mask"))
 
 # Functions of one expression that are written where they are called.
 INLINED = frozenset((
     "make_rows_or_workers", "keep_step", "merge_over_ranks", "gather_episodes", "make_agent", "own_source",
     "with_image_settings", "finish_env", "call_maker", "numpy_module", "env_source", "packed_layout",
     "Config.clip_coef_at", "Config.learning_rate_at"))
+
+# Functions that a reader of PPO looks for. They stay, even where they are short.
+HEADINGS = frozenset(("train", "learn", "collect", "gae", "ppo_loss", "update", "flat_adam", "apply_gradient"))
 
 # Methods of environments that training does not call.
 DROPPED_METHODS = frozenset(("render", "state", "load", "keeps_state", "render_fps", "screen"))
@@ -57,8 +61,9 @@ SENTENCES = {
     "rollout.", "make_normalizer": "Make the functions that normalise what environments return.",
     "train": "Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields an Iteration per update."}
 
-ERRORS = {"UsageError": "ValueError", "EnvError": "RuntimeError", "NumbersError": "ArithmeticError",
-          "FilesError": "OSError", "PeerError": "ConnectionError", "ProximoError": "RuntimeError"}
+# The faults of the library are errors of Python in the file: NumbersError is an ArithmeticError.
+ERRORS = {name: next((base.__name__ for base in kind.__mro__[1:-3] if base.__module__ == "builtins"), "RuntimeError")
+          for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.ProximoError)}
 
 
 class Facts(NamedTuple):

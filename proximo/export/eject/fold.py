@@ -3,10 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from proximo.export.eject.bindings import called_name
 from proximo.export.eject.definition import Edit, walk
-from proximo.export.eject.facts import ERRORS, IDENTITIES, PURE, SIMPLER
+from proximo.export.eject.facts import ERRORS, IDENTITIES, SIMPLER
+from proximo.export.eject.purity import is_pure
 from proximo.export.eject.value import Value
 from proximo.export.eject.values import Scope
 
@@ -30,6 +32,8 @@ def _edits(scope: Scope, node: ast.AST) -> Iterator[Edit]:
             yield Edit(start, end, text)
             return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # a method is no field
+        if (own := scope.own_attribute(node.func)) and own.text:
+            yield Edit(*scope.definition.span(node.func), own.text)
         for child in (node.func.value, *node.args, *node.keywords):
             yield from _edits(scope, child)
         return
@@ -51,8 +55,6 @@ def _simplified(scope: Scope, node: ast.expr) -> str | None:
         return None
     if isinstance(node, ast.Name):
         found = scope.value(node)
-        if node.id in ERRORS and node.id in scope.known.library.places:
-            return ERRORS[node.id]
         return found.text if found is not None and found.text not in (None, node.id) else None
     if isinstance(node, ast.IfExp):
         truth = scope.truth(node.test)
@@ -63,6 +65,10 @@ def _simplified(scope: Scope, node: ast.expr) -> str | None:
         return _bin_op(scope, node)
     if isinstance(node, ast.Call):
         return _call(scope, node)
+    if isinstance(node, ast.Tuple) and any(isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple)
+                                           for one in node.elts):
+        parts = _unstarred(scope, node.elts)
+        return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         return _item(scope, node)
     if isinstance(node, (ast.Attribute, ast.Compare, ast.UnaryOp, ast.Subscript)):
@@ -73,8 +79,8 @@ def _simplified(scope: Scope, node: ast.expr) -> str | None:
 
 def is_short(found: Value) -> bool:
     """Whether a value may be written in the place of an expression."""
-    return found.text is not None and (found.value is None or isinstance(found.value, (bool, str))
-                                       or found.text in ("()", "{}"))
+    plain = found.value is None or isinstance(found.value, (bool, str)) or callable(found.value)
+    return found.text is not None and (plain or found.text in ("()", "{}"))
 
 
 def whole(scope: Scope, node: ast.expr) -> str:
@@ -139,6 +145,8 @@ def _call(scope: Scope, node: ast.Call) -> str | None:
     name = called_name(node)
     if name in scope.known.facts.receivers and isinstance(node.func, ast.Attribute):
         return whole(scope, node.func.value)
+    if name in ERRORS.values() and len(node.args) > 1:  # what the library adds to the message
+        return f"{name}({scope.definition.segment(node.args[0])})"
     if name in IDENTITIES and len(node.args) > IDENTITIES[name]:
         return whole(scope, node.args[IDENTITIES[name]])
     if isinstance(node.func, ast.Attribute) and _is_cpu(scope, node.args[:1], name):
@@ -159,29 +167,49 @@ def _call(scope: Scope, node: ast.Call) -> str | None:
     if name in SIMPLER and isinstance(node.func, ast.Name):
         return SIMPLER[name].format(*(scope.definition.segment(one) for one in node.args))
     if any(isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple) for one in node.args):
-        parts = [scope.definition.segment(part) for one in node.args
-                 for part in (one.value.elts if isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple)
-                              else [one])]
-        return f"{scope.definition.segment(node.func)}({', '.join(parts)})"
+        return f"{scope.definition.segment(node.func)}({', '.join(_unstarred(scope, node.args))})"
     found = scope.value(node)
     return found.text if found is not None and is_short(found) and is_pure(node) else None
+
+
+def _unstarred(scope: Scope, items: list[ast.expr]) -> list[str]:
+    """Return the texts of the items of a list in which tuples are written out."""
+    parts = [one.value.elts if isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple) else [one]
+             for one in items]
+    return [scope.definition.segment(one) for part in parts for one in part]
 
 
 def _applied(scope: Scope, node: ast.Call) -> str | None:
     """Return what a lambda that has a name returns for the arguments of a call."""
     bound = scope.bindings.get(getattr(node.func, "id", ""), [])
-    function = bound[0] if len(bound) == 1 else None
-    if not isinstance(function, ast.Lambda) or node.keywords or len(function.args.args) != len(node.args):
+    function: Any = bound[0] if len(bound) == 1 else None
+    if function is None and scope.function is not None:
+        function = _short_function(scope.function, getattr(node.func, "id", ""))
+    if not isinstance(function, (ast.Lambda, ast.FunctionDef)) or node.keywords:
         return None
-    text, start = scope.definition.segment(function.body), scope.definition.span(function.body)[0]
+    if len(function.args.args) != len(node.args):
+        return None
+    body: Any = function.body if isinstance(function, ast.Lambda) else getattr(function.body[0], "value", None)
+    text, start = scope.definition.segment(body), scope.definition.span(body)[0]
     given = {arg.arg: scope.definition.segment(one) for arg, one in zip(function.args.args, node.args)}
-    places = [one for one in walk(function.body) if isinstance(one, ast.Name) and one.id in given]
+    places = [one for one in walk(body) if isinstance(one, ast.Name) and one.id in given]
     if len(places) > len(given):
         return None
     for one in sorted(places, key=scope.definition.span, reverse=True):
         first, last = (place - start for place in scope.definition.span(one))
         text = text[:first] + given[one.id] + text[last:]
-    return f"({text})" if isinstance(function.body, COMPOSITE) else text
+    return f"({text})" if isinstance(body, COMPOSITE) else text
+
+
+def _short_function(outer: ast.FunctionDef, name: str) -> ast.FunctionDef | None:
+    """Return a function inside another one that returns one expression, and is used once."""
+    found = [node for node in walk(outer)
+             if isinstance(node, ast.FunctionDef) and node.name == name and node is not outer]
+    uses = [node for node in walk(outer) if isinstance(node, ast.Name) and node.id == name]
+    if len(found) != 1 or len(uses) != 1 or len(found[0].body) != 1:
+        return None
+    only = found[0].body[0]
+    return found[0] if isinstance(only, ast.Return) and only.value is not None else None
 
 
 def _is_cpu(scope: Scope, arguments: list[ast.expr], name: str) -> bool:
@@ -203,31 +231,3 @@ def _item(scope: Scope, node: ast.Subscript) -> str | None:
         if isinstance(key, ast.Constant) and key.value == index.value:
             return definition.segment(value)
     return None
-
-
-CHANGE_NOTHING = frozenset((
-    "zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "full", "arange", "tensor", "array", "asarray",
-    "partial", "int", "float", "bool", "str", "len", "tuple", "list", "dict", "set", "min", "max", "sum", "zip", "map",
-    "range", "enumerate", "cast", "isinstance", "type", "getattr", "hasattr", "prod", "any", "all", "from_numpy",
-    "as_tensor", "unbind", "cumsum", "flatten", "reshape", "view", "astype", "items", "values", "keys", "get", "copy",
-    "join", "pick_device", "learning_noise", "torch_generator", "to_numpy", "merge_over_ranks",
-    "saved_buffers", "is_available", "cpu_count", "metrics",
-    "device", "dtype", "Path", "issubdtype", "nothing", "PolicyNetwork", "Setup", "float_view", "env_source", "dot",
-    "own_source", "EnvSource", "as_returned", "mask_methods", "named_weights", "startswith", "isfinite", "sorted",
-    "make_policy", "statistic_names", "kwargs_of", "is_atari", "read_atari_name", "atari_name", "find_rom", "title",
-    "start_statistics", "removeprefix", "removesuffix", "partition", "rpartition", "array_equal", "tolist"))
-
-
-def is_pure(node: ast.AST) -> bool:
-    """Whether an expression may be left out where nothing reads its value."""
-    later = {id(part) for one in walk(node) if isinstance(one, ast.Lambda) for part in walk(one.body)}
-    for one in walk(node):
-        if id(one) in later:
-            continue
-        if isinstance(one, ast.Call) and called_name(one) not in CHANGE_NOTHING | PURE:
-            if isinstance(one.func, ast.Attribute) and ast.unparse(one.func) == "normalizer.start":
-                continue
-            return False
-        if isinstance(one, (ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
-            return False
-    return True

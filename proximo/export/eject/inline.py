@@ -2,9 +2,12 @@
 
 import ast
 
+from proximo.export.eject.bindings import called_name
 from proximo.export.eject.definition import Definition, Edit, Function, parameters, without_docstring
-from proximo.export.eject.fold import COMPOSITE, is_pure
+from proximo.export.eject.facts import ERRORS
+from proximo.export.eject.fold import COMPOSITE
 from proximo.export.eject.parameters import Call, argument_of
+from proximo.export.eject.purity import is_pure
 
 LONGEST = 90  # characters of an expression that is written where its function was called
 SIMPLE = (ast.Name, ast.Attribute, ast.Constant)
@@ -49,4 +52,5 @@ def is_short_function(function: Function, calls: int) -> bool:
     value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
     if value is None or function.args.vararg or function.args.kwarg:
         return False
-    return isinstance(value, (ast.Name, ast.Constant)) or (calls == 1 and len(ast.unparse(value)) <= LONGEST)
+    error = isinstance(value, ast.Call) and called_name(value) in ERRORS.values()
+    return isinstance(value, (ast.Name, ast.Constant)) or (calls == 1 and (error or len(ast.unparse(value)) <= LONGEST))

@@ -106,6 +106,14 @@ def wrapped(line: str) -> list[str]:
         if not found:
             break
         least = min(len(one.stack) for one in commas or found)
+        if line.startswith("def ") or line.lstrip().startswith("def "):  # no break in the type that it returns
+            commas = [one for one in commas if one.stack[-1][1] == "("] or commas
+        margin = len(line) - len(line.lstrip()) + 4
+        place = line.find("(") + 1
+        if least > 1 and not stack and place and margin + len(line) - place <= WIDTH:
+            result.append(line[:place])
+            line, stack = " " * margin + line[place:], ((margin, "("),)
+            continue
         best = max(one for one in commas or found if len(one.stack) == least)
         result.append(line[:best.column].rstrip())
         line, stack = " " * best.stack[-1][0] + line[best.column:].lstrip(), best.stack

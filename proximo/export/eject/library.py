@@ -74,6 +74,17 @@ class Library:
             return self.imports[name].value
         return vars(builtins)[name]
 
+    def is_class(self, name: str) -> bool:
+        """Whether a name of the file is that of a class."""
+        return isinstance(self.definition(name).node, ast.ClassDef)
+
+    def is_field(self, name: str) -> bool:
+        """Whether a record of the file has a function in a field of this name."""
+        fields = [node for one in self.definitions.values() if isinstance(one.node, ast.ClassDef)
+                  for node in one.node.body if isinstance(node, ast.AnnAssign)]
+        return any(ast.unparse(node.target) == name and ast.unparse(node.annotation).startswith("Callable")
+                   for node in fields)
+
     def name_of(self, value: Any) -> str | None:
         """Return the name of a definition by its function or class."""
         place = (getattr(value, "__module__", None), getattr(value, "__qualname__", None))

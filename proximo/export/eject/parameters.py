@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from proximo.export.eject.bindings import called_name
 from proximo.export.eject.definition import Definition, Edit, Function, defaults, parameters, walk, without_docstring
-from proximo.export.eject.fold import is_pure
+from proximo.export.eject.purity import is_pure
 from proximo.export.eject.value import PRESENT, Value, joined
 from proximo.export.eject.values import Scope
 
@@ -29,7 +29,7 @@ def called_function(scope: Scope, node: ast.expr, methods: dict[str, list[str]])
     """Return the name of the function of the program that an expression means: f, Class.method or Class.__init__."""
     library = scope.known.library
     if isinstance(node, ast.Name) and node.id in library.places and node.id not in scope.bindings:
-        return f"{node.id}.__init__" if isinstance(library.value(node.id), type) else node.id
+        return f"{node.id}.__init__" if library.is_class(node.id) else node.id
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "super()":
         bases = getattr(scope.definition.node, "bases", [])
         return f"{ast.unparse(bases[0])}.{node.attr}" if bases else None
@@ -46,8 +46,9 @@ def called_function(scope: Scope, node: ast.expr, methods: dict[str, list[str]])
         own = f"{scope.definition.name}.{node.attr}"
         if own in methods.get(node.attr, []):
             return own
-    if isinstance(node, ast.Attribute) and node.attr not in EXTERNAL and len(methods.get(node.attr, [])) == 1:
-        return methods[node.attr][0]
+    if isinstance(node, ast.Attribute) and node.attr not in EXTERNAL and not library.is_field(node.attr):
+        named = methods.get(node.attr, [])
+        return named[0] if len(named) == 1 else None
     return None
 
 

@@ -29,17 +29,20 @@ def polish_edits(scope: Scope, function: Function) -> list[Edit]:
 
 
 def _returned_edits(definition: Definition, block: list[ast.stmt], reads: dict[str, int]) -> list[Edit]:
-    """Return at once what is stored in a name, and returned in the next line."""
+    """Return or take apart at once what is stored in a name, and only read in the next line."""
     for first, second in itertools.pairwise(block):
-        if not isinstance(second, ast.Return) or not isinstance(second.value, ast.Name):
+        if not isinstance(second, (ast.Return, ast.Assign)) or not isinstance(second.value, (ast.Name, ast.Tuple)):
             continue
         target = first.targets[0] if isinstance(first, ast.Assign) and len(first.targets) == 1 else \
             first.target if isinstance(first, ast.AnnAssign) and first.value else None
-        if isinstance(target, ast.Name) and target.id == second.value.id and reads[target.id] == 1:
+        same = isinstance(target, ast.Name) and target.id == ast.unparse(second.value) and reads[target.id] == 1
+        if same or (isinstance(target, ast.Tuple) and ast.unparse(target) == ast.unparse(second.value)
+                    and all(reads.get(ast.unparse(one)) == 1 for one in target.elts)):
             start, _ = definition.lines_span(first.lineno, first.lineno)
             _, end = definition.lines_span(second.lineno, second.end_lineno or second.lineno)
             value = definition.segment(first.value)  # type: ignore[attr-defined]
-            return [Edit(start, end, f"{' ' * first.col_offset}return {value}\n")]
+            head = definition.segment(second)[:-len(definition.segment(second.value))]
+            return [Edit(start, end, f"{' ' * first.col_offset}{head}{value}\n")]
     return []
 
 
@@ -68,7 +71,7 @@ def _alias_edits(scope: Scope, function: Function, reads: dict[str, int]) -> lis
             continue
         if len(scope.bindings[target.id]) != 1:
             continue
-        once = isinstance(value, ast.Name) and len(scope.bindings.get(value.id, [])) == 1
+        once = isinstance(value, ast.Name) and len(scope.bindings.get(value.id, [])) <= 1
         short = isinstance(value, ast.Attribute) and reads[target.id] == 1 and isinstance(value.value, ast.Name) and \
             len(scope.bindings.get(value.value.id, [])) == 1 and not _is_inside_loop(function, target.id)
         if once or short:

@@ -1,15 +1,16 @@
 """The definitions that the ejected file is made of, and what is known of them."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from proximo.export.eject.bindings import called_name, free_names
+from proximo.export.eject.bindings import Bindings, bind_attributes, called_name, free_names
 from proximo.export.eject.branches import statement_edits
 from proximo.export.eject.definition import Definition, Edit, Function, parameters, walk, without_docstring
-from proximo.export.eject.facts import Facts
+from proximo.export.eject.facts import ERRORS, Facts
 from proximo.export.eject.fold import expression_edits
 from proximo.export.eject.library import Import, Library
 from proximo.export.eject.parameters import (
@@ -37,7 +38,7 @@ class Program:
 
     def __init__(self, library: Library, facts: Facts, root: str) -> None:
         self.library, self.facts, self.root = library, facts, root
-        self.known = Knowledge(library, facts, {}, {})
+        self.known = Knowledge(library, facts, {}, {}, {})
         self.arguments: dict[tuple[str, str], Value] = {}  # (function, parameter): what it always is
         self._scopes: dict[str, Scope] = {}
 
@@ -59,7 +60,7 @@ class Program:
 
     def _annotate(self, definition: Definition) -> None:
         """Write the classes of the program for the interfaces in annotations."""
-        types = dict(self.facts.types)
+        types = ERRORS | dict(self.facts.types)
         if definition.name in ("Step", "Episode"):
             types["Array"] = "np.ndarray"
         definition.apply([Edit(*definition.span(node), types[node.id]) for node in walk(definition.node)
@@ -91,7 +92,7 @@ class Program:
 
     def learn(self) -> None:
         """Find out what the parameters of functions always are, and what functions return."""
-        self.known = self.known._replace(returned=self._returned())
+        self.known = self.known._replace(returned=self._returned(), attributes=self._attributes())
         arguments = {}
         calls, other = self.calls()
         for definition in self.library.definitions.values():
@@ -116,6 +117,25 @@ class Program:
             name = scope.function.name
             found[name] = None if name in found or not constant else scope.value(value)
         return {name: value for name, value in found.items() if value is not None}
+
+    def _attributes(self) -> dict[tuple[str, str], Value]:
+        """Return what attributes are that only __init__ sets, and to the same for every object."""
+        definitions = self.library.definitions.values()
+        stores = Counter(node.attr for definition in definitions for node in walk(definition.node)
+                         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+        found = {}
+        for scope in self.scopes():
+            if scope.function is None or scope.function.name != "__init__":
+                continue
+            pairs: Bindings = {}
+            for node in walk(scope.function):
+                if isinstance(node, ast.Assign):
+                    bind_attributes(node.targets[0], node.value, pairs)
+            for name, (given, *_) in pairs.items():
+                value = scope.fixed_value(given) if given is not None and stores[name] == 1 else None
+                if value is not None:
+                    found[scope.definition.name, name] = value
+        return found
 
     def calls(self) -> tuple[dict[str, list[Call]], set[str]]:
         methods: dict[str, list[str]] = {}
@@ -170,7 +190,7 @@ def _same(one: Knowledge, other: Knowledge) -> bool:
         return a.keys() == b.keys() and all(a[key].value is b[key].value or (
             a[key].text == b[key].text and a[key].text is not None) for key in a)
 
-    return is_same(one.arguments, other.arguments) and is_same(one.returned, other.returned)
+    return all(is_same(getattr(one, name), getattr(other, name)) for name in ("arguments", "returned", "attributes"))
 
 
 def _is_special(name: str) -> bool:

@@ -1,10 +1,11 @@
-"""Records of which one field is left become the value of that field."""
+"""Records of which one field is left become that field; those that are taken apart at once become their values."""
 
 import ast
 from collections.abc import Iterator
 
-from proximo.export.eject.definition import Definition, Edit, parameters, walk
+from proximo.export.eject.definition import Definition, Edit, apply_all, parameters, walk
 from proximo.export.eject.library import Library
+from proximo.export.eject.parameters import Call
 from proximo.export.eject.unused import record_fields
 
 
@@ -21,6 +22,51 @@ def unwrap_record(library: Library) -> bool:
             changed = [each.apply(changes) for each, changes in edits.items()]
             return any(changed)
     return False
+
+
+def unpack_record(library: Library, calls: dict[str, list[Call]], other: set[str]) -> bool:
+    """Return values instead of a record that one function makes and every caller takes apart at once."""
+    for name, record in library.definitions.items():
+        fields = record_fields(record)
+        uses = [(one, node) for one in library.definitions.values() for node in walk(one.node) if _is_name(node, name)]
+        makers = [(one, function) for one in library.definitions.values() for _, function in one.functions()
+                  if _is_name(function.returns, name)]
+        if fields is None or len(makers) != 1 or len(uses) != 2 or makers[0][1].name in other:
+            continue
+        definition, function = makers[0]
+        tail = function.body[-1]
+        found = [call for key, each in calls.items() if key.rpartition(".")[2] == function.name for call in each]
+        if not isinstance(tail, ast.Return) or not isinstance(tail.value, ast.Call) or not found:
+            continue
+        edits = [_unpacked(call, fields) for call in found]
+        if not _is_name(tail.value.func, name) or not all(edits) or tail.value.keywords:
+            continue
+        types = {ast.unparse(node.target): record.segment(node.annotation) for node in walk(record.node)
+                 if isinstance(node, ast.AnnAssign)}
+        values = ", ".join(definition.segment(one) for one in tail.value.args)
+        changes = {definition: [Edit(*definition.span(tail.value), values), Edit(*definition.span(function.returns),
+                                f"tuple[{', '.join(types[field] for field in fields)}]")]}
+        for call, edit in zip(found, edits):
+            changes.setdefault(call.scope.definition, []).extend(edit)
+        return apply_all(changes)
+    return False
+
+
+def _unpacked(call: Call, fields: list[str]) -> list[Edit]:
+    """Return the edits of a caller that gives the fields names of their own; none if it does more with the record."""
+    caller, own = call.scope.function, call.scope.definition
+    statement = next((node for node in walk(caller) if isinstance(node, ast.Assign) and node.value is call.node), None)
+    target = statement.targets[0] if statement is not None else None
+    if not isinstance(target, ast.Name):
+        return []
+    uses = [node for node in walk(caller) if isinstance(node, ast.Name) and node.id == target.id]
+    read = [node for node in walk(caller) if isinstance(node, ast.Attribute) and _is_name(node.value, target.id)]
+    stored = {node.id for node in walk(caller) if isinstance(node, ast.Name)}
+    passed_on = {ast.unparse(node.targets[0]) for node in walk(caller) if isinstance(node, ast.Assign)
+                 and ast.unparse(node.value) == f"{target.id}.{ast.unparse(node.targets[0])}"}
+    if len(uses) != len(read) + 1 or any(field in stored and field not in passed_on for field in fields):
+        return []
+    return [Edit(*own.span(target), ", ".join(fields)), *(Edit(*own.span(node), node.attr) for node in read)]
 
 
 def _names_of(library: Library, record: str) -> Iterator[str]:

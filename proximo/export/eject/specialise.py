@@ -4,16 +4,22 @@ import ast
 from collections.abc import Iterator
 
 from proximo.export.eject.bindings import called_name
-from proximo.export.eject.definition import Definition, Edit, parameters, walk
-from proximo.export.eject.facts import DROPPED_METHODS, INLINED
+from proximo.export.eject.definition import Definition, Edit, apply_all, parameters, walk
+from proximo.export.eject.facts import DROPPED_METHODS, HEADINGS, INLINED
 from proximo.export.eject.inline import inline_edit, is_short_function
+from proximo.export.eject.inline_body import MOST_LINES, MOST_OF_RECORD, inline_body
+from proximo.export.eject.lift import lift_function
+from proximo.export.eject.merge import merge_class
 from proximo.export.eject.parameters import (
     argument_edits,
     removable_parameters,
     removal_edits,
 )
 from proximo.export.eject.program import Program
-from proximo.export.eject.records import unwrap_record
+from proximo.export.eject.purity import CHANGE_NOTHING
+from proximo.export.eject.records import unpack_record, unwrap_record
+from proximo.export.eject.scalars import local_edits, push_function, push_record, split_parameter
+from proximo.export.eject.unread import unread_key, unread_result
 from proximo.export.eject.unused import (
     constant_field_edits,
     record_fields,
@@ -22,7 +28,7 @@ from proximo.export.eject.unused import (
 )
 from proximo.export.eject.values import Scope
 
-MOST_ROUNDS = 60
+MOST_ROUNDS = 200
 
 
 class Specialiser(Program):
@@ -34,7 +40,8 @@ class Specialiser(Program):
             self.reach()
             self.learn()
             changed = self._fold() | self._parameters() | self._unused() | self._inline()
-            if not changed and not unwrap_record(self.library):
+            if not (changed or unwrap_record(self.library) or self._inline(bodies=True) or self._carried()
+                    or self._unpacked()):
                 return
         raise RuntimeError("simplification does not come to an end")
 
@@ -97,25 +104,91 @@ class Specialiser(Program):
             read, called = self._read_of_config() if definition.name == "Config" else names
             called = called - DROPPED_METHODS
             if isinstance(definition.node, ast.ClassDef) and record_fields(definition) is None:
-                edits = unused_member_edits(definition, read, called, set()) or unused_attribute_edits(definition, read)
+                edits = unused_member_edits(definition, read - self._others_own(definition), called, set())
+                edits = edits or unused_attribute_edits(definition, read)
                 changed |= definition.apply(edits)
         return changed
 
-    def _inline(self) -> bool:
-        """Write functions of one expression where they are called."""
+    def _others_own(self, definition: Definition) -> set[str]:
+        """Return the attributes that are read only by other classes, of their own objects."""
+        read = [(one, node) for one in self.library.definitions.values() for node in walk(one.node)
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
+        own = {node.attr for one, node in read if one is not definition and ast.unparse(node.value) == "self"}
+        return own - {node.attr for one, node in read if one is definition or ast.unparse(node.value) != "self"}
+
+    def _inline(self, bodies: bool = False) -> bool:
+        """Write functions of one expression, or those of a few statements with one call, where they are called."""
         calls, other = self.calls()
+        other = other | self._taken() | (self.facts.results.keys() & CHANGE_NOTHING)
         touched: set[Definition] = set()
         for definition in self.library.definitions.values():
             for name, function in definition.functions():
-                short = name not in other and "." not in name and is_short_function(function, len(calls.get(name, ())))
-                if name == self.root or not (name in INLINED or short):
-                    continue
-                for call in calls.get(name, ()):
-                    edit = inline_edit(call, definition, function)
-                    if edit is not None and not {call.scope.definition, definition} & touched:
+                found = [] if name == self.root else calls.get(name, [])
+                used = name in other or name.endswith("__init__")
+                short = not used and function.name != "forward" and is_short_function(function, len(found))
+                alone = bodies and not used and len(found) == 1 and name not in HEADINGS and function.name != "forward"
+                for call in found if name in INLINED or short or alone else ():
+                    if {call.scope.definition, definition} & touched:
+                        continue
+                    edit = inline_edit(call, definition, function) if name in INLINED or short else None
+                    most = MOST_OF_RECORD if self._has_record(function.returns) else MOST_LINES
+                    edit = edit or (inline_body(call, definition, function, most) if alone else None)
+                    if edit is not None:
                         touched |= {call.scope.definition, definition}
                         call.scope.definition.apply([edit])
         return bool(touched)
+
+
+    def _unpacked(self) -> bool:
+        """Leave out what is written and never read, and records that are taken apart at once."""
+        calls, other = self.calls()
+        edits = unread_key(self.library)
+        for definition in self.library.definitions.values():
+            for name, function in definition.functions():
+                if not edits and name in calls and name not in other | self._taken():
+                    edits = unread_result(definition, function, calls[name])
+        if edits:
+            return apply_all(edits)
+        return unpack_record(self.library, calls, other)
+
+    def _has_record(self, node: ast.expr | None) -> bool:
+        """Whether an annotation is that of a record, or of a tuple with a record in it."""
+        parts = [] if node is None else walk(node)
+        names = [self.library.definitions.get(one.id) for one in parts if isinstance(one, ast.Name)]
+        return any(one is not None and record_fields(one) is not None for one in names)
+
+    def _taken(self) -> set[str]:
+        """Return the methods that are read without being called: passed on."""
+        calls = {id(node.func) for one in self.library.definitions.values() for node in walk(one.node)
+                 if isinstance(node, ast.Call)}
+        found = [(one.name, node) for one in self.library.definitions.values() for node in walk(one.node)
+                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in calls]
+        names = {node.attr for _, node in found if ast.unparse(node.value) != "self"}
+        own = {f"{name}.{node.attr}" for name, node in found}
+        return own | {name for definition in self.library.definitions.values() for name, _ in definition.functions()
+                      if "." in name and name.rpartition(".")[2] in names}
+
+    def _carried(self) -> bool:
+        """Replace what only carries values from one place to another: records, and functions that are passed on."""
+        if lift_function(self.library) or merge_class(self.library):
+            return True
+        definitions = list(self.library.definitions.values())
+        if apply_all({definition: local_edits(self.library, definition, function) for definition in definitions
+                      for _, function in list(definition.functions())[:1]}):
+            return True
+        calls, other = self.calls()
+        for definition in definitions:
+            for name, function in definition.functions():
+                found = calls.get(name, [])
+                if name in other or not found or self.root == name or any(call.partial for call in found):
+                    continue
+                edits = split_parameter(self.library, definition, function, found)
+                if not edits and len(found) == 1:
+                    edits = push_function(definition, function, found[0]) or push_record(
+                        self.library, definition, function, found[0])
+                if edits:
+                    return apply_all(edits)
+        return False
 
 
 def _constructor_edits(scope: Scope, dropped: dict[str, tuple[list[str], set[str]]],

@@ -21,7 +21,7 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
     parts = parts_of(variant, "torch")
     setup = set_up(cfg, parts.make_envs, parts.make_agent, ppo_loss, None)
     setup.envs.close()
-    agent, space, buffer = setup.agent, setup.envs.action_space, setup.storage.buffer
+    agent, space = setup.agent, setup.envs.action_space
     classes = {"VecEnv": setup.envs, "Agent": agent, "Head": agent.head}
     types = {name: library.find(type(one).__module__, type(one).__name__) for name, one in classes.items()}
     types |= {kind.__name__: "Config" for kind in type(cfg).__mro__ if issubclass(kind, Config)}
@@ -32,7 +32,7 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
     plain = VARIANTS[variant].head == "plain"
     return Facts(
         cfg=cfg, results=_results(setup, cfg), fields=_fields(setup, plain), named=named,
-        instances={type(one): one for one in (cfg, setup.envs, agent, setup.storage, buffer, agent.head)}
+        instances={type(one): one for one in (cfg, setup.envs, agent, setup.storage, agent.head)}
         | {Config: cfg},
         present=frozenset(("final_obs",) if type(setup.envs).__name__ != "PoolEnvs" else ())
         | frozenset(() if agent.evaluates_later else ("logprob", "value")),

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 from proximo.export.eject.branches import delete, replace_statement
 from proximo.export.eject.definition import Definition, Edit, Function, walk, without_docstring
-from proximo.export.eject.fold import COMPOSITE, is_pure
+from proximo.export.eject.fold import COMPOSITE
+from proximo.export.eject.purity import is_pure
 from proximo.export.eject.value import PRESENT
 from proximo.export.eject.values import Scope
 
-READ_AS_A_WHOLE = ("Episode", "Adam", "Minibatches", "Batch", "Moments")  # iterated, so that no field is unread
+READ_AS_A_WHOLE = ("Adam", "Minibatches", "Batch", "Moments")  # iterated, so that no field is unread
 
 
 def unused_local_edits(scope: Scope, function: Function) -> list[Edit]:

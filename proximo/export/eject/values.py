@@ -34,6 +34,7 @@ class Knowledge(NamedTuple):
     facts: Facts
     arguments: dict[tuple[str, str], Value]  # (function, parameter)
     returned: dict[str, Value]  # what functions return that always return the same constant
+    attributes: dict[tuple[str, str], Value]  # (class, attribute): what every object of the class has there
 
 
 class Scope:
@@ -66,7 +67,7 @@ class Scope:
         return bool(found.value)
 
     def _constant(self, node: ast.Constant) -> Value:
-        return Value(node.value, repr(node.value))
+        return literal(node.value)
 
     def _name(self, node: ast.Name) -> Value | None:
         if node.id in self.bindings:
@@ -94,8 +95,7 @@ class Scope:
                   for node in self.bindings[name] if not (isinstance(node, ast.Name) and node.id == name)]
         self._busy.discard(name)
         named = self.known.facts.named
-        is_parameter = any(isinstance(node, ast.arg) for node in self.bindings[name])
-        return joined(values) or (Value(named[name]) if name in named and is_parameter else None)
+        return joined(values) or (Value(named[name]) if name in named else None)
 
     def _own_class(self) -> Any:
         try:
@@ -109,7 +109,27 @@ class Scope:
             return Value(torch.device("cpu"))
         if isinstance(node.value, ast.Name) and (text := f"{node.value.id}.{node.attr}") in facts.expressions:
             return literal(facts.expressions[text])
+        if own := self.own_attribute(node):
+            return own
         return literal(facts.fields[node.attr]) if node.attr in facts.fields else self._member(node)
+
+    def own_attribute(self, node: ast.Attribute) -> Value | None:
+        """Return what an attribute of `self` is for every object."""
+        if not isinstance(node.value, ast.Name) or node.value.id != "self":
+            return None
+        name = node.attr
+        kinds = [self.definition.name, *(ast.unparse(base) for base in getattr(self.definition.node, "bases", []))]
+        return next((found for kind in kinds if (found := self.known.attributes.get((kind, name)))), None)
+
+    def fixed_value(self, node: ast.expr) -> Value | None:
+        """Return the value of an expression that __init__ stores, if it may be written wherever it is read."""
+        found = self.value(node)
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if found is not None and isinstance(root, ast.Name) and root.id not in self.bindings and callable(found.value):
+            return Value(found.value, self.definition.segment(node))
+        return None if found is None or found is PRESENT else found
 
     def _member(self, node: ast.Attribute) -> Value | None:
         """Return an attribute of an object that is known."""
@@ -167,6 +187,9 @@ class Scope:
         if any(one is None for one in values):
             return None
         return Value(tuple(one.value for one in values if one), "()" if not values else None)
+
+    def _dict(self, node: ast.Dict) -> Value | None:
+        return None if node.keys else literal({})
 
     def _subscript(self, node: ast.Subscript) -> Value | None:
         base, index = self.value(node.value), self.value(node.slice)

@@ -3,15 +3,17 @@
 import ast
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 
 from proximo.export.eject.bindings import free_names
-from proximo.export.eject.definition import Definition, Edit, walk
+from proximo.export.eject.definition import Definition, Edit, walk, without_docstring
 from proximo.export.eject.facts import SENTENCES
 from proximo.export.eject.layout import WIDTH, joined_line, logical_lines, normal, tidy, wrapped
-from proximo.export.eject.library import Import, Library, module_names, module_text
+from proximo.export.eject.library import Import, Library, module_text
+from proximo.export.eject.topics import without_topics
 
-FIRST = ("Config",)
+FIRST = ("Config", "main")
 
 
 def file_text(library: Library, docstring: str) -> str:
@@ -28,7 +30,9 @@ def file_text(library: Library, docstring: str) -> str:
                           if isinstance(node, ast.Name) and node.id == "gymnasium"])
     original = {normal(line) for module in {one.module.__name__ for one in definitions}
                 for line in _statements(module_text(module))}
-    parts = [tidy(tidy_docstring(definition), original) for definition in ordered(library)]
+    names = {str(getattr(node, name)) for one in definitions for node in walk(one.node)
+             for name in ("id", "attr", "arg", "name") if isinstance(getattr(node, name, None), str)}
+    parts = [tidy(tidy_docstring(definition, " ".join(names)), original) for definition in ordered(library)]
     body = ""
     for before, part in zip(["", *parts], parts):
         small = not re.match(r"(@|def |class )", part) and not re.match(r"(@|def |class )", before)
@@ -42,37 +46,45 @@ def _statements(text: str) -> Iterator[str]:
         yield "\n".join(lines[first:last])
 
 
-def tidy_docstring(definition: Definition) -> str:
-    """Return the text without the sections of docstrings, whose content annotations and comments repeat."""
+def tidy_docstring(definition: Definition, code: str) -> str:
+    """Return the text without the sections of docstrings, whose content annotations and comments repeat, and without
+    what comments say of things that are not in the program `code`."""
     text = definition.text
     for node in reversed([one for one in walk(definition.node) if isinstance(one, (ast.FunctionDef, ast.ClassDef))]):
         if ast.get_docstring(node) is not None:
             start, end = definition.span(node.body[0])
-            text = text[:start] + short_docstring(node.name, text[start:end]) + text[end:]
-    return without_blank_lines(re.sub(r"  # type: ignore.*", "", text))
+            text = text[:start] + short_docstring(node, text[start:end], code) + text[end:]
+    text = re.sub(r"  # type: ignore.*", "", text)
+    text = re.sub(r"(?<=  # )[^\n]*", lambda match: without_topics(match[0], code), text)
+    return without_blank_lines(re.sub(r"  # *(?=\n|$)", "", text))
 
 
 def without_blank_lines(text: str) -> str:
-    """Leave out the empty line between the docstring and the first statement of a function."""
+    """Leave out the empty lines above the first statement of a function."""
     lines = text.split("\n")
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None and len(node.body) > 1:
-            after = node.body[0].end_lineno or 0
-            while lines[after] == "" and not isinstance(node.body[1], (ast.FunctionDef, ast.ClassDef)):
-                lines[after] = "\0"
-                after += 1
+        if isinstance(node, ast.FunctionDef):
+            body = [one for one in without_docstring(node.body)[:1] if not isinstance(one, ast.FunctionDef)]
+            before = body[0].lineno - 2 if body else -1
+            while before >= node.lineno and lines[before] == "":
+                lines[before] = "\0"
+                before -= 1
     return "\n".join(line for line in lines if line != "\0")
 
 
-def short_docstring(name: str, text: str) -> str:
+def short_docstring(node: ast.FunctionDef | ast.ClassDef, text: str, code: str) -> str:
     """Return a docstring up to its sections Args, Returns, Raises and Attributes."""
-    if name in SENTENCES:
-        return f'"""{SENTENCES[name]}"""'
+    if node.name in SENTENCES:
+        return f'"""{SENTENCES[node.name]}"""'
     kept = re.split(r"\n\n +(?:Args|Returns|Raises|Attributes):\n", text)[0].rstrip().removesuffix('"""')
+    margin = " " * node.body[0].col_offset
+    if (fewer := without_topics(kept, code)) != kept:
+        kept = f"\n\n{margin}".join(textwrap.fill(" ".join(one.split()), WIDTH - 3, initial_indent=margin,
+                                                  subsequent_indent=margin).strip() for one in fewer.split("\n\n"))
     last = kept.split("\n")[-1]
     if "\n" not in kept or len(last) + 3 <= WIDTH:
         return f'{kept.rstrip()}"""'
-    return f'{kept.rstrip()}\n    """'
+    return f'{kept.rstrip()}\n{margin}"""'
 
 
 def hoist_imports(library: Library, definition: Definition) -> None:
@@ -91,10 +103,8 @@ def hoist_imports(library: Library, definition: Definition) -> None:
 
 
 def ordered(library: Library) -> list[Definition]:
-    """Return the definitions in an order in which Python can execute the file: that of the library where possible."""
-    ranks = {name: i for i, name in enumerate(_modules_in_order(library))}
-    left = {name: (ranks[one.module.__name__], module_names(one.module.__name__).index(library.places[name][1]))
-            for name, one in library.definitions.items()}
+    """Return the definitions in the order of reading: Config, then each one after what it uses, as main reaches it."""
+    left = {name: i for i, name in enumerate(_reached(library))}
     needs = {name: {other for other in needed_at_once(definition) if other in left and other != name}
              for name, definition in library.definitions.items()}
     result: list[Definition] = []
@@ -102,10 +112,31 @@ def ordered(library: Library) -> list[Definition]:
         ready = [name for name in left if not needs[name] & left.keys()]
         if not ready:
             raise RuntimeError(f"definitions need each other: {needs}")
-        best = min(ready, key=lambda name: (name not in FIRST, left[name]))
+        best = min(ready, key=left.__getitem__)
         del left[best]
         result.append(library.definitions[best])
     return result
+
+
+def _reached(library: Library) -> list[str]:
+    """Return the names of the definitions, each one after those that its text names."""
+    found: dict[str, None] = {}
+    begun: set[str] = set()
+
+    def visit(name: str) -> None:
+        begun.add(name)
+        definition = library.definitions[name]
+        names = [node for node in walk(definition.node)
+                 if isinstance(node, ast.Name) and node.id in library.definitions]
+        for node in sorted(names, key=lambda node: (node.lineno, node.col_offset)):
+            if node.id not in begun:
+                visit(node.id)
+        found[name] = None
+
+    for name in (*FIRST, *library.definitions):
+        if name not in begun:
+            visit(name)
+    return list(found)
 
 
 def needed_at_once(definition: Definition) -> set[str]:
@@ -114,25 +145,6 @@ def needed_at_once(definition: Definition) -> set[str]:
               for part in (function.body if isinstance(function.body, list) else [function.body])
               for node in walk(part)}
     return {node.id for node in walk(definition.node) if isinstance(node, ast.Name) and id(node) not in inside}
-
-
-def _modules_in_order(library: Library) -> list[str]:
-    """Return the modules of the library so that each one stands after those it imports."""
-    result: list[str] = []
-
-    def visit(module: str) -> None:
-        if module in seen:
-            return
-        seen.add(module)
-        for node in ast.parse(module_text(module)).body:
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("proximo"):
-                visit(str(node.module))
-        result.append(module)
-
-    seen: set[str] = set()
-    for definition in library.definitions.values():
-        visit(definition.module.__name__)
-    return result
 
 
 def import_lines(library: Library) -> str:

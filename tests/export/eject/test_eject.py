@@ -17,6 +17,7 @@ from proximo.export.eject.eject import eject
 from proximo.runs.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[3]
+MOST_LINES = {"ppo": 700, "ppo_continuous_action": 920, "rpo_continuous_action": 1000, "compact": 940}
 SMALL = {
     "ppo": {},
     "ppo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
@@ -80,6 +81,7 @@ def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
     path = tmp_path / "my_ppo.py"
     path.write_text(eject(config_class(variant)(**settings), variant, f"proximo eject {variant}"))
     assert ruff(path) == (0, "All checks passed!\n")
+    assert len(path.read_text().splitlines()) <= MOST_LINES[variant]
     assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
     assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
 

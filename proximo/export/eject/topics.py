@@ -1,0 +1,37 @@
+"""Sentences and parts of sentences about what the ejected file does not have: ranks, masks, recurrent layers."""
+
+import re
+
+# A word of the library's comments, and the names that a program has where the word means something in it.
+TOPICS = {"recurrent": "memory", "rank": "world", "ranks": "world", "mask": "mask", "masks": "mask", "masked": "mask",
+          "filler": "next_step", "self-play": "players", "resume": "restore", "snapshot": "restore",
+          "compile": "compile", "compiled": "compile", "JAX": "jax", "frameworks": "jax", "RPO": "rpo",
+          "target_kl": "target_kl", "orthogonal": "orthogonal", "mask_size": "mask_size",
+          "checkpoint": "restore", "processes": "world"}
+
+
+def without_topics(text: str, code: str) -> str:
+    """Return prose without what it says of absent things.
+
+    Args:
+        text: A docstring or a comment.
+        code: The program; a topic is absent where its name is in no identifier.
+    """
+    absent = [word for word, name in TOPICS.items() if name not in code]
+    words = "|".join(re.escape(word) for word in absent)
+    about = rf"(?<![\w-])-{{0,2}}(?:{words})(?![\w-])"
+    if "ranks" in absent:
+        text = re.sub(r",? (?:(?:over|on|of) all (?:ranks|processes)(?: alike)?|of a rank)(?=[,;.:)]|$| )", "", text)
+    if "recurrent" in absent:
+        text = re.sub(r", or [^;:]* for a recurrent agent", "", text)
+    before = text
+    text = re.sub(rf"[,;](?: (?:and|or))? [^,;.:()]*{about}[^,;.:()]*(?: \(detail \w+\))?(?=[,;.:)]|$)", "", text)
+    text = re.sub(rf" \([^()]*{about}[^()]*\)", "", text)
+    paragraphs = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        sentences = re.split(r"(?<=\.)\s+(?=[A-Z`])", paragraph)
+        kept = [one for one in sentences if not re.search(about, one) and (one in before or len(one.split()) > 2)]
+        paragraphs.append(paragraph if len(kept) == len(sentences) else " ".join(kept))
+    if not paragraphs[0].strip():
+        return text
+    return "\n\n".join(one for one in paragraphs if one.strip())
