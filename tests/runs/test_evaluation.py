@@ -101,7 +101,7 @@ def test_an_evaluation_that_fails_is_told_and_training_continues(tmp_path, monke
 
 KINDS = {
     "lstm": ("ppo", "--recurrent lstm", ""), "continuous": ("ppo_continuous_action", "--env-id Pendulum-v1", ""),
-    "masked": ("ppo", "--env-id tests.support.probes:Masked-v0", ""), "envpool": ("ppo", "--engine envpool", "envpool"),
+    "masked": ("ppo", "--env-id tests.support.probes:Masked-v0", ""), "envpool": ("ppo", "--engine envpool", "envpool_assets"),
     "rebuilt": ("ppo", "--env-id LunarLander-v3", "Box2D"), "workers": ("ppo", "--env-workers 2", ""),
     "brax": ("ppo_continuous_action_isaacgym", "--env-id fast --framework jax", "brax"),
     "inside": ("ppo", "--framework jax --engine jax", "flax")}
