@@ -84,10 +84,9 @@ def pull(source: Repository | Path, run: Path) -> list[str]:
         raise UsageError(f"{run} exists already and is not an empty folder. Name another one.")
     with new_folder(run / "model") as beside:
         if isinstance(source, Repository):
-            listing = list_files(source)  # all files come from its commit, also if another one is pushed meanwhile
-            found = checked_sizes(str(source), listing.sizes)
+            found = checked_sizes(str(source), list_files(source))
             for name in found:
-                download(source, listing.commit, name, beside)
+                download(source, name, beside)
             checked_sizes(str(source), {name: (beside / name).stat().st_size for name in found})
         else:
             folder = source / "model" if (source / "model" / "manifest.json").is_file() else source

@@ -9,7 +9,7 @@ from proximo.config import Config
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, notify, warn
-from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step
+from proximo.on_torch.compiled import can_compile, compile_act, compile_gradient, compile_step
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
@@ -99,13 +99,13 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
 
     policy, step = make_policy(agent), make_step(gradient, apply, reduce_sum)
     if cfg.compile and can_compile(storage.device, list(saved_buffers(agent))):
-        policy = compile_policy(policy, agent, adam, storage, carry)
         if agent.recurrent:
             warn("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
         elif world.size == 1:
             step = compile_step(gradient, agent, adam, storage, carry, cfg)
         else:
             step = make_step(*compile_gradient(gradient, agent, adam, storage, carry, cfg), reduce_sum)
+        policy = policy._replace(act=compile_act(policy, agent, adam.weights, carry))  # last: it compiles fastest
     names = statistic_names(loss_fn, cfg)
     check_statistics(names, cfg)
     return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum, scale=adam.scale)

@@ -1,0 +1,87 @@
+"""The user's cache of compiled functions: one library for each function, named by all that decides what it computes."""
+
+import hashlib
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from proximo.errors import FilesError
+
+Run = Callable[[list[Tensor]], list[Tensor]]
+
+
+def describe_layout(tensor: Tensor) -> str:
+    """Return dtype, shape, strides and device of a tensor."""
+    return f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()} {tensor.device}"
+
+
+def library_key(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], way: str) -> str:
+    """Hash everything that decides what the library computes: operations, constants, layouts, torch, settings, CPU.
+
+    Args:
+        graph: The traced function.
+        example: Its arguments.
+        way: How it is compiled.
+    """
+    settings = (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(),
+                torch.get_float32_matmul_precision(), torch.backends.mkldnn.enabled)
+    parts = [way, graph.code, *map(describe_layout, example), str(settings),
+             torch.__version__, str(torch.version.git_version), torch.backends.cpu.get_cpu_capability(), _cpu()]
+    digest = hashlib.sha256("\n".join(parts).encode())
+    for constant_name, constant in sorted(_constants(graph).items()):
+        digest.update(f"{constant_name} {describe_layout(constant)}".encode())
+        digest.update(constant.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _constants(graph: torch.fx.GraphModule) -> dict[str, Tensor]:
+    named = {**dict(graph.named_parameters()), **dict(graph.named_buffers())}
+    return {node.target: named[node.target] for node in graph.graph.find_nodes(op="get_attr")}
+
+
+def _cpu() -> str:
+    """Return the instruction sets of this CPU: the compiler uses all, and machines may share a home folder."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {flags}"
+
+
+def cache_folder() -> Path:
+    """Return the cache folder. It is created if it does not exist, and other users cannot read it."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proximo" / "aot"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as fault:
+        raise FilesError(f"The cache {folder} cannot be created ({fault.strerror}). Set XDG_CACHE_HOME to another "
+                         "folder, or run without --compile.") from fault
+    return folder
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def load_library(folder: Path, key: str) -> Run | None:
+    """Load the library of a key, or return None. Damaged ones, recognised by their digest, are removed."""
+    from torch._C._aoti import AOTIModelContainerRunnerCpu
+
+    for file in sorted(folder.glob(f"{key}-*.so")):
+        try:
+            if _digest(file) == file.stem.removeprefix(f"{key}-"):
+                return AOTIModelContainerRunnerCpu(str(file), 1).run
+        except (OSError, RuntimeError):
+            pass
+        file.unlink(missing_ok=True)
+    return None
+
+
+def store_library(library: Path, folder: Path, key: str) -> None:
+    """Rename a complete file of the same file system to KEY-DIGEST.so, so that a file of that name is complete."""
+    library.replace(folder / f"{key}-{_digest(library)}.so")
