@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 LOGGER = logging.getLogger("proximo")
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 
 
 class ProximoError(Exception):
@@ -59,14 +60,21 @@ class PeerError(ProximoError, ConnectionError):
     exit_code = 6
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that the memory of the machine or of a GPU is full: Python's, torch's or JAX's."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
+
+
 @contextmanager
 def reading(problem: str, advice: str) -> Iterator[None]:
-    """Turn errors of content that lacks a part, or has one of another shape, into a FilesError."""
+    """Turn errors of content that lacks a part, or has one of another shape, into a FilesError; not a full memory."""
     try:
         yield
     except ProximoError:
         raise
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
         raise FilesError(f"{problem}: {type(error).__name__}: {str(error)[:300]}. {advice}") from error
 
 

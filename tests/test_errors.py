@@ -14,6 +14,7 @@ import torch
 
 import proximo
 from proximo.cli.main import main
+from proximo.cli.messages import exit_code
 from proximo.config import Config
 from proximo.errors import (
     EnvError,
@@ -24,6 +25,7 @@ from proximo.errors import (
     UsageError,
     nearest,
     notify,
+    reading_checkpoint,
     warn,
 )
 from proximo.on_torch.loss import ppo_loss
@@ -294,6 +296,20 @@ def test_a_folder_that_cannot_be_made(capsys, tmp_path):
     (tmp_path / "file").write_text("in the way")
     assert train(tmp_path / "file" / "run") == 5
     assert "could not be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB"),
+                                   RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), MemoryError()])
+def test_a_full_memory_is_no_fault_of_a_checkpoint(error, capsys):
+    """The advice to remove the newest checkpoint would be wrong. Every other error of reading has it."""
+    @reading_checkpoint()
+    def read(fault):
+        raise fault
+
+    assert exit_code(lambda: read(error)) == 2
+    assert "The memory is full" in (said := capsys.readouterr().err) and "Remove" not in said
+    assert exit_code(lambda: read(RuntimeError("sizes differ"))) == 5
+    assert "Remove the newest folder" in capsys.readouterr().err
 
 
 def test_processes_end_with_the_same_codes():

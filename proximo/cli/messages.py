@@ -6,10 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError
+from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
 from proximo.runs.output import open_closed_streams, silence, write_line
-
-OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 
 
 class PrintedMessages(logging.Handler):
@@ -66,7 +64,7 @@ def exit_code(act: Callable[[], int]) -> int:
 
 def _of_memory(error: Exception) -> int:
     """Print that the memory is full, and return the exit code of sizes that cannot work; raise other errors."""
-    if not (isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)):
+    if not is_out_of_memory(error):
         raise error
     cause = next(iter(str(error).splitlines()), "no details are known")
     write_line(sys.stderr, f"proximo: The memory is full ({cause}). Use fewer environments, a smaller batch or smaller "

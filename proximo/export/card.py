@@ -1,6 +1,5 @@
 """The card of a trained agent: its score, measured in new episodes, and a page that says how it was trained."""
 
-import hashlib
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from proximo.models.evaluate import MAX_STEPS, ShowProgress, evaluation_record
 from proximo.models.model import Model
 from proximo.models.play import evaluate_model
 from proximo.models.plot import plot
-from proximo.runs.files import read_json, refuse_links
+from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import CardFile
 from proximo.runs.run import read_record, versions, write_json
 
@@ -120,12 +119,6 @@ def copy_video(run: Path, folder: Path) -> list[str]:
         shutil.copyfile(run / "videos" / found, folder / name)
         return [name]
     return []
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def verify_card(folder: Path, model: Model, parts: Parts, show: ShowProgress | None = None) -> tuple[Score, float]:

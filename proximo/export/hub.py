@@ -32,17 +32,26 @@ def upload(repository: Repository, files: Mapping[str, Path], private: bool) -> 
         return str(address)
 
 
-def list_files(repository: Repository) -> dict[str, int]:
-    """Return the names and sizes of the files at the top of a repository; raises what `upload` raises."""
-    with hub_errors(repository) as hub:
-        entries = hub.HfApi().list_repo_tree(repository.name)
-        return {entry.path: entry.size for entry in entries if isinstance(entry, hub.RepoFile)}
+class Listing(NamedTuple):
+    """The files at the top of a repository, as one commit has them."""
+
+    commit: str
+    sizes: dict[str, int]  # in bytes, by name
 
 
-def download(repository: Repository, name: str, folder: Path) -> None:
-    """Write one file of a repository to a folder; raises what `upload` raises."""
+def list_files(repository: Repository) -> Listing:
+    """Return the names and sizes of the files of the newest commit; raises what `upload` raises."""
     with hub_errors(repository) as hub:
-        cached = Path(hub.hf_hub_download(repository.name, name, cache_dir=folder.parent / "cache"))
+        api = hub.HfApi()
+        commit = str(api.model_info(repository.name).sha)
+        entries = api.list_repo_tree(repository.name, revision=commit)
+        return Listing(commit, {entry.path: entry.size for entry in entries if isinstance(entry, hub.RepoFile)})
+
+
+def download(repository: Repository, commit: str, name: str, folder: Path) -> None:
+    """Write one file of a commit to a folder; raises what `upload` raises."""
+    with hub_errors(repository) as hub:
+        cached = Path(hub.hf_hub_download(repository.name, name, revision=commit, cache_dir=folder.parent / "cache"))
         cached.resolve().rename(folder / name)
 
 

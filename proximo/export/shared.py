@@ -84,9 +84,10 @@ def pull(source: Repository | Path, run: Path) -> list[str]:
         raise UsageError(f"{run} exists already and is not an empty folder. Name another one.")
     with new_folder(run / "model") as beside:
         if isinstance(source, Repository):
-            found = checked_sizes(str(source), list_files(source))
+            listing = list_files(source)  # all files come from its commit, also if another one is pushed meanwhile
+            found = checked_sizes(str(source), listing.sizes)
             for name in found:
-                download(source, name, beside)
+                download(source, listing.commit, name, beside)
             checked_sizes(str(source), {name: (beside / name).stat().st_size for name in found})
         else:
             folder = source / "model" if (source / "model" / "manifest.json").is_file() else source

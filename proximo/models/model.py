@@ -12,7 +12,7 @@ from proximo.envs.moments import Moments, Statistics
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, reading, warn
-from proximo.models.raw_obs import Rows, read_raw
+from proximo.models.raw_obs import ObsReader, Rows, read_raw, space_reader
 from proximo.models.spaces import action_for_env, action_from_env, space_to_json, spec_from
 from proximo.models.weights import check_finite, checkpoint_weights
 from proximo.problems import network_memory
@@ -37,6 +37,7 @@ class Model:
     def __init__(self, actor: Any, spec: Spec, cfg: Config, variant: str, moments: Moments | None) -> None:
         self.actor, self.spec, self.cfg, self.variant, self.moments = actor, spec, cfg, variant, moments
         self._view = float_view(spec.observation_space, spec.obs_shape)
+        self._reader: ObsReader | None = None
         self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
         self.reset()
 
@@ -110,7 +111,8 @@ class Model:
 
     def _read(self, raw_obs: Any, first: Any, mask: Any) -> tuple[Rows, np.ndarray | None]:
         """Return the rows of observations with their masks, and which of them begin an episode."""
-        rows = read_raw(self.spec.observation_space, self.spec.obs_shape, raw_obs, self.cfg.critic_obs)
+        self._reader = self._reader or space_reader(self.spec.observation_space)
+        rows = read_raw(self.spec.observation_space, self.spec.obs_shape, raw_obs, self.cfg.critic_obs, self._reader)
         flags = None if first is None else np.broadcast_to(np.asarray(first, bool), len(rows.obs)).copy()
         masks = rows.mask if mask is None else np.asarray(mask, bool).reshape(len(rows.obs), -1)
         return rows._replace(mask=masks), flags

@@ -25,7 +25,13 @@ class Rows(NamedTuple):
     single: bool  # there was one observation, not N of them
 
 
-def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: str = "") -> Rows:
+def space_reader(space: Space | None) -> ObsReader | None:
+    """Return how observations of a model's space become rows, None if they are rows; UsageError if they cannot."""
+    return None if space is None else read_space(space, "the model's environment")
+
+
+def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: str = "",
+             reader: ObsReader | None = None) -> Rows:
     """Convert what an environment returned to rows.
 
     Args:
@@ -34,14 +40,16 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: 
         raw: One observation, N of them in one structure (every array has a first axis of N more), or for Dict and
             Tuple spaces a list of N observations.
         unseen: A key of a Dict space that the policy does not see: it may be missing.
+        reader: What `space_reader` returned, so that it need not be made again; None: it is made.
 
     Raises:
         UsageError: The structure, a shape or a dtype is another one.
     """
-    if space is None or isinstance(space, spaces.Box):
-        raw = np.asarray(raw)
-        return _read_arrays(space, obs_shape, raw if space is None or space.shape else raw[..., None])
-    reader = read_space(space, "the model's environment")
+    reader = reader or space_reader(space)
+    if space is None or reader is None:
+        return _read_arrays(None, obs_shape, np.asarray(raw))
+    if isinstance(space, spaces.Box):
+        return _read_arrays(reader, obs_shape, np.asarray(raw) if space.shape else np.asarray(raw)[..., None])
     if unseen:
         raw = _with_key(space, unseen, raw)
     several, single = _observations(space, raw)
@@ -49,8 +57,7 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: 
                 mask=_masks(several) if reader.masked else None, single=single)
 
 
-def _read_arrays(space: spaces.Box | None, obs_shape: tuple[int, ...], obs: np.ndarray) -> Rows:
-    reader = None if space is None else read_space(space, "the model's environment")
+def _read_arrays(reader: ObsReader | None, obs_shape: tuple[int, ...], obs: np.ndarray) -> Rows:
     shape = obs_shape if reader is None else reader.native_shape
     extra = obs.ndim - len(shape)
     if obs.shape[max(extra, 0):] != shape or extra not in (0, 1):

@@ -1,6 +1,5 @@
 """Checkpoints: safetensors, JSON and SHA-256 in a folder that appears completely or not at all; no pickle."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import refused_changes
 from proximo.processes import world_from_environment
-from proximo.runs.files import open_regular, read_json, refuse_links
+from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import Checkpoint, Manifest
 from proximo.runs.run import Run, cpu_model, versions
 
@@ -42,7 +41,7 @@ def save_tree(folder: Path, tree: dict[str, Any]) -> None:
         text = json.dumps(_without_arrays(tree, "", arrays), indent=1)
         save_file(arrays, beside / TENSORS)
         (beside / TREE).write_text(text)
-        sums = {name: _sha256(beside / name) for name in (TENSORS, TREE)}
+        sums = {name: sha256(beside / name) for name in (TENSORS, TREE)}
         (beside / "manifest.json").write_text(json.dumps({"format": 1, "sha256": sums}, indent=1))
         for path in [*beside.iterdir(), beside]:
             _sync(path)
@@ -73,7 +72,7 @@ def load_tree(folder: Path, kind: Any = dict[str, Any]) -> dict[str, Any]:
     try:
         sums = read_json(folder / "manifest.json", Manifest)["sha256"]
         for name, most in ((TREE, MOST_BYTES), (TENSORS, None)):
-            if _sha256(folder / name, most) != dict(sums)[name]:
+            if sha256(folder / name, most) != dict(sums)[name]:
                 raise FilesError(f"{folder / name} is damaged: its SHA-256 differs from the one in manifest.json")
         arrays = load_file(folder / TENSORS)
         return cast(dict[str, Any], _with_arrays(read_json(folder / TREE, kind, MOST_BYTES), arrays))
@@ -176,11 +175,6 @@ def _with_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, dict):
         return arrays[value[ARRAY]] if ARRAY in value else {key: _with_arrays(x, arrays) for key, x in value.items()}
     return [_with_arrays(x, arrays) for x in value] if isinstance(value, list) else value
-
-
-def _sha256(path: Path, most: int | None = None) -> str:
-    with open_regular(path, most) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

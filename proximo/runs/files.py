@@ -4,6 +4,7 @@ A TypedDict (runs/records.py, bench/records.py) describes a kind of file, and py
 pydantic is imported where a file is read, because that takes longer than the rest of a command.
 """
 
+import hashlib
 import json
 import os
 import reprlib
@@ -58,6 +59,12 @@ def open_regular(path: Path, most: int | None = MOST_BYTES) -> BufferedReader:
     except FilesError:
         os.close(descriptor)
         raise
+
+
+def sha256(path: Path, most: int | None = None) -> str:
+    """Return the SHA-256 of a regular file; raises what `open_regular` raises."""
+    with open_regular(path, most) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_text(path: Path, most: int = MOST_BYTES) -> str:

@@ -17,7 +17,7 @@ from proximo.errors import FilesError, UsageError
 from proximo.export import shared
 from proximo.export.card import copy_video, score_of
 from proximo.export.hub import Repository, hub_errors
-from tests.support.hub import TOKEN, hub_server
+from tests.support.hub import COMMIT, TOKEN, hub_server
 from tests.support.models import random_model
 from tests.support.runs import train
 
@@ -195,6 +195,9 @@ def test_push_and_pull_through_the_hub(carded, tmp_path):
         assert server.repos["me/cart"] == files
         assert {path.name: path.read_bytes() for path in (tmp_path / "pulled" / "model").iterdir()} == files
         assert {path.name for path in tmp_path.iterdir()} - {"home"} == {"pulled"}
+        (commit,) = {words[5] for words in server.asked if words[2:4] == ["me", "cart"] and words[4:5] == ["tree"]}
+        assert commit == COMMIT == {words[3] for words in server.asked if words[2:3] == ["resolve"]}.pop()
+        assert not any(words[:2] == ["me", "big"] for words in server.asked), "refused by the listing, before a download"
         assert "hub:me/cart: the Hub refuses" in (refused := run("wrong").stderr) and "HF_TOKEN" in refused
 
 

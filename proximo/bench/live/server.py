@@ -1,13 +1,14 @@
 """The page of `proximo live`: a web server that reads run folders and serves four texts, JSON and videos."""
 
 import json
+import os
 import re
 import sys
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from proximo.bench.live.page import live_files
@@ -18,6 +19,7 @@ from proximo.runs.files import open_regular
 
 PORT = 8765
 HERE = "127.0.0.1"
+PIECE = 1 << 20  # bytes of a video that are in memory at once
 NAMES_OF_HERE = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {  # the page may load its own files only, and no other site may show or read it
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -120,19 +122,51 @@ class LiveHandler(BaseHTTPRequestHandler):
             self._send(b"not found", "text/plain", HTTPStatus.NOT_FOUND)
             return
         try:
-            with open_regular(folder / "videos" / name) as file:
-                content = file.read()
+            file = open_regular(folder / "videos" / name, most=None)
         except (OSError, FilesError):
             self._send(b"not found", "text/plain", HTTPStatus.NOT_FOUND)
             return
-        kind = TYPES[Path(name).suffix]
-        part = re.fullmatch(r"bytes=(\d{1,12})-(\d{0,12})", self.headers.get("Range", ""))
-        begin = int(part[1]) if part else 0
-        if part is None or begin >= len(content):
-            self._send(content, kind)
-            return
-        end = min(int(part[2] or len(content)), len(content) - 1) + 1
-        self._send_head(HTTPStatus.PARTIAL_CONTENT, kind, max(0, end - begin),
-                        {"Content-Range": f"bytes {begin}-{end - 1}/{len(content)}"})
-        if self.command != "HEAD":
-            self.wfile.write(content[begin:end])
+        with file:
+            size, kind = os.fstat(file.fileno()).st_size, TYPES[Path(name).suffix]
+            part = asked_bytes(self.headers.get("Range", ""), size)
+            if part is None:
+                self._send_head(HTTPStatus.OK, kind, size, {"Accept-Ranges": "bytes"})
+                self._send_bytes(file, range(size))
+            elif not part:
+                self._send_head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, kind, 0,
+                                {"Content-Range": f"bytes */{size}"})
+            else:
+                self._send_head(HTTPStatus.PARTIAL_CONTENT, kind, len(part),
+                                {"Content-Range": f"bytes {part.start}-{part.stop - 1}/{size}"})
+                self._send_bytes(file, part)
+
+    def _send_bytes(self, file: BinaryIO, part: range) -> None:
+        """Send a part of a file in pieces. If the file has become shorter, the connection ends before the part does."""
+        left = len(part) if self.command != "HEAD" else 0
+        file.seek(part.start)
+        while left:
+            piece = file.read(min(left, PIECE))
+            if not piece:
+                self.close_connection = True
+                return
+            self.wfile.write(piece)
+            left -= len(piece)
+
+
+def asked_bytes(header: str, size: int) -> range | None:
+    """Return which bytes of a file a Range header asks for (RFC 9110, 14.1.2).
+
+    Args:
+        header: Its text.
+        size: The size of the file.
+
+    Returns:
+        An empty range if the file does not have them; None if the header asks for no range, or for several.
+    """
+    found = re.fullmatch(r"bytes=(\d{0,12})-(\d{0,12})", header)
+    if found is None or not (found[1] or found[2]):
+        return None
+    if not found[1]:
+        return range(max(0, size - int(found[2])), size)  # the last bytes
+    begin = int(found[1])
+    return range(begin, max(begin, min(int(found[2]) + 1, size) if found[2] else size))

@@ -1,5 +1,6 @@
 """What a run is doing: running, finished, stopped or failed, how far it is, and how long it still takes."""
 
+import math
 from typing import NamedTuple
 
 from proximo.bench.live.follow import Curves
@@ -38,7 +39,8 @@ def run_state(run: Run, curves: Curves) -> State:
     age = seconds_since(run.path / "metrics.csv")
     word, why = _word(run, age)
     step, of = curves.step, steps_of(run)
-    sps = curves.last("charts/SPS") or run.summary.get("sps")
+    speeds = (curves.last("charts/SPS"), run.summary.get("sps"))
+    sps = next((float(speed) for speed in speeds if speed and 0 < speed < math.inf), None)  # a file may be damaged
     left = max(0, of - step) / sps if sps and word == "running" else None
     return State(word=word, why=why, step=step, of=of, sps=sps, left=left, age=age, shares=time_shares(curves))
 

@@ -15,7 +15,7 @@ import urllib.request
 import pytest
 
 from proximo.bench.live.runs import LiveRuns
-from proximo.bench.live.server import LiveServer
+from proximo.bench.live.server import LiveServer, asked_bytes
 from proximo.errors import UsageError
 from tests.support.run_folders import RunFolder
 
@@ -131,6 +131,39 @@ def test_only_listed_videos_are_served(serve, tmp_path):
                  "/video/0/%2e%2e", "/../../secret.mp4", "/runs/a/config.json", "/video/0/a%20b.mp4/..", "/etc/passwd",
                  "//etc/passwd", "/video/0/%00", "/style.css/../x"):
         assert ask(path)[0] == 404, path
+
+
+@pytest.mark.parametrize(("asked", "size", "found"), [
+    ("", 10, None), ("bytes=0-", 10, range(10)), ("bytes=3-5", 10, range(3, 6)), ("bytes=3-99", 10, range(3, 10)),
+    ("bytes=-4", 10, range(6, 10)), ("bytes=-99", 10, range(10)), ("bytes=-0", 10, range(10, 10)),
+    ("bytes=5-3", 10, range(5, 5)), ("bytes=10-", 10, range(10, 10)), ("bytes=0-", 0, range(0)), ("bytes=-", 10, None),
+    ("bytes=1-2,4-5", 10, None), ("lines=1-2", 10, None)])
+def test_the_bytes_that_a_player_asks_for(asked, size, found):
+    assert asked_bytes(asked, size) == found
+
+
+def test_a_video_of_any_size_is_sent_in_pieces(serve, tmp_path, monkeypatch):
+    """A part that the file does not have is 416, as RFC 9110 says."""
+    monkeypatch.setattr("proximo.bench.live.server.PIECE", 7)
+    monkeypatch.setattr("proximo.runs.files.MOST_BYTES", 50)  # of files of text
+    videos = RunFolder(tmp_path / "a").grow(1).folder / "videos"
+    videos.mkdir()
+    (videos / "a.gif").write_bytes(bytes(range(100)))
+    ask = serve(tmp_path)
+    assert data(ask)["runs"][0]["videos"] == ["a.gif"]
+    assert ask("/video/0/a.gif")[2] == bytes(range(100)) and ask("/video/0/a.gif", method="HEAD")[2] == b""
+    assert ask("/video/0/a.gif", Range="bytes=13-40")[2] == bytes(range(13, 41))
+    status, headers, content = ask("/video/0/a.gif", Range="bytes=5-3")
+    assert (status, headers["Content-Range"], headers["Content-Length"], content) == (416, "bytes */100", "0", b"")
+
+
+@pytest.mark.parametrize(("sps", "left"), [("500", 19.4), ("nan", None), ("inf", None), ("-5", None), ("0", None)])
+def test_a_damaged_speed_leaves_the_time_open(serve, tmp_path, sps, left):
+    """300 of 10,000 steps are done."""
+    path = RunFolder(tmp_path / "a").grow(3).lock().folder / "metrics.csv"
+    path.write_text(path.read_text().replace(",500,", f",{sps},"))
+    (found,) = data(serve(tmp_path))["runs"]
+    assert found["state"] == "running" and found["left"] == left
 
 
 def test_other_sites_cannot_read_the_page(serve, tmp_path):
