@@ -63,10 +63,18 @@ def _unpacked(call: Call, fields: list[str]) -> list[Edit]:
     read = [node for node in walk(caller) if isinstance(node, ast.Attribute) and _is_name(node.value, target.id)]
     stored = {node.id for node in walk(caller) if isinstance(node, ast.Name)}
     passed_on = {ast.unparse(node.targets[0]) for node in walk(caller) if isinstance(node, ast.Assign)
-                 and ast.unparse(node.value) == f"{target.id}.{ast.unparse(node.targets[0])}"}
+                 and ast.unparse(node.value) == f"{target.id}.{ast.unparse(node.targets[0])}"
+                 and not _is_read_between(caller, ast.unparse(node.targets[0]), call.node, node)}
     if len(uses) != len(read) + 1 or any(field in stored and field not in passed_on for field in fields):
         return []
     return [Edit(*own.span(target), ", ".join(fields)), *(Edit(*own.span(node), node.attr) for node in read)]
+
+
+def _is_read_between(caller: ast.AST | None, name: str, first: ast.AST, last: ast.AST) -> bool:
+    """Whether a name is read after a call and before a later statement: there it has its old value."""
+    begin, end = getattr(first, "end_lineno", 0), getattr(last, "lineno", 0)
+    return any(isinstance(node, ast.Name) and node.id == name and begin < node.lineno < end
+               for node in walk(caller))
 
 
 def _names_of(library: Library, record: str) -> Iterator[str]:

@@ -75,7 +75,7 @@ def _dropped_fields(setup: Any, cfg: Config) -> dict[str, frozenset[str]]:
     found = {"Iteration": frozenset(("snapshot", "spec", "players", "statistics", "keeps_state")),
              "FinishedEpisodes": frozenset(("step", "row", "length")), "Setup": frozenset(("device",)),
              "Spec": frozenset(("observation_space",))}
-    if cfg.desired_kl is None:  # 1 for ever
+    if cfg.desired_kl is None and cfg.target_kl is None:  # 1 for ever
         found |= {"Adam": frozenset(("scale",)), "Learner": frozenset(("scale",))}
     if setup.agent.evaluates_later:
         found["Acted"] = frozenset(("logprob", "value"))

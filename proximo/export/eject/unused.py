@@ -131,7 +131,7 @@ def _without_blank_lines(definition: Definition, node: ast.FunctionDef) -> Edit:
     start = edit.start
     while definition.text[:start].endswith("\n\n"):
         start -= 1
-    return Edit(start, edit.end, "")
+    return Edit(start, definition.lines_span(node.lineno, node.end_lineno or node.lineno)[1], "")
 
 
 def constant_field_edits(definition: Definition, fields: set[str]) -> list[Edit]:

@@ -14,6 +14,7 @@ from proximo.catalog import VARIANTS, config_class, parts_of
 from proximo.cli.main import main
 from proximo.errors import UsageError
 from proximo.export.eject.eject import eject
+from proximo.export.eject.topics import without_topics
 from proximo.runs.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -84,6 +85,25 @@ def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
     assert len(path.read_text().splitlines()) <= MOST_LINES[variant]
     assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
     assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
+
+
+@pytest.mark.skipif(not ALL, reason="make eject")
+@pytest.mark.parametrize("changes", [{"recurrent": "lstm"}, {"shared_network": True}, {"target_kl": 0.01},
+                                     {"desired_kl": 0.01, "num_envs": 1}, {"norm_adv": "batch"}], ids=str)
+def test_other_settings_of_ppo_have_the_weights_of_the_library(changes, tmp_path):
+    settings = three_iterations("ppo", changes)
+    path = tmp_path / "my_ppo.py"
+    path.write_text(eject(config_class("ppo")(**settings), "ppo", "proximo eject ppo"))
+    assert ruff(path) == (0, "All checks passed!\n")
+    assert ejected_hash(path, tmp_path) == library_hash("ppo", settings)
+
+
+def test_comments_lose_what_they_say_of_absent_things():
+    code = "valid advantage"
+    assert without_topics("number of valid rows over all ranks, at least 1", code) == "number of valid rows, at least 1"
+    assert without_topics("Flatten the rollout into rows; a recurrent agent keeps whole environments (detail 35).",
+                          code) == "Flatten the rollout into rows."
+    assert without_topics("Rows. Masks are kept.", "mask") == "Rows. Masks are kept."
 
 
 @pytest.mark.parametrize("variant, changes, sentence", [
