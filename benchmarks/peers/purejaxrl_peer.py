@@ -1,0 +1,28 @@
+"""PureJaxRL, whose whole training is one compiled function: `purejaxrl_peer.py SETTINGS CHECKOUT`."""
+
+import json
+import sys
+import time
+import types
+
+import jax
+
+settings, source = json.loads(sys.argv[1]), sys.argv[2]
+sys.modules["navix"] = types.ModuleType("navix")  # its wrappers import it; CartPole does not need it
+sys.path.insert(0, f"{source}/purejaxrl")
+import ppo  # noqa: E402
+
+config = {"LR": settings["learning_rate"], "NUM_ENVS": settings["envs"], "NUM_STEPS": settings["steps"],
+          "TOTAL_TIMESTEPS": settings["total"], "UPDATE_EPOCHS": settings["epochs"], "GAMMA": settings["gamma"],
+          "NUM_MINIBATCHES": settings["minibatches"], "GAE_LAMBDA": settings["gae_lambda"],
+          "CLIP_EPS": settings["clip"],
+          "ENT_COEF": settings["entropy"], "VF_COEF": settings["value"], "MAX_GRAD_NORM": settings["max_grad_norm"],
+          "ACTIVATION": "tanh", "ENV_NAME": "CartPole-v1", "ANNEAL_LR": True, "DEBUG": False}
+train = jax.jit(ppo.make_train(config))
+times = []
+for seed in range(2):
+    began = time.perf_counter()
+    jax.block_until_ready(train(jax.random.PRNGKey(seed)))
+    times.append(time.perf_counter() - began)
+steps = int(config["NUM_UPDATES"]) * settings["envs"] * settings["steps"]
+print(json.dumps({"rate": steps / times[1], "start": times[0] - times[1], "differs": "nothing logged or saved"}))

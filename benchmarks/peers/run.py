@@ -1,0 +1,90 @@
+"""Compare the steps per second of Proximo and other implementations of PPO on CartPole-v1, with equal hyper-parameters.
+
+    python benchmarks/peers/run.py --rounds 3 --regime small \
+        --python rejax=/envs/jax/bin/python --python purejaxrl=/envs/jax/bin/python --python sbx=/envs/jax/bin/python \
+        --source purejaxrl=/checkouts/purejaxrl --source cleanrl=/checkouts/cleanrl
+
+Each peer has a script beside this one, and runs in the interpreter that `--python` names (else this one), pinned to one
+core. `--source` is a checkout of a peer that no package index has, or that consists of scripts. A peer whose library
+or checkout is missing is left out, with a message. The programs alternate; the table has the medians of all rounds.
+
+Proximo runs as its command does, with CSV, TensorBoard and checkpoints on. A script prints one line of JSON: `rate` in
+environment steps per second without compilation, `start` in seconds until that is over, and `differs`, the settings in
+which the peer is not equal.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+COMMON = {"learning_rate": 2.5e-4, "gamma": 0.99, "gae_lambda": 0.95, "clip": 0.2, "entropy": 0.01, "value": 0.5,
+          "max_grad_norm": 0.5}
+REGIMES = {"small": {"envs": 4, "steps": 128, "epochs": 4, "minibatches": 4},
+           "wide": {"envs": 2048, "steps": 32, "epochs": 4, "minibatches": 4},
+           "wide-short": {"envs": 2048, "steps": 32, "epochs": 1, "minibatches": 2}}
+SCALE = {"small": {"proximo-jax": 400_000, "proximo-compile": 200_000, "proximo-eager": 60_000, "rejax": 400_000,
+                   "purejaxrl": 400_000, "sb3": 30_000, "sbx": 40_000, "cleanrl": 30_000},
+         "wide": {"proximo-jax": 2_000_000, "rejax": 2_000_000, "purejaxrl": 2_000_000},
+         "wide-short": {"proximo-jax": 4_000_000, "rejax": 4_000_000, "purejaxrl": 4_000_000}}  # steps measured
+
+
+def measure(peer: str, settings: dict[str, float], python: str, source: str, core: int) -> dict[str, object]:
+    """Run one peer's script; a failure is a dict with `failed`."""
+    name, _, way = peer.partition("-")
+    words = [python, str(HERE / f"{name}_peer.py"), json.dumps(settings), source or way]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+    if name == "proximo":
+        env["PYTHONPATH"] = str(HERE.parents[1])
+    done = subprocess.run(["taskset", "-c", str(core), *words], capture_output=True, text=True, env=env, timeout=900)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        return {"failed": (done.stderr.strip().splitlines() or ["no result"])[-1][:160]}
+    return json.loads(lines[-1])
+
+
+def table(found: dict[str, list[dict[str, object]]]) -> str:
+    """Return the medians as lines of Markdown, fastest first."""
+    rates = {peer: statistics.median(float(str(row["rate"])) for row in rows) for peer, rows in found.items() if rows}
+    lines = ["| | SPS, median | lowest | highest | seconds before | not equal |", "|---|---|---|---|---|---|"]
+    for peer in sorted(rates, key=lambda name: -rates[name]):
+        rows = found[peer]
+        each = sorted(float(str(row["rate"])) for row in rows)
+        start = statistics.median(float(str(row["start"])) for row in rows)
+        lines.append(f"| {peer} | {rates[peer]:,.0f} | {each[0]:,.0f} | {each[-1]:,.0f} | {start:.1f} | "
+                     f"{rows[0].get('differs', '')} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--regime", choices=REGIMES, default="small")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", nargs="*", help="only these")
+    parser.add_argument("--core", type=int, default=0, help="the core to pin to")
+    for flag in ("--python", "--source"):
+        parser.add_argument(flag, action="append", default=[], metavar="PEER=PATH")
+    given = parser.parse_args()
+    pythons, sources = (dict(pair.split("=", 1) for pair in pairs) for pairs in (given.python, given.source))
+    scale = {peer: steps for peer, steps in SCALE[given.regime].items() if not given.peers or peer in given.peers}
+    found: dict[str, list[dict[str, object]]] = {peer: [] for peer in scale}
+    for _ in range(given.rounds):
+        for peer, steps in list(scale.items()):
+            settings = COMMON | REGIMES[given.regime] | {"total": steps}
+            row = measure(peer, settings, pythons.get(peer, sys.executable), sources.get(peer, ""), given.core)
+            if "failed" in row:
+                print(f"{peer} is left out: {row['failed']}", file=sys.stderr)
+                del scale[peer]
+                continue
+            found[peer].append(row)
+            print(f"{peer}: {row['rate']:,.0f}", file=sys.stderr)
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
