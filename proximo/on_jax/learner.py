@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax
+from jax.flatten_util import ravel_pytree
 
 from proximo.config import Config
 from proximo.on_jax.parameters import Weights
@@ -45,6 +46,16 @@ def start_adam(weights: dict[str, Any]) -> Adam:
     moments = optax.scale_by_adam(BETA1, BETA2).init(weights)
     return Adam(weights=weights, exp_avg=moments.mu, exp_avg_sq=moments.nu, step=moments.count,
                 ok=jnp.ones((), bool), scale=jnp.ones(()))
+
+
+def as_vector(tree: Any) -> Any:
+    """Lay all arrays of a tree out as one vector, (P,)."""
+    return ravel_pytree(tree)[0]
+
+
+def map_weights(adam: Adam, change: Callable[[Any], Any]) -> Adam:
+    """Apply a function to the weights and to both moments."""
+    return adam._replace(weights=change(adam.weights), exp_avg=change(adam.exp_avg), exp_avg_sq=change(adam.exp_avg_sq))
 
 
 def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, eps: float,
@@ -142,6 +153,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
     exceeds target_kl, on all ranks alike (detail A3). Returns means over all minibatches that ran too.
     """
     cfg, unroll = learner.cfg, learner.cfg.unrolls
+    by_name: Any = ravel_pytree(adam.weights)[1]
 
     def step(adam: Adam, minibatch: Minibatches) -> tuple[Adam, dict[str, Array]]:
         rows = select_minibatch(batch, minibatch.index, learner.agent.recurrent)
@@ -154,9 +166,9 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
                 advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
                 count=minibatch.count, clip_coef=clip_coef), cfg)
 
-        (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(adam.weights)
+        (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(by_name(adam.weights))
         check_statistics(stats, cfg)
-        gradient = learner.all_reduce_sum(gradient)
+        gradient = learner.all_reduce_sum(as_vector(gradient))
         adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
         return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
 
@@ -171,11 +183,12 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
         adam, stats = lax.cond(stopped, lambda: (adam, nothing), lambda: epoch(adam, minibatches))
         return (adam, stopped | (stats["approx_kl"] > cfg.target_kl)), (stats, ~stopped)
 
+    adam = map_weights(adam, as_vector)  # Adam is one operation instead of one for each parameter
     if cfg.target_kl is None:
         adam, stats = lax.scan(epoch, adam, minibatches, unroll=unroll)
-        return adam, {name: x.mean() for name, x in stats.items()}
+        return map_weights(adam, by_name), {name: x.mean() for name, x in stats.items()}
     (adam, _), (stats, ran) = lax.scan(epoch_unless_stopped, (adam, jnp.zeros((), bool)), minibatches, unroll=unroll)
-    return adam, {name: x.sum() / ran.sum() for name, x in stats.items()}
+    return map_weights(adam, by_name), {name: x.sum() / ran.sum() for name, x in stats.items()}
 
 
 def explained_variance(value: Array, ret: Array, valid: Array, all_reduce_sum: Reduce) -> Array:

@@ -1,10 +1,13 @@
-"""Shuffling of minibatches."""
+"""Shuffling of minibatches, and the number of operations of an update."""
 
 import jax
 import numpy as np
 import pytest
 
+from proximo.catalog import parts_of
+from proximo.config import Config
 from proximo.on_jax.learner import permutations
+from proximo.on_jax.pure_training import make_training
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 512, 513, 70_000])
@@ -27,3 +30,15 @@ def test_large_permutations_keep_no_order():
     drawn = np.asarray(permutations(jax.random.key(3), 1, 70_000))[0].astype(int)
     steps = np.diff(drawn)
     assert abs((steps > 0).mean() - 0.5) < 0.01 and (steps == 1).sum() < 10
+
+
+def test_adam_is_one_operation_for_any_number_of_parameters():
+    """Counted in the traced update: a deeper network has no more square roots (of Adam's second moments)."""
+    def square_roots(sizes):
+        parts = parts_of("ppo", "jax")
+        cfg = Config(framework="jax", engine="jax", num_envs=2, num_steps=4, num_minibatches=2, hidden_sizes=sizes)
+        training = make_training(cfg, parts.make_envs, parts.make_agent)
+        state = jax.eval_shape(training.init, jax.random.key(1))
+        return str(jax.make_jaxpr(training.step)(state)).count(" sqrt ")
+
+    assert square_roots((8, 8)) == square_roots((8, 8, 8, 8)) > 0

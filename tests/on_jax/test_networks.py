@@ -8,7 +8,7 @@ from jax import lax
 
 from proximo.errors import UsageError
 from proximo.on_jax.mlp import ACTIVATIONS, MLP
-from proximo.on_jax.networks import ImpalaCNN, NatureCNN, convolve
+from proximo.on_jax.networks import ImpalaCNN, NatureCNN, convolve, times_transposed
 from proximo.on_jax.parameters import check_variables, initial_weights, make_bind, make_numpy_bind, named_parameters
 
 
@@ -58,3 +58,18 @@ def test_variables_that_are_not_parameters_are_refused():
     check_variables(NatureCNN((1, 36, 36)))
     with pytest.raises(UsageError, match="not parameters: mean, var. Under JAX"):
         check_variables(nnx.BatchNorm(3, rngs=nnx.Rngs(0)))
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 4, 3), (3,)])
+def test_times_transposed_has_the_gradients_of_the_product(shape):
+    """In float64, against the derivative that JAX finds for x @ weight.T; also for several networks by vmap."""
+    generator = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        x, weight = generator.standard_normal((2, *shape)), generator.standard_normal((2, 6, 3))
+        above = generator.standard_normal((2, *shape[:-1], 6))
+
+        def gradients(function):
+            return jax.vmap(lambda x, weight, above: jax.vjp(function, x, weight)[1](above))(x, weight, above)
+
+        for ours, theirs in zip(gradients(times_transposed), gradients(lambda x, weight: x @ weight.T)):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
