@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -48,14 +48,9 @@ def start_adam(weights: dict[str, Any]) -> Adam:
                 ok=jnp.ones((), bool), scale=jnp.ones(()))
 
 
-def as_vector(tree: Any) -> Any:
-    """Lay all arrays of a tree out as one vector, (P,)."""
-    return ravel_pytree(tree)[0]
-
-
 def map_weights(adam: Adam, change: Callable[[Any], Any]) -> Adam:
     """Apply a function to the weights and to both moments."""
-    return adam._replace(weights=change(adam.weights), exp_avg=change(adam.exp_avg), exp_avg_sq=change(adam.exp_avg_sq))
+    return adam._replace(**{name: change(getattr(adam, name)) for name in ("weights", "exp_avg", "exp_avg_sq")})
 
 
 def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, eps: float,
@@ -152,8 +147,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
     """Train for K epochs of minibatches, and stop before the next epoch when the mean approx_kl of the last one
     exceeds target_kl, on all ranks alike (detail A3). Returns means over all minibatches that ran too.
     """
-    cfg, unroll = learner.cfg, learner.cfg.unrolls
-    by_name: Any = ravel_pytree(adam.weights)[1]
+    cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, cast(Any, ravel_pytree(adam.weights)[1])
 
     def step(adam: Adam, minibatch: Minibatches) -> tuple[Adam, dict[str, Array]]:
         rows = select_minibatch(batch, minibatch.index, learner.agent.recurrent)
@@ -168,7 +162,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
 
         (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(by_name(adam.weights))
         check_statistics(stats, cfg)
-        gradient = learner.all_reduce_sum(as_vector(gradient))
+        gradient = learner.all_reduce_sum(ravel_pytree(gradient)[0])
         adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
         return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
 
@@ -183,7 +177,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
         adam, stats = lax.cond(stopped, lambda: (adam, nothing), lambda: epoch(adam, minibatches))
         return (adam, stopped | (stats["approx_kl"] > cfg.target_kl)), (stats, ~stopped)
 
-    adam = map_weights(adam, as_vector)  # Adam is one operation instead of one for each parameter
+    adam = map_weights(adam, lambda tree: ravel_pytree(tree)[0])  # Adam is one operation for all parameters
     if cfg.target_kl is None:
         adam, stats = lax.scan(epoch, adam, minibatches, unroll=unroll)
         return map_weights(adam, by_name), {name: x.mean() for name, x in stats.items()}
