@@ -59,6 +59,7 @@ SUITES = (
 
 EXTRAS = {
     "jax": (("jax", "flax", "optax"), "--framework jax"),
+    "minigrid": (("minigrid",), "the presets of MiniGrid"),
     "wandb": (("wandb",), "--track, --logger wandb"),
     "mlflow": (("mlflow",), "--logger mlflow"),
     "trackio": (("trackio",), "--logger trackio"),

@@ -14,7 +14,7 @@ import torch
 from proximo.envs.worker_process import end_with_parent
 from proximo.errors import FilesError, ProximoError, UsageError
 
-LIMIT_SECONDS = 1800.0  # for the work; a lock that another thread held during the fork could stop it for ever
+LIMIT_SECONDS = 600.0  # for the work; a lock that another thread held during the fork could stop it for ever
 
 
 def can_fork() -> bool:

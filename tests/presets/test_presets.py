@@ -16,7 +16,7 @@ from proximo.presets import named_preset, presets
 from proximo.problems import config_problems
 from proximo.runs.resolve import with_changes
 
-MODULES = {"": "gymnasium", "box2d": "Box2D", "mujoco": "mujoco"}
+MODULES = {"": "gymnasium", "box2d": "Box2D", "mujoco": "mujoco", "minigrid": "minigrid"}
 SMALL = ["--total-timesteps", "256", "--logger", "none"]
 
 
