@@ -61,9 +61,9 @@ def spec_from(tree: dict[str, Any]) -> Spec:
 
 def check_numbers(shape: list[int]) -> None:
     """Raise FilesError if an array of this shape cannot be an observation or an action."""
-    if any(size < 0 for size in shape) or math.prod(shape) > MOST_NUMBERS:
-        raise FilesError(f"the model has an observation or action of shape {shape}, which is {math.prod(shape):,} "
-                         f"numbers. Supported are up to {MOST_NUMBERS:,}.")
+    if any(size < 1 for size in shape) or math.prod(shape) > MOST_NUMBERS:
+        raise FilesError(f"the model has an observation or action of shape {str(shape)[:100]}. Supported are 1 to "
+                         f"{MOST_NUMBERS:,} numbers.")
 
 
 def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:

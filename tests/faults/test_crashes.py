@@ -44,5 +44,7 @@ def test_a_file_operation_that_fails(mode, tmp_path, cases):
     for point in rest:
         cases()
         assert point["first"] in (0, 5) and point["second"] == 0 and not point["traceback"], point
+        if point["operation"] in ("rmdir", "unlink"):  # what the disk does not remove stays, beside what replaced it
+            point["left"] = [name for name in point["left"] if not name.endswith(".old")]
         assert {key: point[key] for key in ("weights", "lines", "left")} == {
             key: reference[key] for key in ("weights", "lines", "left")}, point

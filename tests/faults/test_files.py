@@ -289,6 +289,7 @@ def check_sentences(error):
     assert all(len(line) < 1000 for line in str(error).splitlines())
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")  # of torch, for layers without units
 def test_any_value_in_a_model(trained, tmp_path, cases):
     """It is refused, or it acts."""
     folder = copied(trained / "model", tmp_path / "model")
