@@ -88,7 +88,7 @@ MODEL = [(("env_id",), 5, None), (("config",), [], "config=[]"), (("config", "en
          (("obs_shape",), [4, 10**300], "numbers"), (("obs_dtype",), "O", "obs_dtype='O'"), (("obs_dtype",), "V8", "obs_dtype"),
          (("action_space",), 0, "action_space=0"), (("action_space",), {}, "type is missing"),
          (("action_space", "type"), "Graph", "type='Graph'"), (("action_space", "n"), 10**12, "numbers"),
-         (("action_space", "n"), 0, "impossible"), (("action_space", "n"), -1, "shape [-1]"), (("action_space", "n"), 2.5, "n=2.5"),
+         (("action_space", "n"), 0, "shape [0]"), (("action_space", "n"), -1, "shape [-1]"), (("action_space", "n"), 2.5, "n=2.5"),
          (("action_space", "n"), REMOVED, "n is missing"), (("action_space", "start"), "x", "start='x'"),
          (("action_space",), {"type": "Box", "low": 0, "high": 1, "shape": [10**7, 10**7], "dtype": "float32"}, "numbers"),
          (("action_space",), {"type": "Box", "low": [0], "high": 1, "shape": [3, 2], "dtype": "int8"}, "another network"),
