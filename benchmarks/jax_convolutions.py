@@ -2,7 +2,8 @@
 
     python benchmarks/jax_convolutions.py --rounds 3
 
-Both are compiled in one process and alternate, outside and inside a loop. The result is the CPU time per row, the
+`plain` is the sums with gradients that JAX derives, `products` those with the gradients of times_transposed. All are
+compiled in one process and alternate, outside and inside a loop. The result is the CPU time per row, the
 minimum over all rounds.
 """
 
@@ -21,6 +22,16 @@ def convolve_xla(x: Any, weight: Any, stride: int) -> Any:
 
     return lax.conv_general_dilated(x, weight.transpose(2, 3, 1, 0), (stride, stride), "VALID",
                                     dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def convolve_plainly(x: Any, weight: Any, stride: int) -> Any:
+    """Compute what proximo.on_jax.networks.convolve does, with gradients that JAX derives."""
+    from proximo.on_jax.networks import fold_stride
+
+    x, weight = fold_stride(x, weight, stride)
+    size = weight.shape[-1]
+    high, wide = x.shape[1] - size + 1, x.shape[2] - size + 1
+    return sum(x[:, i:i + high, j:j + wide] @ weight[:, :, i, j].T for i in range(size) for j in range(size))
 
 
 def compile_steps(convolve: Convolve, x: Any) -> dict[str, tuple[Callable[..., Any], int]]:
@@ -58,7 +69,7 @@ def main() -> None:
     x = jnp.asarray(generator.random((args.rows, 84, 84, 4)), jnp.float32)
     weights = [jnp.asarray(generator.normal(0, 0.05, shape), jnp.float32)
                for shape in ((32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3))]
-    ways: dict[str, Convolve] = {"xla": convolve_xla, "products": convolve}
+    ways: dict[str, Convolve] = {"xla": convolve_xla, "plain": convolve_plainly, "products": convolve}
     compiled = {name: compile_steps(function, x) for name, function in ways.items()}
     least: dict[tuple[str, str], float] = {}
     for _ in range(args.rounds + 1):  # the first round compiles

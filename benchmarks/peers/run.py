@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 COMMON = {"learning_rate": 2.5e-4, "gamma": 0.99, "gae_lambda": 0.95, "clip": 0.2, "entropy": 0.01, "value": 0.5,
@@ -33,7 +34,7 @@ SCALE = {"small": {"proximo-jax": 400_000, "proximo-compile": 200_000, "proximo-
          "wide-short": {"proximo-jax": 4_000_000, "rejax": 4_000_000, "purejaxrl": 4_000_000}}  # steps measured
 
 
-def measure(peer: str, settings: dict[str, float], python: str, source: str, core: int) -> dict[str, object]:
+def measure(peer: str, settings: dict[str, float], python: str, source: str, core: int) -> dict[str, Any]:
     """Run one peer's script; a failure is a dict with `failed`."""
     name, _, way = peer.partition("-")
     words = [python, str(HERE / f"{name}_peer.py"), json.dumps(settings), source or way]
@@ -47,14 +48,14 @@ def measure(peer: str, settings: dict[str, float], python: str, source: str, cor
     return json.loads(lines[-1])
 
 
-def table(found: dict[str, list[dict[str, object]]]) -> str:
+def table(found: dict[str, list[dict[str, Any]]]) -> str:
     """Return the medians as lines of Markdown, fastest first."""
-    rates = {peer: statistics.median(float(str(row["rate"])) for row in rows) for peer, rows in found.items() if rows}
+    rates = {peer: statistics.median(row["rate"] for row in rows) for peer, rows in found.items() if rows}
     lines = ["| | SPS, median | lowest | highest | seconds before | not equal |", "|---|---|---|---|---|---|"]
     for peer in sorted(rates, key=lambda name: -rates[name]):
         rows = found[peer]
-        each = sorted(float(str(row["rate"])) for row in rows)
-        start = statistics.median(float(str(row["start"])) for row in rows)
+        each = sorted(row["rate"] for row in rows)
+        start = statistics.median(row["start"] for row in rows)
         lines.append(f"| {peer} | {rates[peer]:,.0f} | {each[0]:,.0f} | {each[-1]:,.0f} | {start:.1f} | "
                      f"{rows[0].get('differs', '')} |")
     return "\n".join(lines)
@@ -72,7 +73,7 @@ def main() -> None:
     given = parser.parse_args()
     pythons, sources = (dict(pair.split("=", 1) for pair in pairs) for pairs in (given.python, given.source))
     scale = {peer: steps for peer, steps in SCALE[given.regime].items() if not given.peers or peer in given.peers}
-    found: dict[str, list[dict[str, object]]] = {peer: [] for peer in scale}
+    found: dict[str, list[dict[str, Any]]] = {peer: [] for peer in scale}
     for _ in range(given.rounds):
         for peer, steps in list(scale.items()):
             settings = COMMON | REGIMES[given.regime] | {"total": steps}

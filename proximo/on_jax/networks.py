@@ -21,8 +21,8 @@ from proximo.on_jax.parameters import Layer, layer_init
 def times_transposed(x: Array, weight: Array) -> tuple[Array, Any]:
     """Compute x W^T for (..., inputs) and (outputs, inputs).
 
-    Its gradient transposes what came from above before the product with x. XLA's own one multiplies transposed
-    matrices on a CPU, which takes 1.6 times as long for 128 rows of 64 (docs/performance.md).
+    The gradient of the weight first transposes the one that came from above, and then multiplies it by x. The product
+    that JAX derives reads that matrix by columns, which is slower on a CPU (docs/performance.md).
     """
     def gradients(above: Array) -> tuple[Array, Array]:
         transposed = lax.optimization_barrier(above.reshape(-1, above.shape[-1]).T)

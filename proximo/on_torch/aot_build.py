@@ -35,14 +35,15 @@ def start_build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder
                 name: str) -> Callable[[], None]:
     """Begin to compile a traced function into `folder`, in a process beside this one where that is possible.
 
+    Call it within one_sentence(): without a process beside this one, torch's own errors come from here.
+
     Returns:
         A function that waits for the end, and raises UsageError or FilesError if there is no library.
     """
     notify(f"compiling {name} (about 20 s; cached for later runs)")
     build = partial(_build, graph, example, folder, key, torch.get_num_threads())
     if not can_fork():
-        with one_sentence(name, folder):
-            build()
+        build()
         return lambda: None
     from torch._inductor import compile_fx  # noqa: F401  (3 s that every process would need)
 

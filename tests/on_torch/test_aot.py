@@ -14,6 +14,7 @@ from torch import nn
 from proximo.config import Config
 from proximo.envs.obs_layout import obs_layout, write_rows
 from proximo.errors import FilesError, UsageError
+from proximo.on_torch import aot_build
 from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.mlp import ACTIVATIONS, MLP
@@ -145,6 +146,18 @@ def test_a_function_that_reads_a_value_is_one_sentence(cache):
     with pytest.raises(UsageError, match="torch cannot compile chooser .*Run without --compile"):
         compile_ahead(lambda x: (x if x.sum() > 0 else -x,), (torch.ones(3),), "chooser")
     assert not list(cache.iterdir())
+
+
+def test_a_build_that_fails_in_this_process_is_one_sentence(cache, monkeypatch):
+    """Where no process may be forked. The error of torch is named once."""
+    def fail(*args):
+        raise RuntimeError("no such instruction\nand more")
+
+    monkeypatch.setattr(aot_build, "can_fork", lambda: False)
+    monkeypatch.setattr(aot_build, "_build", fail)
+    with pytest.raises(UsageError) as found:
+        compile_ahead(lambda x: (x + x,), (torch.zeros(3),), "double")
+    assert str(found.value) == "torch cannot compile double (no such instruction). Run without --compile."
 
 
 def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
