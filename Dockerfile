@@ -1,7 +1,7 @@
 # Proximo on CPUs.
 #
 #     docker build -t proximo .
-#     docker run --rm --user "$(id -u)" -e HOME=/tmp -v "$PWD/runs:/work/runs" proximo train --env-id CartPole-v1 --run-dir runs/first
+#     docker run --rm --user "$(id -u)" -e HOME=/tmp -v "$PWD/runs:/proximo/runs" proximo train --env-id CartPole-v1 --run-dir runs/first
 #
 # TORCH_INDEX is an optional index with CPU builds of torch, which are smaller than the default build of several GB.
 FROM python:3.11-slim
@@ -21,8 +21,8 @@ COPY pyproject.toml README.md LICENSE MANIFEST.in /opt/proximo/
 COPY proximo /opt/proximo/proximo
 RUN pip install -q -c /opt/proximo/constraints.txt "/opt/proximo[${EXTRAS}]"
 
-RUN useradd --create-home --uid 1000 user && mkdir -p /work/runs && chown -R user /work
+RUN useradd --create-home --uid 1000 user && mkdir -p /proximo/runs && chown -R user /proximo
 USER user
-WORKDIR /work
+WORKDIR /proximo
 ENTRYPOINT ["proximo"]
 CMD ["--help"]

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
@@ -49,9 +50,8 @@ def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
                 if call.deadline and time.monotonic() > call.deadline + GRACE_SECONDS:
                     yield failure(f"{call.what.decode(errors='ignore')} did not return within {call.seconds:g} s")
                     return
-            try:
-                found = reader.recv()
-            except EOFError:
+            found = newest(reader)
+            if found is None:
                 yield failure(death(child, call, env_id or cfg.env_file))
                 return
             if isinstance(found, ProximoError):
@@ -63,6 +63,13 @@ def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
     finally:
         child.kill()
         child.join()
+
+
+def newest(reader: Any) -> Any:
+    """Return what the process has sent; None if it has ended, also where a process that it started holds the pipe."""
+    with suppress(EOFError):
+        return reader.recv() if reader.poll() else None
+    return None
 
 
 def death(child: SpawnProcess, call: Any, name: str) -> str:

@@ -4,27 +4,17 @@ A file has one table per environment, named by its id. `variant`, `source` and `
 values come from and which pip extra the environment needs. Every other key is a field of the variant's configuration.
 """
 
+import tomllib
 from functools import cache
-from importlib.resources import as_file, files
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
-
-from typing_extensions import TypedDict  # pydantic needs it below Python 3.12
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proximo.errors import UsageError, nearest
-from proximo.runs.files import read_toml, typed
 
 if TYPE_CHECKING:
     from proximo.config import Config
 
 DESCRIBING = ("variant", "source", "extra")  # the keys of a table that are no field of the configuration
-
-
-class PresetTable(TypedDict):
-    """What every table of a file has; its other keys are fields of a configuration."""
-
-    variant: str
-    source: str
-    extra: NotRequired[str]
 
 
 class Preset(NamedTuple):
@@ -56,9 +46,8 @@ def presets() -> dict[str, Preset]:
     found: dict[str, Preset] = {}
     for file in sorted(files(__name__).iterdir(), key=lambda file: file.name):
         if file.name.endswith(".toml"):
-            with as_file(file) as path:
-                tables = typed(read_toml(path), dict[str, PresetTable], path)
-            found.update((env_id, _read_table(env_id, dict(table))) for env_id, table in tables.items())
+            for env_id, table in tomllib.loads(file.read_text(encoding="utf-8")).items():
+                found[env_id] = _read_table(env_id, table)
     return found
 
 

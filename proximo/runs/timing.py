@@ -30,7 +30,7 @@ class Recorder:
         not called, and evaluation counts as learning.
         """
         environment, played, learning = self.environment, self.played, self.learning
-        self.forget()
+        self._forget()
         if not played:
             return {"compiled iteration": ended - began}
         found = {"environment": environment, "acting": played - began - environment}
@@ -46,14 +46,14 @@ class Recorder:
         """
         now, last = perf_counter(), self._last
         environment, began, played = self.environment, self.began, self.played
-        self.forget()
+        self._forget()
         self._last = now
         if not played:
             return {}
         seconds = {"environment": environment, "acting": played - began - environment, "learning": now - played}
         return {f"time/{part}": value / (now - last) for part, value in seconds.items()}
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Start again."""
         self.environment = self.began = self.played = self.learning = 0.0
 

@@ -1,5 +1,8 @@
 """`proximo check-env` against probes with one known fault each."""
 
+import os
+import signal
+
 import pytest
 
 from proximo.cli.check_env import check_env
@@ -18,6 +21,12 @@ class Fails(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         if self.how == "exits":
+            os._exit(0)
+        if self.how == "forks":
+            if child := os.fork():
+                print("forked", child, flush=True)
+                os._exit(0)
+            time.sleep(60)
             os._exit(0)
         return 0, {}
 
@@ -77,6 +86,16 @@ def test_what_ends_or_stops_the_process_is_an_environment_fault(how, words, tmp_
     seen = capfd.readouterr()
     assert code == 3 and words in seen.out and seen.out.count("WRONG") == 1, seen
     assert "Traceback" not in seen.err and ("is supported" in seen.out) == (how != "import")
+
+
+def test_a_process_that_outlives_the_environment_is_not_waited_for(tmp_path, capfd):
+    """A forked process holds the pipe of the check; it sleeps when the command has ended."""
+    script = tmp_path / "fails.py"
+    script.write_text(FAILS)
+    code = main(["check-env", "--env-file", str(script), "--env-kwargs", "how=forks"])
+    seen = capfd.readouterr().out
+    assert code == 3 and "reset() ended the process with exit code 0" in seen
+    os.kill(int(seen.partition("forked ")[2].split()[0]), signal.SIGKILL)  # raises if it has ended
 
 
 def test_other_faults_and_unknown_ids_have_exit_code_2(capfd):
