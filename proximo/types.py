@@ -62,7 +62,7 @@ class RolloutBuffer:
         self.env_actions = [row.reshape(envs.num_envs, *shape) for row in self.rows["action"]]
 
     def put(self, t: int, step: Step) -> None:
-        """Write what followed the action at t. obs, first and mask belong to t + 1."""
+        """Write what followed the action at t. `obs`, `first` and `mask` belong to t + 1."""
         rows = self.rows
         rows["obs"][t + 1][...], rows["first"][t + 1][...] = step.obs, step.first
         if step.mask is not None:

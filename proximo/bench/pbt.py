@@ -16,7 +16,7 @@ from proximo.bench.files import write_record
 from proximo.bench.jobs import Job
 from proximo.bench.places import open_place, where_problems
 from proximo.bench.population import Member, Population, first_members, load_population, next_members, settings_of
-from proximo.bench.process import COMMAND, Work, is_finished, log_path, record_path
+from proximo.bench.process import COMMAND, Work, log_path, record_if_finished, record_path
 from proximo.bench.progress import BenchState
 from proximo.bench.records import PopulationRecord
 from proximo.bench.runner import run_jobs
@@ -95,8 +95,8 @@ def read_journal(folder: Path, population: Population) -> list[Round]:
                      for name, value in _file_record(population).items() if content["file"].get(name) != value]:
         raise UsageError(f"{folder} contains another population: {', '.join(different)}. Choose another folder with "
                          "--out.")
-    rounds = [[Member(**{name: one[name] for name in Member._fields}) for one in members]  # type: ignore[literal-required]
-              for members in content["rounds"]]
+    rounds = [[Member(values=one["values"], seed=one["seed"], parent=one["parent"], score=one["score"],
+                      failed=one["failed"]) for one in members] for members in content["rounds"]]
     if not all(len(members) == population.population and all(one.values.keys() == population.space.keys()
                                                              for one in members) for members in rounds):
         raise FilesError(f"{folder / JOURNAL} has other members than {population.population} with values of "
@@ -158,7 +158,7 @@ def _play(work: Work, now: Round, done: list[Round], population: Population) -> 
     notify(f"round {now.number} of {population.rounds}: to step {now.jobs[0].steps:,}, {copied} members were replaced")
     state = BenchState()
     for job in now.jobs:
-        (state.done if is_finished(work.folder, job) else state.waiting).append(job)
+        (state.done if record_if_finished(work.folder, job) else state.waiting).append(job)
     if not run_jobs(work, state):
         return 130
     for job, lines in state.failed:

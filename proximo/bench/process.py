@@ -62,6 +62,14 @@ def is_finished(folder: Path, job: Job) -> bool:
     return trained and (not job.evaluate or "episodes" in read_record(run_dir / "eval.json", EvaluationFile))
 
 
+def record_if_finished(folder: Path, job: Job) -> bool:
+    """Return whether a job has finished, and record it: it may have finished when nobody waited for it."""
+    finished = is_finished(folder, job)
+    if finished and read_job(folder, job).get("status") != "finished":
+        _update_record(folder, job, status="finished", lost={})
+    return finished
+
+
 def log_path(folder: Path, job: Job) -> Path:
     """Return the file with what the processes of a run printed."""
     return folder / job.folder.with_name(f"{job.seed}.log")
@@ -111,8 +119,7 @@ def close_job(folder: Path, running: RunningJob, ended: Ended) -> tuple[Outcome,
         again; or "failed". For the last two a sentence, for a failure with the end of the log.
     """
     job = running.job
-    if ended.code == 0 and is_finished(folder, job):
-        _update_record(folder, job, status="finished", lost={})
+    if ended.code == 0 and record_if_finished(folder, job):
         return "finished", ""
     if ended.code == 0 and running.stage == "train" and _has_summary(folder / job.folder):
         _update_record(folder, job, status="trained", lost={})

@@ -17,8 +17,8 @@ from proximo.bench.process import (
     Work,
     close_job,
     end_text,
-    is_finished,
     log_path,
+    record_if_finished,
     start_jobs,
 )
 from proximo.bench.progress import BenchState, BenchView
@@ -92,7 +92,7 @@ def _write_bench(folder: Path, bench_set: BenchSet, file: str, jobs: Sequence[Jo
 def _run_missing(folder: Path, jobs: Sequence[Job], where: Where, command: tuple[str, ...]) -> int:
     state = BenchState()
     for job in jobs:
-        (state.done if is_finished(folder, job) else state.waiting).append(job)
+        (state.done if record_if_finished(folder, job) else state.waiting).append(job)
     if not state.waiting:
         return _say_result(folder, state)
     place = open_place(where, folder)
@@ -128,6 +128,7 @@ def run_jobs(work: Work, state: BenchState) -> bool:
         stop_all([running.handle for running in state.running], PATIENCE)
         if not isinstance(error, KeyboardInterrupt):
             raise
+        state.done += [running.job for running in state.running if record_if_finished(work.folder, running.job)]
         notify(f"stopped after {count_text(len(state.done), 'finished run')}. The same command continues.")
         return False
     return True

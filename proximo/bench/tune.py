@@ -17,7 +17,7 @@ from proximo.bench.child import PATIENCE
 from proximo.bench.files import read_record
 from proximo.bench.jobs import Job
 from proximo.bench.places import open_place, where_problems
-from proximo.bench.process import COMMAND, RunningJob, Work, close_job, is_finished, start_jobs
+from proximo.bench.process import COMMAND, RunningJob, Work, close_job, record_if_finished, start_jobs
 from proximo.bench.progress import progress
 from proximo.bench.records import Summary
 from proximo.bench.task import Ended, Where, stop_all
@@ -156,7 +156,7 @@ def _run_trial(trial: "Trial", context: Context) -> float:
 def _run_job(trial: "Trial", context: Context, job: Job, scores: list[float]) -> float:
     """Train or resume one run, unless it has finished, and return its score. `scores` are those before it."""
     search, work = context.search, context.work
-    while not is_finished(work.folder, job):
+    while not record_if_finished(work.folder, job):
         if context.shared.halt.is_set():
             raise TuneHaltedError
         (running,) = start_jobs(work, [job])

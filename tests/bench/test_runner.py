@@ -7,15 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from proximo.bench.jobs import Job, flags_of, jobs_of
-from proximo.bench.process import is_finished
+from proximo.bench.process import Work, is_finished, read_job, record_path
 from proximo.bench.progress import BenchState, BenchView, progress
-from proximo.bench.runner import bench
+from proximo.bench.runner import bench, run_jobs
 from proximo.bench.sets import label_of, load_set
-from proximo.bench.task import Where
+from proximo.bench.task import Ended, Where
 from proximo.bench.text import duration_text
 from proximo.catalog import config_class
 from proximo.cli.flags import parse_flags
@@ -44,7 +45,7 @@ def file(tmp_path):
 
 
 def test_every_run_is_trained_once_and_finished_ones_are_skipped(file, tmp_path, capfd):
-    """The documented folders exist, and a second call leaves every log as it is."""
+    """The documented folders exist, and a second call leaves every log as it is. It records what finished unseen."""
     out = tmp_path / "out"
     assert bench(file, where=Where(workers=2), out=out, command=FAKE) == 0
     for env_id in ("CartPole-v1", "Acrobot-v1"):
@@ -53,7 +54,10 @@ def test_every_run_is_trained_once_and_finished_ones_are_skipped(file, tmp_path,
             assert json.loads((run_dir / "summary.json").read_text())["steps"] == 10_000
             assert json.loads((run_dir / "eval.json").read_text())["episodes"] == 3
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.log")}
+    job = jobs_of(load_set(file), None)[0][0]
+    record_path(out, job).write_text(json.dumps(read_job(out, job) | {"status": "running"}))
     assert bench(file, out=out, command=FAKE) == 0
+    assert read_job(out, job)["status"] == "finished"
     assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*.log")}
     assert "4 runs finished, 0 failed" in capfd.readouterr().err
 
@@ -106,6 +110,36 @@ def test_after_a_kill_the_same_command_continues(file, tmp_path, how):
     assert iterations == [str(k) for k in range(1, 21)]
     words = json.loads((out / "CartPole-v1" / "ppo" / "1.job.json").read_text())["command"]
     assert "eval" in words
+
+
+class EndingPlace:
+    """A place whose only task interrupts the benchmark when it is polled, and finishes when it is asked to end."""
+
+    name, polled, ended = "process 0 on another machine", False, None
+
+    def submit(self, tasks):
+        (task,) = tasks
+        self.run_dir = Path(task.run_dir)
+        return [self]
+
+    def poll(self):
+        if not self.polled:
+            self.polled = True
+            raise KeyboardInterrupt
+        return self.ended
+
+    def stop(self):
+        self.run_dir.mkdir()
+        (self.run_dir / "summary.json").write_text('{"steps": 10}')
+        self.ended = Ended(0)
+
+
+def test_a_run_that_finishes_while_the_benchmark_is_stopped_is_recorded(tmp_path, capsys):
+    first, second = (Job("ppo", "CartPole-v1", seed, 10, "ppo", {}) for seed in (1, 2))
+    state = BenchState(waiting=[first, second])
+    assert not run_jobs(Work(folder=tmp_path, place=EndingPlace(), where=Where(), command=FAKE), state)
+    assert read_job(tmp_path, first)["status"] == "finished" and read_job(tmp_path, second) == {}
+    assert state.done == [first] and "stopped after 1 finished run." in capsys.readouterr().err
 
 
 def test_a_run_with_other_settings_is_moved_aside_and_run_again(file, tmp_path):

@@ -59,6 +59,7 @@ SENTENCES = {
     "action_writer": "Return a function from the policy's actions (N, *action_shape) to N actions of environments.",
     "GymEnvs": "N environments that are stepped together, into arrays that stay.", "whole": "Return one array of the "
     "rollout.", "make_normalizer": "Make the functions that normalise what environments return.",
+    "_begin": "Reset row i; return its first observation.",
     "train": "Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields an Iteration per update."}
 
 # The faults of the library are errors of Python in the file: NumbersError is an ArithmeticError.

@@ -6,7 +6,7 @@ import re
 TOPICS = {"recurrent": "memory", "rank": "world", "ranks": "world", "mask": "mask", "masks": "mask", "masked": "mask",
           "filler": "next_step", "self-play": "players", "resume": "restore", "snapshot": "restore",
           "compile": "compile", "compiled": "compile", "JAX": "jax", "frameworks": "jax", "RPO": "rpo",
-          "target_kl": "target_kl", "orthogonal": "orthogonal", "mask_size": "mask_size",
+          "target_kl": "target_kl", "`orthogonal`": "orthogonal ", "mask_size": "mask_size",
           "checkpoint": "restore", "processes": "world"}
 
 

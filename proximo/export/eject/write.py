@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from proximo.export.eject.bindings import free_names
 from proximo.export.eject.definition import Definition, Edit, walk, without_docstring
 from proximo.export.eject.facts import SENTENCES
-from proximo.export.eject.layout import WIDTH, joined_line, logical_lines, normal, tidy, wrapped
+from proximo.export.eject.layout import WIDTH, logical_lines, normal, tidy
 from proximo.export.eject.library import Import, Library, module_text
 from proximo.export.eject.topics import without_topics
 
@@ -187,6 +187,3 @@ def _is_standard(module: str) -> bool:
 def _member_key(name: str) -> tuple[int, str]:
     bare = name.split()[0]
     return (0 if bare.isupper() and len(bare) > 1 else 1 if bare[0].isupper() else 2), name
-
-
-__all__ = ["file_text", "joined_line", "wrapped"]
