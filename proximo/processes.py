@@ -1,12 +1,24 @@
-"""The processes that train one agent together, as torchrun starts them (detail A2)."""
+"""The processes that train one agent together, as torchrun starts them (detail A2), and which of them live."""
 
 import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 from proximo.config import Config
 from proximo.errors import UsageError
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+BEAT = 0.5  # seconds between two words of a process to the first one, and back
+SILENCE = 10.0  # seconds without a word after which a process is lost, if a communication has failed
+GREETING_SECONDS = 5.0  # for a connection to say which rank it is; other programs may connect too
+WORKS, WAITS, FAILED, LOST = "works", "waits", "failed", "lost"
 
 
 class World(NamedTuple):
@@ -16,6 +28,7 @@ class World(NamedTuple):
     size: int
     local_rank: int
     local_size: int
+    presence: "Presence | None" = None  # of several processes that have connected
 
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1)
@@ -39,7 +52,8 @@ def world_from_environment() -> World:
     if wrong:
         raise UsageError(f"The environment variable {wrong[0]}={os.environ[wrong[0]]} is not a number. Start processes "
                          "with torchrun, or unset it.")
-    return World(*(int(os.environ[name]) for name in TORCHRUN))
+    rank, size, local_rank, local_size = (int(os.environ[name]) for name in TORCHRUN)
+    return World(rank=rank, size=size, local_rank=local_rank, local_size=local_size)
 
 
 def check_shares(cfg: Config, ranks: int, unit: str) -> None:
@@ -66,3 +80,161 @@ def check_shares(cfg: Config, ranks: int, unit: str) -> None:
     if rows % cfg.num_minibatches:
         raise UsageError(f"Each of {ranks} {unit} has {rows} rows, which are not divisible by "
                          f"num_minibatches={cfg.num_minibatches}. Change num_envs, num_steps or num_minibatches.")
+
+
+class Presence:
+    """Knows which processes of a run live, and names those that are lost.
+
+    Every process keeps a connection to the first one. Both write a word every BEAT seconds: that the process works,
+    waits for others, or has failed to communicate with them. A process that ends closes its connection; one that is
+    stopped writes nothing. The first process decides who is lost, and tells all others before it leaves, so that they
+    name the same ranks, however late they notice the loss. The others decide only whether the first one is lost.
+
+    Args:
+        rank: This process.
+        connections: The socket to each other rank: from the first process to all, from the others to the first.
+
+    Attributes:
+        word: What this process does: WORKS, WAITS or FAILED.
+    """
+
+    def __init__(self, rank: int, connections: dict[int, socket.socket]) -> None:
+        self.word = WORKS
+        self._rank, self._connections = rank, connections
+        self._words, self._quiet = dict.fromkeys(connections, WORKS), dict.fromkeys(connections, 0)
+        self._ended: set[int] = set()
+        self._failed_for = 0.0
+        self._lost: Future[list[int]] = Future()
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        listens: list[Callable[[], None]] = [partial(self._listen, peer) for peer in connections]
+        for act in (self._beat, *listens):
+            threading.Thread(target=act, name="proximo-presence", daemon=True).start()
+
+    def lost(self) -> list[int]:
+        """Return the ranks that are lost, after a communication has failed; none if all of them live and wait."""
+        self.word = FAILED
+        self._say(FAILED)
+        try:
+            ranks = self._lost.result(3 * SILENCE)
+        except TimeoutError:
+            return []
+        return [rank for rank in ranks if rank != self._rank]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._closed.set()
+        for connection in self._connections.values():
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def _say(self, word: str) -> None:
+        for connection in self._connections.values():
+            with suppress(OSError):  # it is lost, or stopped and its buffer is full
+                connection.send(f"{word}\n".encode(), socket.MSG_DONTWAIT)
+
+    def _listen(self, peer: int) -> None:
+        """Run in a thread: note what another process says, until it ends."""
+        with suppress(OSError, ValueError), self._connections[peer].makefile() as lines:
+            for line in lines:
+                word, *ranks = line.split()
+                if word == LOST:
+                    self._decide([int(rank) for rank in ranks])
+                else:
+                    self._words[peer] = word
+                self._quiet[peer] = 0
+        self._ended.add(peer)
+
+    def _beat(self) -> None:
+        """Run in a thread: say what this process does, and decide who is lost."""
+        while not self._closed.wait(BEAT):
+            self._say(self.word)
+            for rank in self._quiet:
+                self._quiet[rank] += 1
+            if self._ended:
+                self._closed.wait(BEAT)  # others of the same machine may end too
+            if not self._closed.is_set() and (ranks := self._judge()) is not None:
+                self._decide(ranks)
+
+    def _judge(self) -> list[int] | None:
+        """Return the ranks that are lost, or None while that is not known."""
+        if self._ended:
+            return sorted(self._ended)
+        words = {self._rank: self.word, **self._words}
+        if FAILED not in words.values():
+            return None
+        if silent := [rank for rank, beats in self._quiet.items() if beats * BEAT >= SILENCE]:
+            return silent
+        self._failed_for += BEAT
+        if self._rank > 0 or self._failed_for < SILENCE:
+            return None
+        return [rank for rank, word in words.items() if word == WORKS]  # it hangs, where the others wait
+
+    def _decide(self, ranks: list[int]) -> None:
+        """Note once who is lost. The first process tells the others."""
+        with self._lock:
+            if not self._lost.done():
+                if self._rank == 0:
+                    self._say(" ".join([LOST, *map(str, ranks)]))
+                self._lost.set_result(ranks)
+
+
+@contextmanager
+def waiting(presence: Presence | None) -> Iterator[None]:
+    """Say that this process waits for others, as long as the code inside runs."""
+    if presence is None:
+        yield
+        return
+    presence.word = WAITS
+    yield
+    presence.word = WORKS
+
+
+def connect_presence(world: World, host: str, publish: Callable[[str], None], look_up: Callable[[], str],
+                     seconds: float) -> Presence:
+    """Connect all processes to the first one, at a port that the system chooses.
+
+    Args:
+        world: The processes.
+        host: Where the others reach the first process.
+        publish: Called by the first process with a word for the others: the port, and a password against strangers.
+        look_up: Called by the others: returns the word, when it is there.
+        seconds: How long the first process waits for the others.
+
+    Raises:
+        OSError: The first process cannot be reached, or not all others have come in time.
+    """
+    if world.rank:
+        port, password = look_up().split()
+        connection = socket.create_connection((host, int(port)), timeout=seconds)
+        connection.sendall(f"{password} {world.rank}\n".encode())
+        connection.settimeout(None)
+        return Presence(world.rank, {0: connection})
+    password = secrets.token_hex(8)
+    with listener(0) as server:
+        publish(f"{server.getsockname()[1]} {password}")
+        return Presence(0, _accept_all(server, world.size, password, time.monotonic() + seconds))
+
+
+def listener(port: int) -> socket.socket:
+    """Return a socket that listens at a port of all addresses of this machine; 0: a port that the system chooses."""
+    both = socket.has_dualstack_ipv6()
+    return socket.create_server(("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both)
+
+
+def _accept_all(server: socket.socket, size: int, password: str, end: float) -> dict[int, socket.socket]:
+    found: dict[int, socket.socket] = {}
+    while len(found) < size - 1:
+        server.settimeout(max(0.001, end - time.monotonic()))
+        connection, _ = server.accept()
+        connection.settimeout(GREETING_SECONDS)
+        words = b""
+        with suppress(OSError):
+            while len(words) < 100 and not words.endswith(b"\n") and (more := connection.recv(1)):
+                words += more
+        if words.split()[:1] == [password.encode()]:
+            connection.settimeout(None)
+            found[int(words.split()[1])] = connection
+        else:
+            connection.close()
+    return found

@@ -5,10 +5,9 @@ import time
 from contextlib import ExitStack, suppress
 
 from proximo.errors import PeerError, UsageError
-from proximo.processes import World
+from proximo.processes import GREETING_SECONDS, World, listener
 
 ALL_HERE = "all"  # what the first process answers; otherwise the ranks that have not come
-GREETING_SECONDS = 5.0  # for a connection to say which rank it is; other programs may connect too
 
 
 def call_roll(address: str, world: World, seconds: float) -> None:
@@ -36,11 +35,9 @@ def call_roll(address: str, world: World, seconds: float) -> None:
 
 def _listen(address: str, port: int, world: World, seconds: float) -> str:
     """Wait for the others, and send each the answer."""
-    both = socket.has_dualstack_ipv6()
     with ExitStack() as connections:
         try:
-            server = socket.create_server(("", port), family=socket.AF_INET6 if both else socket.AF_INET,
-                                          dualstack_ipv6=both)
+            server = listener(port)
         except OSError as error:
             raise UsageError(f"Rank 0 of {world.size} cannot listen at port {port} ({error.strerror}). Name a free "
                              "port of the first machine with JAX_COORDINATOR_ADDRESS=HOST:PORT.") from error

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -19,12 +20,10 @@ from proximo.config import Config
 from proximo.envs.moments import Statistics
 from proximo.envs.normalize import merge_statistics, to_numpy
 from proximo.errors import PeerError
-from proximo.processes import World, check_shares, world_from_environment
+from proximo.processes import World, check_shares, connect_presence, waiting, world_from_environment
 from proximo.protocols import Episode
 
 Result = TypeVar("Result")
-
-ROLL_CALL_SECONDS = 5.0  # for the processes that are left to say so, after a communication has failed
 
 
 def join(cfg: Config) -> World:
@@ -38,11 +37,11 @@ def join(cfg: Config) -> World:
     if world.size > 1 or cfg.device_ids:
         check_shares(cfg, world.size, "processes")
     if world.size > 1 and not dist.is_initialized():
-        _connect(world, cfg.backend, timedelta(seconds=cfg.collective_timeout))
+        return _connect(world, cfg.backend, timedelta(seconds=cfg.collective_timeout))
     return world
 
 
-def _connect(world: World, backend: str, timeout: timedelta) -> None:
+def _connect(world: World, backend: str, timeout: timedelta) -> World:
     """Create the process group under a name of its own in the store of torchrun, or of the first process.
 
     The store outlives the group. Without a new name, a second run in the same processes would find the addresses of
@@ -59,19 +58,22 @@ def _connect(world: World, backend: str, timeout: timedelta) -> None:
                               multi_tenant=serves)
         number = (store.add("proximo", 1) - 1) // world.size
         own = dist.PrefixStore(f"proximo{number}", store)
-        return own, call_roll(own, world, "started", seconds)
+        return own, call_roll(own, world, seconds)
 
     waited = f"within {seconds:g} s (--collective-timeout)"
     try:
         store, absent = call_within(seconds + 1, meet)
         if not absent:
+            presence = call_within(seconds + 1, lambda: connect_presence(
+                world, address, publish=partial(store.set, "presence"),
+                look_up=lambda: store.get("presence").decode(), seconds=seconds))
             dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
-    except (RuntimeError, TimeoutError) as error:
+            return world._replace(presence=presence)
+    except (RuntimeError, OSError) as error:
         raise PeerError(f"Rank {world.rank} of {world.size} could not reach the others at {address}:{port} {waited} "
                         f"({first_sentence(error)}).") from error
-    if absent:
-        raise PeerError(f"{shown_ranks(absent, world)} did not start {waited}. Start as many processes as WORLD_SIZE "
-                        f"says, where they reach {address}:{port}.")
+    raise PeerError(f"{shown_ranks(absent, world)} did not start {waited}. Start as many processes as WORLD_SIZE "
+                    f"says, where they reach {address}:{port}.")
 
 
 def wait_for_listener(address: str, port: int, seconds: float) -> None:
@@ -115,25 +117,22 @@ def call_within(seconds: float, call: Callable[[], Result]) -> Result:
     return answer.result(seconds)
 
 
-def call_roll(store: dist.Store, world: World, what: str, seconds: float, alone: float = 0.0) -> list[int]:
-    """Say in the store that this rank is here, and wait for the others.
+def call_roll(store: dist.Store, world: World, seconds: float) -> list[int]:
+    """Say in the store that this rank has started, and wait for the others.
 
     Args:
         store: The store that all ranks share.
         world: The processes.
-        what: The name of the roll call.
         seconds: How long to wait.
-        alone: How long to wait if only one rank is missing; 0: as long.
 
     Returns:
         The ranks that have not come.
     """
-    store.set(f"{what}/{world.rank}", "here")
-    begin, absent = time.monotonic(), list(range(world.size))
+    store.set(f"started/{world.rank}", "here")
+    end, absent = time.monotonic() + seconds, list(range(world.size))
     while True:
-        absent = [rank for rank in absent if not store.check([f"{what}/{rank}"])]
-        waited = time.monotonic() - begin
-        if not absent or waited > seconds or (alone and len(absent) == 1 and waited > alone):
+        absent = [rank for rank in absent if not store.check([f"started/{rank}"])]
+        if not absent or time.monotonic() > end:
             return absent
         time.sleep(0.05)
 
@@ -147,21 +146,14 @@ def shown_ranks(ranks: list[int], world: World) -> str:
 def lost_peers_named(world: World) -> Iterator[None]:
     """Raise PeerError, with the ranks that are lost, where the communication inside fails.
 
-    gloo says that it failed, but not by whose fault. The ranks that notice it therefore say so in the store. One of
-    three or more that still waits for another is not heard in time, and is named too.
+    gloo says that it failed, but not by whose fault.
     """
     try:
-        yield
+        with waiting(world.presence):
+            yield
     except RuntimeError as error:
-        time.sleep(0.3)  # a process that has just been killed closes its sockets one by one
-        try:
-            wait_for_listener(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 0.0)
-            store = dist.distributed_c10d._get_default_store()
-            absent = call_within(ROLL_CALL_SECONDS + 1,
-                                 lambda: call_roll(store, world, "failed", ROLL_CALL_SECONDS, alone=1.0))
-        except (RuntimeError, TimeoutError):
-            absent = [0]  # its process or its machine serves the store
-        named = f": {shown_ranks(absent, world).lower()}" if absent else ""
+        ranks = world.presence.lost() if world.presence else []
+        named = f": {shown_ranks(ranks, world).lower()}" if ranks else ""
         raise PeerError(f"Another process of this run has ended or cannot be reached{named} "
                         f"({first_sentence(error)}).") from error
 
@@ -210,3 +202,5 @@ def leave(world: World) -> None:
     """Leave the other processes."""
     if world.size > 1 and dist.is_initialized():
         dist.destroy_process_group()
+    if world.presence is not None:
+        world.presence.close()

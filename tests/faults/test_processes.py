@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from contextlib import nullcontext
 
@@ -34,7 +36,7 @@ def end_of(process, within):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize(("size", "lost"), [(2, 0), (2, 1), (3, 1)])
 def test_a_process_that_is_lost_is_named(how, size, lost, tmp_path):
-    """The ranks that are left end within the time. Among three, one that still waits may be named too."""
+    """The ranks that are left end within the time, and name only the lost one."""
     port = free_port()
     ranks = [start_rank(rank, port, tmp_path, size) for rank in range(size)]
     try:
@@ -43,14 +45,50 @@ def test_a_process_that_is_lost_is_named(how, size, lost, tmp_path):
         ranks[lost].send_signal(how)
         for rank in {*range(size)} - {lost}:
             end = end_of(ranks[rank], TIMEOUT + 60)
-            check_end(end, 6, f"of {size} (", "proximo resume")
-            named = end.lines[-1].partition("cannot be reached: ")[2].partition(" of ")[0]
-            assert str(lost) in named and str(rank) not in named
-            assert size > 2 or named == f"rank {lost}"
+            check_end(end, 6, f"cannot be reached: rank {lost} of {size} (", "proximo resume")
     finally:
         for rank in ranks:
             rank.kill()
             rank.communicate()
+
+
+SUMS_AT_COMMAND = """
+import sys
+import torch
+from proximo.config import Config
+from proximo.on_torch.distributed import all_reduce_sum, join
+total = all_reduce_sum(join(Config(num_envs=3)))
+try:
+    for line in sys.stdin:
+        total(torch.zeros(1))
+        print("added", flush=True)
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
+"""
+
+
+def test_a_process_that_notices_the_loss_after_all_others_have_left(tmp_path):
+    """In a fixed order: rank 1 is killed, rank 0 notices it and ends, and only then rank 2 communicates."""
+    (tmp_path / "sums.py").write_text(SUMS_AT_COMMAND)
+    port = str(free_port())
+    ranks = [subprocess.Popen([sys.executable, str(tmp_path / "sums.py")], text=True, bufsize=1,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3",
+                                                "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+             for rank in range(3)]
+    try:
+        for process in ranks:
+            process.stdin.write("add\n")
+        assert [process.stdout.readline() for process in ranks] == ["added\n"] * 3
+        ranks[1].kill()
+        ranks[1].wait()
+        for rank in (0, 2):
+            said = ranks[rank].communicate("add\n", timeout=120)[0]
+            assert said.startswith("PeerError Another process of this run has ended or cannot be reached: rank 1 of 3 (")
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])

@@ -3,7 +3,6 @@ Ranks that do not come, or are lost, are named."""
 
 import socket
 import threading
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +17,7 @@ from proximo.on_torch.distributed import call_roll, join, lost_peers_named, wait
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import explained_variance, minibatch_indices
 from proximo.on_torch.mlp import MLP
-from proximo.processes import World
+from proximo.processes import WAITS, WORKS, World
 from proximo.types import Rollout
 from tests.support.torch_learning import make_learner, update_once
 from tests.support.torchrun import free_port
@@ -140,50 +139,42 @@ def test_ranks_adapt_one_learning_rate():
 def test_a_roll_call_names_who_does_not_come():
     """Against the ranks that said so in the store; ranks that come late are waited for."""
     store = dist.HashStore()
-    store.set("failed/2", "here")
-    threading.Timer(0.3, lambda: store.set("failed/3", "here")).start()
-    assert call_roll(store, World(0, 5, 0, 5), "failed", 1.0) == [1, 4]
-    assert store.check(["failed/0"])
-    begin = time.monotonic()
-    assert call_roll(store, World(4, 5, 0, 5), "failed", 30.0, alone=0.2) == [1]
-    assert time.monotonic() - begin < 5
-    store.set("failed/1", "here")
-    assert call_roll(store, World(4, 5, 0, 5), "failed", 30.0) == []
+    store.set("started/2", "here")
+    threading.Timer(0.3, lambda: store.set("started/3", "here")).start()
+    assert call_roll(store, World(0, 5, 0, 5), 1.0) == [1, 4]
+    assert store.check(["started/0"])
+    for rank in (1, 4):
+        store.set(f"started/{rank}", "here")
+    assert call_roll(store, World(4, 5, 0, 5), 30.0) == []
 
 
-def listen(monkeypatch, request):
-    """Listen where a store would."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    request.addfinalizer(listener.close)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", str(listener.getsockname()[1]))
+class Lost:
+    """Names ranks as a Presence does, and notes what this process does."""
+
+    def __init__(self, ranks):
+        self.ranks, self.word = ranks, WORKS
+
+    def lost(self):
+        assert self.word == WAITS
+        return self.ranks
 
 
-@pytest.mark.parametrize(("answers", "named"), [((2,), ": rank 1 of 3"), ((), ": ranks 1 and 2 of 3"), ((1, 2), "")])
-def test_a_failed_communication_names_the_lost_ranks(answers, named, monkeypatch, request):
-    store = dist.HashStore()
-    for rank in answers:
-        store.set(f"failed/{rank}", "here")
-    monkeypatch.setattr("proximo.on_torch.distributed.ROLL_CALL_SECONDS", 0.1)
-    listen(monkeypatch, request)
-    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_store", lambda: store)
-    with pytest.raises(PeerError) as error, lost_peers_named(World(0, 3, 0, 3)):
+@pytest.mark.parametrize(("ranks", "named"), [([1], ": rank 1 of 3"), ([1, 2], ": ranks 1 and 2 of 3"), ([], ""),
+                                              (None, "")])
+def test_a_failed_communication_names_the_lost_ranks(ranks, named):
+    presence = None if ranks is None else Lost(ranks)
+    with pytest.raises(PeerError) as error, lost_peers_named(World(0, 3, 0, 3, presence)):
         raise RuntimeError("[/gloo/buffer.cc:78] Timed out waiting 4000ms for recv\nand more")
     assert str(error.value) == ("Another process of this run has ended or cannot be reached"
                                 f"{named} (Timed out waiting 4000ms for recv).")
 
 
-def test_a_store_that_does_not_answer_is_that_of_rank_0(monkeypatch, request):
-    """Its process is stopped, so that the call into the store does not return; or it has ended."""
-    listen(monkeypatch, request)
-    monkeypatch.setattr("proximo.on_torch.distributed.ROLL_CALL_SECONDS", -0.9)
-    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_store", lambda: None)
-    monkeypatch.setattr("proximo.on_torch.distributed.call_roll", lambda *_, **__: time.sleep(3))
-    with pytest.raises(PeerError, match="cannot be reached: rank 0 of 2 .gloo."), lost_peers_named(World(1, 2, 0, 2)):
-        raise RuntimeError("gloo")
-    monkeypatch.setenv("MASTER_PORT", str(free_port()))
-    with pytest.raises(PeerError, match="cannot be reached: rank 0 of 2 .gloo."), lost_peers_named(World(1, 2, 0, 2)):
-        raise RuntimeError("gloo")
+def test_a_process_waits_only_while_it_communicates():
+    """Otherwise one that hangs in its environment could not be told from those that wait for it."""
+    presence = Lost([])
+    with lost_peers_named(World(0, 3, 0, 3, presence)):
+        assert presence.word == WAITS
+    assert presence.word == WORKS
 
 
 @pytest.mark.parametrize(("rank", "sentence"), [
