@@ -5,15 +5,14 @@ from typing import Any
 from flax import nnx
 from jax import Array
 
+from proximo.on_jax.parts import map_rows
 from proximo.protocols import Acted
 
 State = tuple[Array, ...]
 
 
 class SeparateAgent(nnx.Module):
-    """Two networks from the observation. Acting is cheap, so log-probabilities and values are computed in one pass
-    after the rollout.
-    """
+    """Two networks from the observation. Log-probabilities and values are computed in one pass after the rollout."""
 
     recurrent, evaluates_later = False, True
 
@@ -33,7 +32,8 @@ class SeparateAgent(nnx.Module):
         return self.critic(obs).squeeze(-1)
 
     def evaluate(self, obs: Array, mask: Array | None, action: Array) -> tuple[Array, Array]:
-        return self.head(obs[:-1], mask).logprob(action), self.critic(obs).squeeze(-1)
+        logprob = map_rows(lambda obs, mask, action: self.head(obs, mask).logprob(action), obs[:-1], mask, action)
+        return logprob, map_rows(lambda obs: self.critic(obs).squeeze(-1), obs)
 
 
 class NoMemory(nnx.Module):
@@ -49,8 +49,7 @@ class NoMemory(nnx.Module):
 class SharedAgent(nnx.Module):
     """One trunk, optionally followed by a recurrent layer, under policy and value (details 13 and 32-36).
 
-    The trunk is expensive, so `act` returns log-probability and value instead of computing them again after the
-    rollout. Leading axes are (N,) for one step and (T, n) for a sequence.
+    The trunk is expensive, so `act` returns log-probability and value too. Axes are (N,), or (T, n) for a sequence.
     """
 
     evaluates_later = False

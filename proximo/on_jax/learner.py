@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from proximo.config import Config
 from proximo.on_jax.parameters import Weights
+from proximo.on_jax.parts import sum_rows
 from proximo.problems import check_statistics
 from proximo.types import Batch, LossInputs, Minibatches, Rollout
 
@@ -38,6 +39,7 @@ class Learner(NamedTuple):
     bind: Callable[[Weights], Any]  # the agent with these weights
     loss_fn: Callable[[LossInputs, Config], tuple[Array, dict[str, Array]]]
     all_reduce_sum: Reduce
+    divisible: bool  # whether loss and gradient of a minibatch are the sums of those of its parts
 
 
 def start_adam(weights: dict[str, Any]) -> Adam:
@@ -142,6 +144,23 @@ def normalize_advantage(advantage: Array, valid: Array, index: Array, recurrent:
     return rows, jnp.maximum(count, 1.0)
 
 
+def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch: Minibatches,
+                     clip_coef: Array | float) -> tuple[Array, dict[str, Array]]:
+    """Return the gradient of one minibatch as a vector, and the statistics of its loss."""
+    rows = select_minibatch(batch, minibatch.index, learner.agent.recurrent)
+
+    def loss(weights: Weights) -> tuple[Array, dict[str, Array]]:
+        dist, value, _ = learner.bind(weights)(rows.obs, rows.mask, rows.first, rows.state)
+        dist = dist.perturbed(minibatch.noise)
+        return learner.loss_fn(LossInputs(
+            logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
+            advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
+            count=minibatch.count, clip_coef=clip_coef), learner.cfg)
+
+    (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(weights)
+    return ravel_pytree(gradient)[0], stats
+
+
 def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches, learning_rate: Array | float,
            clip_coef: Array | float) -> tuple[Adam, dict[str, Array]]:
     """Train for K epochs of minibatches, and stop before the next epoch when the mean approx_kl of the last one
@@ -150,19 +169,16 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
     cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, cast(Any, ravel_pytree(adam.weights)[1])
 
     def step(adam: Adam, minibatch: Minibatches) -> tuple[Adam, dict[str, Array]]:
-        rows = select_minibatch(batch, minibatch.index, learner.agent.recurrent)
+        weights = by_name(adam.weights)
 
-        def loss(weights: Weights) -> tuple[Array, dict[str, Array]]:
-            dist, value, _ = learner.bind(weights)(rows.obs, rows.mask, rows.first, rows.state)
-            dist = dist.perturbed(minibatch.noise)
-            return learner.loss_fn(LossInputs(
-                logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
-                advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
-                count=minibatch.count, clip_coef=clip_coef), cfg)
+        def gradient_of(index: Array, advantage: Array, noise: Any) -> tuple[Array, dict[str, Array]]:
+            part = Minibatches(index=index, advantage=advantage, count=minibatch.count, noise=noise)
+            return compute_gradient(learner, weights, batch, part, clip_coef)
 
-        (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(by_name(adam.weights))
+        rows = minibatch.index, minibatch.advantage, minibatch.noise
+        gradient, stats = sum_rows(gradient_of, *rows) if learner.divisible else gradient_of(*rows)
         check_statistics(stats, cfg)
-        gradient = learner.all_reduce_sum(ravel_pytree(gradient)[0])
+        gradient = learner.all_reduce_sum(gradient)
         adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
         return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
 

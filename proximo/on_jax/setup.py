@@ -13,6 +13,7 @@ from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.errors import UsageError, notify
 from proximo.on_jax.distributed import Ranks, join, share_of
 from proximo.on_jax.learner import Learner, start_adam
+from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.mesh import all_reduce_sum
 from proximo.on_jax.parameters import check_variables, initial_weights, make_bind
 from proximo.on_jax.play_host import HostPlayer
@@ -83,7 +84,8 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
     """Bundle what the update calls."""
     check_variables(agent)
     return Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=loss_fn,
-                   all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x)
+                   all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,
+                   divisible=loss_fn is ppo_loss and not agent.recurrent)
 
 
 def make_player(ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Learner,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from proximo.envs.normalize import Normalizer
+from proximo.on_torch.parts import evaluate_in_parts
 from proximo.protocols import Acted, Agent, Episode, Head, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
@@ -77,12 +78,14 @@ class Storage(RolloutBuffer):
 
 def make_policy(agent: Agent) -> Policy:
     """Bundle the functions of an agent, not compiled."""
-    later = evaluate_rollout(agent.evaluate) if agent.evaluates_later else evaluate_closing(agent.value)
-    return Policy(act=agent.act, value=agent.value, evaluate=later)
+    evaluate = evaluate_rollout(agent.evaluate) if agent.evaluates_later else evaluate_closing(agent.value)
+    return Policy(act=agent.act, value=agent.value, evaluate=evaluate)
 
 
 def evaluate_rollout(evaluate: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """Make Policy.evaluate for an agent that computes log-probabilities and values in one pass after the rollout."""
+    evaluate = evaluate_in_parts(evaluate)
+
     def evaluate_all(storage: Storage, closing: Carry) -> tuple[Tensor, Tensor, Tensor]:
         mask = None if closing.mask is None else storage.whole("mask")[:-1]
         logprob, value = evaluate(storage.whole("obs"), mask, storage.whole("action"))

@@ -209,7 +209,7 @@ class Adapter:
     def update_once(self, description, cfg, weights, rollout, advantage, ret, index, learning_rate):
         """Run one update from the initial state of Adam. To be compiled."""
         functions = learner.Learner(cfg=cfg, agent=description, bind=make_bind(description), loss_fn=ppo_loss,
-                                    all_reduce_sum=identity)
+                                    all_reduce_sum=identity, divisible=False)
         rows, count = learner.normalize_advantage(advantage, rollout.valid, index, False, cfg, identity)
         return learner.update(functions, learner.start_adam(weights), learner.make_batch(rollout, ret, (), False),
                               Minibatches(index=index, advantage=rows, count=count, noise=None), learning_rate,
