@@ -6,7 +6,7 @@ takes longer than the arithmetic (benchmarks/jax_parts.py).
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 from jax import lax
@@ -18,7 +18,7 @@ def number_of_parts(rows: int) -> int:
     """Return into how many equal parts the default device divides rows: 1 on anything but a CPU, otherwise the smallest
     number that leaves at most ROWS in each; 1 if that would leave less than a quarter.
     """
-    device = jax.config.jax_default_device
+    device = cast(Any, jax.config).jax_default_device
     fewest = math.ceil(rows / ROWS)
     if (device.platform if device else jax.default_backend()) != "cpu":
         return 1

@@ -84,11 +84,9 @@ def make_policy(agent: Agent) -> Policy:
 
 def evaluate_rollout(evaluate: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """Make Policy.evaluate for an agent that computes log-probabilities and values in one pass after the rollout."""
-    evaluate = evaluate_in_parts(evaluate)
-
     def evaluate_all(storage: Storage, closing: Carry) -> tuple[Tensor, Tensor, Tensor]:
         mask = None if closing.mask is None else storage.whole("mask")[:-1]
-        logprob, value = evaluate(storage.whole("obs"), mask, storage.whole("action"))
+        logprob, value = evaluate_in_parts(evaluate)(storage.whole("obs"), mask, storage.whole("action"))
         return logprob, value[:-1], value[-1]
 
     return evaluate_all
