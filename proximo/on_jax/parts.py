@@ -1,7 +1,7 @@
 """Working through many rows in parts whose intermediate results stay in the cache of a CPU core.
 
 XLA writes the activations of all rows to memory before the next layer reads them. For tens of thousands of rows that
-takes longer than the arithmetic (benchmarks/jax_parts.py).
+takes longer than the arithmetic (benchmarks/parts.py).
 """
 
 import math

@@ -11,7 +11,8 @@ State = tuple[Tensor, ...]
 
 
 class SeparateAgent(nn.Module):
-    """Two networks from the observation. Log-probabilities and values are computed in one pass after the rollout."""
+    """Two networks from the observation. Acting is cheap, so log-probabilities and values are computed in one pass
+    after the rollout."""
 
     recurrent, evaluates_later = False, True
 
@@ -48,7 +49,8 @@ class NoMemory(nn.Module):
 class SharedAgent(nn.Module):
     """One trunk, optionally followed by a recurrent layer, under policy and value (details 13 and 32-36).
 
-    The trunk is expensive, so `act` returns log-probability and value too. Axes are (N,), or (T, n) for a sequence.
+    The trunk is expensive, so `act` returns log-probability and value instead of computing them again after the
+    rollout. Leading axes are (N,) for one step and (T, n) for a sequence.
     """
 
     evaluates_later = False

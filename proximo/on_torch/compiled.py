@@ -16,10 +16,11 @@ from proximo.config import Config
 from proximo.errors import warn
 from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
 from proximo.on_torch.learner import Adam, apply_gradient
-from proximo.on_torch.parts import Gradient
 from proximo.on_torch.rollout import Policy, Storage
 from proximo.protocols import Acted
 from proximo.types import Batch, Carry, Minibatches
+
+Gradient = Callable[..., tuple[Tensor, Tensor]]
 
 
 def can_compile(device: torch.device, buffers: list[str]) -> bool:
@@ -79,12 +80,10 @@ def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, c
     return lambda batch, minibatch, clip, rate: run(rate, *adam, *pack_minibatch(batch, minibatch, clip))[0]
 
 
-def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, carry: Carry, cfg: Config,
-                     parts: int) -> tuple[Callable[..., Any], Callable[..., Tensor]]:
-    """Compile the two halves of Learner.step, between which the gradients of several processes, or of equal parts of a
-    minibatch, are added.
-    """
-    batch, minibatch = example_minibatch(agent, storage, carry, cfg, parts)
+def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, carry: Carry,
+                     cfg: Config) -> tuple[Callable[..., Any], Callable[..., Tensor]]:
+    """Compile the two halves of Learner.step, between which several processes add their gradients."""
+    batch, minibatch = example_minibatch(agent, storage, carry, cfg)
     rate = torch.tensor(0.1)
 
     def apply_on(flat: Tensor, rate: Tensor, *state: Tensor) -> tuple[Tensor]:
@@ -121,15 +120,14 @@ def unpack_gradient(gradient: Gradient, batch: Batch, minibatch: Minibatches) ->
     return gradient_on
 
 
-def example_minibatch(agent: Any, storage: Storage, carry: Carry, cfg: Config,
-                      parts: int = 1) -> tuple[Batch, Minibatches]:
-    """Make tensors with the layout of a real minibatch, or of one of its equal parts."""
+def example_minibatch(agent: Any, storage: Storage, carry: Carry, cfg: Config) -> tuple[Batch, Minibatches]:
+    """Make tensors with the layout of a real minibatch."""
     def rows(name: str) -> Tensor:
         return storage.tensors[name][:cfg.num_steps].flatten(0, 1)
 
     batch = Batch(obs=rows("obs"), mask=None if carry.mask is None else rows("mask"), first=None, state=(),
                   action=rows("action"), logprob=rows("logprob"), value=rows("value"), ret=rows("reward"),
                   valid=rows("valid"))
-    size = len(batch.valid) // cfg.num_minibatches // parts
+    size = len(batch.valid) // cfg.num_minibatches
     return batch, Minibatches(index=torch.arange(size), advantage=torch.zeros(size), count=torch.tensor(float(size)),
                               noise=agent.head.learning_noise(torch.Generator(), size))

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from proximo.envs.normalize import Normalizer
-from proximo.on_torch.parts import evaluate_in_parts
 from proximo.protocols import Acted, Agent, Episode, Head, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
@@ -78,15 +77,15 @@ class Storage(RolloutBuffer):
 
 def make_policy(agent: Agent) -> Policy:
     """Bundle the functions of an agent, not compiled."""
-    evaluate = evaluate_rollout(agent.evaluate) if agent.evaluates_later else evaluate_closing(agent.value)
-    return Policy(act=agent.act, value=agent.value, evaluate=evaluate)
+    later = evaluate_rollout(agent.evaluate) if agent.evaluates_later else evaluate_closing(agent.value)
+    return Policy(act=agent.act, value=agent.value, evaluate=later)
 
 
 def evaluate_rollout(evaluate: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """Make Policy.evaluate for an agent that computes log-probabilities and values in one pass after the rollout."""
     def evaluate_all(storage: Storage, closing: Carry) -> tuple[Tensor, Tensor, Tensor]:
         mask = None if closing.mask is None else storage.whole("mask")[:-1]
-        logprob, value = evaluate_in_parts(evaluate)(storage.whole("obs"), mask, storage.whole("action"))
+        logprob, value = evaluate(storage.whole("obs"), mask, storage.whole("action"))
         return logprob, value[:-1], value[-1]
 
     return evaluate_all

@@ -13,9 +13,7 @@ from proximo.on_torch.compiled import can_compile, compile_act, compile_gradient
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
-from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.noise import seeded_generator
-from proximo.on_torch.parts import gradient_in_parts, number_of_parts
 from proximo.on_torch.rollout import Policy, Storage, make_policy
 from proximo.on_torch.snapshot import restore, saved_buffers
 from proximo.problems import check_memory, check_statistics, config_problems
@@ -94,22 +92,19 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
                    loss_fn: Callable[..., Any]) -> tuple[Policy, Learner]:
     """Make the functions that act and learn, compiled where --compile asks for it."""
     reduce_sum = all_reduce_sum(world)
-    divisible = loss_fn is ppo_loss and not agent.recurrent  # its gradient is the sum of those of parts of the rows
-    parts = number_of_parts(cfg.minibatch_size // world.size, storage.device) if divisible else 1
     gradient = make_gradient(agent, loss_fn, cfg)
 
     def apply(flat: torch.Tensor, learning_rate: torch.Tensor) -> torch.Tensor:
         return apply_gradient(adam, flat, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
 
-    policy, step = make_policy(agent), make_step(gradient_in_parts(gradient, parts), apply, reduce_sum)
+    policy, step = make_policy(agent), make_step(gradient, apply, reduce_sum)
     if cfg.compile and can_compile(storage.device, list(saved_buffers(agent))):
         if agent.recurrent:
             warn("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
-        elif world.size == 1 and parts == 1:
+        elif world.size == 1:
             step = compile_step(gradient, agent, adam, storage, carry, cfg)
         else:
-            gradient, apply = compile_gradient(gradient, agent, adam, storage, carry, cfg, parts)
-            step = make_step(gradient_in_parts(gradient, parts), apply, reduce_sum)
+            step = make_step(*compile_gradient(gradient, agent, adam, storage, carry, cfg), reduce_sum)
         policy = policy._replace(act=compile_act(policy, agent, adam.weights, carry))  # last: it compiles fastest
     names = statistic_names(loss_fn, cfg)
     check_statistics(names, cfg)

@@ -21,7 +21,7 @@ DROPPED_CALLS = frozenset((
 
 # Functions that return one of their arguments where one process learns on the CPU: name -> index of the argument.
 IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2, "gym_id": 0, "with_quick_space": 0,
-              "_check": 0, "gradient_in_parts": 0, "evaluate_in_parts": 0}
+              "_check": 0}
 
 # What the library does with more care, written as a program for one environment does it.
 SIMPLER = {"close_env": "{0}.close()", "make_registered": "gym.make({0}, disable_env_checker=True)",

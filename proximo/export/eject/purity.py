@@ -18,7 +18,7 @@ CHANGE_NOTHING = frozenset((
     "own_source", "EnvSource", "as_returned", "mask_methods", "named_weights", "startswith", "isfinite", "sorted",
     "make_policy", "statistic_names", "kwargs_of", "is_atari", "read_atari_name", "atari_name", "find_rom", "title",
     "ModuleList", "start_statistics", "removeprefix", "removesuffix", "partition", "rpartition", "array_equal",
-    "tolist", "find_spec", "number_of_parts"))
+    "tolist", "find_spec"))
 
 
 def is_pure(node: ast.AST) -> bool:

@@ -50,7 +50,7 @@ def _results(setup: Any, cfg: Config) -> dict[str, Any]:
     found = {"set_up": setup, "join": setup.world, "pick_device": setup.device, "seeded_envs": setup.envs,
              "make_normalizer": setup.normalizer, "seeded_agent": setup.agent, "make_agent": setup.agent,
              "assemble": setup.agent, "first_carry": setup.carry, "Storage": setup.storage, "Config": cfg,
-             "config_problems": (), "action_problems": (), "can_compile": False, "number_of_parts": 1}
+             "config_problems": (), "action_problems": (), "can_compile": False}
     if not saved_buffers(setup.agent):
         found["saved_buffers"] = {}
     return found if setup.statistics is not None else found | {"merge_over_ranks": None}
