@@ -16,8 +16,10 @@ flags = {"total-timesteps": "total", "num-envs": "envs", "num-steps": "steps", "
 values = [word for flag, name in flags.items() for word in (f"--{flag}", str(settings[name]))]
 with tempfile.TemporaryDirectory() as folder:
     run = f"{folder}/run"
-    code = main(["train", "ppo", "--env-id", "CartPole-v1", "--threads", "1", *words, *values, "--run-dir", run])
+    seeds = ["--num-seeds", str(settings["seeds"])] * (settings["seeds"] > 1)
+    words += ["--env-id", "CartPole-v1", "--threads", "1", *values, *seeds, "--run-dir", run]
+    code = main(["train", "ppo", *words])
     assert code == 0
-    summary = json.loads((Path(run) / "summary.json").read_text())
-print(json.dumps({"rate": summary["sps"], "start": summary["compile_seconds"],
+    summaries = [json.loads(path.read_text()) for path in Path(run).rglob("summary.json")]
+print(json.dumps({"rate": sum(one["sps"] for one in summaries), "start": summaries[0]["compile_seconds"],
                   "differs": "writes CSV, TensorBoard and checkpoints"}))

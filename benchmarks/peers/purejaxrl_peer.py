@@ -18,11 +18,12 @@ config = {"LR": settings["learning_rate"], "NUM_ENVS": settings["envs"], "NUM_ST
           "CLIP_EPS": settings["clip"],
           "ENT_COEF": settings["entropy"], "VF_COEF": settings["value"], "MAX_GRAD_NORM": settings["max_grad_norm"],
           "ACTIVATION": "tanh", "ENV_NAME": "CartPole-v1", "ANNEAL_LR": True, "DEBUG": False}
-train = jax.jit(ppo.make_train(config))
+seeds = settings["seeds"]
+train = jax.jit(jax.vmap(ppo.make_train(config)))
 times = []
-for seed in range(2):
+for first in (0, seeds):
     began = time.perf_counter()
-    jax.block_until_ready(train(jax.random.PRNGKey(seed)))
+    jax.block_until_ready(train(jax.vmap(jax.random.PRNGKey)(jax.numpy.arange(first, first + seeds))))
     times.append(time.perf_counter() - began)
-steps = int(config["NUM_UPDATES"]) * settings["envs"] * settings["steps"]
+steps = seeds * int(config["NUM_UPDATES"]) * settings["envs"] * settings["steps"]
 print(json.dumps({"rate": steps / times[1], "start": times[0] - times[1], "differs": "nothing logged or saved"}))

@@ -25,11 +25,13 @@ from typing import Any
 HERE = Path(__file__).parent
 COMMON = {"learning_rate": 2.5e-4, "gamma": 0.99, "gae_lambda": 0.95, "clip": 0.2, "entropy": 0.01, "value": 0.5,
           "max_grad_norm": 0.5}
-REGIMES = {"small": {"envs": 4, "steps": 128, "epochs": 4, "minibatches": 4},
-           "wide": {"envs": 2048, "steps": 32, "epochs": 4, "minibatches": 4},
-           "wide-short": {"envs": 2048, "steps": 32, "epochs": 1, "minibatches": 2}}
+REGIMES = {"small": {"envs": 4, "steps": 128, "epochs": 4, "minibatches": 4, "seeds": 1},
+           "seeds": {"envs": 4, "steps": 128, "epochs": 4, "minibatches": 4, "seeds": 10},
+           "wide": {"envs": 2048, "steps": 32, "epochs": 4, "minibatches": 4, "seeds": 1},
+           "wide-short": {"envs": 2048, "steps": 32, "epochs": 1, "minibatches": 2, "seeds": 1}}
 SCALE = {"small": {"proximo-jax": 400_000, "proximo-compile": 200_000, "proximo-eager": 60_000, "rejax": 400_000,
                    "purejaxrl": 400_000, "sb3": 30_000, "sbx": 40_000, "cleanrl": 30_000},
+         "seeds": {"proximo-jax": 200_000, "rejax": 200_000, "purejaxrl": 200_000},  # of each of ten vmapped seeds
          "wide": {"proximo-jax": 2_000_000, "rejax": 2_000_000, "purejaxrl": 2_000_000},
          "wide-short": {"proximo-jax": 4_000_000, "rejax": 4_000_000, "purejaxrl": 4_000_000}}  # steps measured
 

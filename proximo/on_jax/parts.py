@@ -6,10 +6,12 @@ takes longer than the arithmetic (benchmarks/parts.py).
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import jax
 from jax import lax
+
+from proximo.on_jax.networks import on_cpu
 
 ROWS = 1024  # of a part, at most
 
@@ -18,10 +20,9 @@ def number_of_parts(rows: int) -> int:
     """Return into how many equal parts the default device divides rows: 1 on anything but a CPU, otherwise the smallest
     number that leaves at most ROWS in each; 1 if that would leave less than a quarter.
     """
-    device = cast(Any, jax.config).jax_default_device
-    fewest = math.ceil(rows / ROWS)
-    if (device.platform if device else jax.default_backend()) != "cpu":
+    if not on_cpu():
         return 1
+    fewest = math.ceil(rows / ROWS)
     return next((parts for parts in range(fewest, 4 * fewest) if rows % parts == 0), 1)
 
 
