@@ -88,7 +88,7 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
 
         wrong += usage_errors(lambda: pick_device(cfg, world_from_environment()))
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
-    changed = {name: getattr(cfg, name) for name in ("env_id", "model", *OWN, *IMAGES)}
+    changed = {name: getattr(cfg, name) for name in ("env_id", "model", "norm_obs", *OWN, *IMAGES)}
     small = type(cfg)(**changed, engine=engine, num_envs=cfg.limits.max_players).resolved()
 
     def make_parts() -> None:

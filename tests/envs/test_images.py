@@ -100,6 +100,8 @@ def test_car_racing_trains_without_a_variant(tmp_path, capsys):
     assert (recorded["model"], recorded["norm_obs"]) == ("cnn", False)
     assert main([*words, "--model", "mlp", "--run-dir", str(tmp_path / "flat")]) == 0
     assert "returns images" not in capsys.readouterr().err
+    assert main([*words, "--activation", "gelu", "--run-dir", str(tmp_path / "wrong")]) == 2
+    assert "--model cnn needs images" not in capsys.readouterr().err, "the only problem is the activation"
 
 
 @pytest.mark.parametrize("workers", [0, 1])
