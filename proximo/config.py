@@ -9,9 +9,8 @@ from proximo.facts import Engine, Framework, Limits, converted_fields, setting, 
 Model = Literal["mlp", "cnn", "impala"]
 Recurrent = Literal["none", "lstm", "gru"]
 Logger = Literal["console", "wandb", "mlflow", "trackio", "none"]
-Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
-ActionDistribution = Literal["gaussian", "squashed", "beta", "gsde"]
 Schedule = Literal["none", "linear", "cosine"]
+FREE: dict[str, Any] = {"group": "training", "resume": "free"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,8 @@ class Config:
     """library that steps the environments; auto: the fastest one that is faithful to the original environments"""
     num_envs: int = setting(4, group="environment", minimum=1, detail="1")
     """N: environments that are stepped in parallel, over all processes"""
+    scale_envs: int = setting(1, group="environment", minimum=1)
+    """K times the environments and the minibatches, whose size and learning rate stay (arXiv 2603.06009)"""
     num_steps: int = setting(128, group="environment", minimum=1, detail="1")
     """T: steps in each environment between two updates"""
     env_workers: int | None = setting(None, group="environment", minimum=0, chosen=True)
@@ -74,13 +75,13 @@ class Config:
     """units of each hidden layer of the value function, where it has its own mlp; empty: hidden_sizes"""
     critic_obs: str = setting("", group="policy", off="")
     """key of a Dict observation that only the value function sees (asymmetric actor-critic); empty: both see all"""
-    activation: Activation = setting("tanh", group="policy", detail="13, 26")
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = setting("tanh", group="policy", detail="13, 26")
     """activation of the hidden layers of the mlp"""
     layer_norm: bool = setting(False, group="policy")
     """normalise the outputs of each hidden layer of the mlp before its activation"""
     log_std_init: float = setting(0.0, group="policy", detail="24")
     """first logarithm of the standard deviation of continuous actions"""
-    distribution: ActionDistribution = setting("gaussian", group="policy", detail="23, 27")
+    distribution: Literal["gaussian", "squashed", "beta", "gsde"] = setting("gaussian", group="policy", detail="23, 27")
     """of continuous actions: gaussian (clipped to the bounds), squashed or beta (inside them), gsde (smooth noise)"""
     state_dependent_std: bool = setting(False, group="policy", detail="24")
     """the network gives the standard deviation of continuous actions, too"""
@@ -102,15 +103,13 @@ class Config:
     """total environment steps over all environments, rounded down to whole iterations"""
     learning_rate: float = setting(2.5e-4, group="training", above=0, resume="free", sweep=True)
     """step size of Adam"""
-    anneal_lr: Schedule = setting("linear", group="training", resume="free", detail="4", off="none",
-                                  switch=("none", "linear"))
+    anneal_lr: Schedule = setting("linear", **FREE, detail="4", off="none", switch=("none", "linear"))
     """how the learning rate decreases to 0; --anneal-lr alone means linear, --no-anneal-lr means none"""
     adam_eps: float = setting(1e-5, group="training", above=0, resume="free", detail="3", off=1e-8, sweep=True)
     """epsilon of Adam"""
     gamma: float = setting(0.99, group="training", minimum=0, maximum=1, resume="free", detail="5", sweep=True)
     """discount factor"""
-    gae_lambda: float = setting(0.95, group="training", minimum=0, maximum=1, resume="free", detail="5", off=1.0,
-                                sweep=True)
+    gae_lambda: float = setting(0.95, **FREE, minimum=0, maximum=1, detail="5", off=1.0, sweep=True)
     """lambda of generalized advantage estimation; 1: returns minus values"""
     bootstrap_truncated: bool = setting(True, group="training", resume="free", off=False)
     """a time limit is worth the value of the last observation; off: it counts as a terminal state, as in the papers"""
@@ -123,8 +122,7 @@ class Config:
     """rows over which advantages are normalised; --norm-adv alone means minibatch, --no-norm-adv means none"""
     clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", off=1e9, sweep=True)
     """epsilon: how far the ratio may leave 1 before its gradient stops"""
-    anneal_clip: Schedule = setting("none", group="training", resume="free", detail="A1", off="none",
-                                    switch=("none", "linear"))
+    anneal_clip: Schedule = setting("none", **FREE, detail="A1", off="none", switch=("none", "linear"))
     """how epsilon decreases to 0; --anneal-clip alone means linear, --no-anneal-clip means none"""
     clip_vloss: bool = setting(True, group="training", resume="free", detail="9", off=False)
     """clip the change of the value to clip_coef, and take the larger one of both errors"""
@@ -184,6 +182,8 @@ class Config:
     """seconds that a process waits for the others before the run ends; more than an evaluation or a video takes"""
     local_num_envs: int | None = setting(None, group="machine", minimum=1, detail="A2")
     """environments of each process; num_envs becomes this number times the number of processes"""
+    iteration_shift: int = setting(0, group="machine", chosen=True)
+    """iterations that the run has more (negative: fewer) because a resume has changed num_envs; set by the resume"""
     device_ids: tuple[int, ...] = setting((), group="machine", minimum=0, resume="free", detail="A2")
     """GPU of each process, in order of rank; empty: the GPU with the number of the local rank"""
 
@@ -204,8 +204,8 @@ class Config:
 
     @property
     def num_iterations(self) -> int:
-        """Iterations of the run: total_timesteps // batch_size."""
-        return self.total_timesteps // self.batch_size
+        """Iterations of the run: total_timesteps // batch_size, except where num_envs has changed."""
+        return self.total_timesteps // self.batch_size + self.iteration_shift
 
     @property
     def video_steps(self) -> int | None:
@@ -243,7 +243,7 @@ class Config:
 
     def _annealed(self, schedule: Schedule, iteration: Any) -> Any:
         """Return the factor of a schedule, from 1 towards 0; cosine as in SGDR (Loshchilov & Hutter 2017)."""
-        remaining = 1.0 - (iteration - 1) / self.num_iterations
+        remaining = 1.0 - (iteration - 1 - self.iteration_shift) / (self.total_timesteps // self.batch_size)
         if schedule == "linear":
             return remaining
         functions = remaining.__array_namespace__() if hasattr(remaining, "__array_namespace__") else math

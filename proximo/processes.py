@@ -5,14 +5,14 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.errors import FilesError, UsageError
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 BEAT = 0.5  # seconds between two words of a process to the first one, and back
@@ -238,3 +238,12 @@ def _accept_all(server: socket.socket, size: int, password: str, end: float) -> 
         else:
             connection.close()
     return found
+
+
+def refuse_different_starts(iterations: Sequence[float]) -> None:
+    """Raise FilesError if the processes continue after different iterations, given in order of rank."""
+    if len(set(iterations)) > 1:
+        raise FilesError("The processes found different newest checkpoints, of the iterations "
+                         f"{', '.join(f'{x:.0f}' for x in iterations)} in order of rank. The folder of the run must be "
+                         "on storage that all of them share. Start again; network file systems can take a minute to "
+                         "show new files.")

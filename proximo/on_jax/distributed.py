@@ -18,7 +18,7 @@ from proximo.errors import UsageError
 from proximo.on_jax.device import set_up_jax
 from proximo.on_jax.roll_call import call_roll
 from proximo.on_jax.train_step import Metrics
-from proximo.processes import World, check_shares, world_from_environment
+from proximo.processes import World, check_shares, refuse_different_starts, world_from_environment
 from proximo.protocols import Episode
 
 AXIS = "ranks"  # of the mesh
@@ -110,7 +110,8 @@ def share_of(cfg: Config, parts: int) -> Config:
     if parts == 1:
         return cfg
     share = cfg.num_envs // parts
-    return replace(cfg, num_envs=share, total_timesteps=cfg.num_iterations * share * cfg.num_steps)
+    iterations = cfg.num_iterations - cfg.iteration_shift
+    return replace(cfg, num_envs=share, total_timesteps=iterations * share * cfg.num_steps)
 
 
 def all_gather(ranks: Ranks, x: np.ndarray) -> np.ndarray:
@@ -119,6 +120,11 @@ def all_gather(ranks: Ranks, x: np.ndarray) -> np.ndarray:
         return x[None]
     sent = np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)
     return np.frombuffer(process_allgather(sent).tobytes(), x.dtype).reshape(ranks.processes, *x.shape)
+
+
+def check_same_start(ranks: Ranks, iteration: int) -> None:
+    """Check that all processes continue after the same iteration; FilesError if they do not."""
+    refuse_different_starts(all_gather(ranks, np.array(float(iteration))).tolist())
 
 
 def merge_over_processes(ranks: Ranks, base: Statistics | None, local: Statistics | None) -> Statistics | None:

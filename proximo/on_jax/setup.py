@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.errors import UsageError, notify
-from proximo.on_jax.distributed import Ranks, join, share_of
+from proximo.on_jax.distributed import Ranks, check_same_start, join, share_of
 from proximo.on_jax.learner import Learner, start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.mesh import all_reduce_sum
@@ -31,9 +31,9 @@ MakeEnvs = Callable[[Any, list[int]], VecEnv]
 MakeAgent = Callable[[Any, Any], Any]
 
 
-def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
-           loss_fn: Callable[..., Any]) -> tuple[Player, TrainState]:
-    """Join the other processes and make everything.
+def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any],
+           done: int = 0) -> tuple[Player, TrainState]:
+    """Join the other processes, which must have done as many iterations, and make everything.
 
     Returns:
         The player, and the state before the first iteration, which Player.place() has not put on the devices yet.
@@ -43,6 +43,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     """
     check(cfg)
     ranks = join(cfg)
+    check_same_start(ranks, done)
     own, seeded_envs = share_of(cfg, ranks.size), partial(make_seeded_envs, cfg, ranks, make_envs)
     envs = seeded_envs(0)
     try:

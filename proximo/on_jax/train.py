@@ -41,7 +41,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
         EnvError: An environment failed.
         NumbersError: The loss or its gradient is not finite.
     """
-    player, now = set_up(cfg, make_envs, make_agent, loss_fn)
+    player, now = set_up(cfg, make_envs, make_agent, loss_fn, state["iteration"] if state else 0)
     try:
         now, begin_again = resume(player, now, state) if state else (now, False)
         now, history = player.place(now), History(cfg, state)
@@ -93,8 +93,9 @@ class History:
 
     def __init__(self, cfg: Config, kept: dict[str, Any] | None) -> None:
         self._cfg, self.steps = cfg, kept["steps"] if kept else 0
-        self.latest: dict[str, np.ndarray] = kept["latest"] if kept else {
-            "ret": np.full(cfg.num_envs, np.nan), "length": np.full(cfg.num_envs, np.nan)}
+        self.latest: dict[str, np.ndarray] = kept["latest"] if kept else {}
+        if len(self.latest.get("ret", ())) != cfg.num_envs:  # a new run, or another number of environments
+            self.latest = {name: np.full(cfg.num_envs, np.nan) for name in ("ret", "length")}
 
     def add(self, iteration: int, results: Results, player: Player, state: Callable[[], TrainState]) -> Iteration:
         """Add the results of an iteration; `state` returns what it left.

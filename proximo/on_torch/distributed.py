@@ -1,6 +1,7 @@
 """Communication between the processes that learn together (detail A2)."""
 
 import os
+import secrets
 import socket
 import threading
 import time
@@ -20,7 +21,14 @@ from proximo.config import Config
 from proximo.envs.moments import Statistics
 from proximo.envs.normalize import merge_statistics, to_numpy
 from proximo.errors import PeerError
-from proximo.processes import World, check_shares, connect_presence, waiting, world_from_environment
+from proximo.processes import (
+    World,
+    check_shares,
+    connect_presence,
+    refuse_different_starts,
+    waiting,
+    world_from_environment,
+)
 from proximo.protocols import Episode
 
 Result = TypeVar("Result")
@@ -42,11 +50,7 @@ def join(cfg: Config) -> World:
 
 
 def _connect(world: World, backend: str, timeout: timedelta) -> World:
-    """Create the process group under a name of its own in the store of torchrun, or of the first process.
-
-    The store outlives the group. Without a new name, a second run in the same processes would find the addresses of
-    the first, where no process listens any more.
-    """
+    """Create the process group in the store of torchrun, or of the first process."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     seconds = timeout.total_seconds()
 
@@ -56,9 +60,7 @@ def _connect(world: World, backend: str, timeout: timedelta) -> World:
             wait_for_listener(address, port, seconds)
         store = dist.TCPStore(address, port, is_master=serves, timeout=timeout, wait_for_workers=False,
                               multi_tenant=serves)
-        number = (store.add("proximo", 1) - 1) // world.size
-        own = dist.PrefixStore(f"proximo{number}", store)
-        return own, call_roll(own, world, seconds)
+        return meet_in_store(store, world, seconds)
 
     waited = f"within {seconds:g} s (--collective-timeout)"
     try:
@@ -74,6 +76,34 @@ def _connect(world: World, backend: str, timeout: timedelta) -> World:
                         f"({first_sentence(error)}).") from error
     raise PeerError(f"{shown_ranks(absent, world)} did not start {waited}. Start as many processes as WORLD_SIZE "
                     f"says, where they reach {address}:{port}.")
+
+
+def meet_in_store(store: dist.Store, world: World, seconds: float) -> tuple[dist.Store, list[int]]:
+    """Wait for the other processes, and agree with them on a part of the store that no earlier group has used.
+
+    The store of torchrun outlives the processes, whose number and ranks can be others after a restart. What the
+    processes before have written in it would be taken for an answer. So each process asks with a new random token, and
+    the first one answers each token with the name of the part.
+
+    Returns:
+        That part of the store, and the ranks that have not come.
+    """
+    begin, token = time.monotonic(), secrets.token_hex(8)
+    if world.rank > 0:
+        store.set(f"ask/{world.rank}", token)
+        try:
+            store.wait([f"answer/{token}"], timedelta(seconds=seconds))
+        except dist.DistError:
+            return store, [0]
+        group = dist.PrefixStore(store.get(f"answer/{token}").decode(), store)
+        return group, call_roll(group, world, seconds - (time.monotonic() - begin))
+
+    def answer() -> None:
+        for asked in [f"ask/{rank}" for rank in range(1, world.size) if store.check([f"ask/{rank}"])]:
+            store.set(f"answer/{store.get(asked).decode()}", token)
+
+    group = dist.PrefixStore(token, store)
+    return group, call_roll(group, world, seconds, meanwhile=answer)
 
 
 def wait_for_listener(address: str, port: int, seconds: float) -> None:
@@ -117,13 +147,15 @@ def call_within(seconds: float, call: Callable[[], Result]) -> Result:
     return answer.result(seconds)
 
 
-def call_roll(store: dist.Store, world: World, seconds: float) -> list[int]:
+def call_roll(store: dist.Store, world: World, seconds: float,
+              meanwhile: Callable[[], None] = lambda: None) -> list[int]:
     """Say in the store that this rank has started, and wait for the others.
 
     Args:
         store: The store that all ranks share.
         world: The processes.
         seconds: How long to wait.
+        meanwhile: Called again and again while it waits.
 
     Returns:
         The ranks that have not come.
@@ -131,6 +163,7 @@ def call_roll(store: dist.Store, world: World, seconds: float) -> list[int]:
     store.set(f"started/{world.rank}", "here")
     end, absent = time.monotonic() + seconds, list(range(world.size))
     while True:
+        meanwhile()
         absent = [rank for rank in absent if not store.check([f"started/{rank}"])]
         if not absent or time.monotonic() > end:
             return absent
@@ -166,6 +199,15 @@ def all_reduce_sum(world: World) -> Callable[[Tensor], Tensor]:
         return x
 
     return (lambda x: x) if world.size == 1 else reduce_sum
+
+
+def check_same_start(world: World, iteration: int, device: torch.device) -> None:
+    """Check that all ranks, which learn on such devices, continue after the same iteration; FilesError otherwise."""
+    if world.size == 1:
+        return
+    found = torch.zeros(world.size, device=device)
+    found[world.rank] = iteration
+    refuse_different_starts(all_reduce_sum(world)(found).tolist())
 
 
 def merge_over_ranks(world: World, base: Statistics | None, local: Statistics | None) -> Statistics | None:

@@ -11,7 +11,7 @@ from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, notify, warn
 from proximo.on_torch.compiled import can_compile, compile_act, compile_gradient, compile_step
 from proximo.on_torch.device import pick_device, set_up_torch
-from proximo.on_torch.distributed import all_reduce_sum, join
+from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.noise import seeded_generator
 from proximo.on_torch.rollout import Policy, Storage, make_policy
@@ -50,6 +50,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
     world = join(cfg)
     device = pick_device(cfg, world)
     set_up_torch(cfg, world, device)
+    check_same_start(world, state["iteration"] if state else 0, device)
     envs = seeded_envs(make_envs, cfg, 0, world)
     try:
         normalizer = make_normalizer(cfg, envs)

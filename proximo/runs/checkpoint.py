@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import refused_changes
 from proximo.processes import world_from_environment
+from proximo.runs.elastic import SIZES, continue_schedule
 from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import Checkpoint, Manifest
 from proximo.runs.run import Run, cpu_model, versions
@@ -135,12 +136,14 @@ def find_checkpoint(run: Run) -> dict[str, Any] | None:
     kept = newest_checkpoint(run.folder)
     if kept is None:
         return None
-    now = world_from_environment().size
-    if run.processes != now and kept["state"]["iteration"] < run.cfg.num_iterations:
-        warn(f"{run.folder} was trained with {run.processes} process{'es' * (run.processes > 1)} and is resumed with "
-             f"{now}. Training continues, but the result will differ from an uninterrupted run.")
-    if refused := refused_changes(run.cfg, kept["fixed"]):
+    before, now = kept.get("processes", run.processes), world_from_environment().size
+    cfg, movable = continue_schedule(run.cfg, kept), {"iteration_shift", *(SIZES if before != now else ())}
+    if refused := refused_changes(cfg, {name: x for name, x in kept["fixed"].items() if name not in movable}):
         raise UsageError("\n".join(refused))
+    if before != now and kept["state"]["iteration"] < cfg.num_iterations:
+        warn(f"{run.folder} was trained with {before} process{'es' * (before > 1)} and is resumed with {now}. Weights, "
+             "optimizer, statistics and counts continue, and the environments begin new episodes. The result will "
+             "differ from an uninterrupted run.")
     _check_cpu(kept.get("cpu", ""), cpu_model(), run)
     for name, version in versions().items():
         if kept["versions"].get(name, version) != version:

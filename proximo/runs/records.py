@@ -127,6 +127,7 @@ class Checkpoint(TypedDict):
     versions: dict[str, str]
     fixed: dict[str, Any]
     cpu: NotRequired[str]
+    processes: NotRequired[int]
 
 
 class BestRecord(TypedDict):

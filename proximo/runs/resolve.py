@@ -9,7 +9,7 @@ from proximo.catalog import Parts, played_env
 from proximo.config import Config
 from proximo.envs.gym_source import IMAGES, OWN
 from proximo.envs.normalize import make_normalizer
-from proximo.errors import UsageError, nearest, warn
+from proximo.errors import UsageError, nearest, notify, warn
 from proximo.facts import facts, type_problems
 from proximo.problems import config_problems
 
@@ -29,6 +29,8 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
     """
     if wrong := type_problems(cfg):
         raise UsageError("\n".join(wrong))
+    if cfg.iteration_shift:
+        raise UsageError(f"iteration_shift={cfg.iteration_shift} was given. A resume sets it. Leave it out.")
     cfg = cfg.resolved()
     changes: dict[str, Any] = {} if own_env else dict(played_env(cfg))
     if not cfg.exp_name:
@@ -39,6 +41,8 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
         changes["logger"] = "wandb"
     if cfg.local_num_envs is not None:
         changes["num_envs"] = cfg.local_num_envs * processes
+    if cfg.scale_envs > 1:
+        changes |= scaled_sizes(replace(cfg, **changes))
     if cfg.framework == "jax" and cfg.compile:
         warn("--compile has no effect: JAX compiles everything.")
         changes["compile"] = False
@@ -50,6 +54,20 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
     return replace(cfg, **changes)
 
 
+def scaled_sizes(cfg: Config) -> dict[str, Any]:
+    """Return what cfg.scale_envs changes: K times the environments and minibatches, and no factor any more.
+
+    With more environments the size of the minibatches and the learning rate stay, and an epoch has more of them
+    (Beukman et al. 2026, arXiv 2603.06009).
+    """
+    by = cfg.scale_envs
+    sizes = {"num_envs": cfg.num_envs * by, "num_minibatches": cfg.num_minibatches * by}
+    if cfg.local_num_envs is not None:
+        sizes["local_num_envs"] = cfg.local_num_envs * by
+    notify(f"scale_envs={by}: {', '.join(f'{name} {getattr(cfg, name)} -> {x}' for name, x in sizes.items())}")
+    return {**sizes, "scale_envs": 1}
+
+
 def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
     """Return the configuration of a run with the fields that a resume changes.
 
@@ -59,6 +77,7 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
     known = facts(cfg)
     wrong = [f"{name} is not a field of this variant.{nearest(name, known)}"
              for name in changes if name not in known]
+    wrong += ["iteration_shift is set by a resume itself. Leave it out."] * ("iteration_shift" in changes)
     if not wrong:
         cfg = replace(cfg, **changes)
         wrong = type_problems(cfg)

@@ -12,6 +12,7 @@ from proximo.envs.imports import named_modules
 from proximo.errors import UsageError
 from proximo.facts import facts, fixed_on_resume, refused_changes
 from proximo.processes import world_from_environment
+from proximo.runs.elastic import fit_to_processes
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
@@ -48,8 +49,10 @@ def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wro
     written = [one for one in found if (one / "config.json").exists()]
     if found and len(written) < len(sweep or members_of_seeds(cfg)):
         found = _forget_unfinished_start(folder, found)
-    if wrong or not found:
+    if wrong:
         return start(cfg, variant, own, wrong, sweep)
+    if not found:
+        return start(cfg, variant, own, wrong, sweep, fit=True)
     if sweep and [one.name for one in found] != [*sweep]:
         raise UsageError(f"{folder} contains other runs: {', '.join(one.name for one in found)}. Choose another folder "
                          "with --run-dir.")
@@ -82,25 +85,33 @@ def _forget_unfinished_start(base: Path, found: list[Path]) -> list[Path]:
     return []
 
 
+def _fitted(cfg: Config, variant: str, own: OwnParts, processes: int) -> Config:
+    """Return the configuration with which a command trains in this number of processes."""
+    local = min(processes, world_from_environment().local_size)
+    return fit_to_processes(resolve(cfg, variant, processes, local, own_env=own.make_envs is not None), processes)
+
+
 def _changes(cfg: Config, variant: str, own: OwnParts, before: Run, num_seeds: int) -> dict[str, Any]:
     """Return the fields of a recorded run that a command changes.
 
-    What the command leaves to the machine, such as the number of threads, stays as it was recorded.
+    What the command leaves to the machine, such as the number of threads, stays as it was recorded. The number of
+    processes may be another one: the command would have made the run with the number that is recorded.
 
     Raises:
         UsageError: It changes what a resume cannot change.
     """
-    world = world_from_environment()
-    old = replace(before.cfg, num_seeds=num_seeds)
-    new = resolve(cfg, variant, world.size, world.local_size, own_env=own.make_envs is not None)
-    defaults = type(cfg)()
+    processes = world_from_environment().size
+    old, defaults = replace(before.cfg, num_seeds=num_seeds), type(cfg)()
     left_open = {name for name, fact in facts(cfg).items()
                  if fact.chosen and getattr(cfg, name) == getattr(defaults, name)}
-    new = replace(new, **{name: getattr(old, name) for name in {"run_dir", *left_open}})
+    recorded = {name: getattr(old, name) for name in {"run_dir", *left_open}}
+    new = replace(_fitted(cfg, variant, own, before.processes), **recorded)
     wrong = refused_changes(new, fixed_on_resume(old))
     if variant != before.variant:
         wrong = [f"variant={variant} was given, but the run has variant={before.variant}. Start a new run."]
     if wrong:
         raise UsageError("\n".join([f"{before.folder} contains another run:", *wrong]))
+    if before.processes != processes:
+        new = replace(_fitted(cfg, variant, own, processes), **recorded)
     given = {"wandb_entity": new.wandb_entity} if new.wandb_entity else {}  # the recorded one is not used
     return given | {name: getattr(new, name) for name in facts(new) if getattr(new, name) != getattr(old, name)}

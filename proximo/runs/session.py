@@ -16,6 +16,7 @@ from proximo.errors import UsageError, warn
 from proximo.processes import world_from_environment
 from proximo.runs.announce import announce_changes, announce_resume, announce_start, announced
 from proximo.runs.checkpoint import find_checkpoint
+from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes
 from proximo.runs.files import refuse_links
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
@@ -48,7 +49,7 @@ from proximo.runs.watcher import Watcher
 
 
 def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequence[str] = (),
-          sweep: Members = NO_MEMBERS) -> Session:
+          sweep: Members = NO_MEMBERS, fit: bool = False) -> Session:
     """Create the folder of a new run, or of several that one compiled function trains.
 
     Args:
@@ -57,6 +58,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         own: Parts that take the place of the variant's.
         wrong: Problems that were found already; they are reported together with the others.
         sweep: The runs of a sweep; without one, there is one run, or one for each of cfg.num_seeds seeds.
+        fit: Change sizes that cannot be divided among the processes, instead of refusing them.
 
     Raises:
         UsageError: The run cannot work, or the folder contains a run already.
@@ -64,6 +66,8 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
     """
     world = world_from_environment()
     cfg = resolve(cfg, variant, world.size, world.local_size, own_env=own.make_envs is not None)
+    if fit:
+        cfg = announce_sizes(cfg, fit_to_processes(cfg, world.size), world.size)
     share_cores(cfg)
     own.check_processes(world.size)
     parts = own.parts(variant, cfg.framework)
@@ -117,21 +121,24 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     if not members:
         warn_if_one_of_several(folder)
     refuse_links([*members, *(path for each in members or [folder] for path in written_files(each))])
+    processes = world_from_environment().size
     before = [read_config(each, lambda variant: own.config or config_class(variant)) for each in members or [folder]]
     runs = [run._replace(cfg=with_changes(run.cfg, changes)) for run in before]
+    if before[0].processes != processes:
+        runs = [run._replace(cfg=fit_to_processes(run.cfg, processes)) for run in runs]
     own.check_resume(before[0])
-    own.check_processes(world_from_environment().size)
+    own.check_processes(processes)
     for run in runs:
         check_imports(run.cfg, allowed, folder)
-    cfg = runs[0].cfg
     if members:
         own.check_several_seeds()
         check_group(folder, [run.cfg for run in before], changes)
-        cfg = replace(cfg, num_seeds=len(runs))
-    if problems := [*problems_of(cfg), *(problem for run in runs[1:] for problem in problems_of(run.cfg))]:
+    if problems := [problem for run in runs for problem in problems_of(run.cfg)]:
         raise UsageError("\n".join(dict.fromkeys(problems)))
     runs = [run._replace(cfg=without_recorded_entity(run.cfg, changes)) for run in runs]
     checkpoints = same_iteration(runs, [find_checkpoint(run) for run in runs])
+    runs = [run._replace(cfg=continue_schedule(run.cfg, kept)) for run, kept in zip(runs, checkpoints)]
+    cfg = replace(runs[0].cfg, num_seeds=len(runs))
     if not announce_resume(folder, cfg, checkpoints[0]):
         return Session(folder, [], train_nothing(), release=held.pop_all().close)
     announce_changes(before[0].cfg, runs[0].cfg)
@@ -139,8 +146,9 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     parts = own.parts(runs[0].variant, cfg.framework)
     recorder = Recorder()
     parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
-    watchers = [Watcher(run, own, kept, partial(write_config, run) if run.cfg != old.cfg else None, recorder)
-                for run, old, kept in zip(with_absolute_folders(runs), before, checkpoints)]
+    runs = [run._replace(processes=processes) for run in with_absolute_folders(runs)]
+    watchers = [Watcher(run, own, kept, partial(write_config, run) if run != old else None, recorder)
+                for run, old, kept in zip(runs, with_absolute_folders(before), checkpoints)]
     states = [kept["state"] for kept in checkpoints if kept is not None]
     training = train_together([run.cfg for run in runs], parts, states or None)
     return Session(folder, watchers, training, release=held.pop_all().close)

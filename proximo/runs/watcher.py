@@ -115,7 +115,7 @@ def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:
     """
     it = content.it
     tree = {"state": it.snapshot(), "log": content.log, "versions": versions(), "cpu": cpu_model(),
-            "fixed": fixed_on_resume(run.cfg)}
+            "fixed": fixed_on_resume(run.cfg), "processes": world_from_environment().size}
     save_latest_model(run, it)
     if summary is not None:
         write_json(run.folder / "summary.json", summary)

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from proximo.config import Config
 from proximo.errors import PeerError
 from proximo.on_torch.agent import SeparateAgent
-from proximo.on_torch.distributed import call_roll, join, lost_peers_named, wait_for_listener
+from proximo.on_torch.distributed import call_roll, join, lost_peers_named, meet_in_store, wait_for_listener
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import explained_variance, minibatch_indices
 from proximo.on_torch.mlp import MLP
@@ -146,6 +146,38 @@ def test_a_roll_call_names_who_does_not_come():
     for rank in (1, 4):
         store.set(f"started/{rank}", "here")
     assert call_roll(store, World(4, 5, 0, 5), 30.0) == []
+
+
+def meet(store, ranks, size, seconds=20.0):
+    """Let ranks meet in threads; returns, by rank, the value that the first of them has written for all, and who is
+    absent."""
+    found = {}
+
+    def join_group(rank):
+        group, absent = meet_in_store(store, World(rank, size, rank, size), seconds)
+        if rank == ranks[0]:
+            group.set("name", f"{size}{ranks}")
+        if 0 in ranks:
+            group.wait(["name"])
+        found[rank] = group.get("name").decode() if 0 in ranks else "", absent
+
+    threads = [threading.Thread(target=join_group, args=(rank,)) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_groups_in_one_store_never_mix():
+    """A store that outlives its processes: three meet, then three of whom one does not come, then one that finds no
+    first process, then two, then four. No group hears what an earlier one has written."""
+    store = dist.HashStore()
+    assert meet(store, [0, 1, 2], 3) == dict.fromkeys(range(3), ("3[0, 1, 2]", []))
+    assert meet(store, [0, 1], 3, 0.5) == dict.fromkeys(range(2), ("3[0, 1]", [2]))
+    assert meet(store, [2], 3, 0.3) == {2: ("", [0])}
+    assert meet(store, [0, 1], 2) == dict.fromkeys(range(2), ("2[0, 1]", []))
+    assert meet(store, [0, 1, 2, 3], 4) == dict.fromkeys(range(4), ("4[0, 1, 2, 3]", []))
 
 
 class Lost:

@@ -294,6 +294,18 @@ class Mortal(Probe):
         return 1.0
 
 
+class Paced(gymnasium.Wrapper):
+    """CartPole, in which a step takes 10 ms until the file that the environment variable PACE names exists."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1").unwrapped)
+
+    def step(self, action):
+        if not os.path.exists(os.environ.get("PACE", "/")):
+            time.sleep(0.01)
+        return self.env.step(action)
+
+
 class Positions(gymnasium.ObservationWrapper):
     """CartPole, of which only the positions of cart and pole are observed: velocities need a memory."""
 
@@ -315,6 +327,7 @@ def register_probes():
     """Register `tests.support.probes:NAME-v0`; faults have their own names, such as `Faulty_nan_obs-v0`."""
     for probe in PROBES:
         gymnasium.register(f"{probe.__name__}-v0", entry_point=probe)
+    gymnasium.register("Paced-v0", entry_point=Paced, max_episode_steps=500)
     gymnasium.register("Positions-v0", entry_point=Positions, max_episode_steps=200)
     for how in FAULTS:
         gymnasium.register(f"Faulty_{how}-v0", entry_point=Faulty, kwargs={"how": how})

@@ -35,9 +35,9 @@ def free_port():
     return free_ports(1)[0]
 
 
-def start(words, **env):
-    """Start `python -m WORDS` with pipes and one thread."""
-    return subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+def start(words, before=(), **env):
+    """Start `python -m WORDS` with pipes and one thread, through the command `before` if there is one."""
+    return subprocess.Popen([*before, sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env=os.environ | {"OMP_NUM_THREADS": "1"} | env)
 
 

@@ -1,0 +1,70 @@
+"""A run whose number of processes changes: sizes that can be divided again, and where its iterations end."""
+
+from dataclasses import replace
+from typing import Any
+
+from proximo.config import Config
+from proximo.errors import notify
+
+SIZES = ("num_envs", "env_workers", "num_minibatches")  # change with the number of processes
+
+
+def fit_to_processes(cfg: Config, processes: int) -> Config:
+    """Return a configuration whose sizes can be divided among processes.
+
+    num_envs is local_num_envs times the number of processes, where that is given. Otherwise it stays where it can be
+    divided, and becomes the next smaller multiple where it cannot; where the environments are players of a game, each
+    process has whole games. num_minibatches and env_workers become the next smaller numbers that divide the rows and
+    the environments of a process. Sizes for which there is no such number stay as they are.
+
+    Args:
+        cfg: The configuration, resolved.
+        processes: Processes of the run, on all machines.
+    """
+    if cfg.local_num_envs is not None:
+        cfg = replace(cfg, num_envs=cfg.local_num_envs * processes)
+    if processes == 1:
+        return cfg
+    num_envs, players = cfg.num_envs, cfg.limits.max_players
+    if num_envs % processes:
+        num_envs -= num_envs % (processes * players if num_envs >= processes * players else processes)
+    own = num_envs // processes
+    rows = own if cfg.recurrent != "none" else own * cfg.num_steps
+    if own < 1:
+        return cfg
+    return replace(cfg, num_envs=num_envs, num_minibatches=_next_divisor(cfg.num_minibatches, rows),
+                   env_workers=cfg.env_workers and _next_divisor(cfg.env_workers, own))
+
+
+def announce_sizes(asked: Config, fitted: Config, processes: int) -> Config:
+    """Say which sizes fit_to_processes() has changed, and return the second configuration."""
+    changed = [f"{name} {getattr(asked, name)} -> {getattr(fitted, name)}" for name in SIZES
+               if getattr(asked, name) != getattr(fitted, name)]
+    if changed:
+        notify(f"Sizes that {processes} processes cannot divide: {', '.join(changed)}.")
+    return fitted
+
+
+def continue_schedule(cfg: Config, checkpoint: dict[str, Any] | None) -> Config:
+    """Return the configuration of a resumed run with its iteration_shift.
+
+    If num_envs has changed, the iterations that are left have other sizes: as many as total_timesteps has room for, at
+    least one if the run has not finished. Schedules continue at the share of total_timesteps that was played.
+
+    Args:
+        cfg: The configuration that the run continues with.
+        checkpoint: The checkpoint that it continues from.
+    """
+    if checkpoint is None:
+        return replace(cfg, iteration_shift=0)
+    fixed, done = checkpoint["fixed"], checkpoint["state"]["iteration"]
+    before = replace(cfg, num_envs=fixed.get("num_envs", cfg.num_envs), iteration_shift=fixed.get("iteration_shift", 0))
+    if before.num_envs == cfg.num_envs:
+        return before
+    left = max(1, (cfg.total_timesteps - checkpoint["state"]["steps"]) // cfg.batch_size)
+    whole = cfg.total_timesteps // cfg.batch_size
+    return replace(cfg, iteration_shift=done - whole + (left if done < before.num_iterations else 0))
+
+
+def _next_divisor(number: int, whole: int) -> int:
+    return max((k for k in range(1, min(number, whole) + 1) if whole % k == 0), default=number)
