@@ -12,7 +12,7 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.runs.run import Run, write_config
 from tests.support.replicas import CASES
-from tests.support.runs import same_logs, same_weights
+from tests.support.runs import rows, same_logs, same_weights
 from tests.support.torchrun import (
     free_port,
     launch,
@@ -103,22 +103,27 @@ def copy_until_4(run, copy):
 
 def test_two_processes_resume_exactly(tmp_path, capsys):
     """Resumed in the middle by two processes, against the uninterrupted run, with and without normalisation. Another
-    number of processes resumes it too, with a warning that the result differs."""
+    number of processes resumes it too, with a warning that the result differs: five environments become four, and the
+    iterations that are left become smaller and more."""
     sizes = ("--num-envs 4 --num-steps 64 --num-minibatches 2 --update-epochs 2 --total-timesteps 2560 "
              "--checkpoint-every 4 --keep-checkpoints 0 --run-dir")
     commands = {"ppo": f"train ppo {sizes}", "pendulum": f"train ppo_continuous_action --env-id Pendulum-v1 {sizes}"}
     run_lines_on_two_ranks([f"{words} {tmp_path / name}" for name, words in commands.items()], tmp_path)
-    assert main([*commands["ppo"].split(), str(tmp_path / "single")]) == 0
+    single = commands["ppo"].replace("--num-envs 4", "--num-envs 5").replace("2560", "3200")
+    assert main([*single.split(), str(tmp_path / "single")]) == 0
     halves = {name: copy_until_4(tmp_path / name, tmp_path / f"{name}-half") for name in commands}
     fewer, more = (copy_until_4(tmp_path / run, tmp_path / name) for run, name in (("ppo", "fewer"), ("single", "more")))
     said = run_lines_on_two_ranks([f"resume {folder}" for folder in (*halves.values(), more)], tmp_path)
-    assert said.count("training continues after iteration 4 of 10") == 3
+    assert said.count("training continues after iteration 4 of 10") == 2
     for name, half in halves.items():
         assert same_weights(tmp_path / name, half) and same_logs(tmp_path / name, half)
     assert "more was trained with 1 process and is resumed with 2." in said
+    assert "more: training continues after iteration 4 of 11." in said and "Changed: num_envs 5 -> 4" in said
+    steps = [int(row["global_step"]) for row in rows(more, "metrics.csv")]
+    assert steps == [*range(320, 4 * 320 + 1, 320), *range(4 * 320 + 256, 4 * 320 + 7 * 256 + 1, 256)]
     assert main(["resume", str(fewer)]) == 0
     assert "was trained with 2 processes and is resumed with 1." in capsys.readouterr().err
-    assert all(json.loads((run / "summary.json").read_text())["steps"] == 2560 for run in (more, fewer))
+    assert [json.loads((run / "summary.json").read_text())["steps"] for run in (more, fewer)] == [steps[-1], 2560]
     assert main(["resume", str(fewer)]) == 0  # nothing is left to do
     said = capsys.readouterr().err
     assert "all 10 iterations are done" in said and "is resumed with" not in said

@@ -42,7 +42,7 @@ class Network:
     def start(self, node, words, **env):
         """Start `python -m WORDS` on node 1 or 2."""
         inside = ("ip", "netns", "exec", self.nodes[node - 1])
-        return start(words, inside, GLOO_SOCKET_IFNAME="cable", JAX_PLATFORMS="cpu", **env)
+        return start(words, inside, GLOO_SOCKET_IFNAME="cable", **env)
 
     def pull_the_cable(self):
         assert ip("-n", self.nodes[0], "link", "set", "cable", "down").returncode == 0
@@ -72,8 +72,8 @@ def test_two_nodes_with_addresses_of_their_own_equal_two_processes_of_one(networ
         return ["-m", "proximo", "train", "ppo", *SMALL, "--threads", "1", "--run-dir", str(tmp_path / run)]
 
     agents = [network.start(node, ["torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d",
-                                   f"--rdzv-endpoint=10.77.0.1:{PORT}", f"--local-addr=10.77.0.{node}", *command("nodes")])
-              for node in (1, 2)]
+                                   f"--rdzv-endpoint=10.77.0.1:{PORT}", f"--rdzv-conf=is_host={node % 2}",
+                                   f"--local-addr=10.77.0.{node}", *command("nodes")]) for node in (1, 2)]
     said = [agent.communicate(timeout=200)[1] for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], said
     whole = start(["torch.distributed.run", "--standalone", "--nproc-per-node=2", *command("one")])
@@ -82,11 +82,10 @@ def test_two_nodes_with_addresses_of_their_own_equal_two_processes_of_one(networ
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("framework", ["torch", "jax"])
-def test_a_partition_ends_in_one_sentence_on_every_node(framework, network, tmp_path):
+def test_a_partition_ends_in_one_sentence_on_every_node(network, tmp_path):
     """The cable is pulled in mid-run: nobody is told that the connection is gone, so that only the timeout helps."""
     run, seconds = tmp_path / "run", 8
-    words = (f"proximo train ppo --framework {framework} --num-envs 4 --num-steps 16 --total-timesteps 100000000 "
+    words = (f"proximo train ppo --num-envs 4 --num-steps 16 --total-timesteps 100000000 "
              f"--checkpoint-every 1 --logger none --collective-timeout {seconds} --run-dir {run}").split()
     shared = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "10.77.0.1",
               "MASTER_PORT": str(PORT)}
@@ -99,4 +98,4 @@ def test_a_partition_ends_in_one_sentence_on_every_node(framework, network, tmp_
         said = rank.communicate(timeout=120)[1]
         sentences = [line for line in said.splitlines() if "Another process of this run" in line]
         assert rank.returncode == 6 and len(sentences) == 1 and "Traceback" not in said, (number, rank.returncode, said)
-    assert time.monotonic() - began < seconds + 60
+    assert time.monotonic() - began < seconds + 60  # and what a busy machine needs to say so

@@ -1,8 +1,8 @@
 """proximo pbt: population-based training in rounds; the same command continues after a stop.
 
 A round has a folder of its own, with one ordinary run for each member. It begins as a copy of the run that the member
-continues, and `train --resume auto` continues it with the member's values. Nothing in the folder of an earlier round
-changes, so that a round which was interrupted continues as if it had not been.
+continues, and `train --resume auto` continues it with the member's values. Nothing changes in the round before, so that
+a round which was interrupted continues as if it had not been. Earlier rounds lose their checkpoints.
 """
 
 import shutil
@@ -67,6 +67,7 @@ def pbt(file: str | Path, where: Where = HERE, out: str | Path = "", rounds: int
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), interrupt_on_sigterm():
         done = read_journal(folder, population)
+        prune_checkpoints(done)
         place = open_place(where, folder)
         try:
             while len(done) < population.rounds:
@@ -75,6 +76,7 @@ def pbt(file: str | Path, where: Where = HERE, out: str | Path = "", rounds: int
                 if (code := _play(work, now, done, population)) != 0:
                     return code
                 write_journal(folder, population, done)
+                prune_checkpoints(done)
         finally:
             place.close()
         return _report_best(folder, population, done[-1])
@@ -108,6 +110,13 @@ def write_journal(folder: Path, population: Population, done: Sequence[Round]) -
     """Write what the command continues from."""
     write_record(folder / JOURNAL, {"file": _file_record(population),
                                     "rounds": [[one._asdict() for one in each.members] for each in done]})
+
+
+def prune_checkpoints(done: Sequence[Round]) -> None:
+    """Remove the checkpoints of all rounds but the newest one, with which the next round begins."""
+    for earlier in done[:-1]:
+        for job in earlier.jobs:
+            shutil.rmtree(earlier.folder / job.folder / "checkpoints", ignore_errors=True)
 
 
 def make_round(folder: Path, population: Population, number: int, members: list[Member]) -> Round:

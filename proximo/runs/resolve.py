@@ -13,6 +13,8 @@ from proximo.errors import UsageError, nearest, notify, warn
 from proximo.facts import facts, type_problems
 from proximo.problems import config_problems
 
+SHIFT_GIVEN = "iteration_shift={} was given. A resume that changes num_envs sets it. Leave it out."
+
 
 def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own_env: bool = False) -> Config:
     """Fill in what the defaults leave open, so that config.json has the values that were used.
@@ -30,7 +32,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
     if wrong := type_problems(cfg):
         raise UsageError("\n".join(wrong))
     if cfg.iteration_shift:
-        raise UsageError(f"iteration_shift={cfg.iteration_shift} was given. A resume sets it. Leave it out.")
+        raise UsageError(SHIFT_GIVEN.format(cfg.iteration_shift))
     cfg = cfg.resolved()
     changes: dict[str, Any] = {} if own_env else dict(played_env(cfg))
     if not cfg.exp_name:
@@ -77,7 +79,7 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
     known = facts(cfg)
     wrong = [f"{name} is not a field of this variant.{nearest(name, known)}"
              for name in changes if name not in known]
-    wrong += ["iteration_shift is set by a resume itself. Leave it out."] * ("iteration_shift" in changes)
+    wrong += [SHIFT_GIVEN.format(changes["iteration_shift"])] if "iteration_shift" in changes else []
     if not wrong:
         cfg = replace(cfg, **changes)
         wrong = type_problems(cfg)

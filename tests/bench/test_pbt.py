@@ -132,10 +132,11 @@ def test_the_score_counts_the_episodes_of_the_round_only(tmp_path):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """A population of real runs, and its file."""
+    """A population of real runs that keeps all checkpoints, and its file."""
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "population.toml").write_text(FILE)
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("proximo.bench.pbt.prune_checkpoints", lambda done: None)
         patched.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
         assert pbt(folder / "population.toml", out=folder / "out") == 0
     return folder / "out"
@@ -168,12 +169,13 @@ def test_changed_values_are_used_and_a_copy_begins_like_its_source(undisturbed):
 
 def test_a_population_that_was_killed_in_mid_round_ends_like_an_undisturbed_one(undisturbed, tmp_path, file, monkeypatch):
     """Killed while the first run of the second round was three iterations past its copy: every weight, log line and
-    journal entry is the same. A finished population does nothing."""
+    journal entry is the same. A finished population does nothing. Only the newest round has checkpoints."""
     monkeypatch.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
     with monkeypatch.context() as patched:
         at_iteration(patched, 9, crash)
         with pytest.raises(CrashError):
             pbt(file, out=tmp_path / "out")
+    assert len(list((tmp_path / "out/round-001").rglob("checkpoints"))) == 4
     assert len(journal(tmp_path / "out")) == 1 and len(list((tmp_path / "out/round-002").rglob("config.json"))) == 4
     assert pbt(file, out=tmp_path / "out") == 0
     assert journal(tmp_path / "out") == journal(undisturbed)
@@ -181,6 +183,7 @@ def test_a_population_that_was_killed_in_mid_round_ends_like_an_undisturbed_one(
         for m in range(4):
             one, other = (run_of(folder, number, members, m) for folder in (undisturbed, tmp_path / "out"))
             assert same_weights(one, other) and same_logs(one, other)
+    assert [len(list((tmp_path / "out" / f"round-00{number}").rglob("checkpoints"))) for number in (1, 2)] == [0, 4]
     before = (tmp_path / "out" / "pbt.json").stat().st_mtime_ns
     assert pbt(file, out=tmp_path / "out") == 0 and (tmp_path / "out" / "pbt.json").stat().st_mtime_ns == before
 

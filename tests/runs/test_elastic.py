@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proximo.cli.main import main
 from proximo.config import Config
-from proximo.processes import check_shares
+from proximo.errors import FilesError
+from proximo.processes import check_shares, refuse_different_starts
 from proximo.runs.elastic import continue_schedule, fit_to_processes
 from proximo.variants import SelfPlay
+from tests.support.runs import train
 
 
 @pytest.mark.parametrize("fields,processes,sizes", [
@@ -68,3 +71,17 @@ def test_a_finished_run_stays_finished():
     assert cfg.num_iterations == 10
     assert continue_schedule(replace(cfg, num_envs=4), checkpoint).num_iterations == 10
     assert continue_schedule(replace(cfg, num_envs=4, total_timesteps=2000), checkpoint).num_iterations == 10 + 32
+
+
+def test_only_a_resume_sets_the_shift(tmp_path, capsys):
+    assert train(tmp_path / "run", "--iteration-shift", "3") == 2
+    assert "iteration_shift=3 was given. A resume that changes num_envs sets it." in capsys.readouterr().err
+    assert train(tmp_path / "run") == 0
+    assert main(["resume", str(tmp_path / "run"), "--iteration-shift", "3"]) == 2
+    assert "iteration_shift=3 was given. A resume that changes num_envs sets it." in capsys.readouterr().err
+
+
+def test_processes_that_found_different_checkpoints_do_not_train():
+    refuse_different_starts([8.0, 8.0])
+    with pytest.raises(FilesError, match="different newest checkpoints, of the iterations 8, 4 in order of rank"):
+        refuse_different_starts([8.0, 4.0])
