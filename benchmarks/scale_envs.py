@@ -55,11 +55,10 @@ def table_row(rule: str, factor: int, runs: list[Path]) -> str:
     solved = [steps_until_solved(curve) for curve in curves]
     middle = float(np.median(solved))
     last = [curve.returns[-100:].mean() for curve in curves]
-    sps = sum(json.loads((run / "summary.json").read_text())["sps"] for run in runs)
     size = config["num_envs"] * config["num_steps"] // config["num_minibatches"]
-    return (f"| {'-' if factor == 1 else rule} | {config['num_envs']} | {config['num_minibatches']} x {size} | "
+    return (f"| {'-' if factor == 1 else RULES[rule]} | {config['num_envs']} | {config['num_minibatches']} x {size} | "
             f"{'not reached' if np.isinf(middle) else f'{middle:,.0f}'} | {np.isfinite(solved).sum()} of {len(runs)} | "
-            f"{np.mean(last):.0f} | {sps:,.0f} |")
+            f"{np.mean(last):.0f} |")
 
 
 def draw(panel: "Axes", title: str, curves: dict[int, list[Curve]]) -> None:
@@ -95,8 +94,8 @@ def main() -> None:
     panels[0].set_ylabel("episodic return")
     panels[0].legend(loc="lower right", fontsize=8)
     save_figure(figure, args.out / "scale-envs.png")
-    print("| rule | environments | minibatches | steps until 475, median | seeds | return of the last 100 episodes | "
-          "SPS of all seeds |\n|---|---|---|---|---|---|---|")
+    print("| flag | environments | minibatches x rows | steps until 475, median | seeds | last 100 episodes |\n"
+          "|---|---|---|---|---|---|")
     for factor in FACTORS:
         for rule in RULES:
             if (rule, factor) != ("naive", 1):
