@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from proximo.config import Config
-from proximo.errors import notify
+from proximo.errors import FilesError, notify
 
 SIZES = ("num_envs", "env_workers", "num_minibatches")  # change with the number of processes
 
@@ -54,6 +54,9 @@ def continue_schedule(cfg: Config, checkpoint: dict[str, Any] | None) -> Config:
     Args:
         cfg: The configuration that the run continues with.
         checkpoint: The checkpoint that it continues from.
+
+    Raises:
+        FilesError: The checkpoint has no environments.
     """
     if checkpoint is None:
         return replace(cfg, iteration_shift=0)
@@ -61,6 +64,8 @@ def continue_schedule(cfg: Config, checkpoint: dict[str, Any] | None) -> Config:
     before = replace(cfg, num_envs=fixed.get("num_envs", cfg.num_envs), iteration_shift=fixed.get("iteration_shift", 0))
     if before.num_envs == cfg.num_envs:
         return before
+    if before.num_envs < 1:
+        raise FilesError(f"The checkpoint has num_envs={before.num_envs}. Remove it to continue from the one before it.")
     left = max(1, (cfg.total_timesteps - checkpoint["state"]["steps"]) // cfg.batch_size)
     whole = cfg.total_timesteps // cfg.batch_size
     return replace(cfg, iteration_shift=done - whole + (left if done < before.num_iterations else 0))

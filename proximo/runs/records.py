@@ -119,13 +119,20 @@ class TrainingState(TypedDict):
     carry: NotRequired[dict[str, Any]]
 
 
+class FixedFields(TypedDict, total=False):
+    """The fields that a resume reads from a checkpoint; it compares all others."""
+
+    num_envs: int
+    iteration_shift: int
+
+
 class Checkpoint(TypedDict):
     """tree.json of a checkpoint."""
 
     state: TrainingState
     log: LogState
     versions: dict[str, str]
-    fixed: dict[str, Any]
+    fixed: FixedFields
     cpu: NotRequired[str]
     processes: NotRequired[int]
 

@@ -73,6 +73,11 @@ def test_a_finished_run_stays_finished():
     assert continue_schedule(replace(cfg, num_envs=4, total_timesteps=2000), checkpoint).num_iterations == 10 + 32
 
 
+def test_a_checkpoint_without_environments_is_damaged():
+    with pytest.raises(FilesError, match="The checkpoint has num_envs=0"):
+        continue_schedule(Config(), {"fixed": {"num_envs": 0}, "state": {"iteration": 1, "steps": 1}})
+
+
 def test_only_a_resume_sets_the_shift(tmp_path, capsys):
     assert train(tmp_path / "run", "--iteration-shift", "3") == 2
     assert "iteration_shift=3 was given. A resume that changes num_envs sets it." in capsys.readouterr().err
