@@ -203,11 +203,10 @@ def all_reduce_sum(world: World) -> Callable[[Tensor], Tensor]:
 
 def check_same_start(world: World, iteration: int, device: torch.device) -> None:
     """Check that all ranks, which learn on such devices, continue after the same iteration; FilesError otherwise."""
-    if world.size == 1:
-        return
-    found = torch.zeros(world.size, device=device)
-    found[world.rank] = iteration
-    refuse_different_starts(all_reduce_sum(world)(found).tolist())
+    if world.size > 1:
+        found = torch.zeros(world.size, device=device)
+        found[world.rank] = iteration
+        refuse_different_starts(all_reduce_sum(world)(found).tolist())
 
 
 def merge_over_ranks(world: World, base: Statistics | None, local: Statistics | None) -> Statistics | None:
