@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import subprocess
 import time
 
@@ -54,8 +55,8 @@ class Network:
 
 @pytest.fixture
 def network():
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        pytest.skip("network namespaces need root")
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("network namespaces need root and the program ip")
     network = Network()
     try:
         if problem := network.connect():
