@@ -22,7 +22,7 @@ test: $(VENV)/.all
 
 # the tests that take more than half a minute each; make test leaves them out
 long: $(VENV)/.all
-	$(BIN)/python -m pytest -m long
+	XLA_FLAGS= $(BIN)/python -m pytest -m long
 
 # every variant that `proximo eject` supports, and other settings of ppo, about five minutes; make test ejects ppo only
 eject: $(VENV)/.all
@@ -40,8 +40,9 @@ chaos: $(VENV)/.all
 stranger: $(VENV)/.all
 	$(BIN)/python tools/strangers_path.py
 
+# every test, with the optimizations of XLA that users have; tests/conftest.py turns them off
 coverage: $(VENV)/.all
-	$(BIN)/python -m pytest -m "" -n 2 --dist worksteal --cov --cov-report=
+	XLA_FLAGS= $(BIN)/python -m pytest -m "" -n 2 --dist worksteal --cov --cov-report=
 	$(BIN)/python -m coverage report
 	$(BIN)/python -m coverage json -q -o build/coverage/report.json
 	$(BIN)/python tools/coverage_floor.py build/coverage/report.json

@@ -1,7 +1,8 @@
-"""What every test shares: one thread each, reproducible examples, no environment variables of a launcher."""
+"""What every test shares: one thread each, reproducible examples, functions of JAX that compile fast."""
 
 import os
 import signal
+import sys
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell in the background; processes of tests would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -9,13 +10,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 if not os.environ.get("DISPLAY"):
     os.environ.setdefault("MUJOCO_GL", "egl")  # before a test imports mujoco or dm_control
+# Several hundred processes of the tests would each compile the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 import pytest
 import torch
 from hypothesis import settings
 
 from proximo.cli.messages import printed_messages
+from tests.support.torchrun import COMPILE_FAST
 
+os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)  # `XLA_FLAGS= make test` tests what users run; make coverage does
 torch.set_num_threads(1)
 settings.register_profile("proximo", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("proximo")
