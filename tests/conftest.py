@@ -10,9 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 if not os.environ.get("DISPLAY"):
     os.environ.setdefault("MUJOCO_GL", "egl")  # before a test imports mujoco or dm_control
-# Several hundred processes of the tests would each compile the package again.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # several hundred processes would each compile the package again
 
 import pytest
 import torch
@@ -22,6 +20,7 @@ from proximo.cli.messages import printed_messages
 from tests.support.torchrun import COMPILE_FAST
 
 os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)  # `XLA_FLAGS= make test` tests what users run; make coverage does
+sys.dont_write_bytecode = False
 torch.set_num_threads(1)
 settings.register_profile("proximo", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("proximo")

@@ -40,7 +40,6 @@ FREE = {
     "max_grad_norm", "desired_kl", "target_kl", "rpo_alpha", "checkpoint_every", "exp_name", "keep_checkpoints", "require_same_cpu", "logger", "track",
     "wandb_project_name", "wandb_entity", "capture_video", "eval_every", "eval_episodes", "record_video_step_frequency", "env_timeout", "device_ids",
     "collective_timeout", "restart_envs"}
-EVERY = [(variant, name) for variant in VARIANTS for name in facts(VARIANTS[variant].config)]
 
 
 def another(cfg, name):
@@ -55,16 +54,17 @@ def another(cfg, name):
     return f"{value}x" if isinstance(value, str) else 1 if value is None else value + 1
 
 
-@pytest.mark.parametrize(("variant", "name"), EVERY)
-def test_every_field_of_every_variant_on_resume(variant, name):
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_field_of_every_variant_on_resume(variant):
     """Against the decisions above, through JSON as saved: a fixed field is refused in one line, a free one accepted."""
     cfg = VARIANTS[variant].config()
     recorded = json.loads(json.dumps(fixed_on_resume(cfg)))
-    changed = replace(cfg, **{name: another(cfg, name)})
     assert refused_changes(cfg, recorded) == []
-    assert refused_changes(changed, recorded) == ([] if name in FREE else [
-        f"{name}={shown(getattr(changed, name))} was given, but the run has {name}={shown(getattr(cfg, name))} and a "
-        "resume cannot change it. Start a new run."])
+    for name in facts(VARIANTS[variant].config):
+        changed = replace(cfg, **{name: another(cfg, name)})
+        assert refused_changes(changed, recorded) == ([] if name in FREE else [
+            f"{name}={shown(getattr(changed, name))} was given, but the run has {name}={shown(getattr(cfg, name))} and a "
+            "resume cannot change it. Start a new run."])
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,24 @@ def functions(name):
     return [node for node in ast.walk(TREES[name]) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
 
 
+def for_each(names):
+    """Check every name in one test: as tests of their own, 1,500 would take longer to report than to run."""
+    def decorate(check):
+        def test():
+            problems = {}
+            for name in names:
+                try:
+                    check(name)
+                except AssertionError as problem:
+                    problems[name] = str(problem)
+            assert problems == {}
+
+        test.__doc__ = check.__doc__
+        return test
+
+    return decorate
+
+
 def test_the_package_is_read_on_one_screen():
     assert {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"} == FOLDERS
     assert len(list(ROOT.glob("*.py"))) <= 13
@@ -62,7 +80,7 @@ def test_no_cycles_among_imports():
         visit(name)
 
 
-@pytest.mark.parametrize("name", FILES)
+@for_each(FILES)
 def test_sizes(name):
     """Files of at most 250 lines, functions of at most 45, public functions with at most 7 parameters."""
     text = FILES[name].read_text()
@@ -83,7 +101,7 @@ def test_config_and_variants_stand_alone():
         "proximo.config", "proximo.facts", "proximo.errors"}
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if inside(name, "envs")])
+@for_each([name for name in FILES if inside(name, "envs")])
 def test_environments_know_nothing_of_learning(name):
     """Files of envs/ may import each other and the contracts: no agents, no loop, no run."""
     allowed = ("proximo.envs", "proximo.config", "proximo.variants", "proximo.errors", "proximo.streams",
@@ -98,21 +116,21 @@ def test_the_mathematics_imports_only_records(framework, part):
     assert ours(f"proximo.{framework}.{part}") <= RECORDS | {"proximo.on_jax.parameters"}  # of flax modules
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("proximo.on_")])
+@for_each([name for name in FILES if name.startswith("proximo.on_")])
 def test_frameworks_never_meet(name):
     on_torch = name.startswith("proximo.on_torch")
     assert not any(inside(module, "on_jax" if on_torch else "on_torch") for module in ours(name))
     assert not libraries(name) & ({"jax", "flax", "optax"} if on_torch else {"torch"})
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("proximo.on_")])
+@for_each([name for name in FILES if name.startswith("proximo.on_")])
 def test_the_core_names_no_suite_and_writes_no_file(name):
     suites = {f"proximo.envs.{suite}" for suite in SUITES}
     assert not {module for module in ours(name) if module in suites or module.startswith(
         ("proximo.catalog", "proximo.cli", "proximo.runs", "proximo.bench", "proximo.variants"))}
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not inside(name, "envs")])
+@for_each([name for name in FILES if not inside(name, "envs")])
 def test_suites_are_named_in_few_places(name):
     suites = {f"proximo.envs.{suite}" for suite in SUITES} - {"proximo.envs.gym"}
     assert name in NAMES_SUITES or not ours(name) & suites
@@ -128,7 +146,7 @@ def test_loop_learner_and_rollout_import_downwards(framework):
         assert not ours(f"proximo.{framework}.{part}") & above, part
 
 
-@pytest.mark.parametrize("name", FILES)
+@for_each(FILES)
 def test_our_imports_are_plain(name):
     """`from proximo.x import name` only: no alias, star, relative import, nor `import proximo`."""
     for node in ast.walk(TREES[name]):
@@ -153,12 +171,12 @@ def plain_statement(node):
 REGISTERS = "proximo.envs.no_velocity"  # its import registers ids, which is what Gymnasium's `module:id` expects
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != REGISTERS])
+@for_each([name for name in FILES if name != REGISTERS])
 def test_nothing_runs_at_import(name):
     assert [node.lineno for node in TREES[name].body if not plain_statement(node)] == []
 
 
-@pytest.mark.parametrize("name", FILES)
+@for_each(FILES)
 def test_no_pickle_and_no_global_random_state(name):
     """Nor __file__, eval or inspection of code, except for the help (strings below fields exist only in the source) and
     for eject, which rewrites the source."""

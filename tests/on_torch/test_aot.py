@@ -2,8 +2,10 @@
 
 import copy
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from proximo.envs.obs_layout import obs_layout, write_rows
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch import aot_build
 from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
+from proximo.on_torch.aot_cache import store_library
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.mlp import ACTIVATIONS, MLP
 from tests.support.spec import Spec
@@ -94,9 +97,9 @@ print([x.tolist() for x in compile_ahead(make_step(agent), example, "step")(*exa
 
 
 @needs_compiler
-def test_compiled_step_equals_eager_and_a_second_build(cache, capfd):
-    """Against eager steps up to rounding. Against a second process, which finds the library in the cache, and against a
-    second build, bit for bit. That is made because the file of the first is truncated."""
+def test_compiled_step_equals_eager_and_is_kept_in_the_cache(cache, capfd, monkeypatch):
+    """Against eager steps up to rounding. A second process finds the library in the cache. A truncated one is built
+    again; the build is replaced by one that copies the whole file."""
     agent = make_net()
     step, example = make_step(agent), make_example(agent)
     before = [tensor.clone() for tensor in example]
@@ -109,15 +112,30 @@ def test_compiled_step_equals_eager_and_a_second_build(cache, capfd):
     second = subprocess.run([sys.executable, "-c", SECOND_PROCESS], capture_output=True, text=True, check=True)
     assert second.stdout == f"{first}\n"
     assert second.stderr == "" and list(cache.iterdir()) == [file], "the second process compiled the step again"
-    half = file.read_bytes()[:-1000]
-    file.unlink()  # this process has the whole file loaded: it must not be overwritten
-    file.write_bytes(half)
+    whole = cache.parent / "whole.so"
+    file.rename(whole)  # this process has it loaded: it must not be overwritten
+    file.write_bytes(whole.read_bytes()[:-1000])
+    monkeypatch.setattr(aot_build, "_build", lambda graph, example, folder, key, threads: store_library(
+        Path(shutil.copy(whole, folder / "new.so")), folder, key))
     rebuilt = compile_ahead(step, example, "step")
     assert "compiling" in capfd.readouterr().err
     check_steps(step, compiled, rebuilt, example)
-    assert len(list(cache.iterdir())) == 1
+    assert list(cache.iterdir()) == [file]
     with pytest.raises(UsageError, match="was compiled for"):
         compile_ahead(step, example, "step")(*example[:-1], example[-1].double())
+
+
+@needs_compiler
+@pytest.mark.long
+def test_two_builds_are_equal_bit_for_bit(tmp_path, monkeypatch):
+    agent = make_net()
+    step, example = make_step(agent), make_example(agent)
+    compiled = []
+    for name in ("one", "other"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        compiled.append(compile_ahead(step, example, "step"))
+    check_steps(step, *compiled, example)
+    assert len(list(tmp_path.rglob("*.so"))) == 2
 
 
 def check_steps(step, compiled, rebuilt, example):
@@ -176,11 +194,12 @@ def test_no_compiler_is_one_sentence():
     assert "C++ compiler" in run.stdout
 
 
-@needs_compiler
-def test_every_activation_and_distribution_of_continuous_actions_compiles(cache):
-    """One network of each activation, with layer norm, and one head of each distribution, in one library: outputs,
-    samples, log-probabilities and gradients against the plain ones."""
-    torch.manual_seed(4)
+def make_networks_and_heads():
+    """Make one network of each activation, with layer norm, and one head of each distribution, and what to compute.
+
+    Returns:
+        The modules, a function of tensors (outputs, samples, log-probabilities and gradients), and its arguments.
+    """
     nets = nn.ModuleList(MLP([3, 4, 2], 1.0, activation=name, layer_norm=True) for name in ACTIVATIONS)
     spec = Spec((3,), np.dtype(np.float32), spaces.Box(-0.5, 2.0, (2,)))
     kinds = ({"distribution": "squashed", "state_dependent_std": True}, {"distribution": "beta"}, {"distribution": "gsde"})
@@ -197,16 +216,15 @@ def test_every_activation_and_distribution_of_continuous_actions_compiles(cache)
         grads = torch.autograd.grad(total, list(parts.parameters()))
         return outputs.detach(), actions, logprob.detach(), *grads
 
-    obs, weights = torch.randn(9, 3), torch.cat([p.detach().reshape(-1) for p in parts.parameters()])
-    compiled = compile_ahead(functional(parts, function), (weights, obs, *noises), "networks and heads")
-    for a, b in zip(compiled(weights, obs, *noises), function(obs, *noises), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+    return parts, function, (torch.randn(9, 3), *noises)
 
 
-@needs_compiler
-def test_encoders_and_joint_actions_compile(cache):
-    """Packed rows to actions, log-probabilities and gradients in one library, against the plain ones."""
-    torch.manual_seed(4)
+def make_encoders_and_joint_actions():
+    """Make an agent of packed rows and several actions at once, and what to compute.
+
+    Returns:
+        The agent, a function of tensors (actions, log-probabilities and gradients), and its arguments.
+    """
     space = spaces.Dict({"camera": spaces.Box(0, 255, (8, 9, 1), np.uint8), "kind": spaces.Discrete(3, start=1),
                          "seen": spaces.Box(-1, 1, (2,))})
     actions = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(2)])
@@ -225,7 +243,21 @@ def test_encoders_and_joint_actions_compile(cache):
         total = logprob.sum() + dist.entropy().sum() + value.sum()
         return action, logprob.detach(), *torch.autograd.grad(total, list(agent.parameters()))
 
-    obs, weights = torch.from_numpy(rows), torch.cat([p.detach().reshape(-1) for p in agent.parameters()])
-    compiled = compile_ahead(functional(agent, function), (weights, obs, mask, noise), "an agent")
-    for a, b in zip(compiled(weights, obs, mask, noise), function(obs, mask, noise), strict=True):
+    return agent, function, (torch.from_numpy(rows), mask, noise)
+
+
+@needs_compiler
+def test_every_network_head_and_encoder_compiles(cache):
+    """In one library: activations with layer norm, distributions, encoders and joint actions, against the plain ones."""
+    torch.manual_seed(4)
+    (nets, first, args), (agent, second, others) = make_networks_and_heads(), make_encoders_and_joint_actions()
+    modules, split = nn.ModuleList([nets, agent]), len(args)
+
+    def both(*tensors):
+        return *first(*tensors[:split]), *second(*tensors[split:])
+
+    weights = torch.cat([p.detach().reshape(-1) for p in modules.parameters()])
+    example = (weights, *args, *others)
+    compiled = compile_ahead(functional(modules, both), example, "networks, heads and encoders")
+    for a, b in zip(compiled(*example), both(*args, *others), strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
