@@ -6,6 +6,7 @@ gradient of the value loss dominates in the shared layers, and the return stays 
 """
 
 import numpy as np
+import pytest
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
@@ -23,6 +24,7 @@ def train_positions(steps, **fields):
     return np.concatenate([it.finished.ret for it in train(cfg, make_gym, assemble)])[-100:].mean()
 
 
+@pytest.mark.long
 def test_lstm_balances_a_pole_whose_velocities_are_hidden():
     """The limits leave a margin for different rounding on other machines. 11 s for the LSTM and 3 s for an MLP of the
     same sizes, on one core."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import proximo
+from proximo.cli.main import main
 from proximo.config import Config
 from proximo.facts import facts
 from proximo.presets import presets
@@ -56,8 +57,7 @@ def test_the_commands_and_the_code_of_the_first_page_run(tmp_path, monkeypatch):
         words = line.replace("--episodes 100", "--episodes 2").split()[1:]
         words += ["--total-timesteps", "1024", "--logger", "none"] if words[0] == "train" else []
         words += ["--max-frames", "5"] if words[0] == "watch" else []
-        subprocess.run([sys.executable, "-m", "proximo", *words], check=True, capture_output=True,
-                       env=os.environ | {"PYTHONPATH": str(ROOT)})
+        assert main(words) == 0
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
     names = {}
     exec(code, names)

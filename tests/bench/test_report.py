@@ -20,7 +20,7 @@ from proximo.bench.runner import bench
 from proximo.bench.task import Where
 from proximo.bench.text import number_text, steps_text
 from proximo.errors import UsageError
-from tests.support.fake_trainer import FAKE
+from tests.support.fake_trainer import FAKE, FakePlace
 
 pytest.importorskip("rliable")
 pytest.importorskip("matplotlib")
@@ -52,7 +52,9 @@ def out(tmp_path_factory):
     (place / "set.toml").write_text(SET)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAKE_FAIL", "3")
-        assert bench(place / "set.toml", where=Where(workers=2), out=place / "out", ablate=["anneal_lr"], command=FAKE) == 1
+        patch.setattr("proximo.bench.runner.open_place", lambda where, folder: FakePlace())
+        where = Where(workers=24)  # all of them
+        assert bench(place / "set.toml", where=where, out=place / "out", ablate=["anneal_lr"], command=FAKE) == 1
     report(place / "out")
     return place / "out"
 

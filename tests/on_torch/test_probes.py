@@ -58,7 +58,8 @@ def test_action_that_depends_on_the_observation(fields):
     assert train_on("Acting", 15, **fields)[1] > 0.9
 
 
-@pytest.mark.parametrize("fields", [{}, {"norm_obs": True}, {"recurrent": "gru", "memory_size": 16}])
+@pytest.mark.parametrize("fields", [{}, {"norm_obs": True}, pytest.param({"recurrent": "gru", "memory_size": 16},
+                                                                        marks=pytest.mark.long)])
 def test_two_actions_that_depend_on_an_image(fields):
     """The policy learns both parts of the action from a part of the observation: the mean return rises from 0 to 1."""
     assert train_on("Looking", 25, learning_rate=3e-3, **fields)[1] > 0.7

@@ -10,9 +10,11 @@ import os
 import signal
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from proximo.bench.task import Ended
 from proximo.config import Config
 from proximo.runs.lock import locked
 from proximo.variants import Atari
@@ -87,8 +89,7 @@ def train(run_dir):
     (run_dir / "summary.json").write_text(json.dumps(summary))
 
 
-def main():
-    what, words = sys.argv[1], sys.argv[2:]
+def main(what, *words):
     if what == "train":
         flags = parsed(words[1:])
         assert flags.pop("resume") == "auto"
@@ -97,7 +98,7 @@ def main():
         run_dir.mkdir(parents=True, exist_ok=True)
         (run_dir / "config.json").write_text(json.dumps({
             "variant": words[0], "config": asdict(cfg), "versions": {"proximo": "0.0", "numpy": "2.4"},
-            "command": " ".join(sys.argv)}))
+            "command": " ".join(words)}))
         with locked(run_dir):
             train(run_dir)
     else:
@@ -107,5 +108,35 @@ def main():
             "episodic_return_mean": returns[0], "episodic_return_std": 0.0, "episodes": 3, "returns": returns}))
 
 
+class FakePlace:
+    """A place of a benchmark that runs every task in this process, for tests of what comes after the runs."""
+
+    def submit(self, tasks):
+        return [FakeHandle(task) for task in tasks]
+
+    def recover(self, name):
+        return None
+
+    def close(self):
+        pass
+
+
+class FakeHandle:
+    """A task that has ended."""
+
+    name = "this process"
+
+    def __init__(self, task):
+        self.code = 0
+        with open(task.log, "a") as log, redirect_stdout(log), redirect_stderr(log):
+            try:
+                main(*task.words[len(FAKE):])
+            except SystemExit as end:
+                self.code = end.code
+
+    def poll(self):
+        return Ended(self.code)
+
+
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
