@@ -23,7 +23,14 @@ from proximo.on_torch.assemble import assemble
 from proximo.on_torch.mlp import ACTIVATIONS, MLP
 from tests.support.spec import Spec
 
-needs_compiler = pytest.mark.skipif(unsupported_reason() is not None, reason=str(unsupported_reason()))
+needs_compiler = pytest.mark.usefixtures("compiler")
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    """Skip the test where functions cannot be compiled. To ask takes 3 s, which no other test should wait for."""
+    if (reason := unsupported_reason()) is not None:
+        pytest.skip(reason)
 
 
 @pytest.fixture
