@@ -20,7 +20,7 @@ demo: $(VENV)/.core
 test: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# the tests that take more than half a minute each; make test leaves them out
+# the tests that take long and repeat what smaller ones check; make test leaves them out
 long: $(VENV)/.all
 	XLA_FLAGS= $(BIN)/python -m pytest -m long
 

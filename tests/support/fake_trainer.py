@@ -78,7 +78,7 @@ def train(run_dir):
         if os.environ.get("FAKE_FAIL") == str(seed):
             print("first line\nproximo: the loss is not finite at iteration 1", file=sys.stderr)
             sys.exit(4)
-    episodes = list(csv.DictReader((run_dir / "episodes.csv").open()))[-100:]
+    episodes = list(csv.DictReader((run_dir / "episodes.csv").read_text().splitlines()))[-100:]
     returns, lengths = [[float(e[name]) for e in episodes] for name in ("return", "length")]
     summary = {"variant": content["variant"], "env_id": cfg["env_id"], "seed": seed, "framework": cfg["framework"],
                "steps": steps, "episodes": len(episodes), "sps": 1000.0, "compile_seconds": 0.0,
