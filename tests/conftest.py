@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell in the background; processes of tests would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -20,7 +19,6 @@ from proximo.cli.messages import printed_messages
 from tests.support.torchrun import COMPILE_FAST
 
 os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)  # `XLA_FLAGS= make test` tests what users run; make coverage does
-sys.dont_write_bytecode = False
 torch.set_num_threads(1)
 settings.register_profile("proximo", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("proximo")
