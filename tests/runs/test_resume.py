@@ -79,6 +79,7 @@ def test_sigterm_leaves_cleanly(kind, kept, tmp_path, monkeypatch, capsys):
     assert same_logs(tmp_path / "whole", tmp_path / "stopped")
 
 
+@pytest.mark.long
 def test_sigkill_of_a_process_twice(tmp_path):
     """A real process of its own, killed once checkpoints appear; the reference run is made in this process, so this is
     also the test that the same seed gives the same bits in different processes."""
