@@ -201,12 +201,12 @@ def test_no_compiler_is_one_sentence():
     assert "C++ compiler" in run.stdout
 
 
-def make_networks_and_heads():
-    """Make one network of each activation, with layer norm, and one head of each distribution, and what to compute.
-
-    Returns:
-        The modules, a function of tensors (outputs, samples, log-probabilities and gradients), and its arguments.
-    """
+@needs_compiler
+@pytest.mark.long
+def test_every_activation_and_distribution_of_continuous_actions_compiles(cache):
+    """One network of each activation, with layer norm, and one head of each distribution, in one library: outputs,
+    samples, log-probabilities and gradients against the plain ones."""
+    torch.manual_seed(4)
     nets = nn.ModuleList(MLP([3, 4, 2], 1.0, activation=name, layer_norm=True) for name in ACTIVATIONS)
     spec = Spec((3,), np.dtype(np.float32), spaces.Box(-0.5, 2.0, (2,)))
     kinds = ({"distribution": "squashed", "state_dependent_std": True}, {"distribution": "beta"}, {"distribution": "gsde"})
@@ -223,15 +223,17 @@ def make_networks_and_heads():
         grads = torch.autograd.grad(total, list(parts.parameters()))
         return outputs.detach(), actions, logprob.detach(), *grads
 
-    return parts, function, (torch.randn(9, 3), *noises)
+    obs, weights = torch.randn(9, 3), torch.cat([p.detach().reshape(-1) for p in parts.parameters()])
+    compiled = compile_ahead(functional(parts, function), (weights, obs, *noises), "networks and heads")
+    for a, b in zip(compiled(weights, obs, *noises), function(obs, *noises), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
-def make_encoders_and_joint_actions():
-    """Make an agent of packed rows and several actions at once, and what to compute.
-
-    Returns:
-        The agent, a function of tensors (actions, log-probabilities and gradients), and its arguments.
-    """
+@needs_compiler
+@pytest.mark.long
+def test_encoders_and_joint_actions_compile(cache):
+    """Packed rows to actions, log-probabilities and gradients in one library, against the plain ones."""
+    torch.manual_seed(4)
     space = spaces.Dict({"camera": spaces.Box(0, 255, (8, 9, 1), np.uint8), "kind": spaces.Discrete(3, start=1),
                          "seen": spaces.Box(-1, 1, (2,))})
     actions = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(2)])
@@ -250,21 +252,7 @@ def make_encoders_and_joint_actions():
         total = logprob.sum() + dist.entropy().sum() + value.sum()
         return action, logprob.detach(), *torch.autograd.grad(total, list(agent.parameters()))
 
-    return agent, function, (torch.from_numpy(rows), mask, noise)
-
-
-@needs_compiler
-def test_every_network_head_and_encoder_compiles(cache):
-    """In one library: activations with layer norm, distributions, encoders and joint actions, against the plain ones."""
-    torch.manual_seed(4)
-    (nets, first, args), (agent, second, others) = make_networks_and_heads(), make_encoders_and_joint_actions()
-    modules, split = nn.ModuleList([nets, agent]), len(args)
-
-    def both(*tensors):
-        return *first(*tensors[:split]), *second(*tensors[split:])
-
-    weights = torch.cat([p.detach().reshape(-1) for p in modules.parameters()])
-    example = (weights, *args, *others)
-    compiled = compile_ahead(functional(modules, both), example, "networks, heads and encoders")
-    for a, b in zip(compiled(*example), both(*args, *others), strict=True):
+    obs, weights = torch.from_numpy(rows), torch.cat([p.detach().reshape(-1) for p in agent.parameters()])
+    compiled = compile_ahead(functional(agent, function), (weights, obs, mask, noise), "an agent")
+    for a, b in zip(compiled(weights, obs, mask, noise), function(obs, mask, noise), strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
