@@ -11,7 +11,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.atari import make_atari
-from proximo.envs.atari_ids import is_atari, read_atari_name
+from proximo.envs.atari_ids import is_atari
 from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.gym import make_gym
@@ -56,7 +56,7 @@ class Variant(NamedTuple):
 
 def make_gym_or_atari(cfg: Compact, seeds: Sequence[int]) -> VecEnv:
     """Atari games by their id, otherwise any Gymnasium environment."""
-    if cfg.env_file or not read_atari_name(cfg.env_id):
+    if cfg.env_file or not is_atari(cfg.env_id):
         return make_gym(cfg, seeds)
     if own := [name for name in OWN if getattr(cfg, name)]:
         raise UsageError(f"{' and '.join(own)}: {cfg.env_id} is an Atari game, which does not take this. Use the "

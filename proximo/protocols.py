@@ -135,7 +135,7 @@ class Acted(NamedTuple):
     action: Array  # (N, *action_shape)
     state: tuple[Array, ...]  # of the recurrent layer, after this step
     logprob: Array | None  # (N,), None where the agent evaluates the whole rollout at its end
-    value: Array | None  # (N,), likewise
+    value: Array | None  # (N,), None where the agent evaluates the whole rollout at its end
 
 
 class Distribution(Protocol):

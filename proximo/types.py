@@ -19,7 +19,7 @@ class Carry(NamedTuple):
     obs: Array  # (N, *obs_shape)
     mask: Array | None  # (N, A) bool, the allowed actions
     first: Array  # (N,) bool, obs begins an episode
-    state: tuple[Array, ...]  # state of the recurrent layer, (N, memory_size) each; () without one
+    state: tuple[Array, ...]  # of the recurrent layer, (N, memory_size) each
     statistics: Statistics | None  # None: nothing is normalised
 
 

@@ -97,8 +97,7 @@ class AleGame:
                 self._revive()
         self._draw()
         stack, channels = self._stack, self._channels
-        for k in range(0, len(stack) - channels, channels):
-            stack[k:k + channels] = stack[-channels:]
+        stack[:] = np.tile(stack[-channels:], (len(stack) // channels, 1, 1))
 
     def _revive(self) -> None:
         if self._over or not self._cfg.end_on_life_loss:

@@ -3,7 +3,7 @@
 import difflib
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from proximo.errors import UsageError, notify
 
@@ -67,12 +67,11 @@ def find_rom(env_id: str) -> Path:
     except ImportError as error:
         raise UsageError(f'{env_id} needs ale-py: pip install "proximo[atari]"') from error
     known = games_for_one()
-    path = roms.get_rom_path(known[game]) if game in known else None
-    if path is None:
+    if game not in known:
         near = difflib.get_close_matches(game, known, 3, 0.5) or ["Breakout", "Pong"]
         raise UsageError(f"env_id={env_id}: there is no Atari game {game}. Did you mean "
                          f"{' or '.join(f'{name}NoFrameskip-v4' for name in near)}?")
-    return path
+    return cast(Path, roms.get_rom_path(known[game]))  # not None, because the id is one of get_all_rom_ids()
 
 
 def games_for_one() -> dict[str, str]:

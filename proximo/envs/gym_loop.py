@@ -56,7 +56,6 @@ class GymEnvs:
         self._to_env = action_writer(self.action_space, env_id)
         self._reader = read_space(self.observation_space, env_id, self.num_envs)
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
-        self._plays: list[Callable[[Any], tuple[Any, ...]]] = [env.step for env in self._envs]
         self._episodes, self._mask_methods = EpisodeCounter(self.num_envs), mask_methods(self._envs)
         self._time, self._any_over = 0, False
         self._masks: MaskReader | None = None
@@ -86,7 +85,7 @@ class GymEnvs:
         """Begin every environment again from its seed."""
         self._time = 0
         self._set_masks(None)
-        self._plays = [env.step for env in self._envs]
+        self._plays: list[Callable[[Any], tuple[Any, ...]]] = [env.step for env in self._envs]
         for flags in (self._terminated, self._truncated, self._over):
             flags.fill(False)
         for i, seed in enumerate(self._seeds):

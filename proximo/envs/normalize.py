@@ -189,7 +189,7 @@ def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp: Any = 
     obs, final, reward = step.obs, step.final_obs, step.reward
     if cfg.norm_obs:
         obs = normalize_obs(statistics.obs, step.obs, cfg.clip_obs, xp)
-        if final is not None:
+        if step.final_obs is not None:
             unread = xp is np and not step.first.any()  # no row ended: numpy need not compute it
             final = obs if unread else normalize_obs(statistics.obs, final, cfg.clip_obs, xp)
     if cfg.norm_reward:

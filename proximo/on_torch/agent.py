@@ -47,10 +47,10 @@ class NoMemory(nn.Module):
 
 
 class SharedAgent(nn.Module):
-    """One trunk, optionally followed by a recurrent layer, under policy and value (details 13 and 32-36).
+    """One trunk under policy and value (detail 13), optionally followed by a recurrent layer (details 32-36).
 
     The trunk is expensive, so `act` returns log-probability and value instead of computing them again after the
-    rollout. Leading axes are (N,) for one step and (T, n) for a sequence.
+    rollout. With a recurrent layer, leading axes are (N,) for one step and (T, n) for a sequence.
     """
 
     evaluates_later = False
@@ -68,9 +68,9 @@ class SharedAgent(nn.Module):
         return self.head(features, mask), self.critic(features).squeeze(-1), state
 
     def act(self, obs: Tensor, mask: Tensor | None, first: Tensor, state: State, noise: Tensor) -> Acted:
-        dist, value, state = self(obs, mask, first, state)
+        dist, value, after = self(obs, mask, first, state)
         action = dist.sample(noise)
-        return Acted(action=action, state=state, logprob=dist.logprob(action), value=value)
+        return Acted(action=action, state=after, logprob=dist.logprob(action), value=value)
 
     def value(self, obs: Tensor, first: Tensor, state: State) -> Tensor:
         features, _ = self.memory(self.trunk(obs), first, state)

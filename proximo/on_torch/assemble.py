@@ -69,9 +69,9 @@ def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> 
     if problems := action_problems(cfg, spec.action_space):
         raise UsageError("\n".join(problems))
 
-    trunk, features = make_trunk(spec, cfg)  # draws weights, even where it is not used
+    trunk, features = make_trunk(spec, cfg)
     if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network and not has_image_parts(spec):
-        return separate_agent(spec, cfg, make_box)
+        return separate_agent(spec, cfg, make_box)  # the trunk above is not used: it only draws random numbers
     return shared_agent(spec, cfg, make_box, trunk, features)
 
 
@@ -92,17 +92,15 @@ def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAg
 
 def shared_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead, trunk: nn.Module, features: int) -> SharedAgent:
     """Make a linear policy and a linear value function over a trunk and its recurrent layer, if there is one."""
-    memory: Memory | None = None
-    if cfg.recurrent != "none":
-        memory = Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
-        features = cfg.memory_size
-    value = linear(features, 1, 1.0, cfg)
+    memory = None if cfg.recurrent == "none" else Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
+    width = features if memory is None else cfg.memory_size
+    value = linear(width, 1, 1.0, cfg)
 
     def whole(size: int) -> nn.Module:
-        return linear(features, size, 0.01, cfg)
+        return linear(width, size, 0.01, cfg)
 
     def parts(size: int) -> tuple[nn.Module, nn.Linear]:
-        return nn.Identity(), linear(features, size, 0.01, cfg)
+        return nn.Identity(), linear(width, size, 0.01, cfg)
 
     network = PolicyNetwork(whole=whole, parts=parts)
     head = make_head(whole, spec.action_space, lambda space: make_box(network, space, cfg))

@@ -71,7 +71,7 @@ def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Calla
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
             count=minibatch.count, clip_coef=clip_coef), cfg)
-        parameters = list(agent.parameters())  # looked up here, since --compile replaces them
+        parameters = list(agent.parameters())  # --compile replaces them, so they are looked up here
         parts = torch.autograd.grad(loss, parameters, allow_unused=True)
         flat = torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in zip(parameters, parts)])
         return flat, torch.stack(list(stats.values()))
@@ -91,7 +91,7 @@ def make_step(gradient: Callable[..., tuple[Tensor, Tensor]], apply: Callable[[T
 
 
 def make_batch(rollout: Rollout, ret: Tensor, state: tuple[Tensor, ...], recurrent: bool) -> Batch:
-    """Flatten the rollout into rows; a recurrent agent keeps whole environments (detail 35)."""
+    """Return the rollout as rows, or as whole environments (detail 35) for a recurrent agent."""
     def rows(x: Tensor) -> Tensor:
         return x if recurrent else x.flatten(0, 1)
 
@@ -130,7 +130,7 @@ def normalize_advantage(advantage: Tensor, valid: Tensor, index: Tensor, recurre
     """Normalise the advantages (T, N) of every minibatch over its valid rows on all ranks (detail 7).
 
     Deviations are of the population (ddof 0), as in openai/baselines. Returns the advantages of all minibatches,
-    (E, M, B) or (E, M, T, B), and their numbers of valid rows, (E, M).
+    (E, M, B), or (E, M, T, B) for a recurrent agent, and their numbers of valid rows, (E, M).
     """
     def select(x: Tensor) -> Tensor:
         return x[:, index].movedim(0, 2) if recurrent else x.flatten(0, 1)[index]

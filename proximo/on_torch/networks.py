@@ -29,9 +29,9 @@ def scaled_images(obs: Tensor, dtype: torch.dtype) -> Tensor:
     channels last for large batches."""
     x = obs.flatten(0, -4) if obs.ndim > 4 else obs
     x = x.to(dtype) / 255.0 if x.dtype == torch.uint8 else x.to(dtype)
-    if torch.compiler.is_exporting() or x.shape[0] < CHANNELS_LAST_ROWS:  # an exported file takes any number of rows
+    if torch.compiler.is_exporting():  # an exported file takes any number of rows
         return x
-    return x.contiguous(memory_format=torch.channels_last)
+    return x.contiguous(memory_format=torch.channels_last) if x.shape[0] >= CHANNELS_LAST_ROWS else x
 
 
 class NatureCNN(nn.Module):

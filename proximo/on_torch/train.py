@@ -76,7 +76,7 @@ def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: 
                         cfg.gae_lambda)
         ret = advantage + rollout.value
         shuffle = stream_generator(cfg.seed, "minibatch", iteration, world.rank)
-        index = minibatch_indices(cfg, rollout.valid.shape, agent.recurrent, shuffle).to(setup.device)
+        index = minibatch_indices(cfg, rollout.reward.shape, agent.recurrent, shuffle).to(setup.device)
         normalized, count = normalize_advantage(advantage, rollout.valid, index, agent.recurrent, cfg,
                                                 learner.all_reduce_sum)
         noise = agent.head.learning_noise(torch_generator(cfg, "rpo", iteration, world), *normalized.shape)

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from proximo.config import Config
+from proximo.envs.atari_ids import is_atari
 from proximo.export.eject.library import definition_text
 
 WIDTH = 120
@@ -17,7 +18,10 @@ def config_text(cfg: Config) -> str:
     lines = ["@dataclass(frozen=True)", "class Config:", '    """The hyper-parameters."""', ""]
     for field in fields(cfg):
         value = getattr(cfg, field.name)
-        lines += field_lines(field.name, value, documentation.get(field.name, ""))
+        comment = documentation.get(field.name, "").split("; unset:")[0]
+        if field.name == "threads" or (field.name == "env_id" and is_atari(cfg.env_id)):
+            comment = comment.split(";")[0]  # what follows is done before the file is written, or by Gymnasium
+        lines += field_lines(field.name, value, comment)
     for node, text in methods(type(cfg)):
         if node.name not in ("__post_init__", "resolved"):
             lines += ["", *text.split("\n")]

@@ -1,23 +1,28 @@
 """The ejected file of a configuration, or the reason why there is none."""
 
+import textwrap
 from dataclasses import replace
 
 from proximo.config import Config
-from proximo.envs.atari_ids import is_atari
+from proximo.envs.atari_ids import is_atari, sticky_chance
 from proximo.errors import UsageError
+from proximo.export.eject.layout import WIDTH
 from proximo.export.eject.specialise import Specialiser
 from proximo.export.eject.torch_setup import torch_facts, torch_library
 from proximo.export.eject.write import file_text
 from proximo.problems import config_problems, engine_of
 from proximo.runs.resolve import resolve
+from proximo.variants import Atari
 
-SUPPORTED = ("ppo", "ppo_continuous_action", "rpo_continuous_action", "compact")
+SUPPORTED = ("ppo", "ppo_continuous_action", "rpo_continuous_action", "compact", "ppo_atari", "ppo_atari_lstm")
 DOCSTRING = """{summary}
 
     python my_ppo.py --seed 2
 
-The Proximo library, reduced to what `{command}` needs. The file trains on the CPU, in
-one process, to the same weights as the library, bit for bit. It writes progress.csv and weights.npz."""
+{text}"""
+TEXT = """The Proximo library, reduced to what `{command}` needs. The file trains on the CPU, in one process, to the
+same weights as the library, bit for bit. It writes progress.csv and weights.npz. Numbers of details are those of "The
+37 Implementation Details of Proximal Policy Optimization" (Huang et al. 2022)."""
 
 
 def eject(cfg: Config, variant: str, command: str) -> str:
@@ -34,12 +39,15 @@ def eject(cfg: Config, variant: str, command: str) -> str:
     if refused := refusals(cfg, variant):
         raise UsageError("\n".join(refused))
     cfg = resolve(replace(cfg, env_workers=0, device="cpu", compile=False), variant, 1, 1)
+    if isinstance(cfg, Atari) and is_atari(cfg.env_id):
+        cfg = replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky))
     if wrong := config_problems(cfg):
         raise UsageError("\n".join(wrong))
     library = torch_library(cfg, variant)
     Specialiser(library, torch_facts(cfg, variant, library), "main").specialise()
     summary = str(type(cfg).__doc__).split("\n")[0]
-    return file_text(library, DOCSTRING.format(summary=summary, command=command))
+    text = textwrap.fill(" ".join(TEXT.split()).format(command=command), WIDTH)
+    return file_text(library, DOCSTRING.format(summary=summary, text=text))
 
 
 def refusals(cfg: Config, variant: str) -> list[str]:
@@ -54,9 +62,9 @@ def refusals(cfg: Config, variant: str) -> list[str]:
         found.append("An environment with --env-file, --env-kwargs or --env-wrappers cannot be ejected. Register it "
                      "under an id and use --env-id module:Env-v0.")
     engine = engine_of(cfg)
-    if is_atari(cfg.env_id):
-        found.append(f"env_id={cfg.env_id} is an Atari game, and only Gymnasium's other environments can be ejected.")
-    if variant in SUPPORTED and engine != "gym":
+    if is_atari(cfg.env_id) and variant in SUPPORTED and not cfg.limits.emulator:
+        found.append(f"env_id={cfg.env_id} is an Atari game. Use proximo eject ppo_atari --env-id {cfg.env_id}.")
+    if variant in SUPPORTED and engine not in ("gym", "ale"):
         found.append(f"engine={engine} cannot be ejected. Use --engine gym.")
     if cfg.device not in ("auto", "cpu"):
         found.append(f"device={cfg.device}: an ejected file trains on the CPU. Leave --device out.")

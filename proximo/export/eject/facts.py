@@ -23,6 +23,9 @@ DROPPED_CALLS = frozenset((
 IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2, "gym_id": 0, "with_quick_space": 0,
               "_check": 0}
 
+# Modules with checks of what the user may change in the ejected file; those of other environments are left out.
+CHECKED = ("proximo.envs.atari_ids",)
+
 # What the library does with more care, written as a program for one environment does it.
 SIMPLER = {"close_env": "{0}.close()", "make_registered": "gym.make({0}, disable_env_checker=True)",
            "set_up_torch": "torch.set_num_threads(cfg.threads)"}
@@ -31,36 +34,55 @@ SIMPLER = {"close_env": "{0}.close()", "make_registered": "gym.make({0}, disable
 PURE = frozenset((
     "isinstance", "len", "bool", "hasattr", "type", "config_problems", "action_problems", "packed_layout",
     "has_image_parts", "obs_layout", "float_view", "clips_rewards", "image_axes", "issubdtype", "is_bounded",
-    "usage_errors", "numpy_module", "sticky_chance", "read_atari_name", "mask_parts", "mask_methods", "kwargs_of",
+    "usage_errors", "numpy_module", "sticky_chance", "is_atari", "mask_parts", "mask_methods", "kwargs_of",
     "is_initialized", "int", "dtype", "device", "find_pool", "without_mask"))
 
 # Functions of one expression that are written where they are called.
 INLINED = frozenset((
     "make_rows_or_workers", "keep_step", "merge_over_ranks", "gather_episodes", "make_agent", "own_source",
     "with_image_settings", "finish_env", "call_maker", "numpy_module", "env_source", "packed_layout",
-    "Config.clip_coef_at", "Config.learning_rate_at"))
+    "Config.clip_coef_at", "Config.learning_rate_at", "NoMemory.forward"))
 
 # Functions that a reader of PPO looks for. They stay, even where they are short.
-HEADINGS = frozenset(("train", "learn", "collect", "gae", "ppo_loss", "update", "flat_adam", "apply_gradient"))
+HEADINGS = frozenset(("train", "learn", "collect", "gae", "ppo_loss", "update", "flat_adam", "apply_gradient",
+                      "find_rom", "games_for_one", "kind_of", "refuse_other_spaces", "seeded_agent",
+                      "statistic_names", "noop_count"))
 
 # Methods of environments that training does not call.
 DROPPED_METHODS = frozenset(("render", "state", "load", "keeps_state", "render_fps", "screen"))
 
 # Docstrings of functions that do less in the ejected file than in the library.
 SENTENCES = {
-    "make_gym": "Make one environment per seed.", "make_mujoco": "Make one environment per seed.",
-    "make_from_source": "Make one environment.", "set_up": "Make everything that training works with.",
-    "make_functions": "Make the functions that act and learn.", "make_policy": "Bundle the functions of an agent.",
-    "seeded_envs": "Make the environments with the seeds of an iteration.", "close": "Close every environment.",
-    "make_network": "Return an MLP from observations to sizes[-1] units.", "Config": "The hyper-parameters.",
-    "Iteration": "The result of one iteration.", "_set_masks": "Prepare the Step that is returned whenever no episode "
-    "ends: all its arrays stay.", "ActionHead": "What all heads share.", "step": "Step every environment.",
-    "Carry": "What playing continues from.", "read_space": "Decide how observations become rows of one array.",
+    "Normalizer": "What stands between environments and learner: functions that take and return the statistics.",
+    "count_step": "Count what step() returned: observations that the policy acts on, and discounted returns.",
+    "start_moments": "Return the moments of no rows.",
+    "AleGame": "One game on an emulator, with the wrappers of openai/baselines (details 14-18, 20).",
+    "EpisodeCounter": "Adds up the rewards of each game, in place and in float64.",
+    "make_gym": "Make one environment per seed.",
+    "make_mujoco": "Make one environment per seed.",
+    "make_from_source": "Make one environment.",
+    "set_up": "Make everything that training works with.",
+    "make_functions": "Make the functions that act and learn.",
+    "make_policy": "Bundle the functions of an agent.",
+    "seeded_envs": "Make the environments with the seeds of an iteration.",
+    "GymEnvs.close": "Close every environment.",
+    "make_network": "Return an MLP from observations to sizes[-1] units.",
+    "Config": "The hyper-parameters.",
+    "Iteration": "The result of one iteration.",
+    "_set_masks": "Prepare the Step that is returned whenever no episode ends: all its arrays stay.",
+    "ActionHead": "What all heads share.",
+    "AleEnvs.step": "Step every game.",
+    "AleEnvs": "N games that are stepped together, into arrays that stay.",
+    "Carry": "What playing continues from.",
+    "read_space": "Decide how observations become rows of one array.",
     "action_writer": "Return a function from the policy's actions (N, *action_shape) to N actions of environments.",
-    "GymEnvs": "N environments that are stepped together, into arrays that stay.", "whole": "Return one array of the "
-    "rollout.", "make_normalizer": "Make the functions that normalise what environments return.",
+    "GymEnvs": "N environments that are stepped together, into arrays that stay.",
+    "whole": "Return one array of the rollout.",
+    "make_normalizer": "Make the functions that normalise what environments return.",
     "_begin": "Reset row i; return its first observation.",
-    "train": "Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields an Iteration per update."}
+    "train": "Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields an Iteration per update.",
+    "GymEnvs.step": "Step every environment.",
+}
 
 # The faults of the library are errors of Python in the file: NumbersError is an ArithmeticError.
 ERRORS = {name: next((base.__name__ for base in kind.__mro__[1:-3] if base.__module__ == "builtins"), "RuntimeError")

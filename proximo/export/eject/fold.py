@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 from proximo.export.eject.bindings import called_name
@@ -79,7 +80,7 @@ def _simplified(scope: Scope, node: ast.expr) -> str | None:
 
 def is_short(found: Value) -> bool:
     """Whether a value may be written in the place of an expression."""
-    plain = found.value is None or isinstance(found.value, (bool, str)) or callable(found.value)
+    plain = found.value is None or isinstance(found.value, (bool, str, ModuleType)) or callable(found.value)
     return found.text is not None and (plain or found.text in ("()", "{}"))
 
 
@@ -202,14 +203,17 @@ def _applied(scope: Scope, node: ast.Call) -> str | None:
 
 
 def _short_function(outer: ast.FunctionDef, name: str) -> ast.FunctionDef | None:
-    """Return a function inside another one that returns one expression, and is used once."""
+    """Return a function inside another one that returns one expression and is used once, or returns its argument."""
     found = [node for node in walk(outer)
              if isinstance(node, ast.FunctionDef) and node.name == name and node is not outer]
     uses = [node for node in walk(outer) if isinstance(node, ast.Name) and node.id == name]
-    if len(found) != 1 or len(uses) != 1 or len(found[0].body) != 1:
+    if len(found) != 1 or len(found[0].body) != 1:
         return None
     only = found[0].body[0]
-    return found[0] if isinstance(only, ast.Return) and only.value is not None else None
+    if not isinstance(only, ast.Return) or only.value is None:
+        return None
+    same = isinstance(only.value, ast.Name) and [arg.arg for arg in found[0].args.args] == [only.value.id]
+    return found[0] if same or len(uses) == 1 else None
 
 
 def _is_cpu(scope: Scope, arguments: list[ast.expr], name: str) -> bool:

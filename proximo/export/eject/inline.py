@@ -6,7 +6,7 @@ from proximo.export.eject.bindings import called_name
 from proximo.export.eject.definition import Definition, Edit, Function, parameters, without_docstring
 from proximo.export.eject.facts import ERRORS
 from proximo.export.eject.fold import COMPOSITE
-from proximo.export.eject.parameters import Call, argument_of
+from proximo.export.eject.parameters import Call, argument_of, check_arguments
 from proximo.export.eject.purity import is_pure
 
 LONGEST = 90  # characters of an expression that is written where its function was called
@@ -16,6 +16,7 @@ SIMPLE = (ast.Name, ast.Attribute, ast.Constant)
 def inline_edit(call: Call, definition: Definition, function: Function) -> Edit | None:
     """Return the edit that writes the body of a function in the place of a call; None if that is not possible."""
     body = without_docstring(function.body)
+    check_arguments(call, function)
     if call.partial or len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
         return None
     values: dict[str, ast.expr] = {}

@@ -15,7 +15,7 @@ from proximo.export.eject.definition import (
     walk,
     without_docstring,
 )
-from proximo.export.eject.parameters import Call, argument_of
+from proximo.export.eject.parameters import Call, argument_of, check_arguments
 from proximo.export.eject.purity import is_pure
 
 MOST_LINES = 12  # of a body that is written where it was called
@@ -35,6 +35,7 @@ def inline_body(call: Call, definition: Definition, function: Function, most: in
         function: The function or method.
         most: The number of lines up to which a body is short.
     """
+    check_arguments(call, function)
     statement = _statement_of(call)
     if statement is None or call.partial or not _may_move(definition, function, call, most):
         return None

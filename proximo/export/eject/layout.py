@@ -105,6 +105,9 @@ def wrapped(line: str) -> list[str]:
             continue
         if not found:
             break
+        words = [one for one in found if not one.comma and one.column > WIDTH // 2]
+        if words and commas and min(len(one.stack) for one in words) < min(len(one.stack) for one in commas):
+            commas = words  # before `for` rather than between the arguments of a call inside a list
         least = min(len(one.stack) for one in commas or found)
         if line.startswith("def ") or line.lstrip().startswith("def "):  # no break in the type that it returns
             commas = [one for one in commas if one.stack[-1][1] == "("] or commas
@@ -122,12 +125,14 @@ def wrapped(line: str) -> list[str]:
 
 def breaks(line: str, stack: Stack) -> list[Break]:
     """Return the places where a line may be broken; `stack` has the columns of the brackets that are open before it."""
-    found = []
-    before = None
+    found: list[Break] = []
+    before: tokenize.TokenInfo | None = None
+    target = False  # whether the token is between the words `for` and `in`
     for token in _tokens(line, "".join(kind for _, kind in stack)):
         column = token.start[1]
         if stack and before is not None:
-            comma = before.string == ","
+            target = before.string == "for" or (target and token.string != "in")
+            comma = before.string == "," and not target
             texts = before.type in (tokenize.STRING, FSTRING_END) and token.type in (tokenize.STRING, FSTRING_START)
             word = token.string in WORDS and token.type == tokenize.NAME
             if comma or texts or word or before.string in ("+", "|", "&"):

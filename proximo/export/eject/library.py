@@ -4,11 +4,13 @@ import ast
 import builtins
 import importlib
 import inspect
+from collections.abc import Callable
 from functools import cache
-from types import ModuleType
 from typing import Any, NamedTuple
 
-from proximo.export.eject.definition import Definition, loaded_names
+from proximo.export.eject.definition import Definition, Edit, loaded_names, walk
+
+IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 class Import(NamedTuple):
@@ -21,12 +23,16 @@ class Import(NamedTuple):
 class Library:
     """Definitions by name, found on demand.
 
+    Args:
+        rewrite: (name, text) -> the text that takes the place of a definition's.
+
     Attributes:
         definitions: Those that were read so far, by the name that they have in the ejected file.
         imports: The imports of other packages, by the name that they make.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rewrite: Callable[[str, str], str] = lambda name, text: text) -> None:
+        self._rewrite = rewrite
         self.definitions: dict[str, Definition] = {}
         self.imports: dict[str, Import] = {}
         self.places: dict[str, tuple[str, str]] = {}  # name in the ejected file -> module, name there
@@ -51,10 +57,23 @@ class Library:
         """Return the definition with a name, read from its module the first time."""
         if name not in self.definitions:
             module, original = self.places[name]
-            text = _texts(module)[original]
+            text = self._rewrite(original, _texts(module)[original])
             self.definitions[name] = Definition(name, importlib.import_module(module), text)
+            self._hoist_imports(self.definitions[name])
             self.resolve(self.definitions[name])
         return self.definitions[name]
+
+    def _hoist_imports(self, definition: Definition) -> None:
+        """Move the imports of other packages inside functions to the top of the file, out of the `try` around them."""
+        edits = []
+        for node in walk(definition.node):
+            if isinstance(node, ast.Try) and all(isinstance(one, IMPORTS) for one in node.body):
+                edits.append(Edit(*definition.lines_span(node.lineno, node.end_lineno or node.lineno), ""))
+            elif isinstance(node, IMPORTS) and not str(getattr(node, "module", "")).startswith("proximo."):
+                edits.append(Edit(*definition.lines_span(node.lineno, node.end_lineno or node.lineno), ""))
+                for alias in node.names:
+                    self.imports[alias.asname or alias.name.partition(".")[0]] = _meaning(node, alias)
+        definition.apply(edits)
 
     def resolve(self, definition: Definition) -> None:
         """Find what the names in a definition mean."""
@@ -135,12 +154,20 @@ def _meaning(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Any:
         return node.module, alias.name
     renamed = f" as {alias.asname}" if alias.asname else ""
     if isinstance(node, ast.ImportFrom):
-        module = importlib.import_module(str(node.module))
-        value = getattr(module, alias.name, None) or importlib.import_module(f"{node.module}.{alias.name}")
-        return Import(line=f"from {node.module} import {alias.name}{renamed}", value=value)
-    whole: ModuleType = importlib.import_module(alias.name)
-    value = whole if alias.asname else importlib.import_module(alias.name.partition(".")[0])
-    return Import(line=f"import {alias.name}{renamed}", value=value)
+        return Import(line=f"from {node.module} import {alias.name}{renamed}",
+                      value=_imported(f"{node.module}.{alias.name}"))
+    return Import(line=f"import {alias.name}{renamed}",
+                  value=_imported(alias.name if alias.asname else alias.name.partition(".")[0]))
+
+
+def _imported(path: str) -> Any:
+    """Return a module, or a member of a module; None where a package is not installed."""
+    above, _, name = path.rpartition(".")
+    try:
+        module = importlib.import_module(above or path)
+        return getattr(module, name) if above and hasattr(module, name) else importlib.import_module(path)
+    except ImportError:
+        return None
 
 
 def definition_text(module: str, name: str) -> str:

@@ -124,6 +124,15 @@ def argument_of(call: Call, function: Function, name: str) -> ast.expr | str | N
     return None if call.partial else "default"
 
 
+def check_arguments(call: Call, function: Function) -> None:
+    """Raise RuntimeError for a call with more arguments than the function has parameters: a step before was wrong."""
+    names = [arg.arg for arg in parameters(function) if arg.arg != "self"]
+    given = [one for one in call.node.args[call.skipped:] if not isinstance(one, ast.Starred)]
+    unknown = {one.arg for one in call.node.keywords} - {*names, None}
+    if not (function.args.vararg or function.args.kwarg) and (len(given) > len(names) or unknown):
+        raise RuntimeError(f"{ast.unparse(call.node)} does not fit {function.name}({', '.join(names)})")
+
+
 def constant_argument(calls: list[Call], function: Function, name: str) -> Value | None:
     """Return what a parameter is at every call; None if it differs or is not known."""
     values: list[Value | None] = []

@@ -63,7 +63,7 @@ def _alias_edits(scope: Scope, function: Function, reads: dict[str, int]) -> lis
     """Write a name where another name for it was used."""
     quoted = {part.id for node in walk(function) if isinstance(node, ast.JoinedStr) for part in walk(node)
               if isinstance(part, ast.Name)}
-    for node in function.body:
+    for node in [*function.body, *(one for each in function.body if isinstance(each, ast.With) for one in each.body)]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
         target, value = node.targets[0], node.value

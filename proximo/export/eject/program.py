@@ -10,7 +10,7 @@ import numpy as np
 from proximo.export.eject.bindings import Bindings, bind_attributes, called_name, free_names
 from proximo.export.eject.branches import statement_edits
 from proximo.export.eject.definition import Definition, Edit, Function, parameters, walk, without_docstring
-from proximo.export.eject.facts import ERRORS, Facts
+from proximo.export.eject.facts import CHECKED, ERRORS, Facts
 from proximo.export.eject.fold import expression_edits
 from proximo.export.eject.library import Import, Library
 from proximo.export.eject.parameters import (
@@ -39,7 +39,7 @@ class Program:
     def __init__(self, library: Library, facts: Facts, root: str) -> None:
         self.library, self.facts, self.root = library, facts, root
         self.known = Knowledge(library, facts, {}, {}, {})
-        self.arguments: dict[tuple[str, str], Value] = {}  # (function, parameter): what it always is
+        self._arguments_of: dict[str, dict[tuple[str, str], Value]] = {}  # function -> (function, parameter) -> value
         self._scopes: dict[str, Scope] = {}
 
     def reach(self) -> None:
@@ -61,7 +61,7 @@ class Program:
     def _annotate(self, definition: Definition) -> None:
         """Write the classes of the program for the interfaces in annotations."""
         types = ERRORS | dict(self.facts.types)
-        if definition.name in ("Step", "Episode"):
+        if definition.name in ("Step", "Episode") or definition.module.__name__.startswith("proximo.envs."):
             types["Array"] = "np.ndarray"
         definition.apply([Edit(*definition.span(node), types[node.id]) for node in walk(definition.node)
                           if isinstance(node, ast.Name) and node.id in types])
@@ -81,8 +81,7 @@ class Program:
 
     def _scope(self, definition: Definition, name: str, function: Function | None) -> Scope:
         """Return the scope of a function, the same one as long as its text and what is known of it are the same."""
-        arguments = {key: value for key, value in self.arguments.items() if key[0] == name}
-        known = self.known._replace(arguments=arguments)
+        known = self.known._replace(arguments=self._arguments_of.get(name, {}))
         kept = self._scopes.get(name)
         if kept is not None and kept.definition is definition and kept.text is definition.text and _same(
                 kept.known, known):
@@ -92,7 +91,9 @@ class Program:
 
     def learn(self) -> None:
         """Find out what the parameters of functions always are, and what functions return."""
-        self.known = self.known._replace(returned=self._returned(), attributes=self._attributes())
+        returned, attributes = self._returned(), self._attributes()
+        if not _is_same(returned, self.known.returned) or not _is_same(attributes, self.known.attributes):
+            self.known = self.known._replace(returned=returned, attributes=attributes)
         arguments = {}
         calls, other = self.calls()
         for definition in self.library.definitions.values():
@@ -103,7 +104,9 @@ class Program:
                     value = constant_argument(calls[name], function, arg.arg) if arg.arg != "self" else None
                     if value is not None:
                         arguments[name, arg.arg] = value
-        self.arguments = arguments
+        self._arguments_of = {}
+        for place, constant in arguments.items():
+            self._arguments_of.setdefault(place[0], {})[place] = constant
 
     def _returned(self) -> dict[str, Value]:
         """Return what functions return that do nothing but return a constant."""
@@ -138,6 +141,7 @@ class Program:
         return found
 
     def calls(self) -> tuple[dict[str, list[Call]], set[str]]:
+        """Return the calls of each function, and the functions that are also used in ways that are not known."""
         methods: dict[str, list[str]] = {}
         for definition in self.library.definitions.values():
             for name, node in definition.functions():
@@ -146,7 +150,8 @@ class Program:
         return find_calls(list(self.scopes()), methods)
 
     def fold_definition(self, definition: Definition) -> bool:
-        guards, changed = definition.module.__name__.startswith("proximo.envs"), False
+        module, changed = definition.module.__name__, False
+        guards = module.startswith("proximo.envs") and module not in CHECKED
         if all(scope.clean for scope in self.own_scopes(definition)):
             return False
         for _ in range(200):
@@ -186,11 +191,12 @@ class Program:
 
 
 def _same(one: Knowledge, other: Knowledge) -> bool:
-    def is_same(a: dict[Any, Value], b: dict[Any, Value]) -> bool:
-        return a.keys() == b.keys() and all(a[key].value is b[key].value or (
-            a[key].text == b[key].text and a[key].text is not None) for key in a)
+    return all(_is_same(getattr(one, name), getattr(other, name)) for name in ("arguments", "returned", "attributes"))
 
-    return all(is_same(getattr(one, name), getattr(other, name)) for name in ("arguments", "returned", "attributes"))
+
+def _is_same(a: dict[Any, Value], b: dict[Any, Value]) -> bool:
+    return a is b or (a.keys() == b.keys() and all(a[key].value is b[key].value or (
+        a[key].text == b[key].text and a[key].text is not None) for key in a))
 
 
 def _is_special(name: str) -> bool:

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 
+from proximo.export.eject.bindings import called_name
 from proximo.export.eject.definition import Definition, Edit, apply_all, parameters, walk
 from proximo.export.eject.library import Library
 from proximo.export.eject.parameters import Call
@@ -78,9 +79,10 @@ def _is_read_between(caller: ast.AST | None, name: str, first: ast.AST, last: as
 
 
 def _names_of(library: Library, record: str) -> Iterator[str]:
-    """Yield the names of variables, parameters and fields that hold a record."""
+    """Yield the names of variables, parameters and fields that hold a record, and of functions that return it."""
     makers = {record, *(function.name for definition in library.definitions.values()
                         for _, function in definition.functions() if _is_name(function.returns, record))}
+    yield from makers
     for definition in library.definitions.values():
         for node in walk(definition.node):
             if isinstance(node, ast.FunctionDef):
@@ -101,9 +103,11 @@ def _edits(definition: Definition, record: str, field: str, annotation: str, nam
     for node in walk(definition.node):
         if isinstance(node, ast.Attribute) and node.attr == field and _last(node.value) in names:
             yield Edit(*definition.span(node), definition.segment(node.value))
-        elif isinstance(node, ast.Attribute) and node.attr == field and isinstance(node.value, ast.Call) and _is_name(
-                node.value.func, record):
-            yield Edit(*definition.span(node), definition.segment(_only(node.value)))
+        elif isinstance(node, ast.Attribute) and node.attr == field and isinstance(node.value, ast.Call):
+            if _is_name(node.value.func, record):
+                yield Edit(*definition.span(node), definition.segment(_only(node.value)))
+            elif called_name(node.value) in names:
+                yield Edit(*definition.span(node), definition.segment(node.value))
         elif isinstance(node, ast.Call) and _is_name(node.func, record):
             yield Edit(*definition.span(node), definition.segment(_only(node)))
         elif _is_name(node, record):

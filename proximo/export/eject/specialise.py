@@ -3,14 +3,18 @@
 import ast
 from collections.abc import Iterator
 
+from proximo.export.eject.attributes import alias_attribute, write_only_attribute
 from proximo.export.eject.bindings import called_name
+from proximo.export.eject.comments import present_edits
 from proximo.export.eject.definition import Definition, Edit, apply_all, parameters, walk
 from proximo.export.eject.facts import DROPPED_METHODS, HEADINGS, INLINED
 from proximo.export.eject.inline import inline_edit, is_short_function
 from proximo.export.eject.inline_body import MOST_LINES, MOST_OF_RECORD, inline_body
 from proximo.export.eject.lift import lift_function
 from proximo.export.eject.merge import merge_class
+from proximo.export.eject.needless_defaults import default_edits
 from proximo.export.eject.parameters import (
+    Call,
     argument_edits,
     removable_parameters,
     removal_edits,
@@ -19,7 +23,7 @@ from proximo.export.eject.program import Program
 from proximo.export.eject.purity import CHANGE_NOTHING
 from proximo.export.eject.records import unpack_record, unwrap_record
 from proximo.export.eject.scalars import local_edits, push_function, push_record, split_parameter
-from proximo.export.eject.unread import unread_key, unread_result
+from proximo.export.eject.unread import unread_key, unread_name, unread_result
 from proximo.export.eject.unused import (
     constant_field_edits,
     record_fields,
@@ -42,8 +46,15 @@ class Specialiser(Program):
             changed = self._fold() | self._parameters() | self._unused() | self._inline()
             if not (changed or unwrap_record(self.library) or self._inline(bodies=True) or self._carried()
                     or self._unpacked()):
-                return
-        raise RuntimeError("simplification does not come to an end")
+                break
+        else:
+            raise RuntimeError("simplification does not come to an end")
+        calls, other = self.calls()
+        other |= self._called_of_others(calls)
+        for definition in self.library.definitions.values():
+            definition.apply([edit for name, function in definition.functions() if name in calls.keys() - other
+                              for edit in default_edits(definition, function, calls[name])])
+            definition.apply(present_edits(definition, self.facts.present))
 
     def _fold(self) -> bool:
         """Simplify expressions and branches, and leave out local names that are not read."""
@@ -93,18 +104,20 @@ class Specialiser(Program):
     def _read_of_config(self) -> tuple[set[str], set[str]]:
         """Return the fields, properties and methods of the configuration that are read."""
         found = {node.attr for definition in self.library.definitions.values() for node in walk(definition.node)
-                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-                 and node.value.id == ("self" if definition.name == "Config" else "cfg")}
+                 if isinstance(node, ast.Attribute) and ast.unparse(node.value) in (
+                     ("self",) if definition.name == "Config" else ("cfg", "self._cfg"))}
         return found, found
 
     def _unused(self) -> bool:
         """Leave out methods and attributes that nothing reads."""
         names, changed = self.read_names(), False
+        named = self._called_by_name()
         for definition in self.library.definitions.values():
             read, called = self._read_of_config() if definition.name == "Config" else names
             called = called - DROPPED_METHODS
             if isinstance(definition.node, ast.ClassDef) and record_fields(definition) is None:
-                edits = unused_member_edits(definition, read - self._others_own(definition), called, set())
+                others = {name for name, found in named.items() if not found & {None, f"{definition.name}.{name}"}}
+                edits = unused_member_edits(definition, read - self._others_own(definition), called - others, set())
                 edits = edits or unused_attribute_edits(definition, read)
                 changed |= definition.apply(edits)
         return changed
@@ -116,10 +129,24 @@ class Specialiser(Program):
         own = {node.attr for one, node in read if one is not definition and ast.unparse(node.value) == "self"}
         return own - {node.attr for one, node in read if one is definition or ast.unparse(node.value) != "self"}
 
+    def _called_by_name(self) -> dict[str, set[str | None]]:
+        """Return for every attribute the methods that it means where it is read; None where that is not known."""
+        above = {ast.unparse(base) for one in self.library.definitions.values()
+                 for base in getattr(one.node, "bases", [])}
+        whole = {name for one in self.library.definitions.values() for name, _ in one.functions()
+                 if one.name not in above}  # a class above another one may be merged into it
+        callees = {id(call.node.func): name for name, each in self.calls()[0].items() for call in each if name in whole}
+        found: dict[str, set[str | None]] = {}
+        for one in self.library.definitions.values():
+            for node in walk(one.node):
+                if isinstance(node, ast.Attribute):
+                    found.setdefault(node.attr, set()).add(callees.get(id(node)))
+        return found
+
     def _inline(self, bodies: bool = False) -> bool:
         """Write functions of one expression, or those of a few statements with one call, where they are called."""
         calls, other = self.calls()
-        other = other | self._taken() | (self.facts.results.keys() & CHANGE_NOTHING)
+        other = other | self._taken() | self._called_of_others(calls) | (self.facts.results.keys() & CHANGE_NOTHING)
         touched: set[Definition] = set()
         for definition in self.library.definitions.values():
             for name, function in definition.functions():
@@ -142,7 +169,8 @@ class Specialiser(Program):
     def _unpacked(self) -> bool:
         """Leave out what is written and never read, and records that are taken apart at once."""
         calls, other = self.calls()
-        edits = unread_key(self.library)
+        found = (step(self.library) for step in (unread_key, unread_name, alias_attribute, write_only_attribute))
+        edits = next(filter(None, found), {})
         for definition in self.library.definitions.values():
             for name, function in definition.functions():
                 if not edits and name in calls and name not in other | self._taken():
@@ -167,6 +195,14 @@ class Specialiser(Program):
         own = {f"{name}.{node.attr}" for name, node in found}
         return own | {name for definition in self.library.definitions.values() for name, _ in definition.functions()
                       if "." in name and name.rpartition(".")[2] in names}
+
+    def _called_of_others(self, calls: dict[str, list[Call]]) -> set[str]:
+        """Return the methods with a name that is also called of objects whose class is not known."""
+        known = {id(call.node) for each in calls.values() for call in each}
+        names = {node.func.attr for one in self.library.definitions.values() for node in walk(one.node)
+                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and id(node) not in known}
+        return {name for definition in self.library.definitions.values() for name, _ in definition.functions()
+                if "." in name and name.rpartition(".")[2] in names}
 
     def _carried(self) -> bool:
         """Replace what only carries values from one place to another: records, and functions that are passed on."""

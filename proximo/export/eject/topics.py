@@ -4,10 +4,16 @@ import re
 
 # A word of the library's comments, and the names that a program has where the word means something in it.
 TOPICS = {"recurrent": "memory", "rank": "world", "ranks": "world", "mask": "mask", "masks": "mask", "masked": "mask",
-          "filler": "next_step", "self-play": "players", "resume": "restore", "snapshot": "restore",
+          "filler": "valid", "valid": "valid", "self-play": "players", "resume": "restore", "snapshot": "restore",
           "compile": "compile", "compiled": "compile", "JAX": "jax", "frameworks": "jax", "RPO": "rpo",
           "target_kl": "target_kl", "`orthogonal`": "orthogonal ", "mask_size": "mask_size",
-          "checkpoint": "restore", "processes": "world"}
+          "checkpoint": "restore", "processes": "world", "evaluates": "evaluates_later"}
+
+
+def absent_topics(code: str) -> str:
+    """Return an expression for the words whose topic is in no identifier of a program."""
+    words = "|".join(re.escape(word) for word, name in TOPICS.items() if name not in code)
+    return rf"(?<![\w-])-{{0,2}}(?:{words})(?![\w-])"
 
 
 def without_topics(text: str, code: str) -> str:
@@ -17,15 +23,13 @@ def without_topics(text: str, code: str) -> str:
         text: A docstring or a comment.
         code: The program; a topic is absent where its name is in no identifier.
     """
-    absent = [word for word, name in TOPICS.items() if name not in code]
-    words = "|".join(re.escape(word) for word in absent)
-    about = rf"(?<![\w-])-{{0,2}}(?:{words})(?![\w-])"
-    if "ranks" in absent:
+    about = absent_topics(code)
+    if TOPICS["ranks"] not in code:
         text = re.sub(r",? (?:(?:over|on|of) all (?:ranks|processes)(?: alike)?|of a rank)(?=[,;.:)]|$| )", "", text)
-    if "recurrent" in absent:
+    if TOPICS["recurrent"] not in code:
         text = re.sub(r", or [^;:]* for a recurrent agent", "", text)
     before = text
-    text = re.sub(rf"[,;](?: (?:and|or))? [^,;.:()]*{about}[^,;.:()]*(?: \(detail \w+\))?(?=[,;.:)]|$)", "", text)
+    text = re.sub(rf"[,;](?: (?:and|or))? [^,;.:()]*{about}[^,;.:()]*(?: \(details? [\w-]+\))?(?=[,;.:)]|$)", "", text)
     text = re.sub(rf" \([^()]*{about}[^()]*\)", "", text)
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", text):

@@ -1,4 +1,7 @@
-"""The program around the training loop of an ejected file, for torch. MAKE_ENVS and MAKE_BOX are names by then."""
+"""The program around the training loop of an ejected file, for torch.
+
+MAKE_ENVS, MAKE_BOX and FIND_ID are names by then, ACTIONS and OBSERVATIONS the spaces that the file is made for.
+"""
 
 import argparse
 import csv
@@ -8,6 +11,7 @@ from collections import deque
 from dataclasses import fields
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from torch import nn
 
@@ -17,9 +21,27 @@ from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.train import train
 from proximo.protocols import Spec
 
+ACTIONS = OBSERVATIONS = ""
+
 
 def make_agent(spec: Spec, cfg: Any) -> nn.Module:
     return assemble(spec, cfg, MAKE_BOX)  # type: ignore[name-defined]  # noqa: F821
+
+
+def kind_of(space: Any) -> str:
+    """Name what this program depends on: the class of a space, its axes, and whether its numbers begin with 0."""
+    kind = f"{len(space.shape)}-dimensional {type(space).__name__}" if space.shape else type(space).__name__
+    return f"{kind} that begins with {space.start}" if np.any(getattr(space, "start", 0)) else kind
+
+
+def refuse_other_spaces(env_id: str) -> None:
+    """End the program if an environment has actions or observations that this file is not made for."""
+    env = gym.make(FIND_ID(env_id), disable_env_checker=True)  # type: ignore[name-defined]  # noqa: F821
+    actions, observations = kind_of(env.action_space), kind_of(env.observation_space)
+    env.close()
+    if (actions, observations) != (ACTIONS, OBSERVATIONS):
+        raise SystemExit(f"env_id={env_id} has {actions} actions and {observations} observations. This file is "
+                         f"for {ACTIONS} actions and {OBSERVATIONS} observations. Eject one with --env-id {env_id}.")
 
 
 def main() -> None:
@@ -29,6 +51,7 @@ def main() -> None:
         if not isinstance(field.default, tuple):
             parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
     cfg = Config(**vars(parser.parse_args()))
+    refuse_other_spaces(cfg.env_id)
     start, returns = time.perf_counter(), deque[float](maxlen=100)
     with open("progress.csv", "w", newline="") as file:
         for it in train(cfg, MAKE_ENVS, make_agent, ppo_loss, None):  # type: ignore[name-defined]  # noqa: F821

@@ -34,6 +34,22 @@ def unread_key(library: Library) -> Edits:
     return {}
 
 
+def unread_name(library: Library) -> Edits:
+    """Return the edits that leave out one of the names that a loop makes arrays for, where nothing else names it."""
+    definitions = list(library.definitions.values())
+    uses = Counter(node.value for one in definitions for node in walk(one.node)
+                   if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    for definition in definitions:
+        for loop in (node for node in walk(definition.node) if isinstance(node, ast.DictComp)):
+            names = loop.generators[0].iter
+            items = names.elts if isinstance(names, ast.Tuple) else []
+            spans = [(*definition.span(one), isinstance(one, ast.Constant) and uses[str(one.value)] == 1)
+                     for one in items]
+            if 0 < sum(unread for *_, unread in spans) < len(items) - 1:
+                return {definition: list(item_edits(spans))}
+    return {}
+
+
 def _writers(definition: Definition, key: str) -> Iterator[ast.Assign]:
     """Yield the assignments to an entry of a dictionary, or to a part of it."""
     for node in walk(definition.node):

@@ -1,5 +1,9 @@
 """Values that are known before the program runs."""
 
+import ast
+import inspect
+import textwrap
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,3 +54,16 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, (tuple, list, frozenset)) and not hasattr(value, "_fields"):
         return all(map(is_plain, value))
     return value is None or isinstance(value, (bool, int, float, str, bytes, type, np.dtype, dict))
+
+
+@cache
+def changing_attributes(kind: type) -> frozenset[str]:
+    """Return the attributes that a class of the library assigns outside of __init__."""
+    found: set[str] = set()
+    for base in kind.__mro__:
+        if base.__module__.startswith("proximo."):
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+            for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+                found |= {node.attr for node in ast.walk(function) if function.name != "__init__"
+                          and isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    return frozenset(found)

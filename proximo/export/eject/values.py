@@ -1,11 +1,8 @@
 """What an expression is worth, as far as that is known before the program runs."""
 
 import ast
-import inspect
 import operator
-import textwrap
 from collections.abc import Callable
-from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -18,7 +15,7 @@ from proximo.export.eject.bindings import bindings, called_name
 from proximo.export.eject.definition import Definition, Function
 from proximo.export.eject.facts import IDENTITIES, KNOBS, PURE, Facts
 from proximo.export.eject.library import Library
-from proximo.export.eject.value import PRESENT, Value, is_plain, joined, literal, literal_if_short
+from proximo.export.eject.value import PRESENT, Value, changing_attributes, is_plain, joined, literal, literal_if_short
 
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt,
@@ -73,12 +70,14 @@ class Scope:
         if node.id in self.bindings:
             return self._local(node.id)
         if node.id in self.known.library.imports:
-            return Value(self.known.library.value(node.id))
+            value = self.known.library.value(node.id)
+            return Value(value, node.id if isinstance(value, ModuleType) else None)
         try:
             value = self.known.library.value(node.id)
         except (KeyError, AttributeError):
             return None
-        is_named = node.id in self.known.library.places and isinstance(value, (FunctionType, type))
+        is_named = node.id in self.known.library.places and (
+            isinstance(value, (FunctionType, type)) or node.id.isupper())
         return Value(value, node.id if is_named else None)
 
     def _local(self, name: str) -> Value | None:
@@ -127,7 +126,8 @@ class Scope:
         root = node
         while isinstance(root, ast.Attribute):
             root = root.value
-        if found is not None and isinstance(root, ast.Name) and root.id not in self.bindings and callable(found.value):
+        if found is not None and isinstance(root, ast.Name) and root.id not in self.bindings and (
+                callable(found.value) or isinstance(found.value, ModuleType)):
             return Value(found.value, self.definition.segment(node))
         return None if found is None or found is PRESENT else found
 
@@ -226,6 +226,8 @@ class Scope:
             return self.known.returned.get(name)
         if isinstance(function.value, FunctionType) and function.value.__name__ == "<lambda>" and not node.args:
             return literal_if_short(function.value())
+        if isinstance(function.value, type) and self.known.library.name_of(function.value):
+            return PRESENT  # an object of the program
         values = [self.value(one) for one in node.args]
         if name in ("bool", "len") and not all(one is not None and is_plain(one.value) for one in values):
             return None
@@ -235,16 +237,3 @@ class Scope:
             except Exception:
                 return None
         return self.known.returned.get(name)
-
-
-@cache
-def changing_attributes(kind: type) -> frozenset[str]:
-    """Return the attributes that a class of the library assigns outside of __init__."""
-    found: set[str] = set()
-    for base in kind.__mro__:
-        if base.__module__.startswith("proximo."):
-            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
-            for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-                found |= {node.attr for node in ast.walk(function) if function.name != "__init__"
-                          and isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
-    return frozenset(found)

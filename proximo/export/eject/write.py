@@ -1,16 +1,18 @@
 """From definitions to a file: order, imports, layout."""
 
 import ast
+import itertools
 import re
 import sys
 import textwrap
 from collections.abc import Iterator
 
 from proximo.export.eject.bindings import free_names
+from proximo.export.eject.comments import tidy_comments
 from proximo.export.eject.definition import Definition, Edit, walk, without_docstring
 from proximo.export.eject.facts import SENTENCES
 from proximo.export.eject.layout import WIDTH, logical_lines, normal, tidy
-from proximo.export.eject.library import Import, Library, module_text
+from proximo.export.eject.library import Library, module_text
 from proximo.export.eject.topics import without_topics
 
 FIRST = ("Config", "main")
@@ -25,7 +27,6 @@ def file_text(library: Library, docstring: str) -> str:
     """
     definitions = list(library.definitions.values())
     for definition in definitions:
-        hoist_imports(library, definition)
         definition.apply([Edit(*definition.span(node), "gym") for node in walk(definition.node)
                           if isinstance(node, ast.Name) and node.id == "gymnasium"])
     original = {normal(line) for module in {one.module.__name__ for one in definitions}
@@ -53,30 +54,46 @@ def tidy_docstring(definition: Definition, code: str) -> str:
     for node in reversed([one for one in walk(definition.node) if isinstance(one, (ast.FunctionDef, ast.ClassDef))]):
         if ast.get_docstring(node) is not None:
             start, end = definition.span(node.body[0])
-            text = text[:start] + short_docstring(node, text[start:end], code) + text[end:]
-    text = re.sub(r"  # type: ignore.*", "", text)
-    text = re.sub(r"(?<=  # )[^\n]*", lambda match: without_topics(match[0], code), text)
-    return without_blank_lines(re.sub(r"  # *(?=\n|$)", "", text))
+            name = definition.name if node is definition.node else f"{definition.name}.{node.name}"
+            text = text[:start] + short_docstring(name, node, text[start:end], code) + text[end:]
+    return without_blank_lines(tidy_comments(text, code), paragraphs(module_text(definition.module.__name__)))
 
 
-def without_blank_lines(text: str) -> str:
-    """Leave out the empty lines above the first statement of a function."""
+def paragraphs(text: str) -> set[str]:
+    """Return the lines of a module that begin a paragraph inside a function."""
+    lines = text.split("\n")
+    return {normal(line) for before, line in itertools.pairwise(lines) if not before and line.startswith("    ")}
+
+
+def without_blank_lines(text: str, kept: set[str]) -> str:
+    """Leave out the empty lines in functions that are not around a function, unless the line after them is in `kept`.
+
+    None stays above the first statement of a function.
+    """
     lines = text.split("\n")
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef):
-            body = [one for one in without_docstring(node.body)[:1] if not isinstance(one, ast.FunctionDef)]
-            before = body[0].lineno - 2 if body else -1
-            while before >= node.lineno and lines[before] == "":
+        body = without_docstring(node.body) if isinstance(node, ast.FunctionDef) else getattr(node, "body", [])
+        inside = not isinstance(node, (ast.Module, ast.ClassDef)) and isinstance(body, list)
+        for first, one in list(zip([None, *body], body)) if inside else []:
+            if isinstance(one, ast.FunctionDef) or isinstance(first, ast.FunctionDef):
+                continue
+            before = one.lineno - 2
+            while first is not None and lines[before].lstrip().startswith("#"):
+                before -= 1
+            if first is not None and normal(lines[before + 1]) in kept:
+                continue
+            while before >= getattr(node, "lineno", 0) and lines[before] == "":
                 lines[before] = "\0"
                 before -= 1
     return "\n".join(line for line in lines if line != "\0")
 
 
-def short_docstring(node: ast.FunctionDef | ast.ClassDef, text: str, code: str) -> str:
+def short_docstring(name: str, node: ast.FunctionDef | ast.ClassDef, text: str, code: str) -> str:
     """Return a docstring up to its sections Args, Returns, Raises and Attributes."""
-    if node.name in SENTENCES:
-        return f'"""{SENTENCES[node.name]}"""'
+    if sentence := SENTENCES.get(name, SENTENCES.get(node.name)):
+        return f'"""{sentence}"""'
     kept = re.split(r"\n\n +(?:Args|Returns|Raises|Attributes):\n", text)[0].rstrip().removesuffix('"""')
+    kept = re.sub(r" \(\w+\.py\)", "", kept)
     margin = " " * node.body[0].col_offset
     if (fewer := without_topics(kept, code)) != kept:
         kept = f"\n\n{margin}".join(textwrap.fill(" ".join(one.split()), WIDTH - 3, initial_indent=margin,
@@ -85,21 +102,6 @@ def short_docstring(node: ast.FunctionDef | ast.ClassDef, text: str, code: str) 
     if "\n" not in kept or len(last) + 3 <= WIDTH:
         return f'{kept.rstrip()}"""'
     return f'{kept.rstrip()}\n{margin}"""'
-
-
-def hoist_imports(library: Library, definition: Definition) -> None:
-    """Move the imports inside functions to the top of the file."""
-    edits = []
-    for node in walk(definition.node):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            for alias in node.names:
-                name = alias.asname or alias.name.partition(".")[0]
-                renamed = f" as {alias.asname}" if alias.asname else ""
-                line = f"import {alias.name}{renamed}" if isinstance(node, ast.Import) else \
-                    f"from {node.module} import {alias.name}{renamed}"
-                library.imports[name] = Import(line=line, value=None)
-            edits.append(Edit(*definition.lines_span(node.lineno, node.end_lineno or node.lineno), ""))
-    definition.apply(edits)
 
 
 def ordered(library: Library) -> list[Definition]:

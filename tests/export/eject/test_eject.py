@@ -9,21 +9,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from proximo.catalog import VARIANTS, config_class, parts_of
 from proximo.cli.main import main
 from proximo.errors import UsageError
+from proximo.export.eject import torch_main
 from proximo.export.eject.eject import eject
 from proximo.export.eject.topics import without_topics
 from proximo.runs.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[3]
-MOST_LINES = {"ppo": 700, "ppo_continuous_action": 950, "rpo_continuous_action": 1030, "compact": 970}
+MOST_LINES = {"ppo": 700, "ppo_continuous_action": 920, "rpo_continuous_action": 1000, "compact": 950, "ppo_atari": 880,
+              "ppo_atari_lstm": 930}
 SMALL = {
     "ppo": {},
     "ppo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
     "rpo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
     "compact": {},  # LunarLander, whose state cannot be saved: the environments are made again
+    "ppo_atari": {"num_envs": 4, "num_steps": 32, "threads": 1},
+    "ppo_atari_lstm": {"num_envs": 4, "num_steps": 32, "threads": 1},
 }
 ALL = os.environ.get("PROXIMO_EJECT_ALL")  # make eject
 BLOCKED = """
@@ -88,14 +93,17 @@ def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
 
 
 @pytest.mark.skipif(not ALL, reason="make eject")
-@pytest.mark.parametrize("changes", [{"recurrent": "lstm"}, {"shared_network": True}, {"target_kl": 0.01},
-                                     {"desired_kl": 0.01, "num_envs": 1}, {"norm_adv": "batch"}], ids=str)
-def test_other_settings_of_ppo_have_the_weights_of_the_library(changes, tmp_path):
-    settings = three_iterations("ppo", changes)
+@pytest.mark.parametrize("variant, changes", [
+    ("ppo", {"recurrent": "lstm"}), ("ppo", {"shared_network": True}), ("ppo", {"target_kl": 0.01}),
+    ("ppo", {"desired_kl": 0.01, "num_envs": 1}), ("ppo", {"norm_adv": "batch"}),
+    ("ppo_atari", {"env_id": "ALE/Pong-v5", "grayscale": False, "end_on_life_loss": False, "clip_rewards": False}),
+    ("compact", {"env_id": "BreakoutNoFrameskip-v4", "model": "cnn", **SMALL["ppo_atari"]})], ids=str)
+def test_other_settings_have_the_weights_of_the_library(variant, changes, tmp_path):
+    settings = three_iterations(variant, SMALL[variant] | changes)
     path = tmp_path / "my_ppo.py"
-    path.write_text(eject(config_class("ppo")(**settings), "ppo", "proximo eject ppo"))
+    path.write_text(eject(config_class(variant)(**settings), variant, f"proximo eject {variant}"))
     assert ruff(path) == (0, "All checks passed!\n")
-    assert ejected_hash(path, tmp_path) == library_hash("ppo", settings)
+    assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
 
 
 def test_comments_lose_what_they_say_of_absent_things():
@@ -109,9 +117,10 @@ def test_comments_lose_what_they_say_of_absent_things():
 @pytest.mark.parametrize("variant, changes, sentence", [
     ("ppo", {"framework": "jax"}, "only programs for torch are supported"),
     ("ppo_atari_envpool_xla_jax", {}, "only programs for torch are supported"),
-    ("ppo_continuous_action_isaacgym", {}, "only ppo, ppo_continuous_action, rpo_continuous_action, compact are supported"),
+    ("ppo_continuous_action_isaacgym", {}, "ppo_continuous_action_isaacgym cannot be ejected: only ppo, ppo_continuous_a"),
+    ("ppo_atari", {"engine": "envpool"}, "engine=envpool cannot be ejected"),
     ("ppo", {"engine": "envpool"}, "engine=envpool cannot be ejected"),
-    ("compact", {"env_id": "BreakoutNoFrameskip-v4"}, "is an Atari game"),
+    ("ppo", {"env_id": "BreakoutNoFrameskip-v4"}, "is an Atari game. Use proximo eject ppo_atari"),
     ("ppo", {"device": "cuda"}, "an ejected file trains on the CPU"),
     ("ppo", {"env_wrappers": ("gymnasium.wrappers:FlattenObservation",)}, "Register it under an id"),
     ("ppo", {"autoreset": "next-step"}, "autoreset=next-step cannot be ejected"),
@@ -120,6 +129,21 @@ def test_comments_lose_what_they_say_of_absent_things():
 def test_what_cannot_be_ejected_is_refused_with_a_sentence(variant, changes, sentence):
     with pytest.raises(UsageError, match=sentence):
         eject(replace(VARIANTS[variant].config(), **changes), variant, "")
+
+
+def test_a_file_for_discrete_actions_refuses_others_with_a_sentence(monkeypatch):
+    """The functions of the ejected file, with the constants of a file for CartPole."""
+    monkeypatch.setattr(torch_main, "ACTIONS", "Discrete")
+    monkeypatch.setattr(torch_main, "FIND_ID", str, raising=False)
+    monkeypatch.setattr(torch_main, "OBSERVATIONS", "1-dimensional Box")
+    torch_main.refuse_other_spaces("Acrobot-v1")
+    with pytest.raises(SystemExit, match="Pendulum-v1 has 1-dimensional Box actions .* for Discrete actions"):
+        torch_main.refuse_other_spaces("Pendulum-v1")
+    with pytest.raises(SystemExit, match="Tuple observations"):
+        torch_main.refuse_other_spaces("Blackjack-v1")
+    assert torch_main.kind_of(spaces.Discrete(3, start=1)) == "Discrete that begins with 1"
+    assert torch_main.kind_of(spaces.MultiDiscrete([2, 3])) == "1-dimensional MultiDiscrete"
+    assert torch_main.kind_of(spaces.Dict({"a": spaces.Discrete(2)})) == "Dict"
 
 
 def test_the_command_explains_itself_and_names_wrong_flags(capsys):

@@ -1,0 +1,49 @@
+"""What the library writes for rows that may not be valid, and how it is written where every row is valid.
+
+Only suites that reset one step late, and games of several players, have rows in which there is nothing to learn.
+"""
+
+REWRITES: dict[str, tuple[tuple[str, str], ...]] = {
+    "ppo_loss": (("torch.where(batch.valid, x, 0.0).sum()", "x.sum()"),),
+    "statistic_names": (('"valid": one.bool(), ', ""),),
+    "LossInputs": (("number of valid rows of the minibatch over all ranks, at least 1",
+                    "number of rows of the minibatch"),),
+    "normalize_advantage": (
+        ("of every minibatch over its valid rows on all ranks (detail 7)", "of every minibatch (detail 7)"),
+        ("their numbers of valid rows", "their numbers of rows"),
+        ("rows, ok = select(advantage).double(), select(valid)", "rows = select(advantage).double()"),
+        ("    kept = torch.where(ok, rows, 0.0)\n", ""),
+        ("ok.sum(axes).double(), kept.sum(axes), kept.square().sum(axes)",
+         "torch.ones_like(rows).sum(axes), rows.sum(axes), rows.square().sum(axes)"),
+        ("count = sums[0].clamp(min=1.0)", "count = sums[0]"),
+        ("sums[1:] / sums[0].clamp(min=1.0)", "sums[1:] / sums[0]")),
+    "explained_variance": (
+        (" over the valid rows of all ranks", ""),
+        ("torch.where(valid, ret - value, 0.0).double()", "(ret - value).double()"),
+        ("torch.where(valid, ret, 0.0).double()", "ret.double()"),
+        ("valid.sum().double()", "torch.ones_like(error).sum()"),
+        ("    count = max(count, 1.0)\n", "")),
+    "EpisodeCounter": (("finished = over & valid", "finished = over"), ("        self._length += valid\n", "")),
+    "RolloutBuffer": (('"truncated", "valid", "finished"', '"truncated", "finished"'),
+                      ('rows["reward"][t][...], rows["valid"][t][...] = step.reward, step.valid',
+                       'rows["reward"][t][...] = step.reward')),
+    "make_batch": ((", valid=rows(rollout.valid)", ""),),
+    "select_minibatch": ((", valid=select(batch.valid)", ""),),
+    "make_gradient": ((" valid=rows.valid,", ""),),
+    "finished_episodes": (("int(played[-1])", "steps + episode.finished.size"),),
+    "GymEnvs": (
+        ("        self._plays: list[Callable[[Any], tuple[Any, ...]]] = [env.step for env in self._envs]\n", ""),
+        ("(play, chosen) in enumerate(zip(self._plays, actions", "(env, chosen) in enumerate(zip(self._envs, actions"),
+        ("answer = play(chosen)", "answer = env.step(chosen)")),
+    "Iteration": ((" (valid rows)", ""),)}
+
+FIELDS = dict.fromkeys(("Step", "Rollout", "Batch", "LossInputs"), frozenset(("valid",)))  # that records do not have
+
+
+def rewritten(name: str, text: str) -> str:
+    """Return the text of a definition of the library as it is where every row is valid."""
+    for before, after in REWRITES.get(name, ()):
+        if text.count(before) != 1:
+            raise RuntimeError(f"{name} has changed: it has {text.count(before)} times {before}")
+        text = text.replace(before, after)
+    return text
