@@ -3,6 +3,7 @@
     python benchmarks/speed.py                           # CartPole-v1, 4 x 128, one thread each
     python benchmarks/speed.py --task halfcheetah
     python benchmarks/speed.py --task breakout --threads 2
+    python benchmarks/speed.py --task breakout --threads 2 --ways eager bf16
     python benchmarks/speed.py --task processes --threads 2    # 2 processes x 4 environments against 1 x 8
 
 Every measurement has its own process, which is pinned to as many cores as it has threads. The programs alternate, and
@@ -35,14 +36,15 @@ TASKS: dict[str, Any] = {
                 "learning_rate": 3e-4, "clip_range": 0.2, "ent_coef": 0.0, "normalize": True}},
     "breakout": {
         "steps": 16_384, "sb3_steps": 8_192, "proximo": ["ppo_atari", "--env-id", "BreakoutNoFrameskip-v4"],
-        "ways": ["sb3", "eager", "two processes"],
+        "ways": ["sb3", "eager", "bf16", "two processes"],
         "sb3": {"env": "BreakoutNoFrameskip-v4", "n_envs": 8, "n_steps": 128, "batch_size": 256, "n_epochs": 4,
                 "learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01, "atari": True}},
     "processes": {
         "steps": 8_192, "proximo": ["ppo_atari_multigpu", "--env-id", "BreakoutNoFrameskip-v4", "--num-envs", "8"],
         "ways": ["one process", "workers", "envpool", "two processes"]},
 }
-WORDS = {"eager": [], "compile": ["--compile"], "compile envpool": ["--compile", "--engine", "envpool"],
+WORDS = {"eager": [], "bf16": ["--precision", "bf16"], "compile": ["--compile"],
+         "compile envpool": ["--compile", "--engine", "envpool"],
          "one process": ["--env-workers", "0"], "workers": ["--env-workers", "2"], "envpool": ["--engine", "envpool"],
          "two processes": ["--env-workers", "0"]}
 
@@ -119,6 +121,7 @@ def main() -> None:
     parser.add_argument("--task", choices=TASKS, default="cartpole")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--ways", nargs="+", choices=["sb3", *WORDS], help="default: those of the task")
     parser.add_argument("--measure", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     task = TASKS[args.task]
@@ -127,7 +130,7 @@ def main() -> None:
                else proximo(task["proximo"], task["steps"], args.measure, args.threads))
         print(json.dumps(sps))
         return
-    ways, found = task["ways"], {}
+    ways, found = args.ways or task["ways"], {}
     for way in (way for way in ways if way.startswith("compile")):
         began = time.perf_counter()
         measure(["--task", args.task, "--threads", str(args.threads), "--measure", way], args.threads)

@@ -174,6 +174,8 @@ class Config:
     """use deterministic kernels only (this costs nothing on CPU)"""
     threads: int = setting(0, group="machine", minimum=0, chosen=True)
     """threads of the array library; 0: one for small networks, one per core for convolutions"""
+    precision: Literal["float32", "bf16"] = setting("float32", group="machine")
+    """bf16: convolutions and products of the networks in bfloat16 (torch; CPUs with AVX512-BF16 or AMX, GPUs)"""
     compile: bool = setting(False, group="machine")
     """compile acting and the minibatch step ahead of time (20-60 s once, then cached), several times faster on CPU"""
     backend: Literal["gloo", "nccl"] = setting("gloo", group="machine", detail="A2")
@@ -228,9 +230,7 @@ class Config:
 
     def adapted_rate(self, scale: Any, approx_kl: Any) -> Any:
         """Return the factor of the learning rate after an epoch with this mean approx_kl: arrays of any library, ().
-
-        The learning rate stays between 1e-6 and 1e-2 (rsl_rl, skrl's KLAdaptiveLR).
-        """
+        The learning rate stays between 1e-6 and 1e-2 (rsl_rl, skrl's KLAdaptiveLR)."""
         if self.desired_kl is None:
             return scale
         power = 1.0 * (approx_kl < self.desired_kl / 2) - 1.0 * (approx_kl > 2 * self.desired_kl)

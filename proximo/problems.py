@@ -192,6 +192,9 @@ def _problems_of_limits(cfg: Config) -> list[str]:
     if cfg.framework == "torch" and cfg.num_seeds > 1:
         wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one compiled function, which needs "
                      "--framework jax. With torch, start one run per seed.")
+    if cfg.framework == "jax" and cfg.precision == "bf16":
+        wrong.append("precision=bf16 runs with framework=torch only: XLA computes it on CPUs more slowly than float32. "
+                     "Use --framework torch or --precision float32.")
     by_itself = BY_ITSELF.get(engine_of(cfg))
     if cfg.env_workers and by_itself:
         wrong.append(f"env_workers={cfg.env_workers} has no effect: {by_itself}. Leave --env-workers out.")

@@ -1,5 +1,5 @@
-"""Every pair of {variant, memory, mask, engine, framework, processes} and every triple {variant, engine, framework}: a
-run of two iterations has it, or a command that asks for it ends with exit code 2 and the reason.
+"""Every pair of {variant, memory, mask, engine, framework, processes, policy, precision} and every triple {variant, engine,
+framework}: a run of two iterations has it, or a command that asks for it ends with exit code 2 and the reason.
 
 `python -m tests.test_combinations` writes docs/combinations.md from the same rows."""
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
 import proximo
 from proximo.catalog import VARIANTS
@@ -16,13 +17,15 @@ from proximo.cli.main import main
 from proximo.cli.suites import missing
 from proximo.export.check import check_same_actions
 from proximo.export.portable import Portable
+from proximo.on_torch.precision import has_bf16
 from tests.support import covering
 from tests.support.models import run_eagerly
 from tests.support.torchrun import run_lines_on_two_ranks
 
 DIMENSIONS = {"variant": tuple(VARIANTS), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
               "engine": ("gym", "ale", "envpool", "brax", "jax"), "framework": ("torch", "jax"),
-              "processes": ("1", "2"), "policy": ("plain", "squashed", "beta", "gsde")}
+              "processes": ("1", "2"), "policy": ("plain", "squashed", "beta", "gsde"),
+              "precision": ("float32", "bf16")}
 POLICIES = {"plain": "",
             "squashed": "--distribution squashed --state-dependent-std --log-std-init -1 --activation silu --layer-norm",
             "beta": "--distribution beta --activation elu --anneal-lr cosine",
@@ -43,6 +46,7 @@ ANY_ENVIRONMENT = ("ppo", *CONTINUOUS, "compact")  # the variants that a masked 
 SUITES = {"ale": "Atari", "envpool": "EnvPool", "brax": "Brax", "jax": "engine jax", "ppo_procgen": "Procgen",
           SELF_PLAY: "PettingZoo"}
 DISCRETE = "Only continuous actions have such a distribution."
+BF16 = "bfloat16 runs with --framework torch only."
 UNKNOWN = "{} does not have this environment."
 
 
@@ -73,7 +77,7 @@ def conflicts(row):
         found.append(conflict(row, "variant", "mask", UNKNOWN.format(suite), MASKED, suite))
     if masked == "yes" and engine in SUITES:
         found.append(conflict(row, "mask", "engine", UNKNOWN.format(SUITES[engine]), MASKED, SUITES[engine]))
-    return found + conflicts_of_policies(row)
+    return found + conflicts_of_policies(row) + conflicts_of_precisions(row)
 
 
 def conflicts_of_policies(row):
@@ -90,6 +94,19 @@ def conflicts_of_policies(row):
         found.append(conflict(row, "mask", "policy", DISCRETE, "has no continuous actions"))
     if row.get("engine") == "ale":
         found.append(conflict(row, "engine", "policy", DISCRETE, "has no effect"))
+    return found
+
+
+def conflicts_of_precisions(row):
+    """Conflicts of bfloat16, which JAX does not have: also with what needs JAX, of which it says so."""
+    found = []
+    if row.get("precision") == "bf16":
+        if row.get("framework") == "jax":
+            found.append(conflict(row, "framework", "precision", BF16, "precision=bf16 runs with framework=torch only"))
+        if row.get("engine") == "jax":
+            found.append(conflict(row, "engine", "precision", BF16, "engine=jax does not run with framework=torch"))
+        if row.get("variant") in XLA:
+            found.append(conflict(row, "variant", "precision", BF16, "framework=torch is not available"))
     return found
 
 
@@ -155,7 +172,13 @@ def line(row, folder):
     return (f"train {row['variant']} --num-steps {steps} {local} --num-envs {envs} --num-minibatches 2 "
             f"--update-epochs 1 --hidden-sizes 8 8 --memory-size 8 --total-timesteps {2 * steps * envs} --threads 1 "
             f"--logger none --run-dir {folder} --recurrent {row['memory']} --engine {row['engine']} "
-            f"--framework {row['framework']} {environment(row)} {POLICIES[row['policy']]}")
+            f"--framework {row['framework']} {environment(row)} {POLICIES[row['policy']]} --precision {precision(row)}")
+
+
+def precision(row):
+    """float32 for a row that runs on a processor that would emulate bfloat16."""
+    emulated = not conflicts(row) and not has_bf16(torch.device("cpu"))
+    return "float32" if emulated else row["precision"]
 
 
 def name_of(row):
@@ -238,7 +261,7 @@ def page():
         "# Which features work together\n\nA test runs every combination marked `yes` for two iterations, and checks "
         "that every other\none ends with exit code 2 and the reason with that number.\n"
         "`memory` is --recurrent; `mask` means an environment of the tests that forbids some actions in each state;\n"
-        "`policy` is --distribution; squashed has --state-dependent-std, too.\n"
+        "`policy` is --distribution; squashed has --state-dependent-std, too. `precision` is --precision.\n"
         "`python -m tests.test_combinations` writes this page."]
     for framework in DIMENSIONS["framework"]:
         parts.append(f"## variant and engine, with framework {framework}\n\n"

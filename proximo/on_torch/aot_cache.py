@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from proximo.errors import FilesError
+from proximo.on_torch.device import cpu_flags
 
 Run = Callable[[list[Tensor]], list[Tensor]]
 
@@ -45,12 +46,7 @@ def _constants(graph: torch.fx.GraphModule) -> dict[str, Tensor]:
 
 def _cpu() -> str:
     """Return the instruction sets of this CPU: the compiler uses all, and machines may share a home folder."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{platform.machine()} {flags}"
+    return f"{platform.machine()} {cpu_flags()}"
 
 
 def cache_folder() -> Path:

@@ -1,8 +1,9 @@
-"""The device that learns, its number of threads, and deterministic kernels."""
+"""The device that learns, its number of threads and instruction sets, and deterministic kernels."""
 
 import ctypes
 import os
 import platform
+from pathlib import Path
 
 import torch
 
@@ -65,3 +66,12 @@ def keep_memory() -> None:
     if platform.libc_ver()[0] == "glibc":
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
             ctypes.CDLL(None).mallopt(option, 2**31 - 1)
+
+
+def cpu_flags() -> str:
+    """Return the line of /proc/cpuinfo with the instruction sets of this CPU, or an empty string if there is none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux
+        lines = []
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

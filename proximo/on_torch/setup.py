@@ -14,6 +14,7 @@ from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.noise import seeded_generator
+from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Policy, Storage, make_policy
 from proximo.on_torch.snapshot import restore, saved_buffers
 from proximo.problems import check_memory, check_statistics, config_problems
@@ -58,6 +59,8 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
             check_memory(cfg, normalizer.spec, envs.num_envs)
         announce_images(normalizer.spec, cfg)
         agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
+        if cfg.precision == "bf16":
+            use_bf16(agent, device)
         check_buffers(agent, world)
         adam = flat_adam(agent)
         statistics = normalizer.start()
