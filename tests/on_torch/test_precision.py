@@ -11,7 +11,6 @@ from torch import nn
 
 import proximo
 from proximo.catalog import parts_of
-from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.obs_layout import obs_layout, write_rows
 from proximo.errors import UsageError
@@ -55,11 +54,11 @@ def make_case(name):
     dtype = np.dtype(np.float32 if len(shape or ()) == 1 else np.uint8)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        agent = assemble(Spec(obs_shape=shape or layout.shape, obs_dtype=dtype, action_space=space,
+        agent = assemble(Spec(obs_shape=shape or (layout.size,), obs_dtype=dtype, action_space=space,
                               observation_space=None if shape else MIXED), cfg)
         lead = (8, 2) if agent.recurrent else (16,)
         obs = torch.randn(*lead, *shape) if dtype == np.float32 else torch.randint(
-            256, (*lead, *(shape or layout.shape)), dtype=torch.uint8)
+            256, (*lead, *(shape or (layout.size,))), dtype=torch.uint8)
         if shape is None:
             rows = [{"image": np.arange(216).reshape(3, 9, 8) + row, "vector": np.array([row / 8, -1])} for row in range(16)]
             for row, one in zip(obs.numpy(), rows):
@@ -79,7 +78,7 @@ def call(agent, obs):
 
 
 def gradient(agent, obs, action):
-    """Return the gradient of log-probabilities and squared values, as one vector of float64."""
+    """Return the gradient of a sum of log-probabilities, entropies and squared values, as one vector of float64."""
     dist, value, _ = call(agent, obs)
     assert value.dtype == dist.logprob(action).dtype == dist.entropy().dtype == agent_dtype(agent)
     loss = (dist.logprob(action) * torch.linspace(-1, 1, action.shape[0]).view(-1, *[1] * (value.ndim - 1))).sum()
@@ -94,7 +93,7 @@ def agent_dtype(agent):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_gradient_is_that_of_float64_up_to_the_rounding_of_bfloat16(name):
-    """Few roundings add up along a network; in float32 the same gradient is a thousand times as close."""
+    """At most one rounding for each layer; in float32 the same gradient is a thousand times as close."""
     agent, obs, action = make_case(name)
     exact = copy.deepcopy(agent).double()
     wanted = gradient(exact, obs.double() if obs.is_floating_point() else obs, action)
@@ -102,8 +101,8 @@ def test_the_gradient_is_that_of_float64_up_to_the_rounding_of_bfloat16(name):
     names = [one for one, _ in agent.named_parameters()]
     use_bf16(agent, CPU)
     error, least = ((one - wanted).norm() / wanted.norm() for one in (gradient(agent, obs, action), plain))
-    print(name, float(error) / ROUNDING, float(least) / ROUNDING)
-    assert least < ROUNDING / 1000 and ROUNDING / 100 < error < 4 * ROUNDING
+    layers = sum(isinstance(one, (nn.Linear, nn.Conv2d, nn.LSTM)) for one in agent.modules())
+    assert least < ROUNDING / 1000 and ROUNDING / 100 < error < layers * ROUNDING
     assert [one for one, _ in agent.named_parameters()] == names
 
 
@@ -203,9 +202,9 @@ def test_a_processor_that_would_emulate_it_is_refused(flags, expected, monkeypat
         assert "precision=bf16 is not available: this processor would emulate it" in capsys.readouterr().err
 
 
-def test_jax_and_agents_of_other_kinds_are_refused(tmp_path, capsys):
-    assert main(["train", "ppo", "--precision", "bf16", "--framework", "jax", "--run-dir", str(tmp_path / "run")]) == 2
-    assert "precision=bf16 runs with framework=torch only" in capsys.readouterr().err
+def test_jax_and_agents_of_other_kinds_are_refused():
     assert config_problems(Config(precision="bf16")) == []
+    assert [problem.partition(":")[0] for problem in config_problems(Config(precision="bf16", framework="jax"))] == [
+        "precision=bf16 runs with framework=torch only"]
     with pytest.raises(UsageError, match="does not know the networks of Linear"):
         use_bf16(nn.Linear(2, 2), CPU)

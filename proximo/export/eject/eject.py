@@ -70,4 +70,6 @@ def refusals(cfg: Config, variant: str) -> list[str]:
         found.append(f"device={cfg.device}: an ejected file trains on the CPU. Leave --device out.")
     if cfg.autoreset != "same-step":
         found.append(f"autoreset={cfg.autoreset} cannot be ejected. Leave --autoreset out.")
+    if cfg.precision != "float32":
+        found.append(f"precision={cfg.precision}: an ejected file computes in float32. Leave --precision out.")
     return found
