@@ -30,7 +30,8 @@ REWRITES: dict[str, tuple[tuple[str, str], ...]] = {
     "make_batch": ((", valid=rows(rollout.valid)", ""),),
     "select_minibatch": ((", valid=select(batch.valid)", ""),),
     "make_gradient": ((" valid=rows.valid,", ""),),
-    "finished_episodes": (("int(played[-1])", "steps + episode.finished.size"),),
+    "finished_episodes": (("int(played[-1])", "steps + episode.finished.size"),
+                          ("episode.ret[time, row]", "episode.ret[episode.finished]")),
     "GymEnvs": (
         ("        self._plays: list[Callable[[Any], tuple[Any, ...]]] = [env.step for env in self._envs]\n", ""),
         ("(play, chosen) in enumerate(zip(self._plays, actions", "(env, chosen) in enumerate(zip(self._envs, actions"),

@@ -151,7 +151,7 @@ class Program:
 
     def fold_definition(self, definition: Definition) -> bool:
         module, changed = definition.module.__name__, False
-        guards = module.startswith("proximo.envs") and module not in CHECKED
+        guards = module.startswith(("proximo.envs", "proximo.catalog")) and module not in CHECKED
         if all(scope.clean for scope in self.own_scopes(definition)):
             return False
         for _ in range(200):

@@ -50,7 +50,7 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
         expressions={"acted.value": None, "acted.logprob": None} if agent.evaluates_later else {},
         receivers=frozenset(("perturbed",) if plain else ()), dropped_fields=_dropped_fields(setup, cfg),
         dropped_calls=frozenset(("_open_masks",) if setup.carry.mask is None else ()),
-        types=types | {"Array": "Tensor"})
+        types=types | {"Array": "Tensor", "Layer": "Any"})
 
 
 def _results(setup: Any, cfg: Config) -> dict[str, Any]:
