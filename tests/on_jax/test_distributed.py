@@ -15,22 +15,39 @@ from proximo.cli.main import main
 from tests.support.jax_replicas import CASES
 from tests.support.torchrun import COMPILE_FAST, launch, load_weights, run_two_nodes, same_on_both
 
-POOL = pytest.param("pool", marks=pytest.mark.skipif(sys.platform != "linux", reason="EnvPool's handle is Linux's"))
-BRAX = pytest.param("brax", marks=pytest.mark.skipif(not find_spec("brax"), reason="needs Brax"))
-NAMES = [{"pool": POOL, "brax": BRAX}.get(case, case) for case in CASES]
+MISSING = {"pool": sys.platform != "linux", "brax": not find_spec("brax")}
+SHORT = ("inside", "outside")  # make test trains these; the others differ from them in the environments and the network
+NAMES = [pytest.param(case, marks=[] if case in SHORT else [
+    pytest.mark.long, pytest.mark.skipif(MISSING.get(case, False), reason=f"needs the package or the system of {case}")])
+    for case in CASES]
 ENV = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": COMPILE_FAST}
+
+
+def train_on_both(folder, *cases):
+    """Train cases under one torchrun; both ranks write to the folder, which is returned."""
+    process = launch("tests.support.jax_replicas", folder, *cases, **ENV)
+    output = process.communicate(timeout=500)[1]
+    assert process.returncode == 0, output[-4000:]
+    return folder
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """The folder of what both ranks of one torchrun wrote for every case."""
-    folder = tmp_path_factory.mktemp("pair")
-    runs = {"pool": sys.platform == "linux", "brax": find_spec("brax") is not None}
-    cases = [case for case in CASES if runs.get(case, True)]
-    process = launch("tests.support.jax_replicas", folder, *cases, "command", **ENV)
-    output = process.communicate(timeout=500)[1]
-    assert process.returncode == 0, output[-4000:]
-    return folder
+    """The folder of what both ranks wrote for the short cases and the command."""
+    return train_on_both(tmp_path_factory.mktemp("pair"), *SHORT, "command")
+
+
+@pytest.fixture(scope="module")
+def other_pair(tmp_path_factory):
+    """The folder of what they wrote for the others."""
+    cases = [case for case in CASES if case not in SHORT and not MISSING.get(case, False)]
+    return train_on_both(tmp_path_factory.mktemp("others"), *cases)
+
+
+@pytest.fixture
+def folder_of_case(case, request):
+    """The folder of a test's case; its processes are started at the first test that needs them."""
+    return request.getfixturevalue("pair" if case in SHORT else "other_pair")
 
 
 def notes_of(folder, case):
@@ -38,21 +55,21 @@ def notes_of(folder, case):
 
 
 @pytest.mark.parametrize("case", NAMES)
-def test_replicas_are_bit_identical_and_resume_exactly(case, pair):
+def test_replicas_are_bit_identical_and_resume_exactly(case, folder_of_case):
     """Weights, statistics of normalisation, episodes and all logged numbers are equal on both ranks, after several
     rebuilds; a run that continues from a snapshot ends with the same weights."""
-    one, other = load_weights(pair, case, 0), load_weights(pair, case, 1)
+    one, other = load_weights(folder_of_case, case, 0), load_weights(folder_of_case, case, 1)
     assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
-    notes, cfg = notes_of(pair, case), CASES[case]
+    notes, cfg = notes_of(folder_of_case, case), CASES[case]
     assert notes[0]["iterations"] == notes[1]["iterations"] and len(notes[0]["iterations"]) == cfg.num_iterations
     assert notes[0]["mean"] == notes[1]["mean"] and notes[0]["count"] == notes[1]["count"]
     assert [note["resumed"] for note in notes] == [True, True]
 
 
 @pytest.mark.parametrize("case", NAMES)
-def test_statistics_and_episodes_are_those_of_all(case, pair):
+def test_statistics_and_episodes_are_those_of_all(case, folder_of_case):
     """The observations of both ranks are counted once per step and reset; rows are numbered over all ranks."""
-    note, cfg = notes_of(pair, case)[0], CASES[case]
+    note, cfg = notes_of(folder_of_case, case)[0], CASES[case]
     steps, resets = note["iterations"][-1][0], 1 + (cfg.num_iterations - 1) // cfg.checkpoint_every
     filler = cfg.batch_size * cfg.num_iterations - steps  # EnvPool's rows that reset
     assert note["count"] == pytest.approx(steps + cfg.num_envs * resets + (0 if case == "pool" else filler), abs=4)
@@ -62,9 +79,9 @@ def test_statistics_and_episodes_are_those_of_all(case, pair):
 
 
 @pytest.mark.parametrize("case", NAMES)
-def test_seeds_of_environments_never_coincide(case, pair):
+def test_seeds_of_environments_never_coincide(case, folder_of_case):
     """Not between ranks, and not before and after a rebuild (environments inside are not made again)."""
-    made = [seeds for note in notes_of(pair, case) for seeds in note["seeds"]]
+    made = [seeds for note in notes_of(folder_of_case, case) for seeds in note["seeds"]]
     assert len(made) == (2 if case in ("inside", "brax") else 2 * (1 + (CASES[case].num_iterations - 1) // 2))
     assert len(set(chain(*made))) == sum(map(len, made)) == len(made) * CASES[case].num_envs // 2
 
@@ -169,6 +186,7 @@ print(json.dumps(answers))
 """
 
 
+@pytest.mark.long
 def test_two_devices_of_one_process_learn_as_one():
     """Environments inside and outside the compiled function: exact resume, one normaliser, weights on both devices,
     nothing compiled twice. In a separate process, because the number of devices is fixed when JAX starts."""
