@@ -231,6 +231,13 @@ def test_numbers_that_overflow_end_the_command_with_4(capsys, tmp_path):
     assert "ok    rollout: reward (16, 2): 1e+30 to 1e+30" in lines and "ok    normalised advantage" in " ".join(lines)
 
 
+def test_an_update_that_cannot_be_kept_is_told(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("proximo.runs.repro.save_tree", full_json)
+    assert train(tmp_path / "run", "--env-id", "Rewarding-v0") == 4
+    said = capsys.readouterr().err
+    assert said.endswith(f"The batch and the weights could not be written to {tmp_path / 'run' / 'repro'}.\n")
+
+
 @pytest.mark.parametrize(("part", "name", "line"), [
     ("rollout", "obs", "WRONG rollout: obs (16, 2, 2): 1 of 64 numbers are not finite, the first one at index (0, 0, 0)"),
     ("weights", None, "WRONG weights: "), ("rollout", "logprob", "WRONG rollout: logprob (16, 2): 1 of 32"),

@@ -107,9 +107,9 @@ class GymEnvs:
         self._time += 1
         try:
             self._play(self._to_env(action))
-        except (EnvError, UsageError):
+        except (EnvError, UsageError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise self._fault(self._playing, f"raised {type(error).__name__}: {error}") from error
         self._check_finite()
         self._reward[:] = self._raw
@@ -170,9 +170,9 @@ class GymEnvs:
                 raise self._fault(i, "action_mask allows no action (at reset)")
             if reader.flatten is not None:
                 observation = reader.flatten(observation)
-        except (EnvError, UsageError):
+        except (EnvError, UsageError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise self._fault(i, f"reset raised {type(error).__name__}: {error}") from error
         first: np.ndarray = self._converted(i, converted_observation, observation, " (at reset)")
         return first

@@ -144,7 +144,11 @@ class WorkerEnvs:
     @property
     def keeps_state(self) -> bool:
         """See VecEnv.keeps_state."""
-        return all(self._call("keeps_state"))
+        try:
+            return all(self._call("keeps_state"))
+        except EnvError as error:
+            raise EnvError(f"{error}. This happened before training, when copies of its environments were played to "
+                           "find out whether their state can be saved") from error
 
     def state(self) -> dict[str, Any] | None:
         """See VecEnv.state."""

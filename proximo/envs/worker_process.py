@@ -120,10 +120,12 @@ class Bundle(gymnasium.Env[Any, Any]):
         try:
             observation = _flat_step(play())
             return observation, {"said": self._messages.take()} if self._messages.texts else {}
-        except ProximoError as error:
+        except (ProximoError, KeyboardInterrupt) as error:  # by an environment: Ctrl-C does not reach this process
+            fault = str(error) if isinstance(error, ProximoError) else (
+                f"environment {self._envs.first_index}, or another one in its process, raised KeyboardInterrupt")
             layouts = {name: space_layout(part) for name, part in self.observation_space.items()}
             empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in layouts.items()}
-            return empty, {"fault": str(error)}
+            return empty, {"fault": fault}
 
     @property
     def keeps_state(self) -> bool:

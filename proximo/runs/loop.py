@@ -56,14 +56,13 @@ class Session:
                         return
                     if self._is_ended_early(its):
                         break
-            except KeyboardInterrupt:
-                if signals.received is None:  # raised by an environment
-                    raise
+            except KeyboardInterrupt as error:
+                if signals.received is None:
+                    raise self._exit_fault("raised KeyboardInterrupt") from error
                 signals.abandon_once()
                 return
             except SystemExit as error:
-                raise EnvError(f"The environment, the network or the loss called sys.exit({error.code!r}) while it "
-                               f"trained. Resume with: {self._resume_line()}") from error
+                raise self._exit_fault(f"called sys.exit({error.code!r})") from error
             except UsageError as error:
                 problems = [*str(error).splitlines(), *(self._withdraw() if self._withdraw else [])]
                 raise UsageError("\n".join(dict.fromkeys(problems))) from error
@@ -80,6 +79,10 @@ class Session:
                 self._close()
         if self._watchers:
             self._say_done()
+
+    def _exit_fault(self, what: str) -> EnvError:
+        return EnvError(f"The environment, the network or the loss {what} while it trained. Resume with: "
+                        f"{self._resume_line()}")
 
     def _say_done(self) -> None:
         run = self._watchers[0].run

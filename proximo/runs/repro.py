@@ -16,10 +16,7 @@ NAME = "repro"
 
 
 def save_repro(run: Run, error: NumbersError) -> str:
-    """Write the folder, if the error has evidence, and return the sentence that names it.
-
-    A disk that does not take it changes nothing: the error is what counts.
-    """
+    """Write the folder, if the error has evidence, and return the sentence that names it, or that the disk is full."""
     if error.evidence is None or world_from_environment().rank > 0:
         return ""
     found = error.evidence()
@@ -27,7 +24,7 @@ def save_repro(run: Run, error: NumbersError) -> str:
     try:
         save_tree(run.folder / NAME, tree | {name: found[name] for name in ("iteration", "rollout", "state")})
     except FilesError:
-        return ""
+        return f" The batch and the weights could not be written to {run.folder / NAME}."
     return f" The batch and the weights are kept: proximo doctor {run.folder / NAME} shows where it begins."
 
 

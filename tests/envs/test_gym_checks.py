@@ -45,6 +45,10 @@ class Odd(gym.Env):
         self.t += 1
         if self.t == 5 and self.how == "exit":
             sys.exit(0)
+        if self.t == 5 and self.how == "base":
+            raise BaseException("neither Exception nor an exit")
+        if self.t == 5 and self.how == "interrupt":
+            raise KeyboardInterrupt
         if self.t == 5 and self.how == "os_exit":
             os._exit(0)
         if self.t == 5 and self.how == "hang":
@@ -172,6 +176,8 @@ def test_environments_with_different_spaces_are_refused(what):
 
 @pytest.mark.parametrize(("how", "workers", "words"), [
     ("exit", 0, "step 5: raised SystemExit: 0"), ("exit", 1, "step 5: raised SystemExit: 0"),
+    ("base", 0, "step 5: raised BaseException: neither"), ("base", 1, "step 5: raised BaseException: neither"),
+    ("interrupt", 1, "environment 0, or another one in its process, raised KeyboardInterrupt"),
     ("os_exit", 1, "worker process 0 ended with status 0")])
 def test_an_environment_that_ends_the_process_is_a_fault(how, workers, words, odd):
     envs = envs_of(odd(how, env_workers=workers))

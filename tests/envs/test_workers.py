@@ -102,6 +102,14 @@ def test_signals_from_outside(number, words):
     assert "environments 2-3" in message and words in message and seconds < 6 and have_ended(pids)
 
 
+def test_a_worker_that_is_lost_before_training_is_told_so():
+    """In the copies that are played to find out whether the state can be saved."""
+    envs = make_envs("tests.support.probes:Faulty_dies-v0", restart_envs=3)
+    with pytest.raises(EnvError, match="SIGKILL. This happened before training, when copies of its environments were"):
+        print(envs.keeps_state)
+    envs.close()
+
+
 def test_ctrl_c_is_left_to_the_parent():
     envs = make_envs()
     envs.reset()

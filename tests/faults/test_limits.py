@@ -77,6 +77,28 @@ def test_observations_without_a_number(space, tmp_path):
         proximo.train(env=lambda: Wide(space), run_dir=tmp_path / "run")
 
 
+class Number(Wide):
+    """Observations of shape (): one number."""
+
+    def __init__(self):
+        super().__init__(spaces.Box(-1, 1, (), np.float32))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.float32(0.5), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.array(0.5, np.float32), 1.0, self.t == 5, False, {}
+
+
+def test_an_observation_that_is_one_number_can_be_learned_from(tmp_path):
+    proximo.train(env=Number, run_dir=tmp_path / "run", num_envs=2, num_steps=8, num_minibatches=1, update_epochs=1,
+                  total_timesteps=32, hidden_sizes=(4,), logger="none")
+    assert proximo.load(tmp_path / "run").act(np.float32(0.5)) in (0, 1)
+
+
 def test_a_process_with_a_limit_knows_it():
     """`ulimit -v`, in a process of its own."""
     program = ("import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30));"

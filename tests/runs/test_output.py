@@ -45,14 +45,26 @@ def test_what_to_do_next_is_said(tmp_path, capsys):
         f"proximo: Done: {run}\nproximo: Next: proximo eval {run}, proximo watch {run}, proximo plot {run}\n")
 
 
-@pytest.mark.parametrize("code", [0, 7])
-def test_a_part_that_exits_does_not_end_with_its_code(code, tmp_path):
-    """A loss of one's own; environments are tested in tests/envs."""
+@pytest.mark.parametrize(("error", "part"), [(SystemExit(0), r"called sys.exit\(0\)"), (SystemExit(7), r"called sys.exit\(7\)"),
+                                             (KeyboardInterrupt(), "raised KeyboardInterrupt")])
+def test_a_part_that_exits_does_not_end_with_its_code(error, part, tmp_path):
+    """A loss of one's own, without a signal from the user; environments are tested in tests/envs."""
     def leave(*_):
-        sys.exit(code)
+        raise error
 
-    with pytest.raises(proximo.EnvError, match=rf"called sys.exit\({code}\) while it trained"):
+    with pytest.raises(proximo.EnvError, match=rf"{part} while it trained. Resume with: proximo.resume"):
         proximo.train("ppo", loss_fn=leave, run_dir=tmp_path / "run", total_timesteps=512, logger="none")
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_crash_of_native_code_prints_where_it_happened(tmp_path):
+    """A segmentation fault in the process itself, with the stack of Python; no summary.json says that the run has finished."""
+    crash = tmp_path / "crash.py"
+    crash.write_text("import ctypes\nimport gymnasium\nclass Crash(gymnasium.Env):\n    observation_space = gymnasium.spaces.Box(-1, 1)\n"
+                     "    action_space = gymnasium.spaces.Discrete(2)\n"
+                     "    def reset(self, *, seed=None, options=None):\n        ctypes.string_at(0)\n")
+    done = shell(f"{sys.executable} -m proximo train --env-file {crash} --run-dir {tmp_path / 'run'} --logger none")
+    assert done.returncode not in (0, 1, 2, 3) and "Segmentation fault" in done.stderr and f'{crash}", line 7' in done.stderr
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
