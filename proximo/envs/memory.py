@@ -1,10 +1,13 @@
 """The memory of this machine, and the sentence with which arrays are refused that do not fit into it."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+LONG_NUMBER = re.compile(r"\d[\d,]{39,}")  # is cut in sentences
 
 
 @cache
@@ -27,6 +30,7 @@ def memory_problem(what: str, needed: int, advice: str) -> list[str]:
     most = machine_bytes()
     if most is None or needed <= most:
         return []
+    what = LONG_NUMBER.sub(lambda found: f"{found[0][:8]}... ({sum(map(str.isdigit, found[0]))} digits)", what)
     return [f"{what} need {bytes_text(needed)} of memory, and this process can have {bytes_text(most)}. {advice}"]
 
 

@@ -1,8 +1,10 @@
 """Checkpoints: safetensors, JSON and SHA-256 in a folder that appears completely or not at all; no pickle."""
 
+import ctypes
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +22,7 @@ from proximo.runs.run import Run, cpu_model, versions
 
 ARRAY = "__array__"
 TENSORS, TREE = "tensors.safetensors", "tree.json"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of the system call renameat2 of Linux
 MOST_BYTES = 1 << 30  # of tree.json, which holds the states of all environments
 
 
@@ -46,7 +49,9 @@ def save_tree(folder: Path, tree: dict[str, Any]) -> None:
         (beside / "manifest.json").write_text(json.dumps({"format": 1, "sha256": sums}, indent=1))
         for path in [*beside.iterdir(), beside]:
             _sync(path)
-        if folder.exists():
+        if folder.exists() and exchange(beside, folder):
+            shutil.rmtree(beside, ignore_errors=True)
+        elif folder.exists():
             old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
             folder.rename(old)
             beside.rename(folder)
@@ -58,6 +63,19 @@ def save_tree(folder: Path, tree: dict[str, Any]) -> None:
         shutil.rmtree(beside, ignore_errors=True)
         raise FilesError(f"{folder} could not be written ({error}). Earlier checkpoints are intact: free disk space, "
                          "then continue with `proximo resume RUN`.") from error
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap the names of two folders in one step, so that a reader finds one of them at any time.
+
+    Returns:
+        False where the operating system or the file system cannot do so: only Linux can.
+    """
+    if sys.platform != "linux":
+        return False
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = os.fsencode(one), os.fsencode(other)
+    return rename is not None and rename(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0
 
 
 def load_tree(folder: Path, kind: Any = dict[str, Any]) -> dict[str, Any]:

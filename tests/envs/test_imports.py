@@ -78,10 +78,19 @@ def test_a_strangers_run_imports_nothing(command, fields, stranger, tmp_path, ca
     assert not (tmp_path / CANARY).exists()
 
 
-def test_bench_and_tune_files_are_strangers_too(stranger, tmp_path, capsys):
-    bench = tmp_path / "theirs.toml"
-    bench.write_text('seeds = 1\n[[run]]\nvariant = "ppo"\nenv_ids = ["evilmod:Evil-v0"]\nsteps = 512\n')
-    assert main(["bench", str(bench), "--out", str(tmp_path / "b")]) == 2
+ENV = 'variant = "ppo"\nsteps = 512\n'
+FILES = {"bench": f'seeds = 1\n[[run]]\n{ENV}env_ids = ["evilmod:Evil-v0"]\n',
+         "tune": f'{ENV}env_ids = ["evilmod:Evil-v0"]\n[space]\ngamma = {{low = 0.9, high = 0.99}}\n',
+         "pbt": f'{ENV}env_id = "evilmod:Evil-v0"\npopulation = 4\n[space]\ngamma = {{low = 0.9, high = 0.99}}\n'}
+
+
+@pytest.mark.parametrize("command", FILES)
+def test_files_of_benchmarks_searches_and_populations_are_strangers_too(command, stranger, tmp_path, capsys):
+    if command == "tune":
+        pytest.importorskip("optuna")
+    file = tmp_path / "theirs.toml"
+    file.write_text(FILES[command])
+    assert main([command, str(file), "--out", str(tmp_path / "b")]) == 2
     assert "theirs.toml names the module evilmod" in capsys.readouterr().err
     assert not (tmp_path / CANARY).exists() and not (tmp_path / "b").exists()
 

@@ -1,7 +1,8 @@
 """Crash points: a run is killed at each of its file operations, or the operation fails; then it is resumed.
 
 It must end as a run that was never interrupted: the same weights bit for bit, every iteration once in metrics.csv, and no
-file left over. An operation that fails ends the run with exit code 5 or changes nothing.
+file left over. From the first checkpoint on it has a whole model at any time. An operation that fails ends the run with exit
+code 5 or changes nothing.
 """
 
 import json
@@ -32,7 +33,7 @@ def test_a_run_that_is_killed_at_a_file_operation(mode, tmp_path, cases):
     reference, rest = points(tmp_path, mode, 1 if DEEP else 7, 1 if DEEP else 23)
     for point in rest:
         cases()
-        assert (point["first"], point["second"], point["traceback"]) == (KILLED, 0, ""), point
+        assert (point["first"], point["second"], point["traceback"], point["model"]) == (KILLED, 0, "", True), point
         assert {key: point[key] for key in ("weights", "lines", "left")} == {
             key: reference[key] for key in ("weights", "lines", "left")}, point
 
@@ -43,7 +44,7 @@ def test_a_file_operation_that_fails(mode, tmp_path, cases):
     reference, rest = points(tmp_path, mode, 1 if DEEP else 11, 1 if DEEP else 31)
     for point in rest:
         cases()
-        assert point["first"] in (0, 5) and point["second"] == 0 and not point["traceback"], point
+        assert point["first"] in (0, 5) and point["second"] == 0 and not point["traceback"] and point["model"], point
         if point["operation"] in ("rmdir", "unlink"):  # what the disk does not remove stays, beside what replaced it
             point["left"] = [name for name in point["left"] if not name.endswith(".old")]
         assert {key: point[key] for key in ("weights", "lines", "left")} == {

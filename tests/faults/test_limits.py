@@ -132,6 +132,12 @@ def test_what_fits_exactly_is_allowed(monkeypatch):
     assert memory_problem("this", 1001, "Use less.") == ["this need 1.0 kB of memory, and this process can have 1.0 kB. Use less."]
 
 
+def test_a_number_of_hundreds_of_digits_is_cut(monkeypatch):
+    small_machine(monkeypatch, 1000)
+    sentence, = memory_problem(f"hidden_sizes={10**400}: {10**400:,} weights", 10**400, "Use less.")
+    assert sentence.startswith("hidden_sizes=10000000... (401 digits): 10,000,0... (401 digits) weights need ")
+
+
 def test_memory_that_is_unknown_refuses_nothing(monkeypatch):
     small_machine(monkeypatch, None)
     assert memory_problem("this", 10**30, "") == [] and bytes_text(2_500_000_000) == "2.5 GB"

@@ -1,6 +1,8 @@
 """Checkpoints: what is read is what was written; one wrong bit is found; older ones stay until newer are whole."""
 
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,6 +112,26 @@ def test_what_a_kill_left_beside_a_model_is_cleared(tmp_path):
         (tmp_path / name).mkdir()
     save_tree(tmp_path / "model", {"a": 1})
     assert sorted(path.name for path in tmp_path.iterdir()) == [".other.77.tmp", "model"]
+
+
+def no_rename(*_):
+    raise AssertionError("the older folder has no name for a moment")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can exchange names")
+def test_a_model_that_is_replaced_is_there_at_any_time(tmp_path, monkeypatch):
+    """A kill between two renames would leave a run without a model."""
+    save_tree(tmp_path / "model", {"a": 1})
+    monkeypatch.setattr(Path, "rename", no_rename)
+    save_tree(tmp_path / "model", {"a": 2})
+    assert load_tree(tmp_path / "model") == {"a": 2} and [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_file_system_that_cannot_exchange_names(tmp_path, monkeypatch):
+    monkeypatch.setattr("proximo.runs.checkpoint.exchange", lambda one, other: False)
+    for number in (1, 2):
+        save_tree(tmp_path / "model", {"a": number})
+        assert load_tree(tmp_path / "model") == {"a": number} and [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_damaged_newest_one_is_said_and_the_one_before_it_taken(tmp_path, capsys):

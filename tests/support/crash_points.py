@@ -23,6 +23,8 @@ import proximo.on_torch.train
 import proximo.runs.checkpoint
 import proximo.runs.session
 from proximo.cli.main import main
+from proximo.errors import FilesError
+from proximo.runs.checkpoint import checkpoints, load_tree
 
 KILLED = 137
 WORDS = ["train", "ppo", "--env-id", "CartPole-v1", "--num-envs", "2", "--num-steps", "16", "--num-minibatches", "2",
@@ -97,6 +99,16 @@ def result(folder):
             "left": sorted(str(path.relative_to(folder)) for path in folder.rglob(".*"))}
 
 
+def has_model(folder):
+    """Whether a run that has a checkpoint has a whole model too: `eval` must work at any time after."""
+    if not checkpoints(folder):
+        return True
+    try:
+        return bool(load_tree(folder / "model"))
+    except FilesError:
+        return False
+
+
 def tried(place, number, mode):
     folder = place / "run"
     shutil.rmtree(folder, ignore_errors=True)
@@ -109,9 +121,10 @@ def tried(place, number, mode):
 
     first = child(place / "first.txt", train)
     name = (place / "operation").read_text() if (place / "operation").exists() else ""
+    model = has_model(folder)
     second = child(place / "second.txt", lambda: main(words))
     said = (place / "first.txt").read_text() + (place / "second.txt").read_text()
-    return {"number": number, "operation": name, "mode": mode, "first": first, "second": second,
+    return {"number": number, "operation": name, "mode": mode, "first": first, "second": second, "model": model,
             "traceback": said[-2000:] if "Traceback" in said else "", **(result(folder) if second == 0 else {})}
 
 
