@@ -78,7 +78,7 @@ def test_a_strangers_run_imports_nothing(command, fields, stranger, tmp_path, ca
     assert not (tmp_path / CANARY).exists()
 
 
-ENV = 'variant = "ppo"\nsteps = 512\n'
+ENV = 'variant = "ppo"\nsteps = 50000\n'
 FILES = {"bench": f'seeds = 1\n[[run]]\n{ENV}env_ids = ["evilmod:Evil-v0"]\n',
          "tune": f'{ENV}env_ids = ["evilmod:Evil-v0"]\n[space]\ngamma = {{low = 0.9, high = 0.99}}\n',
          "pbt": f'{ENV}env_id = "evilmod:Evil-v0"\npopulation = 4\n[space]\ngamma = {{low = 0.9, high = 0.99}}\n'}
