@@ -7,7 +7,6 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from proximo.bench.place_ray import RayPlace
@@ -41,13 +40,6 @@ def begun(words, environment):
         process.wait()
 
 
-def addresses(pid):
-    """The addresses at which a process and those that it started listen."""
-    root = psutil.Process(pid)
-    return {one.laddr.ip for process in (root, *root.children(recursive=True)) for one in process.net_connections("inet")
-            if one.status == psutil.CONN_LISTEN}
-
-
 def wait_for(condition, process, seconds=200):
     end = time.monotonic() + seconds
     while not condition():
@@ -77,8 +69,7 @@ def test_a_node_is_killed_and_the_results_are_those_of_an_undisturbed_benchmark(
 
 @pytest.mark.slow
 def test_one_machine_needs_no_set_up_and_a_signal_ends_everything(tmp_path):
-    """It listens on this machine only. SIGTERM in mid-run: exit code 130, the run has saved its last iteration, and no
-    process of it is left."""
+    """SIGTERM in mid-run: exit code 130, the run has saved its last iteration, and no process of it is left."""
     file, out = tmp_path / "two.toml", tmp_path / "out"
     file.write_text(SET.replace("40960", "4096000").replace("seeds = 2", "seeds = 1"))
     words = [sys.executable, "-m", "proximo", "bench", str(file), "--out", str(out), "--on", "ray"]
@@ -86,7 +77,6 @@ def test_one_machine_needs_no_set_up_and_a_signal_ends_everything(tmp_path):
         wait_for(lambda: list(out.glob("*/*/*/checkpoints/*")), process)
         (run_dir,) = out.glob("*/*/1")
         trainer = holder(run_dir).split()[1]
-        assert addresses(process.pid) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
         process.terminate()
         said = process.communicate(timeout=100)[1]
     assert process.returncode == 130 and "The same command continues" in said, said
