@@ -189,7 +189,8 @@ def update_torch(cfg, agent, batches):
 
 def update_jax(cfg, agent, weights, batches):
     """Return the same. The update is compiled once for all batches."""
-    learner = JaxLearner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=jax_ppo_loss, all_reduce_sum=lambda x: x)
+    learner = JaxLearner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=jax_ppo_loss, all_reduce_sum=lambda x: x,
+                         divisible=False)
     rate, clip = (jnp.asarray(x, jnp.float32) for x in (1e-3, cfg.clip_coef))
 
     def step(adam, rollout, ret, state, minibatches):
