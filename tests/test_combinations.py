@@ -231,7 +231,6 @@ def test_what_cannot_work_says_so(row, reasons, tmp_path, capsys):
     assert "Traceback" not in said and not (tmp_path / "run").exists()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("framework", DIMENSIONS["framework"])
 def test_two_processes(framework, tmp_path):
     """All rows of two processes in one pair of processes, each on a port of its own; both must end well."""

@@ -169,7 +169,6 @@ def test_a_process_that_dies_in_training_ends_the_run(framework, tmp_path):
     assert json.loads((run / "summary.json").read_text())["steps"] == 640
 
 
-@pytest.mark.long
 def test_two_nodes_equal_one(pair, tmp_path):
     """Two torchrun agents on loopback, against one torchrun with two processes: the same weights, bit for bit."""
     run_two_nodes("tests.support.replicas", tmp_path, "cartpole")
