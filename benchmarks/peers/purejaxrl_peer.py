@@ -19,11 +19,13 @@ config = {"LR": settings["learning_rate"], "NUM_ENVS": settings["envs"], "NUM_ST
           "ENT_COEF": settings["entropy"], "VF_COEF": settings["value"], "MAX_GRAD_NORM": settings["max_grad_norm"],
           "ACTIVATION": "tanh", "ENV_NAME": "CartPole-v1", "ANNEAL_LR": True, "DEBUG": False}
 seeds = settings["seeds"]
-train = jax.jit(jax.vmap(ppo.make_train(config)))
+train = ppo.make_train(config)
+train = jax.jit(jax.vmap(train) if seeds > 1 else train)
 times = []
 for first in (0, seeds):
+    keys = jax.vmap(jax.random.PRNGKey)(jax.numpy.arange(first, first + seeds))
     began = time.perf_counter()
-    jax.block_until_ready(train(jax.vmap(jax.random.PRNGKey)(jax.numpy.arange(first, first + seeds))))
+    jax.block_until_ready(train(keys if seeds > 1 else keys[0]))
     times.append(time.perf_counter() - began)
 steps = seeds * int(config["NUM_UPDATES"]) * settings["envs"] * settings["steps"]
 print(json.dumps({"rate": steps / times[1], "start": times[0] - times[1], "differs": "nothing logged or saved"}))

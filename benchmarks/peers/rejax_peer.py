@@ -15,11 +15,13 @@ algorithm = rejax.PPO.create(
     vf_coef=settings["value"], max_grad_norm=settings["max_grad_norm"], eval_freq=settings["total"],
     agent_kwargs={"activation": "tanh", "hidden_layer_sizes": (64, 64)})
 seeds = settings["seeds"]
-train = jax.jit(jax.vmap(algorithm.replace(eval_callback=lambda *_: ()).train))
+train = algorithm.replace(eval_callback=lambda *_: ()).train
+train = jax.jit(jax.vmap(train) if seeds > 1 else train)
 times = []
 for first in (0, seeds):
+    keys = jax.vmap(jax.random.key)(jax.numpy.arange(first, first + seeds))
     began = time.perf_counter()
-    jax.block_until_ready(train(jax.vmap(jax.random.key)(jax.numpy.arange(first, first + seeds))))
+    jax.block_until_ready(train(keys if seeds > 1 else keys[0]))
     times.append(time.perf_counter() - began)
 batch = settings["envs"] * settings["steps"]
 print(json.dumps({"rate": seeds * -(-settings["total"] // batch) * batch / times[1], "start": times[0] - times[1],
