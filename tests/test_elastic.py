@@ -98,5 +98,5 @@ def test_the_same_world_after_a_restart_gives_the_same_bits(tmp_path):
     said = node.communicate(timeout=200)[1]
     assert node.returncode == 0 and "training continues after iteration" in said, said
     whole = start_node(free_port(), tmp_path / "whole", pace, words, nodes="1:1", workers=2)
-    assert whole.wait(200) == 0
+    assert (whole.communicate(timeout=200), whole.returncode)[1] == 0
     assert same_weights(tmp_path / "run", tmp_path / "whole") and same_logs(tmp_path / "run", tmp_path / "whole")

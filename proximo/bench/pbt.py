@@ -23,7 +23,8 @@ from proximo.bench.runner import run_jobs
 from proximo.bench.task import Where
 from proximo.errors import FilesError, UsageError, notify
 from proximo.models.curves import WINDOW, read_episodes
-from proximo.runs.files import read_json
+from proximo.runs.checkpoint import remove_checkpoints
+from proximo.runs.files import read_json, refuse_links
 from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.lock import locked
 
@@ -113,10 +114,15 @@ def write_journal(folder: Path, population: Population, done: Sequence[Round]) -
 
 
 def prune_checkpoints(done: Sequence[Round]) -> None:
-    """Remove the checkpoints of all rounds but the newest one, with which the next round begins."""
+    """Remove the checkpoints of all rounds but the newest one, with which the next round begins.
+
+    Raises:
+        FilesError: A folder is a link: the checkpoints of another run would be removed.
+    """
     for earlier in done[:-1]:
         for job in earlier.jobs:
-            shutil.rmtree(earlier.folder / job.folder / "checkpoints", ignore_errors=True)
+            refuse_links([earlier.folder / each for each in job.folder.parents])
+            remove_checkpoints(earlier.folder / job.folder)
 
 
 def make_round(folder: Path, population: Population, number: int, members: list[Member]) -> Round:

@@ -61,10 +61,9 @@ def resume(player: Player, state: TrainState, kept: dict[str, Any]) -> tuple[Tra
     """Restore a snapshot into the state of a new run. Returns too whether the environments must be made again."""
     if "envs" not in kept:  # several processes made this checkpoint
         player.keeps_state = False
-    begin_again = not fits(kept, state)
-    if begin_again:
+    whole = player.keeps_state and fits(kept, state)
+    if player.keeps_state and not whole:
         warn("The environments of this checkpoint are divided over another number of devices. They are made again.")
-    whole = player.keeps_state and not begin_again
     return player.unpack(kept, restore(kept, state), whole), not whole
 
 

@@ -22,6 +22,7 @@ from proximo.runs.run import Run, cpu_model, versions
 
 ARRAY = "__array__"
 TENSORS, TREE = "tensors.safetensors", "tree.json"
+REMOVED = "removed"  # an empty file beside the checkpoints, where all of them were removed on purpose
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of the system call renameat2 of Linux
 MOST_BYTES = 1 << 30  # of tree.json, which holds the states of all environments
 
@@ -121,11 +122,21 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
 
 
+def remove_checkpoints(run: Path) -> None:
+    """Remove all checkpoints of a run, and record it: a resume would otherwise train from the first iteration."""
+    folder = run / "checkpoints"
+    refuse_links([run, folder])
+    if folder.is_dir():
+        (folder / REMOVED).touch()
+        for path in checkpoints(run):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def newest_checkpoint(run: Path) -> dict[str, Any] | None:
     """Return the newest checkpoint that is complete, with a warning if newer ones are damaged; None if there is none.
 
     Raises:
-        FilesError: There are checkpoints, and all are damaged.
+        FilesError: There are checkpoints, and all are damaged; or they were removed on purpose.
     """
     found = checkpoints(run)
     for path in reversed(found):
@@ -135,6 +146,9 @@ def newest_checkpoint(run: Path) -> dict[str, Any] | None:
             warn(f"WARNING: {' '.join(str(error).splitlines()).rstrip('.')}. The checkpoint before it is used.")
     if found:
         raise FilesError(f"All {len(found)} checkpoints in {run} are damaged. Nothing was changed.")
+    if (run / "checkpoints" / REMOVED).exists():
+        raise FilesError(f"The checkpoints of {run} were removed when a later round of its population had finished. "
+                         "It can be evaluated, but not resumed. Resume a run of the newest round.")
     return None
 
 
@@ -146,7 +160,7 @@ def find_checkpoint(run: Run) -> dict[str, Any] | None:
 
     Raises:
         UsageError: The checkpoint does not fit the configuration.
-        FilesError: All checkpoints are damaged.
+        FilesError: All checkpoints are damaged, or were removed.
     """
     if run.cfg.num_seeds > 1:
         raise UsageError(f"num_seeds={run.cfg.num_seeds} was given, but a resume continues with the seeds that the run "

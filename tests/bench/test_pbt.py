@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from proximo.bench.jobs import Job
-from proximo.bench.pbt import copy_run, pbt, score_of
+from proximo.bench.pbt import Round, copy_run, pbt, prune_checkpoints, score_of
 from proximo.bench.population import change_value, first_members, load_population, next_members
 from proximo.bench.process import record_path
 from proximo.bench.task import Ended
 from proximo.cli.main import main
+from proximo.errors import FilesError
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights
 
 FILE = """
@@ -167,15 +168,17 @@ def test_changed_values_are_used_and_a_copy_begins_like_its_source(undisturbed):
     assert best["value"] == max(member["score"] for member in second) and "round-002" in best["run"]
 
 
-def test_a_population_that_was_killed_in_mid_round_ends_like_an_undisturbed_one(undisturbed, tmp_path, file, monkeypatch):
+def test_a_population_that_was_killed_in_mid_round_ends_like_an_undisturbed_one(undisturbed, tmp_path, file, monkeypatch,
+                                                                                capsys):
     """Killed while the first run of the second round was three iterations past its copy: every weight, log line and
-    journal entry is the same. A finished population does nothing. Only the newest round has checkpoints."""
+    journal entry is the same. A finished population does nothing. Only the newest round has checkpoints; runs of the first
+    cannot be resumed."""
     monkeypatch.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
     with monkeypatch.context() as patched:
         at_iteration(patched, 9, crash)
         with pytest.raises(CrashError):
             pbt(file, out=tmp_path / "out")
-    assert len(list((tmp_path / "out/round-001").rglob("checkpoints"))) == 4
+    assert len(list((tmp_path / "out/round-001").rglob("checkpoints/00000006"))) == 4
     assert len(journal(tmp_path / "out")) == 1 and len(list((tmp_path / "out/round-002").rglob("config.json"))) == 4
     assert pbt(file, out=tmp_path / "out") == 0
     assert journal(tmp_path / "out") == journal(undisturbed)
@@ -183,9 +186,33 @@ def test_a_population_that_was_killed_in_mid_round_ends_like_an_undisturbed_one(
         for m in range(4):
             one, other = (run_of(folder, number, members, m) for folder in (undisturbed, tmp_path / "out"))
             assert same_weights(one, other) and same_logs(one, other)
-    assert [len(list((tmp_path / "out" / f"round-00{number}").rglob("checkpoints"))) for number in (1, 2)] == [0, 4]
+    assert [len(list((tmp_path / "out" / f"round-00{number}").rglob("0*/tree.json"))) for number in (1, 2)] == [0, 24]
+    pruned = run_of(tmp_path / "out", 1, journal(undisturbed)[0], 0)
+    assert main(["resume", str(pruned), "--total-timesteps", "999"]) == 5
+    assert same_weights(pruned, run_of(undisturbed, 1, journal(undisturbed)[0], 0))
+    assert f"The checkpoints of {pruned} were removed when a later round" in capsys.readouterr().err
     before = (tmp_path / "out" / "pbt.json").stat().st_mtime_ns
     assert pbt(file, out=tmp_path / "out") == 0 and (tmp_path / "out" / "pbt.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("linked", ["CartPole-v1", "CartPole-v1/member-00", "CartPole-v1/member-00/7", "CartPole-v1/member-00/7/checkpoints"])
+def test_no_checkpoint_is_removed_through_a_link(linked, tmp_path):
+    """The folder may be a stranger's, and lead to another run."""
+    run = tmp_path / "round-001" / "CartPole-v1" / "member-00" / "7"
+    newest = run / "checkpoints" / "00000006"
+    newest.mkdir(parents=True)
+    job = Job("ppo", "CartPole-v1", 7, 192, "member-00", {})
+    rounds = [Round(number=number, folder=tmp_path / f"round-00{number}", members=[], jobs=[job]) for number in (1, 2)]
+    path = tmp_path / "round-001" / linked
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FilesError, match="is a symbolic link"):
+        prune_checkpoints(rounds)
+    assert newest.exists()
+    path.unlink()
+    (tmp_path / "elsewhere").rename(path)
+    prune_checkpoints(rounds)
+    assert not newest.exists()
 
 
 @pytest.mark.parametrize("change,sentence", [
