@@ -26,7 +26,7 @@ long: $(VENV)/.all
 
 # every variant that `proximo eject` supports, and other settings of ppo, about eight minutes; make test ejects ppo only
 eject: $(VENV)/.all
-	PROXIMO_EJECT_ALL=1 $(BIN)/python -m pytest tests/export/eject
+	PROXIMO_EJECT_ALL=1 $(BIN)/python -m pytest tests/models/export/eject
 
 # the whole campaign of faults; writes its table to docs/reliability.md
 faults: $(VENV)/.all

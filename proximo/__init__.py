@@ -3,9 +3,9 @@
 from proximo.api import check_env, evaluate, iterations, load, resume, train
 from proximo.config import Config
 from proximo.errors import EnvError, FilesError, NumbersError, PeerError, UsageError
-from proximo.presets import preset
 from proximo.runs import callbacks
 from proximo.runs.callbacks import StopTraining
+from proximo.runs.presets import preset
 from proximo.variants import RPO, Atari, AtariLSTM, BatchedSim, Compact, Continuous, Procgen, SelfPlay
 
 __all__ = ["RPO", "Atari", "AtariLSTM", "BatchedSim", "Compact", "Config", "Continuous", "EnvError", "FilesError",

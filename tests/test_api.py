@@ -21,7 +21,7 @@ from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.mlp import MLP
-from proximo.presets import presets
+from proximo.runs.presets import presets
 from proximo.types import LossInputs
 from proximo.variants import RPO, Continuous
 from tests.support.runs import at_iteration, same_logs, same_weights, terminate, train

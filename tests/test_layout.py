@@ -8,7 +8,7 @@ import pytest
 ROOT = Path("proximo")
 FILES = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in sorted(ROOT.rglob("*.py"))}
 TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
-FOLDERS = {"bench", "cli", "envs", "export", "models", "on_jax", "on_torch", "presets", "runs"}
+FOLDERS = {"bench", "cli", "envs", "models", "on_jax", "on_torch", "runs"}
 MATHEMATICS = ("gae", "loss", "networks", "distributions")
 RECORDS = {"proximo.config", "proximo.types", "proximo.protocols"}
 SUITES = ("atari", "brax", "envpool", "envpool_xla", "gym", "jax_control", "mujoco", "pettingzoo", "procgen")
@@ -183,7 +183,7 @@ def test_no_pickle_and_no_global_random_state(name):
     words = {node.id for node in ast.walk(TREES[name]) if isinstance(node, ast.Name)}
     assert not words & {"__file__", "globals", "eval", "exec"}
     assert not libraries(name) & {"pickle", "cloudpickle", "dill", "random"}
-    assert "inspect" not in libraries(name) or name == "proximo.cli.train_help" or name.startswith("proximo.export.eject")
+    assert "inspect" not in libraries(name) or name == "proximo.cli.train_help" or name.startswith("proximo.models.export.eject")
     calls = {ast.unparse(node.func) for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)}
     assert not calls & {"torch.load", "torch.save", "np.load", "dist.all_gather_object"}
     assert "np.random.seed" not in calls or name == "proximo.bench.statistics"  # rliable's, restored afterwards

@@ -34,7 +34,7 @@ def test_wheel_and_sdist_contain_the_package_and_nothing_else(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
     package = {name for name in names if name.startswith("proximo/")}
-    assert {"proximo/py.typed", "proximo/presets/classic.toml", "proximo/bench/live/live.js"} < package
+    assert {"proximo/py.typed", "proximo/runs/presets/classic.toml", "proximo/bench/live/live.js"} < package
 
     installed = set(zipfile.ZipFile(wheel).namelist())
     metadata = wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info/"

@@ -12,7 +12,7 @@ import proximo
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.facts import facts
-from proximo.presets import presets
+from proximo.runs.presets import presets
 
 pytest.importorskip("material")
 pytest.importorskip("mkdocstrings")

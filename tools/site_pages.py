@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 from proximo.catalog import VARIANTS
 from proximo.cli.train_help import FlagHelp, flag_helps
 from proximo.config import Config
-from proximo.presets import presets
+from proximo.runs.presets import presets
 
 API = {"Training": ("api.train", "api.iterations", "api.resume"),
        "Trained models": ("api.load", "api.evaluate", "models.model.Model", "models.evaluate.Evaluation",

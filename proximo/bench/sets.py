@@ -14,9 +14,9 @@ from proximo.config import Config
 from proximo.envs.imports import check_imports
 from proximo.errors import FilesError, UsageError, nearest
 from proximo.facts import Facts, converted, facts, facts_of_all, is_convertible, wanted
-from proximo.presets import named_preset, presets
 from proximo.problems import config_problems
 from proximo.runs.files import read_toml, type_errors
+from proximo.runs.presets import named_preset, presets
 
 FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
 RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes", "seeds")

@@ -14,9 +14,9 @@ from proximo.cli.train_help import print_help
 from proximo.config import Config
 from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError
-from proximo.presets import Preset, named_preset, preset_for
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
+from proximo.runs.presets import Preset, named_preset, preset_for
 from proximo.runs.restart import start_or_resume
 from proximo.runs.session import recorded_class, resume
 

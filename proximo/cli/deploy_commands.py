@@ -105,7 +105,7 @@ def deploy_command(name: str, words: list[str]) -> int:
 
 def export_command(args: ExportArguments) -> int:
     """Write the file, and print its path, inputs and outputs."""
-    from proximo.export.files import export_model
+    from proximo.models.export.files import export_model
 
     out = args.out or args.run / f"agent.{args.to or 'onnx'}"
     exported = export_model(model_of_run(args.run, args.best), out, args.to, args.also, args.mask)
@@ -117,7 +117,7 @@ def export_command(args: ExportArguments) -> int:
 
 def card_command(args: CardArguments) -> int:
     """Write the card, and print its score and its path."""
-    from proximo.export.card import MOST_EPISODES, PAGE, HowPlayed, model_folder, write_card
+    from proximo.models.export.card import MOST_EPISODES, PAGE, HowPlayed, model_folder, write_card
 
     many = [f"--episodes {args.episodes} must be at most {MOST_EPISODES}"] * (args.episodes > MOST_EPISODES)
     check_least(args, *many, episodes=1, seed=0, max_steps=1)
@@ -133,8 +133,8 @@ def card_command(args: CardArguments) -> int:
 
 def push_command(args: PushArguments) -> int:
     """Copy a model and print where it is."""
-    from proximo.export.card import model_folder
-    from proximo.export.shared import place, push
+    from proximo.models.export.card import model_folder
+    from proximo.models.export.shared import place, push
 
     print(push(model_folder(args.run, args.best), place(args.to), args.private))
     return 0
@@ -142,7 +142,7 @@ def push_command(args: PushArguments) -> int:
 
 def pull_command(args: PullArguments) -> int:
     """Copy a shared model, and print what its card claims."""
-    from proximo.export.shared import claimed_score, place, pull
+    from proximo.models.export.shared import claimed_score, place, pull
 
     pull(place(args.source), args.run)
     print(args.run)
@@ -153,7 +153,7 @@ def pull_command(args: PullArguments) -> int:
 
 def verify_command(args: VerifyArguments) -> int:
     """Play the episodes of a card again; return 1 if the score lies outside of its interval."""
-    from proximo.export.card import model_folder, read_card, verify_card
+    from proximo.models.export.card import model_folder, read_card, verify_card
 
     model, parts = load_run(args.run, args.allow_import, args.best)
     folder = model_folder(args.run, args.best)

@@ -25,7 +25,7 @@ def eject_command(words: list[str]) -> int:
         raise UsageError(f"{variant} is not a variant. Name one first: proximo eject ppo {shlex.join(words)}")
     kind = config_class(variant)
     cfg = kind(**parse_flags(kind, flags))
-    from proximo.export.eject.eject import eject
+    from proximo.models.export.eject.eject import eject
 
     print(eject(cfg, variant, shlex.join(["proximo", "eject", *words])), end="")
     return 0

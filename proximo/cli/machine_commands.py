@@ -24,7 +24,7 @@ def machine_command(name: str, words: list[str]) -> int:
         print(USAGES[name])
         return 0
     if name == "list" and words == ["presets"]:
-        from proximo.presets import preset_listing
+        from proximo.runs.presets import preset_listing
 
         print(preset_listing())
         return 0

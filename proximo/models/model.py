@@ -104,8 +104,8 @@ class Model:
         save_tree(Path(folder), model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights()))
 
     def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
-        """Write one file that acts without Proximo; proximo.export.files.export_model has the arguments and errors."""
-        from proximo.export.files import export_model
+        """Write one file that acts without Proximo; `export_model` in export/files.py has the arguments and errors."""
+        from proximo.models.export.files import export_model
 
         export_model(self, Path(path), to, also, mask)
 

@@ -8,8 +8,8 @@ from typing import Any
 from proximo.catalog import MakeEnvs
 from proximo.config import Config
 from proximo.errors import notify, warn
-from proximo.presets import Preset
 from proximo.protocols import VecEnv
+from proximo.runs.presets import Preset
 
 
 def announce_variant(variant: str, env_id: str, why: str, settings: dict[str, Any]) -> None:

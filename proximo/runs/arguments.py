@@ -10,9 +10,9 @@ from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError
-from proximo.presets import preset_for
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.own_parts import OwnParts
+from proximo.runs.presets import preset_for
 from proximo.runs.resolve import with_changes
 
 Part = Callable[..., Any]

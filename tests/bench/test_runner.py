@@ -22,8 +22,8 @@ from proximo.catalog import config_class
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import main
 from proximo.errors import UsageError
-from proximo.presets import preset
 from proximo.runs.lock import locked
+from proximo.runs.presets import preset
 from tests.support.fake_trainer import FAKE
 
 SET = """
@@ -215,7 +215,7 @@ def test_two_runs_may_not_write_one_folder(tmp_path):
 
 
 def test_rows_of_presets(tmp_path):
-    """Each preset is a row with its own variant, steps and values, against proximo.presets; seeds of a run win over the
+    """Each preset is a row with its own variant, steps and values, against proximo.runs.presets; seeds of a run win over the
     file's, and those of the call over both."""
     path = tmp_path / "presets.toml"
     path.write_text('seeds = 2\noverrides = {threads = 1}\n[[run]]\npresets = ["CartPole-v1"]\n'

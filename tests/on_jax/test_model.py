@@ -9,7 +9,7 @@ import torch
 
 from proximo.catalog import config_class, parts_of
 from proximo.envs.normalize import normalize_obs
-from proximo.export.portable import Portable
+from proximo.models.export.portable import Portable
 from proximo.models.model import model_from, read_model
 from proximo.on_jax.parameters import make_bind
 from proximo.runs.run import config_from
@@ -117,7 +117,7 @@ def test_values_and_log_probabilities_are_equal(trained):
 
 
 def test_a_model_of_jax_is_exported(trained):
-    """What is written to a file (export/portable.py) acts as the actor of JAX does, on raw observations with resets."""
+    """What is written to a file (models/export/portable.py) acts as the actor of JAX does, on raw observations with resets."""
     name, trees = trained
     ours, theirs = (load_as(trees["jax"], framework) for framework in ("torch", "jax"))
     portable = Portable(ours, mask=False)

@@ -1,0 +1,37 @@
+"""Which expressions change nothing, so that they may be left out where nothing reads their value."""
+
+import ast
+
+from proximo.models.export.eject.bindings import called_name
+from proximo.models.export.eject.definition import walk
+from proximo.models.export.eject.facts import PURE
+
+CHANGE_NOTHING = frozenset((
+    "zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "full", "arange", "tensor", "array", "asarray",
+    "partial", "int", "float", "bool", "str", "len", "tuple", "list", "dict", "set", "min", "max", "sum", "zip", "map",
+    "range", "enumerate", "cast", "isinstance", "type", "getattr", "hasattr", "prod", "any", "all", "from_numpy",
+    "as_tensor", "unbind", "cumsum", "flatten", "reshape", "view", "astype", "items", "values", "keys", "get", "copy",
+    "join", "pick_device", "learning_noise", "torch_generator", "to_numpy", "merge_over_ranks",
+    "saved_buffers", "is_available", "cpu_count", "metrics",
+    "device", "dtype", "Path", "issubdtype", "nothing", "PolicyNetwork", "NoMemory", "Setup",
+    "Policy", "Learner", "Carry", "Spec",
+    "float_view", "env_source", "dot", "own_source", "EnvSource", "as_returned", "mask_methods", "named_weights",
+    "startswith", "endswith", "isfinite", "sorted",
+    "make_policy", "statistic_names", "kwargs_of", "read_atari_name", "atari_name", "find_rom", "title",
+    "ModuleList", "start_statistics", "removeprefix", "removesuffix", "partition", "rpartition", "array_equal",
+    "tolist", "find_spec", "numpy", "nonzero"))
+
+
+def is_pure(node: ast.AST) -> bool:
+    """Whether an expression may be left out where nothing reads its value."""
+    later = {id(part) for one in walk(node) if isinstance(one, ast.Lambda) for part in walk(one.body)}
+    for one in walk(node):
+        if id(one) in later:
+            continue
+        if isinstance(one, ast.Call) and called_name(one) not in CHANGE_NOTHING | PURE:
+            if isinstance(one.func, ast.Attribute) and ast.unparse(one.func) == "normalizer.start":
+                continue
+            return False
+        if isinstance(one, (ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
+            return False
+    return True

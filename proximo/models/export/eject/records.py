@@ -1,0 +1,122 @@
+"""Records of which one field is left become that field; those that are taken apart at once become their values."""
+
+import ast
+from collections.abc import Iterator
+
+from proximo.models.export.eject.bindings import called_name
+from proximo.models.export.eject.definition import Definition, Edit, apply_all, parameters, walk
+from proximo.models.export.eject.library import Library
+from proximo.models.export.eject.parameters import Call
+from proximo.models.export.eject.unused import record_fields
+
+
+def unwrap_record(library: Library) -> bool:
+    """Replace one record that has one field. Return whether there was one."""
+    for name, definition in library.definitions.items():
+        fields = record_fields(definition)
+        if fields is not None and len(fields) == 1 and isinstance(definition.node, ast.ClassDef) and not any(
+                isinstance(node, ast.FunctionDef) for node in definition.node.body):
+            field = next(node for node in definition.node.body if isinstance(node, ast.AnnAssign))
+            names = set(_names_of(library, name))
+            edits = {each: list(_edits(each, name, fields[0], definition.segment(field.annotation), names))
+                     for each in library.definitions.values() if each is not definition}
+            changed = [each.apply(changes) for each, changes in edits.items()]
+            return any(changed)
+    return False
+
+
+def unpack_record(library: Library, calls: dict[str, list[Call]], other: set[str]) -> bool:
+    """Return values instead of a record that one function makes and every caller takes apart at once."""
+    for name, record in library.definitions.items():
+        fields = record_fields(record)
+        uses = [(one, node) for one in library.definitions.values() for node in walk(one.node) if _is_name(node, name)]
+        makers = [(one, function) for one in library.definitions.values() for _, function in one.functions()
+                  if _is_name(function.returns, name)]
+        if fields is None or len(makers) != 1 or len(uses) != 2 or makers[0][1].name in other:
+            continue
+        definition, function = makers[0]
+        tail = function.body[-1]
+        found = [call for key, each in calls.items() if key.rpartition(".")[2] == function.name for call in each]
+        if not isinstance(tail, ast.Return) or not isinstance(tail.value, ast.Call) or not found:
+            continue
+        edits = [_unpacked(call, fields) for call in found]
+        if not _is_name(tail.value.func, name) or not all(edits) or tail.value.keywords:
+            continue
+        types = {ast.unparse(node.target): record.segment(node.annotation) for node in walk(record.node)
+                 if isinstance(node, ast.AnnAssign)}
+        values = ", ".join(definition.segment(one) for one in tail.value.args)
+        changes = {definition: [Edit(*definition.span(tail.value), values), Edit(*definition.span(function.returns),
+                                f"tuple[{', '.join(types[field] for field in fields)}]")]}
+        for call, edit in zip(found, edits):
+            changes.setdefault(call.scope.definition, []).extend(edit)
+        return apply_all(changes)
+    return False
+
+
+def _unpacked(call: Call, fields: list[str]) -> list[Edit]:
+    """Return the edits of a caller that gives the fields names of their own; none if it does more with the record."""
+    caller, own = call.scope.function, call.scope.definition
+    statement = next((node for node in walk(caller) if isinstance(node, ast.Assign) and node.value is call.node), None)
+    target = statement.targets[0] if statement is not None else None
+    if not isinstance(target, ast.Name):
+        return []
+    uses = [node for node in walk(caller) if isinstance(node, ast.Name) and node.id == target.id]
+    read = [node for node in walk(caller) if isinstance(node, ast.Attribute) and _is_name(node.value, target.id)]
+    stored = {node.id for node in walk(caller) if isinstance(node, ast.Name)}
+    passed_on = {ast.unparse(node.targets[0]) for node in walk(caller) if isinstance(node, ast.Assign)
+                 and ast.unparse(node.value) == f"{target.id}.{ast.unparse(node.targets[0])}"
+                 and not _is_read_between(caller, ast.unparse(node.targets[0]), call.node, node)}
+    if len(uses) != len(read) + 1 or any(field in stored and field not in passed_on for field in fields):
+        return []
+    return [Edit(*own.span(target), ", ".join(fields)), *(Edit(*own.span(node), node.attr) for node in read)]
+
+
+def _is_read_between(caller: ast.AST | None, name: str, first: ast.AST, last: ast.AST) -> bool:
+    """Whether a name is read after a call and before a later statement: there it has its old value."""
+    begin, end = getattr(first, "end_lineno", 0), getattr(last, "lineno", 0)
+    return any(isinstance(node, ast.Name) and node.id == name and begin < node.lineno < end
+               for node in walk(caller))
+
+
+def _names_of(library: Library, record: str) -> Iterator[str]:
+    """Yield the names of variables, parameters and fields that hold a record, and of functions that return it."""
+    makers = {record, *(function.name for definition in library.definitions.values()
+                        for _, function in definition.functions() if _is_name(function.returns, record))}
+    yield from makers
+    for definition in library.definitions.values():
+        for node in walk(definition.node):
+            if isinstance(node, ast.FunctionDef):
+                yield from (arg.arg for arg in parameters(node) if _is_name(arg.annotation, record))
+            elif isinstance(node, ast.AnnAssign) and _is_name(node.annotation, record):
+                yield ast.unparse(node.target).rpartition(".")[2]
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                called = getattr(node.value.func, "id", None) or getattr(node.value.func, "attr", "")
+                if called in makers and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
+                    yield ast.unparse(node.targets[0]).rpartition(".")[2]
+
+
+def _is_name(node: ast.expr | None, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _edits(definition: Definition, record: str, field: str, annotation: str, names: set[str]) -> Iterator[Edit]:
+    for node in walk(definition.node):
+        if isinstance(node, ast.Attribute) and node.attr == field and _last(node.value) in names:
+            yield Edit(*definition.span(node), definition.segment(node.value))
+        elif isinstance(node, ast.Attribute) and node.attr == field and isinstance(node.value, ast.Call):
+            if _is_name(node.value.func, record):
+                yield Edit(*definition.span(node), definition.segment(_only(node.value)))
+            elif called_name(node.value) in names:
+                yield Edit(*definition.span(node), definition.segment(node.value))
+        elif isinstance(node, ast.Call) and _is_name(node.func, record):
+            yield Edit(*definition.span(node), definition.segment(_only(node)))
+        elif _is_name(node, record):
+            yield Edit(*definition.span(node), annotation)
+
+
+def _only(node: ast.Call) -> ast.expr:
+    return node.args[0] if node.args else node.keywords[0].value
+
+
+def _last(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

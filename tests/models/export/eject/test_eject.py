@@ -1,0 +1,155 @@
+"""Ejected files against the library: the same weights, bit for bit, in a process that cannot import the library."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from proximo.catalog import VARIANTS, config_class, parts_of
+from proximo.cli.main import main
+from proximo.errors import UsageError
+from proximo.models.export.eject import torch_main
+from proximo.models.export.eject.eject import eject
+from proximo.models.export.eject.topics import without_topics
+from proximo.runs.resolve import resolve
+
+ROOT = Path(__file__).resolve().parents[4]
+MOST_LINES = {"ppo": 700, "ppo_continuous_action": 920, "rpo_continuous_action": 1000, "compact": 950, "ppo_atari": 880,
+              "ppo_atari_lstm": 930}
+SMALL = {
+    "ppo": {},
+    "ppo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
+    "rpo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
+    "compact": {},  # LunarLander, whose state cannot be saved: the environments are made again
+    "ppo_atari": {"num_envs": 4, "num_steps": 32, "threads": 1},
+    "ppo_atari_lstm": {"num_envs": 4, "num_steps": 32, "threads": 1},
+}
+ALL = os.environ.get("PROXIMO_EJECT_ALL")  # make eject
+BLOCKED = """
+import importlib.abc, runpy, sys
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "proximo":
+            raise ImportError("an ejected file imports the library")
+sys.meta_path.insert(0, Blocked())
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def weights_hash(weights):
+    digest = hashlib.sha256()
+    for name, x in weights.items():
+        digest.update(name.encode() + x.tobytes())
+    return digest.hexdigest()
+
+
+def library_hash(variant, settings):
+    cfg = resolve(config_class(variant)(**settings, env_workers=0, device="cpu"), variant, 1, 1)
+    parts = parts_of(variant, "torch")
+    for iteration in parts.train(cfg, parts.make_envs, parts.make_agent):
+        weights = iteration.weights
+    return weights_hash(weights())
+
+
+def ejected_hash(path, folder):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-c", BLOCKED, str(path)], cwd=folder, env=environment, capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    header, *rows = (folder / "progress.csv").read_text().splitlines()
+    assert header.startswith("global_step,SPS,episodic_return,") and len(rows) == 3
+    with np.load(folder / "weights.npz") as weights:
+        return weights_hash(weights)
+
+
+def three_iterations(variant, settings):
+    cfg = config_class(variant)(**settings)
+    return settings | {"total_timesteps": 3 * cfg.num_envs * cfg.num_steps}
+
+
+def ruff(path):
+    found = subprocess.run([sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"), str(path)],
+                           capture_output=True, text=True)
+    return found.returncode, found.stdout
+
+
+@pytest.mark.parametrize("variant", [pytest.param(name, marks=() if name == "ppo" or ALL else pytest.mark.skip(
+    reason="make eject")) for name in SMALL])
+def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
+    settings = three_iterations(variant, SMALL[variant])
+    path = tmp_path / "my_ppo.py"
+    path.write_text(eject(config_class(variant)(**settings), variant, f"proximo eject {variant}"))
+    assert ruff(path) == (0, "All checks passed!\n")
+    assert len(path.read_text().splitlines()) <= MOST_LINES[variant]
+    assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
+    assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
+
+
+@pytest.mark.skipif(not ALL, reason="make eject")
+@pytest.mark.parametrize("variant, changes", [
+    ("ppo", {"recurrent": "lstm"}), ("ppo", {"shared_network": True}), ("ppo", {"target_kl": 0.01}),
+    ("ppo", {"desired_kl": 0.01, "num_envs": 1}), ("ppo", {"norm_adv": "batch"}),
+    ("ppo_atari", {"env_id": "ALE/Pong-v5", "grayscale": False, "end_on_life_loss": False, "clip_rewards": False}),
+    ("compact", {"env_id": "BreakoutNoFrameskip-v4", "model": "cnn", **SMALL["ppo_atari"]})], ids=str)
+def test_other_settings_have_the_weights_of_the_library(variant, changes, tmp_path):
+    settings = three_iterations(variant, SMALL[variant] | changes)
+    path = tmp_path / "my_ppo.py"
+    path.write_text(eject(config_class(variant)(**settings), variant, f"proximo eject {variant}"))
+    assert ruff(path) == (0, "All checks passed!\n")
+    assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
+
+
+def test_comments_lose_what_they_say_of_absent_things():
+    code = "valid advantage"
+    assert without_topics("number of valid rows over all ranks, at least 1", code) == "number of valid rows, at least 1"
+    assert without_topics("Flatten the rollout into rows; a recurrent agent keeps whole environments (detail 35).",
+                          code) == "Flatten the rollout into rows."
+    assert without_topics("Rows. Masks are kept.", "mask") == "Rows. Masks are kept."
+
+
+@pytest.mark.parametrize("variant, changes, sentence", [
+    ("ppo", {"framework": "jax"}, "only programs for torch are supported"),
+    ("ppo_atari_envpool_xla_jax", {}, "only programs for torch are supported"),
+    ("ppo_continuous_action_isaacgym", {}, "ppo_continuous_action_isaacgym cannot be ejected: only ppo, ppo_continuous_a"),
+    ("ppo_atari", {"engine": "envpool"}, "engine=envpool cannot be ejected"),
+    ("ppo", {"engine": "envpool"}, "engine=envpool cannot be ejected"),
+    ("ppo", {"env_id": "BreakoutNoFrameskip-v4"}, "is an Atari game. Use proximo eject ppo_atari"),
+    ("ppo", {"device": "cuda"}, "an ejected file trains on the CPU"),
+    ("ppo", {"env_wrappers": ("gymnasium.wrappers:FlattenObservation",)}, "Register it under an id"),
+    ("ppo", {"autoreset": "next-step"}, "autoreset=next-step cannot be ejected"),
+    ("ppo", {"precision": "bf16"}, "precision=bf16: an ejected file computes in float32"),
+    ("ppo", {"num_minibatches": 3}, "num_minibatches=3"),
+])
+def test_what_cannot_be_ejected_is_refused_with_a_sentence(variant, changes, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        eject(replace(VARIANTS[variant].config(), **changes), variant, "")
+
+
+def test_a_file_for_discrete_actions_refuses_others_with_a_sentence(monkeypatch):
+    """The functions of the ejected file, with the constants of a file for CartPole."""
+    monkeypatch.setattr(torch_main, "ACTIONS", "Discrete")
+    monkeypatch.setattr(torch_main, "FIND_ID", str, raising=False)
+    monkeypatch.setattr(torch_main, "OBSERVATIONS", "1-dimensional Box")
+    torch_main.refuse_other_spaces("Acrobot-v1")
+    with pytest.raises(SystemExit, match="Pendulum-v1 has 1-dimensional Box actions .* for Discrete actions"):
+        torch_main.refuse_other_spaces("Pendulum-v1")
+    with pytest.raises(SystemExit, match="Tuple observations"):
+        torch_main.refuse_other_spaces("Blackjack-v1")
+    assert torch_main.kind_of(spaces.Discrete(3, start=1)) == "Discrete that begins with 1"
+    assert torch_main.kind_of(spaces.MultiDiscrete([2, 3])) == "1-dimensional MultiDiscrete"
+    assert torch_main.kind_of(spaces.Dict({"a": spaces.Discrete(2)})) == "Dict"
+
+
+def test_the_command_explains_itself_and_names_wrong_flags(capsys):
+    assert main(["eject", "--help"]) == 0
+    assert "proximo eject VARIANT" in capsys.readouterr().out
+    assert main(["eject", "ppo", "--gama", "0.9"]) == 2
+    assert "--gamma" in capsys.readouterr().err
+    assert main(["eject", "nothing"]) == 2
