@@ -13,9 +13,9 @@ from proximo.runs.presets import presets
 
 API = {"Training": ("api.train", "api.iterations", "api.resume"),
        "Trained models": ("api.load", "api.evaluate", "models.model.Model", "models.evaluate.Evaluation",
-                          "export.files.export_model"),
+                          "models.export.files.export_model"),
        "Environments": ("api.check_env",),
-       "Presets": ("presets.preset",),
+       "Presets": ("runs.presets.preset",),
        "Records": ("types.Iteration", "types.FinishedEpisodes", "types.LossInputs"),
        "Interfaces": ("protocols.Step", "protocols.Episode", "protocols.VecEnv", "protocols.Agent", "protocols.Head",
                       "protocols.Distribution"),

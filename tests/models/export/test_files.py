@@ -119,7 +119,7 @@ def test_a_file_acts_as_the_model(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["gsde lstm", "impala"])
 def test_a_program_of_torch_acts_as_the_model(kind, tmp_path, monkeypatch):
     """And the archive has no pickle, which is what torch keeps example inputs in."""
-    monkeypatch.setattr("tests.export.test_files.STEPS", 30)
+    monkeypatch.setattr("tests.models.export.test_files.STEPS", 30)
     action_space, observation_space, fields = KINDS[kind]
     model = random_model(action_space, observation_space, **{name: x for name, x in fields.items() if name != "also"})
     exported = export_model(model, tmp_path / "agent.pt2")
