@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from proximo.bench.place_ray import RayPlace
@@ -77,6 +78,9 @@ def test_one_machine_needs_no_set_up_and_a_signal_ends_everything(tmp_path):
         wait_for(lambda: list(out.glob("*/*/*/checkpoints/*")), process)
         (run_dir,) = out.glob("*/*/1")
         trainer = holder(run_dir).split()[1]
+        listening = [one.laddr.ip for child in psutil.Process(process.pid).children(recursive=True)
+                     for one in child.net_connections(kind="inet") if one.status == psutil.CONN_LISTEN]
+        assert len(listening) > 3 and set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1"}  # as SECURITY.md says
         process.terminate()
         said = process.communicate(timeout=100)[1]
     assert process.returncode == 130 and "The same command continues" in said, said
