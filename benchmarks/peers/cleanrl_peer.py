@@ -1,4 +1,4 @@
-"""CleanRL's ppo.py, run as it is: `cleanrl_peer.py SETTINGS CHECKOUT`."""
+"""CleanRL's scripts, run as they are: `cleanrl_peer.py SETTINGS CHECKOUT`."""
 
 import json
 import subprocess
@@ -6,7 +6,10 @@ import sys
 import tempfile
 import time
 
+SCRIPTS = {"CartPole-v1": ("ppo.py", "CartPole-v1"), "HalfCheetah-v4": ("ppo_continuous_action.py", "HalfCheetah-v4"),
+           "Breakout": ("ppo_atari.py", "BreakoutNoFrameskip-v4")}
 settings, source = json.loads(sys.argv[1]), sys.argv[2]
+script, env_id = SCRIPTS[settings["env"]]
 flags = {"total-timesteps": "total", "num-envs": "envs", "num-steps": "steps", "update-epochs": "epochs",
          "gamma": "gamma", "num-minibatches": "minibatches", "learning-rate": "learning_rate",
          "gae-lambda": "gae_lambda", "clip-coef": "clip", "ent-coef": "entropy", "vf-coef": "value",
@@ -14,7 +17,7 @@ flags = {"total-timesteps": "total", "num-envs": "envs", "num-steps": "steps", "
 words = [word for flag, name in flags.items() for word in (f"--{flag}", str(settings[name]))]
 began = time.perf_counter()
 with tempfile.TemporaryDirectory() as folder:
-    command = [sys.executable, f"{source}/cleanrl/ppo.py", *words, "--no-cuda"]
+    command = [sys.executable, f"{source}/cleanrl/{script}", "--env-id", env_id, *words, "--no-cuda"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
     ends = [time.perf_counter() for line in process.stdout or () if line.startswith("SPS:")]  # of the iterations
     process.wait()

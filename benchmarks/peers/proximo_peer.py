@@ -1,14 +1,18 @@
-"""Proximo's command: `proximo_peer.py SETTINGS jax|compile|eager`."""
+"""Proximo's command: `proximo_peer.py SETTINGS jax|compile|eager|bf16|two` (two processes)."""
 
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from proximo.cli.main import main
-
+TASKS = {"CartPole-v1": ["ppo", "--env-id", "CartPole-v1"],
+         "HalfCheetah-v4": ["ppo_continuous_action", "--env-id", "HalfCheetah-v4"],
+         "Breakout": ["ppo_atari", "--env-id", "BreakoutNoFrameskip-v4"]}
 settings, way = json.loads(sys.argv[1]), sys.argv[2]
-words = {"jax": ["--framework", "jax"], "compile": ["--compile"], "eager": []}[way]
+words = {"jax": ["--framework", "jax"], "compile": ["--compile"], "eager": [], "bf16": ["--precision", "bf16"],
+         "two": []}[way]
+start = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"] if way == "two" else []
 flags = {"total-timesteps": "total", "num-envs": "envs", "num-steps": "steps", "update-epochs": "epochs",
          "gamma": "gamma", "num-minibatches": "minibatches", "learning-rate": "learning_rate",
          "gae-lambda": "gae_lambda", "clip-coef": "clip", "ent-coef": "entropy", "vf-coef": "value",
@@ -17,9 +21,9 @@ values = [word for flag, name in flags.items() for word in (f"--{flag}", str(set
 with tempfile.TemporaryDirectory() as folder:
     run = f"{folder}/run"
     seeds = ["--num-seeds", str(settings["seeds"])] * (settings["seeds"] > 1)
-    words += ["--env-id", "CartPole-v1", "--threads", "1", *values, *seeds, "--run-dir", run]
-    code = main(["train", "ppo", *words])
-    assert code == 0
+    threads = 1 if way == "two" else settings["cores"]
+    words = [*TASKS[settings["env"]], *words, "--threads", str(threads), *values, *seeds, "--run-dir", run]
+    subprocess.run([sys.executable, *start, "-m", "proximo", "train", *words], check=True)
     summaries = [json.loads(path.read_text()) for path in Path(run).rglob("summary.json")]
 print(json.dumps({"rate": sum(one["sps"] for one in summaries), "start": summaries[0]["compile_seconds"],
                   "differs": "writes CSV, TensorBoard and checkpoints"}))

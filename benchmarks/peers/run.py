@@ -1,12 +1,16 @@
-"""Compare the steps per second of Proximo and other implementations of PPO on CartPole-v1, with equal hyper-parameters.
+"""Compare the steps per second of Proximo and other implementations of PPO with equal hyper-parameters.
 
     python benchmarks/peers/run.py --rounds 3 --regime small \
         --python rejax=/envs/jax/bin/python --python purejaxrl=/envs/jax/bin/python --python sbx=/envs/jax/bin/python \
         --source purejaxrl=/checkouts/purejaxrl --source cleanrl=/checkouts/cleanrl
+    python benchmarks/peers/run.py --regime halfcheetah --python leanrl=/envs/lean/bin/python \
+        --source leanrl=/checkouts/LeanRL
 
-Each peer has a script beside this one, and runs in the interpreter that `--python` names (else this one), pinned to one
-core. `--source` is a checkout of a peer that no package index has, or that consists of scripts. A peer whose library
-or checkout is missing is left out, with a message. The programs alternate; the table has the medians of all rounds.
+Regimes: CartPole-v1 in four settings (small, many, wide, wide-short) and with ten seeds at once (seeds), halfcheetah,
+and breakout, which has two cores. Each peer has a script beside this one, and runs in the interpreter that `--python`
+names (else this one), pinned to its cores. `--source` is a checkout of a peer that no package index has, or that
+consists of scripts. A peer whose library or checkout is missing is left out, with a message. The programs alternate;
+the table has the medians of all rounds.
 
 Proximo runs as its command does, with CSV, TensorBoard and checkpoints on. A script prints one line of JSON: `rate` in
 environment steps per second without compilation, `start` in seconds until that is over, and `differs`, the settings in
@@ -23,27 +27,40 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-COMMON = {"learning_rate": 2.5e-4, "gamma": 0.99, "gae_lambda": 0.95, "clip": 0.2, "entropy": 0.01, "value": 0.5,
-          "max_grad_norm": 0.5}
-REGIMES = {"small": {"envs": 4, "steps": 128, "epochs": 4, "minibatches": 4, "seeds": 1},
-           "seeds": {"envs": 4, "steps": 128, "epochs": 4, "minibatches": 4, "seeds": 10},
-           "wide": {"envs": 2048, "steps": 32, "epochs": 4, "minibatches": 4, "seeds": 1},
-           "wide-short": {"envs": 2048, "steps": 32, "epochs": 1, "minibatches": 2, "seeds": 1}}
+COMMON = {"gamma": 0.99, "gae_lambda": 0.95, "value": 0.5, "max_grad_norm": 0.5, "seeds": 1, "cores": 1}
+CARTPOLE = COMMON | {"env": "CartPole-v1", "learning_rate": 2.5e-4, "clip": 0.2, "entropy": 0.01}
+SMALL = CARTPOLE | {"envs": 4, "steps": 128, "epochs": 4, "minibatches": 4}
+WIDE = CARTPOLE | {"envs": 2048, "steps": 32, "epochs": 4, "minibatches": 4}
+REGIMES: dict[str, dict[str, Any]] = {
+    "small": SMALL, "seeds": SMALL | {"seeds": 10}, "many": SMALL | {"envs": 256}, "wide": WIDE,
+    "wide-short": WIDE | {"epochs": 1, "minibatches": 2},
+    "halfcheetah": COMMON | {"env": "HalfCheetah-v4", "envs": 1, "steps": 2048, "epochs": 10, "minibatches": 32,
+                             "learning_rate": 3e-4, "clip": 0.2, "entropy": 0.0},
+    "breakout": COMMON | {"env": "Breakout", "envs": 8, "steps": 128, "epochs": 4, "minibatches": 4, "cores": 2,
+                          "learning_rate": 2.5e-4, "clip": 0.1, "entropy": 0.01}}
 SCALE = {"small": {"proximo-jax": 400_000, "proximo-compile": 200_000, "proximo-eager": 60_000, "rejax": 400_000,
-                   "purejaxrl": 400_000, "sb3": 30_000, "sbx": 40_000, "cleanrl": 30_000},
+                   "purejaxrl": 400_000, "sb3": 30_000, "sbx": 40_000, "cleanrl": 30_000, "pufferlib": 60_000,
+                   "samplefactory": 20_000},
          "seeds": {"proximo-jax": 200_000, "rejax": 200_000, "purejaxrl": 200_000},  # of each of ten vmapped seeds
-         "wide": {"proximo-jax": 2_000_000, "rejax": 2_000_000, "purejaxrl": 2_000_000},
-         "wide-short": {"proximo-jax": 4_000_000, "rejax": 4_000_000, "purejaxrl": 4_000_000}}  # steps measured
+         "many": {"proximo-compile": 1_000_000, "proximo-eager": 500_000, "pufferlib": 500_000, "sb3": 200_000},
+         "wide": {"proximo-jax": 2_000_000, "rejax": 2_000_000, "purejaxrl": 2_000_000, "pufferlib": 1_000_000},
+         "wide-short": {"proximo-jax": 4_000_000, "rejax": 4_000_000, "purejaxrl": 4_000_000,
+                        "pufferlib": 2_000_000},
+         "halfcheetah": {"proximo-compile": 61_440, "proximo-jax": 61_440, "proximo-eager": 30_720, "leanrl": 61_440,
+                         "sb3": 20_480, "sbx": 20_480, "cleanrl": 20_480},
+         "breakout": {"proximo-eager": 16_384, "proximo-bf16": 16_384, "proximo-two": 16_384, "leanrl": 31_744,
+                      "sb3": 8_192, "cleanrl": 8_192}}  # steps measured
 
 
-def measure(peer: str, settings: dict[str, float], python: str, source: str, core: int) -> dict[str, Any]:
+def measure(peer: str, settings: dict[str, Any], python: str, source: str, core: int) -> dict[str, Any]:
     """Run one peer's script; a failure is a dict with `failed`."""
     name, _, way = peer.partition("-")
     words = [python, str(HERE / f"{name}_peer.py"), json.dumps(settings), source or way]
-    env = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+    threads, cores = str(settings["cores"]), f"{core}-{core + settings['cores'] - 1}"
+    env = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "JAX_PLATFORMS": "cpu"}
     if name == "proximo":
         env["PYTHONPATH"] = str(HERE.parents[1])
-    done = subprocess.run(["taskset", "-c", str(core), *words], capture_output=True, text=True, env=env, timeout=900)
+    done = subprocess.run(["taskset", "-c", cores, *words], capture_output=True, text=True, env=env, timeout=900)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         return {"failed": (done.stderr.strip().splitlines() or ["no result"])[-1][:160]}
@@ -69,7 +86,7 @@ def main() -> None:
     parser.add_argument("--regime", choices=REGIMES, default="small")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", nargs="*", help="only these")
-    parser.add_argument("--core", type=int, default=0, help="the core to pin to")
+    parser.add_argument("--core", type=int, default=0, help="the first core to pin to")
     for flag in ("--python", "--source"):
         parser.add_argument(flag, action="append", default=[], metavar="PEER=PATH")
     given = parser.parse_args()
@@ -78,7 +95,7 @@ def main() -> None:
     found: dict[str, list[dict[str, Any]]] = {peer: [] for peer in scale}
     for _ in range(given.rounds):
         for peer, steps in list(scale.items()):
-            settings = COMMON | REGIMES[given.regime] | {"total": steps}
+            settings = REGIMES[given.regime] | {"total": steps}
             row = measure(peer, settings, pythons.get(peer, sys.executable), sources.get(peer, ""), given.core)
             if "failed" in row:
                 print(f"{peer} is left out: {row['failed']}", file=sys.stderr)

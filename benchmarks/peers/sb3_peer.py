@@ -5,7 +5,8 @@ import sys
 import time
 
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
 settings, jax = json.loads(sys.argv[1]), sys.argv[0].endswith("sbx_peer.py")
 if jax:
@@ -14,9 +15,18 @@ else:
     import torch
     from stable_baselines3 import PPO
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(settings["cores"])
+if settings["env"] == "Breakout":
+    import ale_py
+    import gymnasium
+
+    gymnasium.register_envs(ale_py)
+    envs = VecFrameStack(make_atari_env("BreakoutNoFrameskip-v4", settings["envs"]), 4)
+else:
+    envs = make_vec_env(settings["env"], settings["envs"])
+    envs = VecNormalize(envs) if settings["env"] == "HalfCheetah-v4" else envs
 batch = settings["envs"] * settings["steps"]
-model = PPO("MlpPolicy", make_vec_env("CartPole-v1", settings["envs"]), n_steps=settings["steps"],
+model = PPO("CnnPolicy" if settings["env"] == "Breakout" else "MlpPolicy", envs, n_steps=settings["steps"],
             batch_size=batch // settings["minibatches"], n_epochs=settings["epochs"], gamma=settings["gamma"],
             learning_rate=settings["learning_rate"], gae_lambda=settings["gae_lambda"], clip_range=settings["clip"],
             ent_coef=settings["entropy"], vf_coef=settings["value"], max_grad_norm=settings["max_grad_norm"],
