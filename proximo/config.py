@@ -4,12 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from proximo.facts import Engine, Framework, Limits, converted_fields, setting, switched
+from proximo.facts import Engine, Framework, Limits, Model, Recurrent, Schedule, converted_fields, setting, switched
 
-Model = Literal["mlp", "cnn", "impala"]
-Recurrent = Literal["none", "lstm", "gru"]
 Logger = Literal["console", "wandb", "mlflow", "trackio", "none"]
-Schedule = Literal["none", "linear", "cosine"]
 FREE: dict[str, Any] = {"group": "training", "resume": "free"}
 
 
@@ -19,7 +16,6 @@ class Config:
 
     limits: ClassVar[Limits] = Limits(engines=("gym", "envpool", "jax"), gymnasium=True)
     histograms: ClassVar[bool] = False  # TensorBoard gets histograms of the returns and lengths of episodes
-
     # Environment: the state, the shapes and the statistics of the environments depend on these fields
     env_id: str = setting("CartPole-v1", group="environment")
     """id of the environment; `module:Env-v0` imports the module first"""
@@ -47,6 +43,8 @@ class Config:
     """T: steps in each environment between two updates"""
     env_workers: int | None = setting(None, group="environment", minimum=0, chosen=True)
     """worker processes that step environments; 0: none; unset: one per core for Atari (command line, 4+ cores)"""
+    env_groups: int = setting(1, group="environment", minimum=1)
+    """groups of environments that take turns: the policy acts for one while worker processes step the others"""
     env_timeout: float = setting(60.0, group="environment", above=0, resume="free")
     """seconds after which a worker process without an answer counts as stalled"""
     restart_envs: int = setting(0, group="environment", minimum=0, resume="free")

@@ -11,6 +11,9 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 
 Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
 Framework = Literal["torch", "jax"]
+Model = Literal["mlp", "cnn", "impala"]
+Recurrent = Literal["none", "lstm", "gru"]
+Schedule = Literal["none", "linear", "cosine"]
 Group = Literal["environment", "policy", "training", "logging", "machine"]
 KEY = "proximo"  # of the metadata of a field
 NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text", NoneType: "None",

@@ -48,7 +48,7 @@ def config_problems(cfg: Config) -> list[str]:
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
         wrong += [*_problems_of_sizes(cfg), *_problems_of_memory(cfg)]
     return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
-            *source_problems(cfg), *_problems_of_single_envs(cfg)]
+            *_problems_of_groups(cfg), *source_problems(cfg), *_problems_of_single_envs(cfg)]
 
 
 def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
@@ -205,6 +205,24 @@ def _problems_of_limits(cfg: Config) -> list[str]:
         wrong.append("autoreset=next-step: the environments of this variant reset in the same step. Leave "
                      "--autoreset out.")
     return wrong
+
+
+def _problems_of_groups(cfg: Config) -> list[str]:
+    """Return why environments cannot take turns in groups."""
+    by_itself, given = BY_ITSELF.get(engine_of(cfg)), f"env_groups={cfg.env_groups}"
+    if cfg.env_groups < 2:
+        return []
+    if cfg.framework == "jax":
+        return [f"{given} runs with framework=torch only. Use --framework torch, or leave --env-groups out."]
+    if by_itself or cfg.limits.max_players > 1:
+        why = by_itself or "the players of a game step together"
+        return [f"{given} is not available: {why}. Leave --env-groups out."]
+    if not cfg.env_workers or cfg.env_workers % cfg.env_groups:
+        return [f"{given} needs worker processes, the same number for each group, and env_workers={cfg.env_workers}. "
+                f"Use --env-workers {cfg.env_groups} or a multiple of it, or leave --env-groups out."]
+    if cfg.restart_envs:
+        return [f"{given} does not go together with restart_envs={cfg.restart_envs}. Leave one of them out."]
+    return []
 
 
 def _problems_of_single_envs(cfg: Config) -> list[str]:

@@ -109,6 +109,24 @@ class VecEnv(Protocol):
         ...
 
 
+class GroupedVecEnv(VecEnv, Protocol):
+    """A VecEnv whose rows are in groups of equal size, one after the other, of which each is stepped on its own.
+
+    Every group gets its actions, then its Step is received, in turns. reset(), state(), load() and step() are for all
+    groups, and are called only when every group has been received.
+    """
+
+    groups: int
+
+    def send(self, group: int, action: Array) -> None:
+        """Begin a step of one group, and return at once. Meanwhile the others may be sent and received."""
+        ...
+
+    def receive(self, group: int) -> Step:
+        """Wait for the end of the step that send() began. N counts the environments of the group."""
+        ...
+
+
 class PureEnv(Protocol):
     """N environments as pure functions of JAX. A Step holds JAX arrays."""
 

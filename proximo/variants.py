@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
-from proximo.config import Config, Model, Recurrent, Schedule
+from proximo.config import Config
 from proximo.errors import notify
-from proximo.facts import Engine, Framework, Limits, setting
+from proximo.facts import Engine, Framework, Limits, Model, Recurrent, Schedule, setting
 
 
 @dataclass(frozen=True)

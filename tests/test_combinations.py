@@ -1,4 +1,4 @@
-"""Every pair of {variant, memory, mask, engine, framework, processes, policy, precision} and every triple {variant, engine,
+"""Every pair of {variant, memory, mask, engine, framework, processes, policy, precision, playing} and every triple {variant, engine,
 framework}: a run of two iterations has it, or a command that asks for it ends with exit code 2 and the reason.
 
 `python -m tests.test_combinations` writes docs/combinations.md from the same rows."""
@@ -25,11 +25,12 @@ from tests.support.torchrun import run_lines_on_two_ranks
 DIMENSIONS = {"variant": tuple(VARIANTS), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
               "engine": ("gym", "ale", "envpool", "brax", "jax"), "framework": ("torch", "jax"),
               "processes": ("1", "2"), "policy": ("plain", "squashed", "beta", "gsde"),
-              "precision": ("float32", "bf16")}
+              "precision": ("float32", "bf16"), "playing": ("together", "groups")}
 POLICIES = {"plain": "",
             "squashed": "--distribution squashed --state-dependent-std --log-std-init -1 --activation silu --layer-norm",
             "beta": "--distribution beta --activation elu --anneal-lr cosine",
             "gsde": "--distribution gsde --sde-sample-freq 3 --activation relu --anneal-clip"}
+PLAYING = {"together": "", "groups": "--env-workers 2 --env-groups 2"}
 TRIPLE = ("variant", "engine", "framework")
 GROUPS = [*combinations(DIMENSIONS, 2), TRIPLE]
 PAGE = Path("docs/combinations.md")
@@ -46,6 +47,8 @@ ANY_ENVIRONMENT = ("ppo", *CONTINUOUS, "compact")  # the variants that a masked 
 SUITES = {"ale": "Atari", "envpool": "EnvPool", "brax": "Brax", "jax": "engine jax", "ppo_procgen": "Procgen",
           SELF_PLAY: "PettingZoo"}
 DISCRETE = "Only continuous actions have such a distribution."
+GROUPS_ON_TORCH = "Groups of environments run with --framework torch only."
+NO_WORKERS = "{} does not step its environments in worker processes."
 BF16 = "bfloat16 runs with --framework torch only."
 UNKNOWN = "{} does not have this environment."
 
@@ -77,7 +80,7 @@ def conflicts(row):
         found.append(conflict(row, "variant", "mask", UNKNOWN.format(suite), MASKED, suite))
     if masked == "yes" and engine in SUITES:
         found.append(conflict(row, "mask", "engine", UNKNOWN.format(SUITES[engine]), MASKED, SUITES[engine]))
-    return found + conflicts_of_policies(row) + conflicts_of_precisions(row)
+    return found + conflicts_of_policies(row) + conflicts_of_precisions(row) + conflicts_of_groups(row)
 
 
 def conflicts_of_policies(row):
@@ -110,6 +113,20 @@ def conflicts_of_precisions(row):
     return found
 
 
+def conflicts_of_groups(row):
+    """Conflicts of groups of environments, which need worker processes and torch."""
+    found = []
+    if row.get("playing") == "groups":
+        if row.get("framework") == "jax":
+            found.append(conflict(row, "framework", "playing", GROUPS_ON_TORCH, "env_groups=2 runs with framework=torch only"))
+        if row.get("engine") in ("envpool", "brax", "jax"):
+            found.append(conflict(row, "engine", "playing", NO_WORKERS.format(SUITES[row["engine"]]), "env_groups=2 "))
+        if row.get("variant") in (SELF_PLAY, *BRAX, "ppo_procgen", "ppo_atari_envpool", *XLA):
+            suite = SUITES.get(row["variant"]) or SUITES[ENGINES[row["variant"]][0]]
+            found.append(conflict(row, "variant", "playing", NO_WORKERS.format(suite), "env_groups=2 "))
+    return found
+
+
 def conflict(row, one, other, reason, *words):
     return Conflict(((one, row[one]), (other, row[other])), reason, words)
 
@@ -118,7 +135,8 @@ def rows_that_run():
     """Rows without a conflict that cover every group; few of JAX have memories or two processes: both compile long."""
     def cost(row):
         return (row.get("framework") == "jax") * (2 * (row.get("memory", "none") != "none")
-                                                  + 5 * (row.get("processes", "1") == "2"))
+                                                  + 5 * (row.get("processes", "1") == "2")) + 3 * (
+            row.get("playing") == "groups")
 
     return covering.covering_rows(DIMENSIONS, GROUPS, lambda row: not conflicts(row), cost)
 
@@ -172,7 +190,8 @@ def line(row, folder):
     return (f"train {row['variant']} --num-steps {steps} {local} --num-envs {envs} --num-minibatches 2 "
             f"--update-epochs 1 --hidden-sizes 8 8 --memory-size 8 --total-timesteps {2 * steps * envs} --threads 1 "
             f"--logger none --run-dir {folder} --recurrent {row['memory']} --engine {row['engine']} "
-            f"--framework {row['framework']} {environment(row)} {POLICIES[row['policy']]} --precision {precision(row)}")
+            f"--framework {row['framework']} {environment(row)} {POLICIES[row['policy']]} --precision {precision(row)} "
+            f"{PLAYING[row['playing']]}")
 
 
 def precision(row):
@@ -261,7 +280,8 @@ def page():
         "# Which features work together\n\nA test runs every combination marked `yes` for two iterations, and checks "
         "that every other\none ends with exit code 2 and the reason with that number.\n"
         "`memory` is --recurrent; `mask` means an environment of the tests that forbids some actions in each state;\n"
-        "`policy` is --distribution; squashed has --state-dependent-std, too. `precision` is --precision.\n"
+        "`policy` is --distribution; squashed has --state-dependent-std, too. `precision` is --precision;\n"
+        "`playing` in groups is --env-groups 2.\n"
         "`python -m tests.test_combinations` writes this page."]
     for framework in DIMENSIONS["framework"]:
         parts.append(f"## variant and engine, with framework {framework}\n\n"

@@ -194,7 +194,7 @@ def rate_command(args: RateArguments) -> int:
     model, parts = load_run(args.run, args.allow_import)
     if model.cfg.limits.max_players == 1:
         raise UsageError(f"{args.run} is a run of {model.variant}. Only games of several players can be rated.")
-    play = play_selfplay(partial(parts.make_envs, replace(model.cfg, env_workers=0)))
+    play = play_selfplay(partial(parts.make_envs, replace(model.cfg, env_workers=0, env_groups=1)))
     space: Any = model.spec.action_space
     players = [random_player(int(space.n))]
     for steps, tree in evenly_spread(models_over_time(args.run), args.most):

@@ -26,7 +26,7 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
         seed: The seed of the environments.
     """
     engine = "auto" if cfg.engine == "jax" else cfg.engine  # the same task, stepped by Gymnasium
-    here = replace(cfg, env_workers=0, num_envs=rows, seed=seed, engine=engine)
+    here = replace(cfg, env_workers=0, env_groups=1, num_envs=rows, seed=seed, engine=engine)
     return parts.make_envs(here, env_seeds(seed, rows, stream="eval"))
 
 

@@ -130,9 +130,21 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
     closing = Carry(obs=rows["obs"][-1].to(device, copy=True), first=rows["first"][-1].to(device, copy=True),
                     mask=None if masks[-1] is None else masks[-1].to(device, copy=True), state=state,
                     statistics=statistics)
+    return finish(policy, storage, closing, bootstrapped)
+
+
+def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.ndarray) -> Collected:
+    """Return what was played, with values and log-probabilities.
+
+    Args:
+        policy: Evaluates.
+        storage: The rollout buffer, filled.
+        closing: What playing continues from.
+        bootstrapped: (T, N) or (T, 1) bool, where final_value was computed.
+    """
     logprob, value, last = policy.evaluate(storage, closing)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():
-        final = storage.whole("truncated") & torch.from_numpy(bootstrapped).to(device)
+        final = storage.whole("truncated") & torch.from_numpy(bootstrapped).to(storage.device)
         next_value = torch.where(final, storage.whole("final_value"), next_value)
     return Collected(storage.rollout(logprob, value, next_value), closing, storage.episode(), storage.means())

@@ -15,7 +15,8 @@ from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.noise import seeded_generator
 from proximo.on_torch.precision import use_bf16
-from proximo.on_torch.rollout import Policy, Storage, make_policy
+from proximo.on_torch.rollout import Collected, Policy, Storage, collect, make_policy
+from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore, saved_buffers
 from proximo.problems import check_memory, check_statistics, config_problems
 from proximo.processes import World
@@ -37,6 +38,7 @@ class Setup(NamedTuple):
     adam: Adam
     carry: Carry
     storage: Storage
+    collect: Callable[..., Collected]  # collect() of rollout.py, or the same for groups of environments
     policy: Policy
     learner: Learner
     statistics: Statistics | None  # of normalisation, equal on all ranks: what each adds from here on is merged
@@ -73,12 +75,12 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
         if state:
             carry = restore(state, adam, agent, envs, carry, keeps_state)
             statistics = carry.statistics
-        mask_size = None if carry.mask is None else carry.mask.shape[-1]
-        storage = Storage(envs, normalizer.spec.obs_dtype, cfg.num_steps, agent.head, mask_size, device)
+        check_groups(envs, cfg)
+        storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent.head, carry, device)
         policy, learner = make_functions(cfg, world, agent, adam, storage, carry, loss_fn)
         return Setup(world=world, device=device, envs=envs, normalizer=normalizer, agent=agent, adam=adam, carry=carry,
-                     storage=storage, policy=policy, learner=learner, statistics=statistics,
-                     keeps_state=keeps_state)
+                     storage=storage, collect=collect_in_groups if cfg.env_groups > 1 else collect, policy=policy,
+                     learner=learner, statistics=statistics, keeps_state=keeps_state)
     except BaseException:
         envs.close()
         raise
@@ -109,10 +111,33 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
             step = compile_step(gradient, agent, adam, storage, carry, cfg)
         else:
             step = make_step(*compile_gradient(gradient, agent, adam, storage, carry, cfg), reduce_sum)
-        policy = policy._replace(act=compile_act(policy, agent, adam.weights, carry))  # last: it compiles fastest
+        act = compile_act(policy, agent, adam.weights, one_group(carry, cfg))  # last: it compiles fastest
+        policy = policy._replace(act=act)
     names = statistic_names(loss_fn, cfg)
     check_statistics(names, cfg)
     return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum, scale=adam.scale)
+
+
+def make_storage(cfg: Config, envs: VecEnv, obs_dtype: Any, head: Any, carry: Carry, device: torch.device) -> Storage:
+    """Make a rollout buffer."""
+    mask_size = None if carry.mask is None else carry.mask.shape[-1]
+    if cfg.env_groups > 1:
+        return GroupedStorage(cfg.env_groups, envs, obs_dtype, cfg.num_steps, head, mask_size, device)
+    return Storage(envs, obs_dtype, cfg.num_steps, head, mask_size, device)
+
+
+def check_groups(envs: VecEnv, cfg: Config) -> None:
+    """Raise UsageError if the environments cannot be stepped in groups."""
+    if getattr(envs, "groups", 1) != cfg.env_groups:
+        raise UsageError(f"env_groups={cfg.env_groups} needs environments that step in groups (GroupedVecEnv in "
+                         "proximo/protocols.py), and these do not. Leave --env-groups out.")
+
+
+def one_group(carry: Carry, cfg: Config) -> Carry:
+    """Return the rows that the policy acts for at once."""
+    rows = slice(len(carry.obs) // cfg.env_groups)
+    return carry._replace(obs=carry.obs[rows], mask=None if carry.mask is None else carry.mask[rows],
+                          first=carry.first[rows], state=tuple(x[rows] for x in carry.state))
 
 
 def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:

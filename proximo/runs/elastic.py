@@ -33,7 +33,7 @@ def fit_to_processes(cfg: Config, processes: int) -> Config:
     if own < 1:
         return cfg
     return replace(cfg, num_envs=num_envs, num_minibatches=_next_divisor(cfg.num_minibatches, rows),
-                   env_workers=cfg.env_workers and _next_divisor(cfg.env_workers, own))
+                   env_workers=cfg.env_workers and _next_divisor(cfg.env_workers, own, cfg.env_groups))
 
 
 def announce_sizes(asked: Config, fitted: Config, processes: int) -> Config:
@@ -71,5 +71,6 @@ def continue_schedule(cfg: Config, checkpoint: dict[str, Any] | None) -> Config:
     return replace(cfg, iteration_shift=done - whole + (left if done < before.num_iterations else 0))
 
 
-def _next_divisor(number: int, whole: int) -> int:
-    return max((k for k in range(1, min(number, whole) + 1) if whole % k == 0), default=number)
+def _next_divisor(number: int, whole: int, of: int = 1) -> int:
+    """Return the largest multiple of `of` up to a number that divides `whole`, or the number where there is none."""
+    return max((k for k in range(of, min(number, whole) + 1, of) if whole % k == 0), default=number)

@@ -147,5 +147,5 @@ def default_workers(cfg: Config, num_envs: int, local_processes: int) -> int:
     if cfg.limits.worker_default == "none" or cfg.model == "mlp" or cfg.engine == "envpool":
         return 0
     cores = (os.cpu_count() or 1) // local_processes
-    most = max((k for k in range(1, cores + 1) if num_envs % k == 0), default=1)
+    most = max((k for k in range(1, cores + 1) if num_envs % k == 0 and k % cfg.env_groups == 0), default=1)
     return most if most > 1 and cores >= 4 else 0

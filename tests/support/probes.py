@@ -306,6 +306,18 @@ class Paced(gymnasium.Wrapper):
         return self.env.step(action)
 
 
+class Irregular(gymnasium.Wrapper):
+    """CartPole, in which a step takes up to `most` seconds; no seed decides how long."""
+
+    def __init__(self, most=0.0):
+        super().__init__(gymnasium.make("CartPole-v1").unwrapped)
+        self.most = most
+
+    def step(self, action):
+        time.sleep(self.most * int.from_bytes(os.urandom(1)) / 255)
+        return self.env.step(action)
+
+
 class Positions(gymnasium.ObservationWrapper):
     """CartPole, of which only the positions of cart and pole are observed: velocities need a memory."""
 
@@ -328,6 +340,8 @@ def register_probes():
     for probe in PROBES:
         gymnasium.register(f"{probe.__name__}-v0", entry_point=probe)
     gymnasium.register("Paced-v0", entry_point=Paced, max_episode_steps=500)
+    gymnasium.register("Irregular-v0", entry_point=Irregular, max_episode_steps=20)
+    gymnasium.register("Swinging-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=20)
     gymnasium.register("Positions-v0", entry_point=Positions, max_episode_steps=200)
     for how in FAULTS:
         gymnasium.register(f"Faulty_{how}-v0", entry_point=Faulty, kwargs={"how": how})

@@ -38,7 +38,7 @@ def eject(cfg: Config, variant: str, command: str) -> str:
     """
     if refused := refusals(cfg, variant):
         raise UsageError("\n".join(refused))
-    cfg = resolve(replace(cfg, env_workers=0, device="cpu", compile=False), variant, 1, 1)
+    cfg = resolve(replace(cfg, env_workers=0, env_groups=1, device="cpu", compile=False), variant, 1, 1)
     if isinstance(cfg, Atari) and is_atari(cfg.env_id):
         cfg = replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky))
     if wrong := config_problems(cfg):

@@ -61,11 +61,17 @@ def called_function(scope: Scope, node: ast.expr, methods: dict[str, list[str]])
 
 
 def _method_of(scope: Scope, kind: type, name: str) -> str | None:
-    """Return the class of the program that defines a method of a class."""
+    """Return the method of the program that a method of a class is; merge_class may have moved it to a subclass."""
+    library, below = scope.known.library, ""
     for base in kind.__mro__:
+        found = library.name_of(base)
         if name in vars(base):
-            found = scope.known.library.name_of(base)
+            moved = library.definitions.get(below) if found not in library.definitions else None
+            own = f"{below}.{name}"
+            if moved is not None and any(own == method for method, _ in moved.functions()):
+                return own
             return f"{found}.{name}" if found else None
+        below = found if found in library.definitions else below
     return None
 
 
