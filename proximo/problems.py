@@ -209,8 +209,8 @@ def _problems_of_limits(cfg: Config) -> list[str]:
 
 def _problems_of_groups(cfg: Config) -> list[str]:
     """Return why environments cannot take turns in groups."""
-    engine = cfg.engine if cfg.engine in cfg.limits.engines else cfg.limits.engines[0]
-    by_itself, given = BY_ITSELF.get(engine), f"env_groups={cfg.env_groups}"
+    by_itself = BY_ITSELF.get(cfg.engine) or BY_ITSELF.get(cfg.limits.engines[0])
+    given = f"env_groups={cfg.env_groups}"
     if cfg.env_groups < 2:
         return []
     if cfg.framework == "jax":

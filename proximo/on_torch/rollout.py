@@ -134,14 +134,7 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
 
 
 def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.ndarray) -> Collected:
-    """Return what was played, with values and log-probabilities.
-
-    Args:
-        policy: Evaluates.
-        storage: The rollout buffer, filled.
-        closing: What playing continues from.
-        bootstrapped: (T, N) or (T, 1) bool, where final_value was computed.
-    """
+    """Return what was played, and its values; `bootstrapped` (T, N) or (T, 1) says where final_value was computed."""
     logprob, value, last = policy.evaluate(storage, closing)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():
