@@ -127,12 +127,16 @@ def _torch_parts(variant: Variant) -> Parts:
     from proximo.on_torch.actor import Actor
     from proximo.on_torch.assemble import assemble
     from proximo.on_torch.box_heads import make_box_head, make_rpo_head
+    from proximo.on_torch.overlap import train_overlapped
     from proximo.on_torch.train import train
+
+    def train_as_configured(cfg: Any, *parts: Any, **others: Any) -> Generator[Iteration, None, None]:
+        return (train_overlapped if cfg.overlap else train)(cfg, *parts, **others)
 
     def make_agent(spec: Spec, cfg: Any) -> Any:
         return assemble(spec, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
 
-    return Parts(train, variant.make_envs, make_agent, partial(Actor, make_agent))
+    return Parts(train_as_configured, variant.make_envs, make_agent, partial(Actor, make_agent))
 
 
 def _jax_parts(variant: Variant) -> Parts:

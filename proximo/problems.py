@@ -12,6 +12,7 @@ from proximo.config import Config
 from proximo.envs.gym_source import IMAGES, OWN, source_problems
 from proximo.envs.joint_actions import action_parts, num_outputs
 from proximo.envs.memory import memory_problem
+from proximo.envs.workers import group_problems
 from proximo.errors import UsageError
 from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
@@ -48,7 +49,9 @@ def config_problems(cfg: Config) -> list[str]:
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
         wrong += [*_problems_of_sizes(cfg), *_problems_of_memory(cfg)]
     return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
-            *_problems_of_groups(cfg), *source_problems(cfg), *_problems_of_single_envs(cfg)]
+            *_problems_of_overlap(cfg), *source_problems(cfg),
+            *group_problems(cfg, BY_ITSELF.get(cfg.engine) or BY_ITSELF.get(cfg.limits.engines[0])),
+            *_problems_of_single_envs(cfg)]
 
 
 def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
@@ -207,23 +210,17 @@ def _problems_of_limits(cfg: Config) -> list[str]:
     return wrong
 
 
-def _problems_of_groups(cfg: Config) -> list[str]:
-    """Return why environments cannot take turns in groups."""
-    by_itself = BY_ITSELF.get(cfg.engine) or BY_ITSELF.get(cfg.limits.engines[0])
-    given = f"env_groups={cfg.env_groups}"
-    if cfg.env_groups < 2:
-        return []
-    if cfg.framework == "jax":
-        return [f"{given} runs with framework=torch only. Use --framework torch, or leave --env-groups out."]
-    if by_itself or cfg.limits.max_players > 1:
-        why = by_itself or "the players of a game step together"
-        return [f"{given} is not available: {why}. Leave --env-groups out."]
-    if not cfg.env_workers or cfg.env_workers % cfg.env_groups:
-        return [f"{given} needs worker processes, the same number for each group, and env_workers={cfg.env_workers}. "
-                f"Use --env-workers {cfg.env_groups} or a multiple of it, or leave --env-groups out."]
-    if cfg.restart_envs:
-        return [f"{given} does not go together with restart_envs={cfg.restart_envs}. Leave one of them out."]
-    return []
+def _problems_of_overlap(cfg: Config) -> list[str]:
+    wrong = []
+    if cfg.overlap and cfg.framework == "jax":
+        wrong.append("overlap=True runs with framework=torch only. Use --framework torch, or leave --overlap out.")
+    if cfg.overlap and cfg.recurrent != "none":
+        wrong.append(f"overlap=True does not support recurrent={cfg.recurrent}: the network that learns has not seen "
+                     "what the other one played. Use --recurrent none, or leave --overlap out.")
+    if cfg.overlap and (processes := world_from_environment().size) > 1:
+        wrong.append(f"overlap=True trains in one process, and {processes} were started. Start it without torchrun, or "
+                     "leave --overlap out.")
+    return wrong
 
 
 def _problems_of_single_envs(cfg: Config) -> list[str]:

@@ -25,12 +25,12 @@ from tests.support.torchrun import run_lines_on_two_ranks
 DIMENSIONS = {"variant": tuple(VARIANTS), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
               "engine": ("gym", "ale", "envpool", "brax", "jax"), "framework": ("torch", "jax"),
               "processes": ("1", "2"), "policy": ("plain", "squashed", "beta", "gsde"),
-              "precision": ("float32", "bf16"), "playing": ("together", "groups")}
+              "precision": ("float32", "bf16"), "playing": ("together", "groups", "overlap")}
 POLICIES = {"plain": "",
             "squashed": "--distribution squashed --state-dependent-std --log-std-init -1 --activation silu --layer-norm",
             "beta": "--distribution beta --activation elu --anneal-lr cosine",
             "gsde": "--distribution gsde --sde-sample-freq 3 --activation relu --anneal-clip"}
-PLAYING = {"together": "", "groups": "--env-workers 2 --env-groups 2"}
+PLAYING = {"together": "", "groups": "--env-workers 2 --env-groups 2", "overlap": "--overlap"}
 TRIPLE = ("variant", "engine", "framework")
 GROUPS = [*combinations(DIMENSIONS, 2), TRIPLE]
 PAGE = Path("docs/combinations.md")
@@ -48,6 +48,8 @@ SUITES = {"ale": "Atari", "envpool": "EnvPool", "brax": "Brax", "jax": "engine j
           SELF_PLAY: "PettingZoo"}
 DISCRETE = "Only continuous actions have such a distribution."
 GROUPS_ON_TORCH = "Groups of environments run with --framework torch only."
+OVERLAP_ON_TORCH = "Rollouts overlap with updates with --framework torch only."
+OVERLAP_WITHOUT = "Rollouts do not overlap with updates where there {}."
 NO_WORKERS = "{} does not step its environments in worker processes."
 BF16 = "bfloat16 runs with --framework torch only."
 UNKNOWN = "{} does not have this environment."
@@ -80,7 +82,7 @@ def conflicts(row):
         found.append(conflict(row, "variant", "mask", UNKNOWN.format(suite), MASKED, suite))
     if masked == "yes" and engine in SUITES:
         found.append(conflict(row, "mask", "engine", UNKNOWN.format(SUITES[engine]), MASKED, SUITES[engine]))
-    return found + conflicts_of_policies(row) + conflicts_of_precisions(row) + conflicts_of_groups(row)
+    return found + conflicts_of_policies(row) + conflicts_of_precisions(row) + conflicts_of_playing(row)
 
 
 def conflicts_of_policies(row):
@@ -113,9 +115,21 @@ def conflicts_of_precisions(row):
     return found
 
 
-def conflicts_of_groups(row):
-    """Conflicts of groups of environments, which need worker processes and torch."""
+def conflicts_of_playing(row):
+    """Conflicts of groups of environments, which need worker processes and torch, and of overlapping rollouts."""
     found = []
+    if row.get("playing") == "overlap":
+        if row.get("framework") == "jax":
+            found.append(conflict(row, "framework", "playing", OVERLAP_ON_TORCH, "overlap=True runs with framework=torch only"))
+        if row.get("engine") == "jax":
+            found.append(conflict(row, "engine", "playing", OVERLAP_ON_TORCH, "engine=jax does not run with framework=torch"))
+        if row.get("variant") in XLA:
+            found.append(conflict(row, "variant", "playing", OVERLAP_ON_TORCH, "framework=torch is not available"))
+        if row.get("memory", "none") != "none":
+            found.append(conflict(row, "memory", "playing", OVERLAP_WITHOUT.format("is a memory"), "overlap=True does not"))
+        if row.get("processes") == "2":
+            found.append(conflict(row, "processes", "playing", OVERLAP_WITHOUT.format("are several processes"),
+                                  "overlap=True trains in one process, and 2 were started"))
     if row.get("playing") == "groups":
         if row.get("framework") == "jax":
             found.append(conflict(row, "framework", "playing", GROUPS_ON_TORCH, "env_groups=2 runs with framework=torch only"))
@@ -281,7 +295,7 @@ def page():
         "that every other\none ends with exit code 2 and the reason with that number.\n"
         "`memory` is --recurrent; `mask` means an environment of the tests that forbids some actions in each state;\n"
         "`policy` is --distribution; squashed has --state-dependent-std, too. `precision` is --precision;\n"
-        "`playing` in groups is --env-groups 2.\n"
+        "`playing` in groups is --env-groups 2, and overlap is --overlap.\n"
         "`python -m tests.test_combinations` writes this page."]
     for framework in DIMENSIONS["framework"]:
         parts.append(f"## variant and engine, with framework {framework}\n\n"

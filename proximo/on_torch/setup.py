@@ -50,6 +50,9 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
     """Join the other processes, make everything, and restore a snapshot if one is given."""
     if problems := config_problems(cfg):
         raise UsageError("\n".join(problems))
+    if cfg.overlap:
+        raise UsageError("overlap=True needs the loop train_overlapped of proximo/on_torch/overlap.py. This one waits "
+                         "for every update. Leave --overlap out.")
     world = join(cfg)
     device = pick_device(cfg, world)
     set_up_torch(cfg, world, device)

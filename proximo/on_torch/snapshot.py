@@ -1,5 +1,6 @@
 """Everything that continues a run exactly, as dicts of numpy arrays, numbers and strings; and back."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from proximo.protocols import VecEnv
 from proximo.types import Carry
 
 
-def snapshot(iteration: int, steps: int, adam: Adam, agent: nn.Module, carry: Carry, envs: VecEnv,
-             keeps_state: bool) -> dict[str, Any]:
+def snapshot(iteration: int, steps: int, adam: Adam, agent: nn.Module, carry: Carry,
+             env_state: Callable[[], dict[str, Any] | None], keeps_state: bool) -> dict[str, Any]:
     """Return the content of a checkpoint, without the environments if their state cannot be saved."""
     kept: dict[str, Any] = {"iteration": iteration, "steps": steps, "adam": to_arrays(adam._asdict()),
                             "buffers": to_arrays(saved_buffers(agent)),
@@ -22,7 +23,7 @@ def snapshot(iteration: int, steps: int, adam: Adam, agent: nn.Module, carry: Ca
     if keeps_state:
         memory = {f"state{i}": x for i, x in enumerate(carry.state)}
         mask = {} if carry.mask is None else {"mask": carry.mask}
-        kept |= {"carry": to_arrays({"obs": carry.obs, "first": carry.first} | mask | memory), "envs": envs.state()}
+        kept |= {"carry": to_arrays({"obs": carry.obs, "first": carry.first} | mask | memory), "envs": env_state()}
     return kept
 
 

@@ -56,7 +56,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
             carry = played.carry._replace(statistics=merged)
             finished, steps = finished_episodes(*gather_episodes(world, played.episode, played.rollout.valid), steps)
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
-                            snapshot=partial(snapshot, iteration, steps, setup.adam, setup.agent, carry, envs,
+                            snapshot=partial(snapshot, iteration, steps, setup.adam, setup.agent, carry, envs.state,
                                              setup.keeps_state),
                             weights=partial(named_weights, setup.agent), spec=setup.normalizer.spec,
                             players=envs.players, statistics=merged, keeps_state=setup.keeps_state)

@@ -57,9 +57,11 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
         iterations: How many are measured.
 
     Returns:
-        Means over the iterations. A checkpoint is written once, and counts as cfg.checkpoint_every says.
+        Means over the iterations, without --overlap. A checkpoint is written once, and counts as cfg.checkpoint_every
+        says.
     """
-    cfg = replace(cfg, total_timesteps=(iterations + 2) * cfg.batch_size, logger="none")  # none of them is the last
+    cfg = replace(cfg, total_timesteps=(iterations + 2) * cfg.batch_size, logger="none",
+                  overlap=False)  # none of them is the last
     recorder, total = Recorder(), dict[str, float]()
     clock = Clock()
 

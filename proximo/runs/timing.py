@@ -88,5 +88,8 @@ class TimedEnvs:
 
 
 def timed(make_envs: MakeEnvs, recorder: Recorder) -> Callable[[Any, Sequence[int]], Any]:
-    """Return a function that makes the same environments, whose steps a recorder notes."""
-    return lambda cfg, seeds: TimedEnvs(make_envs(cfg, seeds), recorder)
+    """Return a function that makes the same environments, whose steps a recorder notes.
+
+    With --overlap, where they are stepped while the update runs, there are no shares and nothing is noted.
+    """
+    return lambda cfg, seeds: make_envs(cfg, seeds) if cfg.overlap else TimedEnvs(make_envs(cfg, seeds), recorder)

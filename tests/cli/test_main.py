@@ -43,7 +43,7 @@ CHANGES_WEIGHTS = {
     "clip_coef": "--learning-rate 0.1 | --clip-coef 0.01", "anneal_clip": "--learning-rate 0.1 | --anneal-clip cosine",
     "clip_vloss": "--learning-rate 0.1 | --no-clip-vloss", "ent_coef": "--ent-coef 0.5", "vf_coef": "--vf-coef 0.1",
     "max_grad_norm": "--max-grad-norm 0.01", "target_kl": "--learning-rate 0.1 | --target-kl 1e-6",
-    "desired_kl": "--desired-kl 1e-6",
+    "desired_kl": "--desired-kl 1e-6", "overlap": "--overlap",
     "checkpoint_every": "--env-id LunarLander-v3 | --checkpoint-every 2",
     "model": "--threads 1 --env-id tests.support.probes:Image-v0 | --model impala",
 }

@@ -56,6 +56,8 @@ def refusals(cfg: Config, variant: str) -> list[str]:
     if "torch" not in cfg.limits.frameworks or cfg.framework == "jax":
         found.append(f"{variant} with --framework {cfg.framework} cannot be ejected: only programs for torch are "
                      "supported. Use --framework torch and a variant that trains with it.")
+    if cfg.overlap:
+        found.append("overlap=True cannot be ejected: the program waits for every update. Leave --overlap out.")
     if variant not in SUPPORTED:
         found.append(f"{variant} cannot be ejected: only {', '.join(SUPPORTED)} are supported.")
     if cfg.env_file or cfg.env_wrappers or cfg.env_kwargs:

@@ -1,0 +1,107 @@
+"""`--overlap`: the next rollout is played while the update runs, by a policy that is exactly one update old.
+
+Rollout k + 1 is played in a thread with the weights before update k, while update k learns from rollout k. Thread and
+loop exchange work through two queues of length 1, as in Cleanba (Huang et al. 2023, arXiv 2310.00036), so that results
+do not depend on timing. The first two rollouts are played with the first weights.
+
+Learning corrects for the lag by the decoupled objective of Hilton et al. (2021, arXiv 2110.00641). It has two old
+policies: the behaviour policy, which acted, and the proximal policy, which the update begins with and stays close to:
+
+    E[ w * min(r * A, clip(r, 1 - epsilon, 1 + epsilon) * A) ],  r = pi / pi_proximal,  w = pi_proximal / pi_behaviour
+
+w is constant during the update and positive. Therefore this is PPO's own objective with the advantage w * A, and any
+loss function can be used. Values, returns and advantages are those of the network that acted.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from proximo.config import Config
+from proximo.envs.episodes import finished_episodes
+from proximo.errors import UsageError
+from proximo.on_torch.distributed import gather_episodes, merge_over_ranks
+from proximo.on_torch.learner import make_batch
+from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.overlap_player import Moment, start_player
+from proximo.on_torch.repro import failed_update
+from proximo.on_torch.setup import MakeEnvs, Setup, set_up
+from proximo.on_torch.snapshot import named_weights, snapshot
+from proximo.on_torch.train import learn
+from proximo.problems import config_problems
+from proximo.types import Iteration, Minibatches, Rollout
+
+
+def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any],
+                     loss_fn: Callable[..., Any] = ppo_loss,
+                     state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
+    """Do what train() does, and play the next rollout while an update runs; see train() for the arguments.
+
+    A snapshot holds the environments as they were before the rollout in flight, and the weights that play it: a resume
+    plays it again.
+    """
+    if problems := config_problems(cfg):
+        raise UsageError("\n".join(problems))
+    setup = set_up(replace(cfg, overlap=False), make_envs, make_agent, loss_fn, state)
+    done_before, steps = (state["iteration"], state["steps"]) if state else (0, 0)
+    player = start_player(setup, cfg, make_envs, make_agent, state)
+    try:
+        player.begin(done_before + 1, setup.carry, first=True)
+        for iteration in range(done_before + 1, cfg.num_iterations + 1):
+            before, played = player.finish()
+            carry = played.carry._replace(statistics=merge_over_ranks(setup.world, None, played.carry.statistics))
+            rollout, weight = with_proximal_logprob(setup.agent, played.rollout, cfg.minibatch_size)
+            player.copy_weights(setup.adam.weights)
+            player.begin(iteration + 1, carry)
+            stats = learn(weighted(setup, weight), rollout, (), iteration, cfg)
+            stats = stats | played.metrics | lag_statistics(weight)
+            if not bool(setup.adam.ok):
+                raise failed_update(setup.agent, setup.normalizer.spec, rollout, before.carry.state, iteration, steps)
+            finished, steps = finished_episodes(*gather_episodes(setup.world, played.episode, rollout.valid), steps)
+            yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
+                            snapshot=partial(overlapped_snapshot, iteration, steps, setup, player.before),
+                            weights=partial(named_weights, setup.agent), spec=setup.normalizer.spec,
+                            players=setup.envs.players, statistics=carry.statistics, keeps_state=setup.keeps_state)
+    finally:
+        player.close()
+
+
+def with_proximal_logprob(agent: Any, rollout: Rollout, rows: int) -> tuple[Rollout, Tensor]:
+    """Return the rollout with log-probabilities of the current policy, and the weights w (T * N,) of its rows.
+
+    Args:
+        agent: The network that learns.
+        rollout: Its log-probabilities are those of the policy that acted.
+        rows: How many are evaluated at once.
+    """
+    batch = make_batch(rollout, rollout.value, (), recurrent=False)
+    parts = zip(batch.obs.split(rows), batch.action.split(rows),
+                [None] * len(batch.value) if batch.mask is None else batch.mask.split(rows))
+    with torch.no_grad():
+        logprob = torch.cat([agent(obs, mask, None, ())[0].logprob(action) for obs, action, mask in parts])
+        weight = torch.where(batch.valid, (logprob - batch.logprob).exp(), 1.0)
+    return rollout._replace(logprob=logprob.view_as(rollout.logprob)), weight
+
+
+def weighted(setup: Setup, weight: Tensor) -> Setup:
+    """Return a setup whose minibatch step multiplies every advantage by the weight of its row."""
+    def step(batch: Any, minibatch: Minibatches, clip_coef: Tensor, learning_rate: Tensor) -> Tensor:
+        advantage = minibatch.advantage * weight[minibatch.index]
+        return setup.learner.step(batch, minibatch._replace(advantage=advantage), clip_coef, learning_rate)
+
+    return setup._replace(learner=setup.learner._replace(step=step))
+
+
+def lag_statistics(weight: Tensor) -> dict[str, float]:
+    """Return how far the proximal policy is from the one that acted, as approx_kl is estimated."""
+    return {"losses/lag_kl": float((weight - 1 - weight.log()).mean())}
+
+
+def overlapped_snapshot(iteration: int, steps: int, setup: Setup, before: Moment) -> dict[str, Any]:
+    """Return the content of a checkpoint: that of train() before the rollout in flight, and the weights it acts with."""
+    kept = snapshot(iteration, steps, setup.adam, setup.agent, before.carry, lambda: before.envs, setup.keeps_state)
+    return kept | {"acting": before.weights}

@@ -1,0 +1,158 @@
+"""The thread that plays one rollout while the loop learns from the one before (overlap.py)."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from queue import Queue
+from threading import Thread
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from proximo.config import Config
+from proximo.errors import UsageError, reading_checkpoint
+from proximo.on_torch.compiled import compile_act
+from proximo.on_torch.learner import flat_adam
+from proximo.on_torch.precision import use_bf16
+from proximo.on_torch.rollout import Collected, Policy, make_policy
+from proximo.on_torch.setup import (
+    MakeEnvs,
+    Setup,
+    make_storage,
+    one_group,
+    rebuild,
+    seeded_agent,
+    torch_generator,
+)
+from proximo.on_torch.snapshot import saved_buffers
+from proximo.protocols import VecEnv
+from proximo.types import Carry
+
+CLOSING_SECONDS = 5.0  # that a rollout in flight may take when training ends
+
+
+class ActingCopy(NamedTuple):
+    """A second network, which acts while the first one learns."""
+
+    policy: Policy
+    weights: Tensor  # (P,); the parameters of the network are views of it
+
+
+class Moment(NamedTuple):
+    """What a rollout in flight began with."""
+
+    carry: Carry
+    weights: np.ndarray  # (P,) that play it
+    envs: dict[str, Any] | None  # state() of the environments, None if it cannot be saved
+
+
+def make_acting_copy(setup: Setup, make_agent: Callable[..., Any], cfg: Config,
+                     state: dict[str, Any] | None) -> ActingCopy:
+    """Make the network that acts, with the weights of a snapshot or those that training begins with.
+
+    Raises:
+        UsageError: The network remembers more than its weights.
+    """
+    if names := list(saved_buffers(setup.agent)):
+        raise UsageError(f"overlap=True does not support buffers of the network ({', '.join(names)}). Use a layer "
+                         "without running statistics such as LayerNorm, or leave --overlap out.")
+    actor = seeded_agent(make_agent, setup.normalizer.spec, cfg).to(setup.device)
+    if cfg.precision == "bf16":
+        use_bf16(actor, setup.device)
+    weights = flat_adam(actor).weights
+    with reading_checkpoint():
+        weights.copy_(setup.adam.weights if state is None else torch.as_tensor(state["acting"]))
+    policy = make_policy(actor)
+    if setup.policy.act != setup.agent.act:  # it was compiled
+        policy = policy._replace(act=compile_act(policy, actor, weights, one_group(setup.carry, cfg)))
+    return ActingCopy(policy=policy, weights=weights)
+
+
+class Player:
+    """Plays rollouts in a thread, one after the other: begin(), then finish().
+
+    Args:
+        setup: What training works with.
+        cfg: The configuration.
+        make_envs: Makes the environments again, where their state cannot be saved.
+        acting: The network that acts.
+    """
+
+    def __init__(self, setup: Setup, cfg: Config, make_envs: MakeEnvs, acting: ActingCopy) -> None:
+        self._setup, self._cfg, self._make_envs, self._acting = setup, cfg, make_envs, acting
+        self._envs: VecEnv = setup.envs
+        second = make_storage(cfg, setup.envs, setup.normalizer.spec.obs_dtype, setup.agent.head, setup.carry,
+                              setup.device)
+        self._storages = (setup.storage, second)  # one is learned from while the other is written
+        self._requests: Queue[tuple[int, Carry] | None] = Queue(1)
+        self._results: Queue[Collected | BaseException] = Queue(1)
+        self._thread = Thread(target=self._run, name="overlap", daemon=True)
+        self._thread.start()
+        self.before = Moment(setup.carry, np.empty(0), None)
+
+    def begin(self, iteration: int, carry: Carry, first: bool = False) -> None:
+        """Begin the rollout of an iteration from `carry`; `first` says that the process has played none before.
+
+        Environments whose state cannot be saved are made again where train() makes them again. After the last
+        iteration nothing is played.
+        """
+        setup, due = self._setup, (iteration - 1) % self._cfg.checkpoint_every == 0 or first
+        self.before = Moment(carry=carry, weights=self._acting.weights.cpu().numpy().copy(),
+                             envs=deepcopy(self._envs.state()) if setup.keeps_state else None)
+        if iteration > self._cfg.num_iterations:
+            return
+        if due and iteration > 1 and not setup.keeps_state:
+            self._envs, carry = rebuild(setup._replace(envs=self._envs, carry=carry), self._cfg, self._make_envs,
+                                        iteration)
+        self._requests.put((iteration, carry))
+
+    def finish(self) -> tuple[Moment, Collected]:
+        """Wait for the rollout that began last. Return what it began with, and what it left.
+
+        Raises:
+            EnvError: An environment failed.
+        """
+        result = self._results.get()
+        if isinstance(result, BaseException):
+            raise result
+        return self.before, result
+
+    def copy_weights(self, weights: Tensor) -> None:
+        """Let the next rollout be played with these weights. No rollout is in flight."""
+        self._acting.weights.copy_(weights)
+
+    def _run(self) -> None:
+        while (request := self._requests.get()) is not None:
+            try:
+                self._results.put(self._play(*request))
+            except BaseException as error:  # finish() raises it in the thread of the loop
+                self._results.put(error)
+
+    def _play(self, iteration: int, carry: Carry) -> Collected:
+        setup, cfg = self._setup, self._cfg
+        with torch.no_grad():
+            noise = setup.agent.head.noise(torch_generator(cfg, "action", iteration, setup.world), cfg.num_steps,
+                                           self._envs.num_envs).to(setup.device)
+            return setup.collect(self._acting.policy, self._envs, setup.normalizer, carry,
+                                 self._storages[iteration % 2], noise)
+
+    def close(self) -> None:
+        """End the thread and the environments. A rollout in flight has CLOSING_SECONDS to end."""
+        self._requests.put(None)
+        self._thread.join(CLOSING_SECONDS)
+        self._envs.close()
+
+
+def start_player(setup: Setup, cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any],
+                 state: dict[str, Any] | None) -> Player:
+    """Make the network that acts, and the thread; see train() for the arguments.
+
+    Raises:
+        UsageError: The network remembers more than its weights.
+    """
+    try:
+        return Player(setup, cfg, make_envs, make_acting_copy(setup, make_agent, cfg, state))
+    except BaseException:
+        setup.envs.close()
+        raise

@@ -1,0 +1,193 @@
+"""Rollouts that are played while updates run: the lag, the decoupled objective, and results that depend on no timing."""
+
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from proximo.cli.main import main
+from proximo.config import Config
+from proximo.envs.gym import make_gym
+from proximo.errors import UsageError
+from proximo.on_torch.assemble import assemble
+from proximo.on_torch.learner import make_batch, make_gradient
+from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.overlap import train_overlapped, weighted, with_proximal_logprob
+from proximo.on_torch.setup import set_up
+from proximo.on_torch.train import train
+from proximo.problems import config_problems
+from proximo.runs.checkpoint import checkpoints
+from proximo.types import Minibatches
+from tests.runs.test_resume import KINDS
+from tests.support import runs
+from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate
+
+SMALL = {"num_envs": 4, "num_steps": 16, "num_minibatches": 2, "update_epochs": 2, "hidden_sizes": (8,), "threads": 1}
+
+
+def configuration(iterations, **fields):
+    return Config(**(SMALL | {"overlap": True, "total_timesteps": iterations * 64} | fields))
+
+
+@pytest.mark.parametrize("fields", [{}, {"norm_obs": True, "norm_reward": True}, {"shared_network": True}], ids=str)
+def test_a_policy_that_does_not_change_learns_what_the_plain_loop_learns(fields):
+    """A learning rate too small for float32: episodes and losses of both loops, up to rounding."""
+    cfg = configuration(4, learning_rate=1e-30, **fields)
+    plain = list(train(replace(cfg, overlap=False), make_gym, assemble))
+    overlapped = list(train_overlapped(cfg, make_gym, assemble))
+    assert len(plain) == len(overlapped) == 4 and any(len(it.finished.ret) for it in plain)
+    for one, other in zip(plain, overlapped):
+        assert one.steps == other.steps and all(map(np.array_equal, one.finished, other.finished))
+        for name, value in one.stats.items():
+            assert other.stats[name] == pytest.approx(value, rel=1e-3, abs=1e-5, nan_ok=True), name
+        assert other.stats["losses/lag_kl"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_policy_that_acts_is_exactly_one_update_old():
+    """The weights at every call of act(), against those of the learner after each update."""
+    agents, acted = [], []
+
+    def make_agent(spec, cfg):
+        agent = assemble(spec, cfg)
+        agents.append(agent)
+        if len(agents) == 2:
+            act = agent.act
+            agent.act = lambda *arguments: acted.append(flat(agent)) or act(*arguments)
+        return agent
+
+    def flat(agent):
+        return torch.cat([p.detach().reshape(-1) for p in agent.parameters()]).clone()
+
+    learned = []
+    for it in train_overlapped(configuration(5, learning_rate=1e-2), make_gym, make_agent):
+        learned.append(flat(agents[0]))
+        if it.iteration > 2:
+            assert it.stats["losses/lag_kl"] > 1e-6
+    assert len(acted) == 5 * 16
+    expected = [acted[0], acted[0], *learned[:3]]  # rollouts 1 and 2: the first weights; rollout 3: after update 1
+    for t, weights in enumerate(acted):
+        assert torch.equal(weights, expected[t // 16])
+    assert not torch.equal(learned[0], acted[0]) and not torch.equal(learned[1], learned[0])
+
+
+def test_the_decoupled_objective():
+    """Finite differences of the objective of Hilton et al. (2021), written row by row in float64."""
+    cfg = replace(configuration(1), overlap=False, ent_coef=0.0, vf_coef=0.0, norm_adv="none", clip_coef=0.1)
+    setup = set_up(cfg, make_gym, assemble, ppo_loss, None)
+    setup.envs.close()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        noise = setup.agent.head.noise(torch.Generator().manual_seed(0), 16, 4)
+        played = setup.collect(setup.policy, setup.envs, setup.normalizer, setup.carry, setup.storage, noise).rollout
+        behaviour = played.logprob.flatten().double()
+        setup.adam.weights.add_(0.1 * torch.randn_like(setup.adam.weights))  # the policy that the update begins with
+    rollout, weight = with_proximal_logprob(setup.agent, played, 7)
+    proximal = rollout.logprob.flatten().double()
+    assert (proximal - behaviour).abs().max() > 0.05
+    setup.adam.weights.add_(0.1 * torch.randn_like(setup.adam.weights))  # and after some minibatches
+    advantage = torch.randn(64)
+    index = torch.randperm(64)[:40]
+    gradient = make_gradient(setup.agent, ppo_loss, cfg)
+    capturing = setup._replace(learner=setup.learner._replace(step=lambda batch, minibatch, clip, rate: gradient(
+        batch, minibatch, clip)))
+    minibatch = Minibatches(index=index, advantage=advantage[index], count=torch.tensor(40.0), noise=None)
+    found, _ = weighted(capturing, weight).learner.step(make_batch(rollout, rollout.value, (), False), minibatch,
+                                                        torch.tensor(cfg.clip_coef), None)
+
+    obs, action = rollout.obs.flatten(0, 1).double(), rollout.action.flatten(0, 1)
+    double = setup.agent.double()  # parameters of their own
+    parameters = list(double.parameters())
+
+    def objective():
+        with torch.no_grad():
+            current = double(obs, None, None, ())[0].logprob(action)
+        total, clipped = 0.0, 0
+        for i in index.tolist():
+            ratio = float((current[i] - proximal[i]).exp())
+            limited = min(max(ratio, 1 - cfg.clip_coef), 1 + cfg.clip_coef)
+            clipped += ratio != limited
+            total += float((proximal[i] - behaviour[i]).exp()) * min(ratio * float(advantage[i]), limited * float(advantage[i]))
+        assert 0 < clipped < 40
+        return -total / 40
+
+    step, start = 1e-6, 0
+    for parameter in parameters:
+        values = parameter.data.view(-1)
+        for i in range(0, len(values), 1 + len(values) // 5):
+            before = float(values[i])
+            values[i] = before + step
+            above = objective()
+            values[i] = before - step
+            slope = (above - objective()) / (2 * step)
+            values[i] = before
+            assert float(found[start + i]) == pytest.approx(slope, rel=1e-3, abs=1e-5)
+        start += len(values)
+
+
+def overlapped(folder, kind, *words):
+    """Ten iterations, with checkpoints after 3, 6 and 9; returns the exit code."""
+    variant, flags = KINDS[kind]
+    return runs.train(folder, "--overlap", *flags.split(), *words, variant=variant)
+
+
+@pytest.mark.parametrize(("kind", "number"), [("cartpole", 2), ("normalised", 7), ("gsde", 6), ("rebuilt", 8), ("masked", 4)])
+def test_a_run_that_crashed_ends_as_if_it_had_not(kind, number, tmp_path, monkeypatch):
+    """Before the first checkpoint, right at one, and between two, while the next rollout is in flight."""
+    assert overlapped(tmp_path / "whole", kind) == 0
+    at_iteration(monkeypatch, number, crash)
+    with pytest.raises(CrashError):
+        overlapped(tmp_path / "broken", kind)
+    assert main(["resume", str(tmp_path / "broken"), "--allow-import", "tests"]) == 0
+    assert same_weights(tmp_path / "whole", tmp_path / "broken") and same_logs(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_sigterm_saves_the_iteration_and_the_rollout_in_flight(tmp_path, monkeypatch):
+    """Steps that take up to 2 ms in one run and none in the other: the same weights, also after a resume between two
+    scheduled checkpoints."""
+    words = ["--env-id", "tests.support.probes:Irregular-v0"]
+    runs.train(tmp_path / "slow", "--overlap", *words, "--env-kwargs", "most=0.002")
+    at_iteration(monkeypatch, 8, terminate)
+    assert runs.train(tmp_path / "fast", "--overlap", *words) == 128 + signal.SIGTERM
+    assert checkpoints(tmp_path / "fast")[-1].name == "00000008"
+    assert main(["resume", str(tmp_path / "fast"), "--allow-import", "tests"]) == 0
+    assert same_weights(tmp_path / "slow", tmp_path / "fast") and same_logs(tmp_path / "slow", tmp_path / "fast")
+    assert len(rows(tmp_path / "fast", "metrics.csv")) == 10
+
+
+def test_a_fault_of_an_environment_in_the_thread_ends_the_run(tmp_path, capsys):
+    words = ["--env-id", "tests.support.probes:Faulty_raises-v0", "--env-kwargs", "at=100"]
+    assert runs.train(tmp_path / "run", "--overlap", *words) == 3
+    assert "the motor is on fire" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_compiled_acting_has_weights_of_its_own():
+    """--compile compiles acting for both networks: equal to the run without, up to rounding."""
+    cfg = configuration(3, learning_rate=1e-3)
+    plain, compiled = ([it.weights() for it in train_overlapped(replace(cfg, compile=on), make_gym, assemble)][-1]
+                       for on in (False, True))
+    for name, x in plain.items():
+        np.testing.assert_allclose(x, compiled[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("fields", "sentence"), [
+    ({"framework": "jax"}, "overlap=True runs with framework=torch only"),
+    ({"recurrent": "lstm"}, "overlap=True does not support recurrent=lstm"),
+])
+def test_what_does_not_fit_says_so(fields, sentence):
+    assert [problem for problem in config_problems(Config(overlap=True, **fields)) if sentence in problem]
+
+
+def test_the_plain_loop_and_buffers_are_refused():
+    with pytest.raises(UsageError, match="needs the loop train_overlapped"):
+        next(train(configuration(1), make_gym, assemble))
+
+    def with_buffer(spec, cfg):
+        agent = assemble(spec, cfg)
+        agent.register_buffer("mean", torch.zeros(1))
+        return agent
+
+    with pytest.raises(UsageError, match="overlap=True does not support buffers of the network \\(mean\\)"):
+        next(train_overlapped(configuration(1), make_gym, with_buffer))
