@@ -102,6 +102,6 @@ def lag_statistics(weight: Tensor) -> dict[str, float]:
 
 
 def overlapped_snapshot(iteration: int, steps: int, setup: Setup, before: Moment) -> dict[str, Any]:
-    """Return the content of a checkpoint: that of train() before the rollout in flight, and the weights it acts with."""
+    """Return the content of a checkpoint: that of train() before the rollout in flight, and the weights that act."""
     kept = snapshot(iteration, steps, setup.adam, setup.agent, before.carry, lambda: before.envs, setup.keeps_state)
     return kept | {"acting": before.weights}
