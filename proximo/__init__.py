@@ -1,6 +1,6 @@
 """Proximal policy optimization that people can trust, read, change and run fast."""
 
-from proximo.api import check_env, evaluate, iterations, load, resume, train
+from proximo.api import check_env, evaluate, iterations, load, resume, sweep, train
 from proximo.config import Config
 from proximo.errors import EnvError, FilesError, NumbersError, PeerError, UsageError
 from proximo.runs import callbacks
@@ -10,5 +10,5 @@ from proximo.variants import RPO, Atari, AtariLSTM, BatchedSim, Compact, Continu
 
 __all__ = ["RPO", "Atari", "AtariLSTM", "BatchedSim", "Compact", "Config", "Continuous", "EnvError", "FilesError",
            "NumbersError", "PeerError", "Procgen", "SelfPlay", "StopTraining", "UsageError", "callbacks", "check_env",
-           "evaluate", "iterations", "load", "preset", "resume", "train"]
+           "evaluate", "iterations", "load", "preset", "resume", "sweep", "train"]
 __version__ = "0.2.0.dev0"

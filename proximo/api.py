@@ -1,4 +1,4 @@
-"""What a program calls: train, iterations, resume, load, evaluate, check_env."""
+"""What a program calls: train, sweep, iterations, resume, load, evaluate, check_env."""
 
 from collections.abc import Callable, Collection, Generator, Sequence
 from copy import copy
@@ -62,6 +62,23 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
     own = own_parts(env, make_envs, make_agent, loss_fn)._replace(callbacks=tuple(callbacks))
     cfg, variant = configure(config, env, own, values)
     return _play(start_or_resume(replace(cfg, env_workers=cfg.env_workers or 0), variant, own, mode=resume))
+
+
+def sweep(config: str | Config | type[Config] | None = None, env: str | None = None, *, resume: str | None = None,
+          **values: Any) -> Path:
+    """Train one run for every combination of some values, all at once, as `proximo sweep` does; see `train`.
+
+        proximo.sweep("ppo", learning_rate=[3e-4, 1e-3], gamma=[0.98, 0.99], seed=[1, 2, 3], run_dir="runs/sweep")
+
+    Args:
+        config: As in `train`.
+        env: The id of an environment that is written in JAX.
+        resume: As in `train`.
+        values: Fields of the configuration. The seed and the fields that docs/scale.md lists may have several values.
+    """
+    from proximo.runs.sweep import configure_sweep, start_sweep
+
+    return _play(start_sweep(*configure_sweep(config, env, values), (), resume)[0])
 
 
 def iterations(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,

@@ -1,8 +1,6 @@
 """proximo sweep: train every combination of some values at once, and print how each of them did."""
 
-from collections.abc import Mapping, Sequence
-from itertools import product
-from math import prod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -15,12 +13,9 @@ from proximo.catalog import config_class
 from proximo.cli.commands import HELP_FLAGS, chosen_defaults
 from proximo.cli.flags import Flag, field_name, read_flags, split_flags, take_flag
 from proximo.config import Config
-from proximo.facts import facts
-from proximo.processes import world_from_environment
-from proximo.runs.restart import start_or_resume
 from proximo.runs.run_group import Members
+from proximo.runs.sweep import start_sweep, swept_fields
 
-MOST_MEMBERS = 256  # each has open files
 SWEEP_HELP = """usage: proximo sweep [VARIANT] [--env-id ID] --FLAG VALUE VALUE ... --seeds 1 2 3 [--run-dir DIR]
 
 Train one run for every combination of the values, all at once in one compiled function of JAX. The environments must be
@@ -46,19 +41,11 @@ def sweep_command(words: list[str]) -> int:
     lists, flags, wrong = take_lists(kind, flags)
     values, more = read_flags(kind, flags)
     cfg = kind(**{**defaults, "framework": "jax", **values})
-    lists = {name: given for name, given in lists.items() if given} or {"seed": [cfg.seed]}
-    count = prod(map(len, lists.values()))
-    members = members_of(lists) if count <= MOST_MEMBERS else {}
-    session = start_or_resume(cfg, variant, wrong=[*wrong, *more, *_problems(cfg, count)], mode=mode, sweep=members)
+    session, members = start_sweep(cfg, variant, lists, [*wrong, *more], mode)
     code = session.play()
     if code == 0:
         print(sweep_table(session.folder, members))
     return code
-
-
-def swept_fields(kind: type[Config]) -> list[str]:
-    """Return the fields, besides the seed, of which a sweep takes several values."""
-    return [name for name, fact in facts(kind).items() if fact.sweep]
 
 
 def take_lists(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, list[Any]], list[str], list[str]]:
@@ -87,16 +74,7 @@ def take_lists(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, list
                          f"value, or several of {', '.join(swept_fields(kind))} or seeds.")
         word = flag.word if flag.inline is None else f"{flag.word}={flag.inline}"
         rest += [word] * bool(word) + flag.words[:1 if several else None]
-    wrong += [f"{name} has a value twice: {' '.join(map(str, given))}. Name each value once."
-              for name, given in lists.items() if len({*given}) < len(given)]
     return lists, rest, wrong
-
-
-def members_of(lists: Mapping[str, Sequence[Any]]) -> Members:
-    """Return every combination of values, by the name of its folder."""
-    combinations = [dict(zip(lists, values)) for values in product(*lists.values())]
-    shown = [name for name, given in lists.items() if len(given) > 1 or name == "seed"] or [*lists]
-    return {",".join(f"{name}={one[name]}" for name in shown) or "run": one for one in combinations}
 
 
 def sweep_table(folder: Path, members: Members) -> str:
@@ -123,17 +101,3 @@ def _values(kind: type[Config], name: str, flag: Flag) -> tuple[list[Any], list[
     given = flag.words if flag.inline is None else [flag.inline, *flag.words]
     read = [read_flags(kind, [f"--{name.replace('_', '-')}", *word]) for word in [[x] for x in given] or [[]]]
     return [values[name] for values, _ in read if values], [mistake for _, wrong in read for mistake in wrong]
-
-
-def _problems(cfg: Config, count: int) -> list[str]:
-    wrong = []
-    if cfg.framework != "jax":
-        wrong.append(f"framework={cfg.framework} was given. A sweep trains all runs in one compiled function of JAX. "
-                     "Leave --framework out.")
-    if cfg.num_seeds > 1:
-        wrong.append(f"num_seeds={cfg.num_seeds} was given. Name the seeds of a sweep: --seeds 1 2 3.")
-    if world_from_environment().size > 1:
-        wrong.append("A sweep trains all runs in one process. Start it without torchrun.")
-    if count > MOST_MEMBERS:
-        wrong.append(f"{count} combinations of values were given. A sweep has at most {MOST_MEMBERS} runs.")
-    return wrong

@@ -8,9 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+import proximo
 from proximo.cli.main import main
-from proximo.cli.sweep_command import members_of, sweep_table
+from proximo.cli.sweep_command import sweep_table
+from proximo.errors import UsageError
 from proximo.runs.run_group import member_folders
+from proximo.runs.sweep import configure_sweep, members_of
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, same_logs, same_weights, train, weights
 
 LISTS = {"gamma": ["0.9", "0.99"], "seed": ["2", "7"]}
@@ -77,6 +80,21 @@ def test_a_killed_sweep_continues_bit_for_bit_by_the_same_command(whole, tmp_pat
     for words in (["resume", str(folder)], ["sweep", "ppo", *SMALL, "--run-dir", str(folder), *GIVEN, "--resume", "auto"]):
         assert main(words) == 0
         assert "all 10 iterations are done" in capsys.readouterr().err
+
+
+def test_the_call_is_the_command(whole, tmp_path, capsys):
+    """proximo.sweep finds the sweep of the command finished, so its members and configurations are the same."""
+    shutil.copytree(whole, tmp_path / "runs")
+    values = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 2, "hidden_sizes": (8, 8), "memory_size": 8,
+              "logger": "none", "checkpoint_every": 3, "total_timesteps": 320, "norm_reward": True, "anneal_clip": True,
+              "learning_rate": [1e-2], "gamma": (0.9, 0.99), "seed": [2, 7]}
+    assert proximo.sweep("ppo", run_dir=str(tmp_path / "runs"), resume="auto", **values) == tmp_path / "runs"
+    assert "all 10 iterations are done" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="seed: the list is empty"):
+        proximo.sweep("ppo", seed=[])
+    with pytest.raises(UsageError, match="gamma='x' is not allowed"):
+        proximo.sweep("ppo", gamma=[0.9, "x"])
+    assert configure_sweep("ppo", None, {"seed": [np.int64(3)], "hidden_sizes": [8, 8]})[2] == {"seed": [3]}
 
 
 def test_what_does_not_fit_a_sweep_is_refused(whole, tmp_path, capsys):
