@@ -1,4 +1,4 @@
-"""Proximo's command: `proximo_peer.py SETTINGS jax|compile|eager|bf16|two` (two processes)."""
+"""Proximo's command: `proximo_peer.py SETTINGS jax|compile|envpool|eager|bf16|two` (two processes)."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ TASKS = {"CartPole-v1": ["ppo", "--env-id", "CartPole-v1"],
          "Breakout": ["ppo_atari", "--env-id", "BreakoutNoFrameskip-v4"]}
 settings, way = json.loads(sys.argv[1]), sys.argv[2]
 words = {"jax": ["--framework", "jax"], "compile": ["--compile"], "eager": [], "bf16": ["--precision", "bf16"],
-         "two": []}[way]
+         "envpool": ["--compile", "--engine", "envpool"], "two": []}[way]
 start = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"] if way == "two" else []
 flags = {"total-timesteps": "total", "num-envs": "envs", "num-steps": "steps", "update-epochs": "epochs",
          "gamma": "gamma", "num-minibatches": "minibatches", "learning-rate": "learning_rate",

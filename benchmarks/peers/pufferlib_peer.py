@@ -6,6 +6,7 @@ CHECKOUT is the source distribution with `pufferlib._C` and `pufferlib.ocean.car
 import contextlib
 import io
 import json
+import os
 import sys
 import tempfile
 import time
@@ -74,4 +75,5 @@ with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.Stri
     rate = (trainer.global_step - first_steps) / (time.perf_counter() - began)
 print(json.dumps({"rate": rate, "start": began - start,
                   "differs": "episodes of 200 steps; minibatches of whole environments, drawn with replacement; "
-                             "advantages computed again for every minibatch; writes nothing"}))
+                             "advantages computed again for every minibatch; writes nothing"}), flush=True)
+os._exit(0)  # a thread of PufferLib, which measures the load of the machine, does not end

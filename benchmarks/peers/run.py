@@ -42,7 +42,8 @@ SCALE = {"small": {"proximo-jax": 400_000, "proximo-compile": 200_000, "proximo-
                    "purejaxrl": 400_000, "sb3": 30_000, "sbx": 40_000, "cleanrl": 30_000, "pufferlib": 60_000,
                    "samplefactory": 20_000},
          "seeds": {"proximo-jax": 200_000, "rejax": 200_000, "purejaxrl": 200_000},  # of each of ten vmapped seeds
-         "many": {"proximo-compile": 1_000_000, "proximo-eager": 500_000, "pufferlib": 500_000, "sb3": 200_000},
+         "many": {"proximo-jax": 2_000_000, "proximo-envpool": 1_000_000, "proximo-compile": 1_000_000,
+                  "proximo-eager": 500_000, "pufferlib": 500_000, "sb3": 200_000},
          "wide": {"proximo-jax": 2_000_000, "rejax": 2_000_000, "purejaxrl": 2_000_000, "pufferlib": 1_000_000},
          "wide-short": {"proximo-jax": 4_000_000, "rejax": 4_000_000, "purejaxrl": 4_000_000,
                         "pufferlib": 2_000_000},
@@ -60,7 +61,10 @@ def measure(peer: str, settings: dict[str, Any], python: str, source: str, core:
     env = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "JAX_PLATFORMS": "cpu"}
     if name == "proximo":
         env["PYTHONPATH"] = str(HERE.parents[1])
-    done = subprocess.run(["taskset", "-c", cores, *words], capture_output=True, text=True, env=env, timeout=900)
+    try:
+        done = subprocess.run(["taskset", "-c", cores, *words], capture_output=True, text=True, env=env, timeout=900)
+    except subprocess.TimeoutExpired:
+        return {"failed": "it did not end within 900 s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         return {"failed": (done.stderr.strip().splitlines() or ["no result"])[-1][:160]}
