@@ -16,7 +16,7 @@ from proximo.envs.workers import group_problems
 from proximo.errors import UsageError
 from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
-from proximo.protocols import Spec
+from proximo.protocols import FrameStack, Spec
 
 LEAST_ROW = 34  # bytes of one row of a rollout: one uint8 of an observation, an action, four flags, six numbers
 LEAST_ENV = 4096  # bytes of a Gymnasium environment with its wrappers and its random generator
@@ -93,20 +93,23 @@ def _problems_of_sizes(cfg: Config) -> list[str]:
     return wrong
 
 
-def check_memory(cfg: Config, spec: Spec, num_envs: int) -> None:
+def check_memory(cfg: Config, spec: Spec, num_envs: int, frames: FrameStack | None = None) -> None:
     """Check that the batch and the network fit into the memory, before they are made.
 
     Args:
         cfg: The configuration.
         spec: What the agent sees of the environments.
         num_envs: Environments of this process.
+        frames: Of which one is stored for each observation; None: observations are stored whole.
 
     Raises:
         UsageError: They do not fit; the sentences have the products of the sizes.
     """
-    rows, row = cfg.num_steps * num_envs, math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize + LEAST_ROW
-    wrong = memory_problem(f"num_steps={cfg.num_steps} x num_envs={num_envs} = {rows:,} observations of shape "
-                           f"{tuple(spec.obs_shape)} and {row:,} bytes", rows * row,
+    shape = tuple(spec.obs_shape) if frames is None else (frames.channels, *spec.obs_shape[1:])
+    what, rows = "observations" if frames is None else "frames", cfg.num_steps * num_envs
+    row = math.prod(shape) * np.dtype(spec.obs_dtype).itemsize + LEAST_ROW
+    wrong = memory_problem(f"num_steps={cfg.num_steps} x num_envs={num_envs} = {rows:,} {what} of shape {shape} and "
+                           f"{row:,} bytes", rows * row,
                            "Use fewer steps or environments, or smaller observations.")
     if wrong := wrong + network_memory(cfg, spec):
         raise UsageError("\n".join(wrong))

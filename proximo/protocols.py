@@ -17,6 +17,16 @@ class Spec(NamedTuple):
     observation_space: Any = None  # that of one environment; None: an observation is a row of `obs` already
 
 
+class FrameStack(NamedTuple):
+    """An observation that is a stack of frames along its first axis, the oldest one first; the rest never changes.
+
+    After a step within an episode, it has the frames that it had before, without the oldest one, and a new frame.
+    """
+
+    length: int  # frames
+    channels: int  # of each frame
+
+
 class Episode(NamedTuple):
     """The episodes that ended at a step: whole games from raw rewards. The loss of a life does not end one."""
 
@@ -57,6 +67,7 @@ class VecEnv(Protocol):
     action_space: Any  # the gymnasium space of one environment, with its true bounds
     observation_space: Any  # the gymnasium space of one environment, None if its observations are rows already
     arrays: str  # "numpy", "torch" or "jax": what a Step holds and what step() takes
+    frames: FrameStack | None  # of what frames an observation is a stack (numpy arrays only), None: of none
     play: Play  # how JAX plays them. "host": stepped from Python with numpy arrays. "pool": the compiled rollout steps
     #             an outside engine through a handle, and is compiled again for every new pool. "inside": pure functions
     players: tuple[str, ...]  # labels of the rows of one game in self-play, otherwise ()

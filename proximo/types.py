@@ -40,17 +40,17 @@ class Rollout(NamedTuple):
 
 
 class RolloutBuffer:
-    """Preallocated arrays that a rollout is written into, one row per step.
+    """Preallocated arrays that a rollout is written into, one row per step (`obs_rows` of observations, None: T + 1).
 
-    `obs_dtype` is what the agent reads. `mask_size` is the number of actions that a mask covers, None if the
-    environments have no masks. `empty` makes an array of zeros from a shape and a numpy dtype.
+    The agent reads `obs_dtype`. Masks cover `mask_size` actions, None: no masks. `empty` makes zeros.
     """
 
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Any, mask_size: int | None,
-                 empty: Callable[..., Array] = np.zeros) -> None:
+                 empty: Callable[..., Array] = np.zeros, obs_rows: int | None = None) -> None:
         steps, one_more = (num_steps, envs.num_envs), (num_steps + 1, envs.num_envs)  # one_more: the closing row
         self.arrays: dict[str, Array] = {
-            "obs": empty((*one_more, *envs.obs_shape), obs_dtype), "first": empty(one_more, np.bool_),
+            "obs": empty((obs_rows or num_steps + 1, envs.num_envs, *envs.obs_shape), obs_dtype),
+            "first": empty(one_more, np.bool_),
             "action": empty((*steps, *head.action_shape), head.action_dtype), "length": empty(steps, np.int32)}
         self.arrays |= {name: empty(steps, np.float32) for name in ("logprob", "value", "final_value", "reward", "ret")}
         self.arrays |= {name: empty(steps, np.bool_) for name in ("terminated", "truncated", "valid", "finished")}

@@ -14,7 +14,7 @@ from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import EnvError, UsageError
-from proximo.protocols import Episode, Play, Step, VecEnv
+from proximo.protocols import Episode, FrameStack, Play, Step, VecEnv
 from proximo.variants import Atari
 
 
@@ -72,8 +72,9 @@ class AleEnvs:
         self.num_envs, self._env_id = len(seeds), cfg.env_id
         self._clips = clips_rewards(cfg)
         self.render_fps = 60 / cfg.frame_skip
-        channels = cfg.frame_stack * (1 if cfg.grayscale else 3)
-        self.obs_shape: tuple[int, ...] = (channels, cfg.screen_size, cfg.screen_size)
+        channels = 1 if cfg.grayscale else 3
+        self.frames: FrameStack | None = FrameStack(length=cfg.frame_stack, channels=channels)
+        self.obs_shape: tuple[int, ...] = (cfg.frame_stack * channels, cfg.screen_size, cfg.screen_size)
         self._obs = np.zeros((self.num_envs, *self.obs_shape), np.uint8)  # (N, K, H, W)
         self._final = np.zeros_like(self._obs)
         sticky = atari_name(cfg.env_id).sticky if cfg.sticky is None else cfg.sticky

@@ -11,7 +11,7 @@ import numpy as np
 from proximo.envs.brax_pure import BraxPure, BraxState
 from proximo.envs.headless import use_egl_when_headless
 from proximo.errors import EnvError, UsageError, nearest, notify
-from proximo.protocols import Array, Play, Step
+from proximo.protocols import Array, FrameStack, Play, Step
 from proximo.variants import BatchedSim
 
 BACKENDS = {  # for each task, the faster one of Brax's pipelines that simulates it well
@@ -81,6 +81,7 @@ class BraxEnvs:
     play: Play = "inside"
     keeps_state = True
     observation_space = None
+    frames: FrameStack | None = None
 
     def __init__(self, pure: BraxPure, env_id: str, seed: int) -> None:
         import jax

@@ -13,7 +13,7 @@ from proximo.envs.envpool_ends import death_rule, separate_ends
 from proximo.envs.envpool_ids import envpool_id, import_envpool, load_libraries, notify_once, pool_threads
 from proximo.envs.episodes import EpisodeCounter
 from proximo.errors import EnvError, UsageError, warn
-from proximo.protocols import Episode, Play, Step
+from proximo.protocols import Episode, FrameStack, Play, Step
 from proximo.variants import Atari
 
 
@@ -127,6 +127,7 @@ class PoolEnvs:
         self._reader = pool_reader(self.pool.observation_space, int(getattr(self.action_space, "n", 0)))
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
         self.observation_space = self._reader.space
+        self.frames = FrameStack(options["stack_num"], 1 if options["gray_scale"] else 3) if atari else None
         self._episodes = EpisodeCounter(self.num_envs)
         self._none, self._time = np.zeros(self.num_envs, bool), -1
         self._over = self._none  # (N,) rows whose next step is spent on a reset

@@ -14,6 +14,7 @@ from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_checks import check_same_spaces, converted_answer, converted_observation, first_not_finite
 from proximo.envs.headless import env_fps, render_env
 from proximo.envs.image_axes import as_returned
+from proximo.envs.images import frames_of
 from proximo.envs.masks import MaskReader, mask_methods
 from proximo.envs.spaces import action_writer, read_space
 from proximo.envs.time_limit import close_env
@@ -54,8 +55,8 @@ class GymEnvs:
         check_same_spaces(self._envs, env_id)
         self.action_space, self.observation_space = self._envs[0].action_space, self._envs[0].observation_space
         self._to_env = action_writer(self.action_space, env_id)
-        self._reader = read_space(self.observation_space, env_id, self.num_envs)
-        self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
+        self._reader = reader = read_space(self.observation_space, env_id, self.num_envs)
+        self.obs_shape, self.obs_dtype, self.frames = reader.shape, reader.dtype, frames_of(self._envs[0], reader.axes)
         self._episodes, self._mask_methods = EpisodeCounter(self.num_envs), mask_methods(self._envs)
         self._time, self._any_over = 0, False
         self._masks: MaskReader | None = None

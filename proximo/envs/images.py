@@ -7,7 +7,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import GrayscaleObservation, ResizeObservation
 
+from proximo.envs.image_axes import Axes
 from proximo.errors import UsageError
+from proximo.protocols import FrameStack
 
 
 class ImageSettings(NamedTuple):
@@ -50,6 +52,16 @@ def with_image_settings(env: gym.Env, settings: ImageSettings, name: str) -> gym
     return env
 
 
+def frames_of(env: gym.Env, axes: Axes) -> FrameStack | None:
+    """Return of which frames the images of an environment are a stack; None if they are none.
+
+    Args:
+        env: The environment.
+        axes: Where its images have their channels.
+    """
+    return env.frames if isinstance(env, StackObservations) and axes == "first" else None
+
+
 def _check_image(env: gym.Env, field: str, channels: tuple[int, ...], name: str) -> None:
     space = env.observation_space
     shape = space.shape if isinstance(space, spaces.Box) and space.dtype == np.uint8 else None
@@ -89,6 +101,11 @@ class StackObservations(gym.Wrapper[Any, Any, Any, Any]):
         low, high = (np.concatenate([self._first_axis(bound)] * count) for bound in (space.low, space.high))
         self.observation_space = spaces.Box(low, high, dtype=space.dtype)
         self._stack, self._count = np.zeros_like(low), count
+
+    @property
+    def frames(self) -> FrameStack:
+        """See VecEnv.frames."""
+        return FrameStack(length=self._count, channels=len(self._stack) // self._count)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """See gymnasium.Env.reset."""

@@ -12,7 +12,7 @@ from gymnasium.spaces import Discrete
 
 from proximo.envs.pettingzoo_game import SelfPlayGame
 from proximo.errors import EnvError, UsageError, nearest
-from proximo.protocols import Episode, Play, Step, VecEnv
+from proximo.protocols import Episode, FrameStack, Play, Step, VecEnv
 from proximo.variants import SelfPlay
 
 
@@ -105,6 +105,7 @@ class SelfPlayEnvs:
         self.render_fps = 60 / games[0].skip
         self.obs_shape: tuple[int, ...] = (len(stack) + players, *stack.shape[1:])
         self.obs_dtype = np.dtype(np.uint8)
+        self.frames: FrameStack | None = FrameStack(length=len(stack), channels=1)
         self.action_space = Discrete(len(games[0].action_mapping))
         self.pool = ThreadPoolExecutor(min(workers, len(games))) if workers else None
         self.obs = np.zeros((len(games), players, *self.obs_shape), np.uint8)

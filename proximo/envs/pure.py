@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.protocols import Array, Play, PureEnv, Step
+from proximo.protocols import Array, FrameStack, Play, PureEnv, Step
 
 
 def pack_tree(tree: Any) -> dict[str, np.ndarray]:
@@ -48,6 +48,7 @@ class PureVec:
     """
 
     arrays = "jax"
+    frames: FrameStack | None = None
     render_fps: float | None = None
 
     def __init__(self, pure: PureEnv, seed: int, play: Play = "inside",

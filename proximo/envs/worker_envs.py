@@ -54,7 +54,7 @@ class WorkerEnvs:
         self._rows, self._time = len(seeds) // workers, 0
         probe = make_rows(seeds[:1])
         self.obs_shape, self.obs_dtype, self.action_space = probe.obs_shape, probe.obs_dtype, probe.action_space
-        self.observation_space = probe.observation_space
+        self.observation_space, self.frames = probe.observation_space, probe.frames
         sample = probe.reset()
         probe.close()
         floats = isinstance(self.action_space, (spaces.Box, spaces.Dict, spaces.Tuple))

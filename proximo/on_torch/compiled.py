@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from proximo.config import Config
 from proximo.errors import warn
 from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
-from proximo.on_torch.learner import Adam, apply_gradient
+from proximo.on_torch.learner import Adam, apply_gradient, make_batch
 from proximo.on_torch.rollout import Policy, Storage
 from proximo.protocols import Acted
 from proximo.types import Batch, Carry, Minibatches
@@ -63,10 +64,9 @@ def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry) -> Ca
     return act_only if not masked and not recurrent and agent.evaluates_later else act
 
 
-def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, carry: Carry,
-                 cfg: Config) -> Callable[..., Tensor]:
+def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, cfg: Config) -> Callable[..., Tensor]:
     """Compile Learner.step as a whole, for one process."""
-    batch, minibatch = example_minibatch(agent, storage, carry, cfg)
+    batch, minibatch = example_minibatch(agent, storage, cfg)
     rate = torch.tensor(0.1)
     gradient_on = functional(agent, unpack_gradient(gradient, batch, minibatch))
 
@@ -80,10 +80,10 @@ def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, c
     return lambda batch, minibatch, clip, rate: run(rate, *adam, *pack_minibatch(batch, minibatch, clip))[0]
 
 
-def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, carry: Carry,
+def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage,
                      cfg: Config) -> tuple[Callable[..., Any], Callable[..., Tensor]]:
     """Compile the two halves of Learner.step, between which several processes add their gradients."""
-    batch, minibatch = example_minibatch(agent, storage, carry, cfg)
+    batch, minibatch = example_minibatch(agent, storage, cfg)
     rate = torch.tensor(0.1)
 
     def apply_on(flat: Tensor, rate: Tensor, *state: Tensor) -> tuple[Tensor]:
@@ -98,17 +98,17 @@ def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storag
 
 def pack_minibatch(batch: Batch, minibatch: Minibatches, clip_coef: Tensor) -> tuple[Tensor, ...]:
     """Return the tensors that a gradient reads, in a fixed order, without those that are None."""
-    parts = (batch.obs, batch.mask, batch.action, batch.logprob, batch.value, batch.ret, batch.valid, minibatch.index,
-             minibatch.advantage, minibatch.noise, minibatch.count, clip_coef)
+    parts = (*tree_flatten(batch.obs)[0], batch.mask, batch.action, batch.logprob, batch.value, batch.ret, batch.valid,
+             minibatch.index, minibatch.advantage, minibatch.noise, minibatch.count, clip_coef)
     return tuple(x for x in parts if x is not None)
 
 
 def unpack_gradient(gradient: Gradient, batch: Batch, minibatch: Minibatches) -> Callable[..., tuple[Tensor, Tensor]]:
     """Make the gradient as a function of the tensors of pack_minibatch; the arguments show which of them are None."""
-    masked, noisy = batch.mask is not None, minibatch.noise is not None
+    masked, noisy, layout = batch.mask is not None, minibatch.noise is not None, tree_flatten(batch.obs)[1]
 
     def gradient_on(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        obs, *rest = tensors
+        obs, rest = tree_unflatten(tensors[:layout.num_leaves], layout), list(tensors[layout.num_leaves:])
         mask = rest.pop(0) if masked else None
         action, logprob, value, ret, valid, index, advantage, *rest = rest
         noise = rest.pop(0) if noisy else None
@@ -120,14 +120,10 @@ def unpack_gradient(gradient: Gradient, batch: Batch, minibatch: Minibatches) ->
     return gradient_on
 
 
-def example_minibatch(agent: Any, storage: Storage, carry: Carry, cfg: Config) -> tuple[Batch, Minibatches]:
+def example_minibatch(agent: Any, storage: Storage, cfg: Config) -> tuple[Batch, Minibatches]:
     """Make tensors with the layout of a real minibatch."""
-    def rows(name: str) -> Tensor:
-        return storage.tensors[name][:cfg.num_steps].flatten(0, 1)
-
-    batch = Batch(obs=rows("obs"), mask=None if carry.mask is None else rows("mask"), first=None, state=(),
-                  action=rows("action"), logprob=rows("logprob"), value=rows("value"), ret=rows("reward"),
-                  valid=rows("valid"))
+    logprob, value, ret, later = map(storage.whole, ("logprob", "value", "reward", "final_value"))
+    batch = make_batch(storage.rollout(logprob, value, later), ret, (), recurrent=False)
     size = len(batch.valid) // cfg.num_minibatches
     return batch, Minibatches(index=torch.arange(size), advantage=torch.zeros(size), count=torch.tensor(float(size)),
                               noise=agent.head.learning_noise(torch.Generator(), size))

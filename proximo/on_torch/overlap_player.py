@@ -82,7 +82,7 @@ class Player:
     def __init__(self, setup: Setup, cfg: Config, make_envs: MakeEnvs, acting: ActingCopy) -> None:
         self._setup, self._cfg, self._make_envs, self._acting = setup, cfg, make_envs, acting
         self._envs: VecEnv = setup.envs
-        second = make_storage(cfg, setup.envs, setup.normalizer.spec.obs_dtype, setup.agent.head, setup.carry,
+        second = make_storage(cfg, setup.envs, setup.normalizer.spec.obs_dtype, setup.agent, setup.carry,
                               setup.device)
         self._storages = (setup.storage, second)  # one is learned from while the other is written
         self._requests: Queue[tuple[int, Carry] | None] = Queue(1)

@@ -37,7 +37,8 @@ def failed_update(agent: nn.Module, spec: Spec, rollout: Rollout, start: tuple[T
 def evidence(agent: nn.Module, spec: Spec, rollout: Rollout, start: tuple[Tensor, ...],
              iteration: int) -> dict[str, Any]:
     """Return what an update was computed from: weights, rollout, and the recurrent state before it, as numpy arrays."""
-    arrays = {name: x for name, x in rollout._asdict().items() if x is not None}
+    obs = rollout.obs.index_select(0, torch.arange(len(rollout.reward), device=rollout.reward.device))
+    arrays = {name: x for name, x in rollout._replace(obs=obs)._asdict().items() if x is not None}
     return {"spec": spec, "iteration": iteration, "weights": named_weights(agent), "rollout": to_arrays(arrays),
             "state": to_arrays({str(i): x for i, x in enumerate(start)})}
 

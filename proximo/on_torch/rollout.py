@@ -33,7 +33,7 @@ class Storage(RolloutBuffer):
     """A rollout buffer of tensors. Environments with numpy arrays write through views of the same memory."""
 
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Head, mask_size: int | None,
-                 device: torch.device) -> None:
+                 device: torch.device, obs_rows: int | None = None) -> None:
         self.device, host = device, envs.arrays == "numpy"
         place = torch.device("cpu") if host else device
 
@@ -41,7 +41,7 @@ class Storage(RolloutBuffer):
             tensor = torch.zeros(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=place)
             return tensor.numpy() if host else tensor
 
-        super().__init__(envs, obs_dtype, num_steps, head, mask_size, empty)
+        super().__init__(envs, obs_dtype, num_steps, head, mask_size, empty, obs_rows)
         self.tensors = {name: torch.from_numpy(x) if host else x for name, x in self.arrays.items()}
         self.tensor_rows = {name: list(x.unbind(0)) for name, x in self.tensors.items()}
         self.masks: list[Any] = self.tensor_rows.get("mask", [None] * (num_steps + 1))

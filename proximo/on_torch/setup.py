@@ -12,6 +12,7 @@ from proximo.errors import UsageError, notify, warn
 from proximo.on_torch.compiled import can_compile, compile_act, compile_gradient, compile_step
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join
+from proximo.on_torch.frames import FrameStorage, stored_frames
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.noise import seeded_generator
 from proximo.on_torch.precision import use_bf16
@@ -61,7 +62,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
     try:
         normalizer = make_normalizer(cfg, envs)
         if envs.arrays == "numpy" or device.type == "cpu":
-            check_memory(cfg, normalizer.spec, envs.num_envs)
+            check_memory(cfg, normalizer.spec, envs.num_envs, stored_frames(cfg, envs))
         announce_images(normalizer.spec, cfg)
         agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
         if cfg.precision == "bf16":
@@ -79,7 +80,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
             carry = restore(state, adam, agent, envs, carry, keeps_state)
             statistics = carry.statistics
         check_groups(envs, cfg)
-        storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent.head, carry, device)
+        storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent, carry, device)
         policy, learner = make_functions(cfg, world, agent, adam, storage, carry, loss_fn)
         return Setup(world=world, device=device, envs=envs, normalizer=normalizer, agent=agent, adam=adam, carry=carry,
                      storage=storage, collect=collect_in_groups if cfg.env_groups > 1 else collect, policy=policy,
@@ -111,9 +112,9 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
         if agent.recurrent:
             warn("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
         elif world.size == 1:
-            step = compile_step(gradient, agent, adam, storage, carry, cfg)
+            step = compile_step(gradient, agent, adam, storage, cfg)
         else:
-            step = make_step(*compile_gradient(gradient, agent, adam, storage, carry, cfg), reduce_sum)
+            step = make_step(*compile_gradient(gradient, agent, adam, storage, cfg), reduce_sum)
         act = compile_act(policy, agent, adam.weights, one_group(carry, cfg))  # last: it compiles fastest
         policy = policy._replace(act=act)
     names = statistic_names(loss_fn, cfg)
@@ -121,12 +122,15 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
     return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum, scale=adam.scale)
 
 
-def make_storage(cfg: Config, envs: VecEnv, obs_dtype: Any, head: Any, carry: Carry, device: torch.device) -> Storage:
-    """Make a rollout buffer."""
+def make_storage(cfg: Config, envs: VecEnv, obs_dtype: Any, agent: Agent, carry: Carry,
+                 device: torch.device) -> Storage:
+    """Make a rollout buffer. An agent that evaluates whole rollouts afterwards needs whole observations."""
     mask_size = None if carry.mask is None else carry.mask.shape[-1]
     if cfg.env_groups > 1:
-        return GroupedStorage(cfg.env_groups, envs, obs_dtype, cfg.num_steps, head, mask_size, device)
-    return Storage(envs, obs_dtype, cfg.num_steps, head, mask_size, device)
+        return GroupedStorage(cfg.env_groups, envs, obs_dtype, cfg.num_steps, agent.head, mask_size, device)
+    if agent.evaluates_later or stored_frames(cfg, envs) is None:
+        return Storage(envs, obs_dtype, cfg.num_steps, agent.head, mask_size, device)
+    return FrameStorage(envs, obs_dtype, cfg.num_steps, agent.head, mask_size, device)
 
 
 def check_groups(envs: VecEnv, cfg: Config) -> None:

@@ -127,6 +127,7 @@ def test_attributes(make_envs, request):
     assert all(isinstance(part, kinds) for part in action_parts(envs.action_space))
     assert obs_layout(envs.observation_space) is None or envs.obs_shape == (obs_layout(envs.observation_space).size,)
     assert isinstance(envs.players, tuple) and isinstance(envs.metric_names, tuple)
+    assert (envs.frames is None) is not name.startswith(("atari", "envpool Breakout", "self-play"))
     assert envs.play == ("inside" if name.startswith(("brax", "jax")) else "pool" if "inside" in name else "host")
     assert envs.keeps_state is not name.startswith(KEEPS_NO_STATE)
     assert not hasattr(envs, "statistics")  # normalisation belongs to the loop

@@ -28,7 +28,13 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
     from proximo.on_torch.setup import set_up
 
     parts = parts_of(variant, "torch")
-    setup = set_up(cfg, parts.make_envs, parts.make_agent, ppo_loss, None)
+
+    def make_envs(cfg: Config, seeds: list[int]) -> Any:
+        envs: Any = parts.make_envs(cfg, seeds)
+        envs.frames = None  # stacks of frames are stored whole: this is shorter, with the same numbers
+        return envs
+
+    setup = set_up(cfg, make_envs, parts.make_agent, ppo_loss, None)
     setup.envs.close()
     agent, space = setup.agent, setup.envs.action_space
     classes = {"VecEnv": setup.envs, "Agent": agent, "Head": agent.head}
