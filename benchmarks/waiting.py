@@ -22,7 +22,8 @@ import numpy as np
 from gymnasium import spaces
 
 ROWS = {"-": "", "`--env-groups 2`": "--env-groups 2", "`--overlap`": "--overlap", "both": "--env-groups 2 --overlap"}
-SIZES = "--num-envs 32 --num-steps 128 --env-workers 4 --hidden-sizes 512 512 --update-epochs 2 --threads 1"
+ENVS, STEPS = 16, 64
+SIZES = f"--num-envs {ENVS} --num-steps {STEPS} --env-workers 2 --hidden-sizes 256 256 --threads 1"
 
 
 class Waiting(gymnasium.Env[Any, Any]):
@@ -52,7 +53,7 @@ def measure(words: str, pause: float, iterations: int) -> float:
     """Train, and return environment steps per second after the second iteration."""
     with tempfile.TemporaryDirectory() as place:
         command = (f"{sys.executable} -m proximo train ppo --env-file {__file__}:Waiting --env-kwargs pause={pause} "
-                   f"{SIZES} {words} --total-timesteps {iterations * 32 * 128} --checkpoint-every {iterations} "
+                   f"{SIZES} {words} --total-timesteps {iterations * ENVS * STEPS} --checkpoint-every {iterations} "
                    f"--logger none --run-dir {place}/run")
         subprocess.run(command.split(), check=True, capture_output=True)
         with open(Path(place) / "run" / "metrics.csv") as file:
@@ -65,13 +66,14 @@ def main() -> None:
     """Print one row per way to play."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--iterations", type=int, default=12)
-    parser.add_argument("--pause", type=float, default=0.0002, help="seconds of a step of one environment")
+    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--pause", type=float, default=0.0005, help="seconds of a step of one environment")
     args = parser.parse_args()
     found: dict[str, list[float]] = {name: [] for name in ROWS}
     for _ in range(args.rounds):
         for name, words in ROWS.items():
             found[name].append(measure(words, args.pause, args.iterations))
+            print(f"{name}: {found[name][-1]:,.0f} SPS", file=sys.stderr, flush=True)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n\n| flags | SPS | of the first row | all rounds |")
     print("|---|---|---|---|")
     base = statistics.median(found["-"])

@@ -10,13 +10,14 @@ policies: the behaviour policy, which acted, and the proximal policy, which the 
     E[ w * min(r * A, clip(r, 1 - epsilon, 1 + epsilon) * A) ],  r = pi / pi_proximal,  w = pi_proximal / pi_behaviour
 
 w is constant during the update and positive. Therefore this is PPO's own objective with the advantage w * A, and any
-loss function can be used. Values, returns and advantages are those of the network that acted.
+loss function can be used. Returns and advantages are those of the network that acted; --clip-vloss limits the change of
+values since the update began.
 """
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ from proximo.on_torch.setup import MakeEnvs, Setup, set_up
 from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.on_torch.train import learn
 from proximo.problems import config_problems
-from proximo.types import Iteration, Minibatches, Rollout
+from proximo.types import Batch, Iteration, Minibatches, Rollout
 
 
 def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any],
@@ -54,11 +55,11 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
         for iteration in range(done_before + 1, cfg.num_iterations + 1):
             before, played = player.finish()
             carry = played.carry._replace(statistics=merge_over_ranks(setup.world, None, played.carry.statistics))
-            rollout, weight = with_proximal_logprob(setup.agent, played.rollout, cfg.minibatch_size)
+            rollout, proximal = with_proximal_logprob(setup.agent, played.rollout, cfg.minibatch_size)
             player.copy_weights(setup.adam.weights)
             player.begin(iteration + 1, carry)
-            stats = learn(weighted(setup, weight), rollout, (), iteration, cfg)
-            stats = stats | played.metrics | lag_statistics(weight)
+            stats = learn(decoupled(setup, proximal), rollout, (), iteration, cfg)
+            stats = stats | played.metrics | lag_statistics(proximal.weight)
             if not bool(setup.adam.ok):
                 raise failed_update(setup.agent, setup.normalizer.spec, rollout, before.carry.state, iteration, steps)
             finished, steps = finished_episodes(*gather_episodes(setup.world, played.episode, rollout.valid), steps)
@@ -70,8 +71,15 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
         player.close()
 
 
-def with_proximal_logprob(agent: Any, rollout: Rollout, rows: int) -> tuple[Rollout, Tensor]:
-    """Return the rollout with log-probabilities of the current policy, and the weights w (T * N,) of its rows.
+class Proximal(NamedTuple):
+    """What the update needs of the network that it begins with, besides log-probabilities."""
+
+    weight: Tensor  # (T * N,) w of every row; 1 in filler rows
+    value: Tensor  # (T * N,)
+
+
+def with_proximal_logprob(agent: Any, rollout: Rollout, rows: int) -> tuple[Rollout, Proximal]:
+    """Return the rollout with the log-probabilities of the current network, and what else the update needs of that.
 
     Args:
         agent: The network that learns.
@@ -79,19 +87,25 @@ def with_proximal_logprob(agent: Any, rollout: Rollout, rows: int) -> tuple[Roll
         rows: How many are evaluated at once.
     """
     batch = make_batch(rollout, rollout.value, (), recurrent=False)
+    logprobs, values = [], []
     parts = zip(batch.obs.split(rows), batch.action.split(rows),
                 [None] * len(batch.value) if batch.mask is None else batch.mask.split(rows))
     with torch.no_grad():
-        logprob = torch.cat([agent(obs, mask, None, ())[0].logprob(action) for obs, action, mask in parts])
+        for obs, action, mask in parts:
+            dist, value, _ = agent(obs, mask, None, ())
+            logprobs.append(dist.logprob(action))
+            values.append(value)
+        logprob = torch.cat(logprobs)
         weight = torch.where(batch.valid, (logprob - batch.logprob).exp(), 1.0)
-    return rollout._replace(logprob=logprob.view_as(rollout.logprob)), weight
+    return rollout._replace(logprob=logprob.view_as(rollout.logprob)), Proximal(weight, torch.cat(values))
 
 
-def weighted(setup: Setup, weight: Tensor) -> Setup:
-    """Return a setup whose minibatch step multiplies every advantage by the weight of its row."""
-    def step(batch: Any, minibatch: Minibatches, clip_coef: Tensor, learning_rate: Tensor) -> Tensor:
-        advantage = minibatch.advantage * weight[minibatch.index]
-        return setup.learner.step(batch, minibatch._replace(advantage=advantage), clip_coef, learning_rate)
+def decoupled(setup: Setup, proximal: Proximal) -> Setup:
+    """Return a setup whose minibatch step weights advantages, and limits changes of values since the update began."""
+    def step(batch: Batch, minibatch: Minibatches, clip_coef: Tensor, learning_rate: Tensor) -> Tensor:
+        advantage = minibatch.advantage * proximal.weight[minibatch.index]
+        return setup.learner.step(batch._replace(value=proximal.value), minibatch._replace(advantage=advantage),
+                                  clip_coef, learning_rate)
 
     return setup._replace(learner=setup.learner._replace(step=step))
 

@@ -14,7 +14,7 @@ from proximo.errors import UsageError
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.learner import make_batch, make_gradient
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.overlap import train_overlapped, weighted, with_proximal_logprob
+from proximo.on_torch.overlap import decoupled, train_overlapped, with_proximal_logprob
 from proximo.on_torch.setup import set_up
 from proximo.on_torch.train import train
 from proximo.problems import config_problems
@@ -73,8 +73,8 @@ def test_the_policy_that_acts_is_exactly_one_update_old():
 
 
 def test_the_decoupled_objective():
-    """Finite differences of the objective of Hilton et al. (2021), written row by row in float64."""
-    cfg = replace(configuration(1), overlap=False, ent_coef=0.0, vf_coef=0.0, norm_adv="none", clip_coef=0.1)
+    """Finite differences of the objective of Hilton et al. (2021), and of the clipped loss of values, row by row in float64."""
+    cfg = replace(configuration(1), overlap=False, ent_coef=0.0, vf_coef=0.5, norm_adv="none", clip_coef=0.1)
     setup = set_up(cfg, make_gym, assemble, ppo_loss, None)
     setup.envs.close()
     torch.manual_seed(0)
@@ -83,8 +83,9 @@ def test_the_decoupled_objective():
         played = setup.collect(setup.policy, setup.envs, setup.normalizer, setup.carry, setup.storage, noise).rollout
         behaviour = played.logprob.flatten().double()
         setup.adam.weights.add_(0.1 * torch.randn_like(setup.adam.weights))  # the policy that the update begins with
-    rollout, weight = with_proximal_logprob(setup.agent, played, 7)
-    proximal = rollout.logprob.flatten().double()
+        value_before = setup.agent.value(played.obs.flatten(0, 1), None, ()).double()
+    rollout, found = with_proximal_logprob(setup.agent, played, 7)
+    proximal, ret = rollout.logprob.flatten().double(), torch.linspace(-1, 1, 64)
     assert (proximal - behaviour).abs().max() > 0.05
     setup.adam.weights.add_(0.1 * torch.randn_like(setup.adam.weights))  # and after some minibatches
     advantage = torch.randn(64)
@@ -93,7 +94,7 @@ def test_the_decoupled_objective():
     capturing = setup._replace(learner=setup.learner._replace(step=lambda batch, minibatch, clip, rate: gradient(
         batch, minibatch, clip)))
     minibatch = Minibatches(index=index, advantage=advantage[index], count=torch.tensor(40.0), noise=None)
-    found, _ = weighted(capturing, weight).learner.step(make_batch(rollout, rollout.value, (), False), minibatch,
+    found, _ = decoupled(capturing, found).learner.step(make_batch(rollout, ret.view(16, 4), (), False), minibatch,
                                                         torch.tensor(cfg.clip_coef), None)
 
     obs, action = rollout.obs.flatten(0, 1).double(), rollout.action.flatten(0, 1)
@@ -102,15 +103,19 @@ def test_the_decoupled_objective():
 
     def objective():
         with torch.no_grad():
-            current = double(obs, None, None, ())[0].logprob(action)
-        total, clipped = 0.0, 0
+            dist, value, _ = double(obs, None, None, ())
+            current = dist.logprob(action)
+        total, clipped, error, limits = 0.0, 0, 0.0, 0
         for i in index.tolist():
             ratio = float((current[i] - proximal[i]).exp())
             limited = min(max(ratio, 1 - cfg.clip_coef), 1 + cfg.clip_coef)
             clipped += ratio != limited
             total += float((proximal[i] - behaviour[i]).exp()) * min(ratio * float(advantage[i]), limited * float(advantage[i]))
-        assert 0 < clipped < 40
-        return -total / 40
+            change = min(max(float(value[i] - value_before[i]), -cfg.clip_coef), cfg.clip_coef)
+            limits += change != float(value[i] - value_before[i])
+            error += max(float(value[i] - ret[i]) ** 2, float(value_before[i] + change - ret[i]) ** 2)
+        assert 0 < clipped < 40 and limits
+        return -total / 40 + cfg.vf_coef * 0.5 * error / 40
 
     step, start = 1e-6, 0
     for parameter in parameters:
