@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -14,6 +15,8 @@ import types
 
 settings, source = json.loads(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, source)
+folder = tempfile.mkdtemp()
+os.chdir(folder)  # PufferLib puts a link there when it is imported
 for name, content in {"pyro": (), "pyro.contrib": (), "pyro.contrib.gp": (), "pyro.contrib.gp.kernels": ("Kernel",),
                       "pyro.contrib.gp.models": ("GPRegression",)}.items():  # its hyper-parameter search needs them
     sys.modules[name] = types.ModuleType(name)
@@ -51,7 +54,7 @@ class Policy(nn.Module):
 
 
 batch = settings["envs"] * settings["steps"]
-with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+with contextlib.redirect_stdout(io.StringIO()):
     config = {"name": "peer", "project": "peer", "env": "cartpole", "data_dir": folder, "seed": 1,
               "torch_deterministic": True, "cpu_offload": False, "device": "cpu", "optimizer": "adam",
               "anneal_lr": True, "precision": "float32", "total_timesteps": settings["total"],
@@ -76,4 +79,5 @@ with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.Stri
 print(json.dumps({"rate": rate, "start": began - start,
                   "differs": "episodes of 200 steps; minibatches of whole environments, drawn with replacement; "
                              "advantages computed again for every minibatch; writes nothing"}), flush=True)
+shutil.rmtree(folder)
 os._exit(0)  # a thread of PufferLib, which measures the load of the machine, does not end
