@@ -9,10 +9,10 @@ from proximo.errors import UsageError
 USAGE = """usage: proximo eject VARIANT [--env-id ID] [--flag value ...] > my_ppo.py
 
 Print one file that trains as the variant does, to the same weights, bit for bit, and does not need Proximo. Only what
-the configuration uses is in it: read it from top to bottom, and change it. The variants are ppo, ppo_atari,
-ppo_atari_lstm, ppo_continuous_action, rpo_continuous_action and compact, on torch, with environments of Gymnasium and
-Atari games (engine gym). Flags are those of `proximo train`; what cannot be ejected is refused. Checkpoints, worker
-processes, compilation, several processes and GPUs are left out."""
+the configuration uses is in it: read it from top to bottom, and change it. Supported are all variants that train with
+torch, except those of Brax; EnvPool where it is the engine of the variant. Flags are those of `proximo train`; what
+cannot be ejected is refused. Checkpoints, worker processes, compilation, several processes and GPUs are left out:
+ppo_atari_multigpu becomes a program of one process."""
 
 
 def eject_command(words: list[str]) -> int:

@@ -126,7 +126,7 @@ class SelfPlayEnvs:
 
     def step(self, action: np.ndarray) -> Step:
         """See VecEnv.step. `action` is (N,) integers."""
-        action = self._check(action)
+        action = self._choices(action)
         self.steps += 1
         valid = np.stack([game.alive for game in self.games])  # (games, P)
         results = self._map(SelfPlayGame.step, self.games, action)
@@ -157,7 +157,7 @@ class SelfPlayEnvs:
             self._show(ended)
         return final_obs
 
-    def _check(self, action: np.ndarray) -> np.ndarray:
+    def _choices(self, action: np.ndarray) -> np.ndarray:
         action = np.asarray(action)
         if action.shape != (self.num_envs,) or action.dtype.kind not in "iu":
             raise EnvError(f"step {self.steps}: actions are {action.dtype} of shape {action.shape}; they must be "

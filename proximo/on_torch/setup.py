@@ -181,8 +181,8 @@ def first_carry(agent: Agent, envs: VecEnv, normalizer: Normalizer, statistics: 
                  state=agent.initial_state(envs.num_envs, device), statistics=statistics)
 
 
-def rebuild(setup: Setup, cfg: Config, make_envs: MakeEnvs, iteration: int) -> tuple[VecEnv, Carry]:
-    """Replace setup.envs by new ones, seeded by the iteration. The statistics of setup.carry continue."""
-    setup.envs.close()
+def rebuild(setup: Setup, statistics: Statistics | None, cfg: Config, make_envs: MakeEnvs,
+            iteration: int) -> tuple[VecEnv, Carry]:
+    """Make new environments, seeded by the iteration. The statistics of normalisation continue."""
     envs = seeded_envs(make_envs, cfg, iteration, setup.world)
-    return envs, first_carry(setup.agent, envs, setup.normalizer, setup.carry.statistics, setup.device)
+    return envs, first_carry(setup.agent, envs, setup.normalizer, statistics, setup.device)

@@ -44,7 +44,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
         for iteration in range(done_before + 1, cfg.num_iterations + 1):
             due = (iteration - 1) % cfg.checkpoint_every == 0 or iteration == done_before + 1  # or a resume begins
             if due and iteration > 1 and not setup.keeps_state:
-                envs, carry = rebuild(setup._replace(envs=envs, carry=carry), cfg, make_envs, iteration)
+                envs.close()
+                envs, carry = rebuild(setup, carry.statistics, cfg, make_envs, iteration)
             with torch.no_grad():
                 noise = setup.agent.head.noise(torch_generator(cfg, "action", iteration, world), cfg.num_steps,
                                                envs.num_envs).to(setup.device)

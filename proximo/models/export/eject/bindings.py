@@ -49,10 +49,17 @@ def bind(target: ast.expr, value: ast.expr | None, found: Bindings) -> None:
     if isinstance(target, ast.Name):
         found.setdefault(target.id, []).append(value)
     elif isinstance(target, (ast.Tuple, ast.List)):
-        same = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
+        starred = any(isinstance(one, ast.Starred) for one in (*target.elts, *getattr(value, "elts", ())))
         for i, one in enumerate(target.elts):
-            part = value.elts[i] if same and isinstance(value, ast.Tuple) else None
+            part = None if starred or value is None else _item(value, i, len(target.elts))
             bind(one.value if isinstance(one, ast.Starred) else one, part, found)
+
+
+def _item(value: ast.expr, i: int, count: int) -> ast.expr | None:
+    """Return an item of what is taken apart into `count` parts."""
+    if isinstance(value, ast.Tuple):
+        return value.elts[i] if len(value.elts) == count else None
+    return ast.Subscript(value=value, slice=ast.Constant(value=i), ctx=ast.Load())
 
 
 def bind_attributes(target: ast.expr, value: ast.expr | None, found: Bindings) -> None:

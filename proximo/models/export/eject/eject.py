@@ -4,17 +4,19 @@ import textwrap
 from dataclasses import replace
 
 from proximo.config import Config
-from proximo.envs.atari_ids import is_atari, sticky_chance
+from proximo.envs.atari_ids import is_atari
 from proximo.errors import UsageError
 from proximo.models.export.eject.layout import WIDTH
 from proximo.models.export.eject.specialise import Specialiser
+from proximo.models.export.eject.suites import with_known_task
 from proximo.models.export.eject.torch_setup import torch_facts, torch_library
 from proximo.models.export.eject.write import file_text
 from proximo.problems import config_problems, engine_of
 from proximo.runs.resolve import resolve
-from proximo.variants import Atari
 
-SUPPORTED = ("ppo", "ppo_continuous_action", "rpo_continuous_action", "compact", "ppo_atari", "ppo_atari_lstm")
+SUPPORTED = ("ppo", "ppo_continuous_action", "rpo_continuous_action", "compact", "ppo_atari", "ppo_atari_lstm",
+             "ppo_atari_multigpu", "ppo_atari_envpool", "ppo_procgen", "ppo_pettingzoo_ma_atari")
+POOL_VARIANTS = ("ppo_atari_envpool", "ppo_procgen")
 DOCSTRING = """{summary}
 
     python my_ppo.py --seed 2
@@ -39,10 +41,9 @@ def eject(cfg: Config, variant: str, command: str) -> str:
     if refused := refusals(cfg, variant):
         raise UsageError("\n".join(refused))
     cfg = resolve(replace(cfg, env_workers=0, env_groups=1, device="cpu", compile=False), variant, 1, 1)
-    if isinstance(cfg, Atari) and is_atari(cfg.env_id):
-        cfg = replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky))
     if wrong := config_problems(cfg):
         raise UsageError("\n".join(wrong))
+    cfg = with_known_task(cfg)
     library = torch_library(cfg, variant)
     Specialiser(library, torch_facts(cfg, variant, library), "main").specialise()
     summary = str(type(cfg).__doc__).split("\n")[0]
@@ -66,7 +67,7 @@ def refusals(cfg: Config, variant: str) -> list[str]:
     engine = engine_of(cfg)
     if is_atari(cfg.env_id) and variant in SUPPORTED and not cfg.limits.emulator:
         found.append(f"env_id={cfg.env_id} is an Atari game. Use proximo eject ppo_atari --env-id {cfg.env_id}.")
-    if variant in SUPPORTED and engine not in ("gym", "ale"):
+    if variant in SUPPORTED and engine not in ("gym", "ale") and variant not in POOL_VARIANTS:
         found.append(f"engine={engine} cannot be ejected. Use --engine gym.")
     if cfg.device not in ("auto", "cpu"):
         found.append(f"device={cfg.device}: an ejected file trains on the CPU. Leave --device out.")

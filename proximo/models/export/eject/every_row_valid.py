@@ -3,7 +3,9 @@
 Only suites that reset one step late, and games of several players, have rows in which there is nothing to learn.
 """
 
-REWRITES: dict[str, tuple[tuple[str, str], ...]] = {
+from proximo.models.export.eject.rewrites import Rewrites
+
+REWRITES: Rewrites = {
     "ppo_loss": (("torch.where(batch.valid, x, 0.0).sum()", "x.sum()"),),
     "statistic_names": (('"valid": one.bool(), ', ""),),
     "LossInputs": (("number of valid rows of the minibatch over all ranks, at least 1",
@@ -39,12 +41,3 @@ REWRITES: dict[str, tuple[tuple[str, str], ...]] = {
     "Iteration": ((" (valid rows)", ""),)}
 
 FIELDS = dict.fromkeys(("Step", "Rollout", "Batch", "LossInputs"), frozenset(("valid",)))  # that records do not have
-
-
-def rewritten(name: str, text: str) -> str:
-    """Return the text of a definition of the library as it is where every row is valid."""
-    for before, after in REWRITES.get(name, ()):
-        if text.count(before) != 1:
-            raise RuntimeError(f"{name} has changed: it has {text.count(before)} times {before}")
-        text = text.replace(before, after)
-    return text

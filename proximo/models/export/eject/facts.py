@@ -13,6 +13,9 @@ from proximo.config import Config
 # Fields of text and lists that a reader of the file may change. Other texts choose between branches of the library.
 KNOBS = ("env_id", "hidden_sizes")
 
+# Attributes that are 0 where no checkpoint is continued.
+ZEROS = ("iteration_shift",)
+
 # Messages, and what only the library's own processes need. Functions called check_... are left out besides: the library
 # has made its checks for this configuration when it ejects.
 DROPPED_CALLS = frozenset((
@@ -35,7 +38,7 @@ PURE = frozenset((
     "isinstance", "len", "bool", "hasattr", "type", "config_problems", "action_problems", "packed_layout",
     "has_image_parts", "obs_layout", "float_view", "clips_rewards", "image_axes", "issubdtype", "is_bounded",
     "usage_errors", "numpy_module", "sticky_chance", "is_atari", "mask_parts", "mask_methods", "kwargs_of",
-    "is_initialized", "int", "dtype", "device", "find_pool", "without_mask"))
+    "is_initialized", "int", "dtype", "device", "space_layout", "without_mask"))
 
 # Functions of one expression that are written where they are called.
 INLINED = frozenset((
@@ -68,6 +71,16 @@ SENTENCES = {
     "GymEnvs.close": "Close every environment.",
     "make_network": "Return an MLP from observations to sizes[-1] units.",
     "Config": "The hyper-parameters.",
+    "num_iterations": "Iterations of the run: total_timesteps // batch_size.",
+    "PoolEnvs.step": "Step every game. A game that has ended ignores its action and begins again: `valid` is False.",
+    "PoolEnvs.reset": "Begin every game.",
+    "SelfPlayEnvs.step": "Step every game. `action` is (N,) integers.",
+    "SelfPlayEnvs.close": "Leave the games, which need no end.",
+    "make_game": "Make one game with the ROM from the ale-py package.",
+    "make_pettingzoo": "Make the games. A game uses the seed of its first player.",
+    "make_envpool_atari": "Make one game per seed.",
+    "make_procgen": "Make one environment per seed.",
+    "first_carry": "Reset the environments.",
     "Iteration": "The result of one iteration.",
     "_set_masks": "Prepare the Step that is returned whenever no episode ends: all its arrays stay.",
     "ActionHead": "What all heads share.",
@@ -100,6 +113,7 @@ class Facts(NamedTuple):
     named: Mapping[str, Any]  # what a parameter of this name is in every function
     assumed: Mapping[tuple[str, str], Any]  # (function, parameter): what it is where the program calls it
     expressions: Mapping[str, Any]  # what an expression with this text is in every function
+    written: Mapping[str, str]  # what takes the place of a call of a function, besides SIMPLER
     receivers: frozenset[str]  # methods that return the object itself
     dropped_calls: frozenset[str]  # functions that the program need not call, besides those of every program
     dropped_fields: Mapping[str, frozenset[str]]  # fields of a record that the program need not have

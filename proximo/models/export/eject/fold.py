@@ -8,7 +8,7 @@ from typing import Any
 
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.definition import Edit, walk
-from proximo.models.export.eject.facts import ERRORS, IDENTITIES, SIMPLER
+from proximo.models.export.eject.facts import ERRORS, IDENTITIES, SIMPLER, ZEROS
 from proximo.models.export.eject.purity import is_pure
 from proximo.models.export.eject.value import Value
 from proximo.models.export.eject.values import Scope
@@ -102,7 +102,8 @@ def _bool_op(scope: Scope, node: ast.BoolOp) -> str | None:
             break
     if not kept:
         return repr(neutral)
-    if scope.truth(kept[-1]) is (not neutral) and all(is_pure(one) for one in kept):
+    last = scope.value(kept[-1])
+    if last is not None and last.value is (not neutral) and all(is_pure(one) for one in kept):
         return whole(scope, kept[-1])
     if len(kept) == len(node.values):
         return None
@@ -138,8 +139,9 @@ def _bin_op(scope: Scope, node: ast.BinOp) -> str | None:
 
 
 def _from_world(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) or ast.unparse(node).rpartition(".")[0].endswith("world") or (
-        isinstance(node, ast.Name) and node.id == "rank")
+    owner, _, name = ast.unparse(node).rpartition(".")
+    return isinstance(node, ast.Constant) or owner.endswith("world") or (bool(owner) and name in ZEROS) or (
+        name == "rank" and not owner)
 
 
 def _call(scope: Scope, node: ast.Call) -> str | None:
@@ -165,8 +167,11 @@ def _call(scope: Scope, node: ast.Call) -> str | None:
         parts = [scope.definition.segment(one) for one in (*node.func.args[1:], *node.args, *node.func.keywords,
                                                            *node.keywords)]
         return f"{scope.definition.segment(node.func.args[0])}({', '.join(parts)})"
-    if name in SIMPLER and isinstance(node.func, ast.Name):
-        return SIMPLER[name].format(*(scope.definition.segment(one) for one in node.args))
+    if (text := SIMPLER.get(name, scope.known.facts.written.get(name))) and isinstance(node.func, ast.Name):
+        return text.format(*(scope.definition.segment(one) for one in node.args))
+    if name == "replace" and node.keywords and all(ast.unparse(one.value) == f"{ast.unparse(node.args[0])}.{one.arg}"
+                                                   for one in node.keywords):
+        return whole(scope, node.args[0])
     if any(isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple) for one in node.args):
         return f"{scope.definition.segment(node.func)}({', '.join(_unstarred(scope, node.args))})"
     found = scope.value(node)

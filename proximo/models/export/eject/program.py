@@ -62,7 +62,7 @@ class Program:
         """Write the classes of the program for the interfaces in annotations."""
         types = ERRORS | dict(self.facts.types)
         if definition.name in ("Step", "Episode") or definition.module.__name__.startswith("proximo.envs."):
-            types["Array"] = "np.ndarray"
+            types["Array"] = types["HostArray"]
         definition.apply([Edit(*definition.span(node), types[node.id]) for node in walk(definition.node)
                           if isinstance(node, ast.Name) and node.id in types])
         self.library.imports.setdefault("np", Import("import numpy as np", np))

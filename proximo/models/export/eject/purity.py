@@ -13,13 +13,13 @@ CHANGE_NOTHING = frozenset((
     "as_tensor", "unbind", "cumsum", "flatten", "reshape", "view", "astype", "items", "values", "keys", "get", "copy",
     "join", "pick_device", "learning_noise", "torch_generator", "to_numpy", "merge_over_ranks",
     "saved_buffers", "is_available", "cpu_count", "metrics",
-    "device", "dtype", "Path", "issubdtype", "nothing", "PolicyNetwork", "NoMemory", "Setup",
+    "device", "dtype", "Path", "death_rule", "issubdtype", "nothing", "PolicyNetwork", "NoMemory", "Setup",
     "Policy", "Learner", "Carry", "Spec",
     "float_view", "env_source", "dot", "own_source", "EnvSource", "as_returned", "mask_methods", "named_weights",
     "startswith", "endswith", "isfinite", "sorted",
     "make_policy", "statistic_names", "kwargs_of", "read_atari_name", "atari_name", "find_rom", "title",
     "ModuleList", "start_statistics", "removeprefix", "removesuffix", "partition", "rpartition", "array_equal",
-    "tolist", "find_spec", "numpy", "nonzero"))
+    "tolist", "flatnonzero", "find_spec", "numpy", "nonzero"))
 
 
 def is_pure(node: ast.AST) -> bool:

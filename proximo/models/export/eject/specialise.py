@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from proximo.models.export.eject.attributes import alias_attribute, write_only_attribute
+from proximo.models.export.eject.attributes import alias_attribute, local_attribute, write_only_attribute
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.comments import present_edits
 from proximo.models.export.eject.definition import Definition, Edit, apply_all, parameters, walk
@@ -169,7 +169,8 @@ class Specialiser(Program):
     def _unpacked(self) -> bool:
         """Leave out what is written and never read, and records that are taken apart at once."""
         calls, other = self.calls()
-        found = (step(self.library) for step in (unread_key, unread_name, alias_attribute, write_only_attribute))
+        found = (step(self.library) for step in (
+            unread_key, unread_name, alias_attribute, write_only_attribute, local_attribute))
         edits = next(filter(None, found), {})
         for definition in self.library.definitions.values():
             for name, function in definition.functions():

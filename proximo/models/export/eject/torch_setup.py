@@ -1,25 +1,21 @@
 """What is known of a variant on torch, from the objects that training makes for it."""
 
 import sys
-from collections.abc import Callable
+from functools import partial
 from typing import Any
-
-import gymnasium as gym
 
 from proximo.catalog import VARIANTS, parts_of
 from proximo.config import Config
-from proximo.envs.atari_ids import is_atari
-from proximo.envs.gym_ids import gym_id
 from proximo.envs.gym_source import env_source
-from proximo.models.export.eject import torch_main
-from proximo.models.export.eject.config_class import config_text
 from proximo.models.export.eject.definition import Definition
-from proximo.models.export.eject.every_row_valid import FIELDS, rewritten
+from proximo.models.export.eject.every_row_valid import FIELDS, REWRITES
 from proximo.models.export.eject.facts import Facts
 from proximo.models.export.eject.library import Library, definition_text
+from proximo.models.export.eject.program_text import add_program
+from proximo.models.export.eject.rewrites import GAMES_OF_POOL, SELF_PLAY, rewritten
+from proximo.models.export.eject.suites import suite_facts
 from proximo.problems import engine_of
-
-REFUSAL = "    refuse_other_spaces(cfg.env_id)\n"
+from proximo.variants import Procgen
 
 
 def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
@@ -35,6 +31,7 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
         return envs
 
     setup = set_up(cfg, make_envs, parts.make_agent, ppo_loss, None)
+    suite = suite_facts(setup.envs, cfg)
     setup.envs.close()
     agent, space = setup.agent, setup.envs.action_space
     classes = {"VecEnv": setup.envs, "Agent": agent, "Head": agent.head}
@@ -46,17 +43,18 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
         named["source"] = env_source(cfg)
     plain = VARIANTS[variant].head == "plain"
     return Facts(
-        cfg=cfg, results=_results(setup, cfg), fields=_fields(setup, plain), named=named,
+        cfg=cfg, results=_results(setup, cfg) | suite.results, fields=_fields(setup, plain) | suite.fields, named=named,
         instances={type(one): one for one in (cfg, setup.envs, agent, setup.storage, agent.head)}
         | {Config: cfg},
         present=frozenset(("final_obs",) if type(setup.envs).__name__ != "PoolEnvs" else ())
         | frozenset(() if agent.evaluates_later else ("logprob", "value"))
         | frozenset(("first",) if agent.recurrent else ()),
         assumed={("action_writer", "space"): space, ("make_head", "action_space"): space},
-        expressions={"acted.value": None, "acted.logprob": None} if agent.evaluates_later else {},
-        receivers=frozenset(("perturbed",) if plain else ()), dropped_fields=_dropped_fields(setup, cfg),
+        expressions=({"acted.value": None, "acted.logprob": None} if agent.evaluates_later else {}) | suite.expressions,
+        written=suite.written, receivers=frozenset(("perturbed",) if plain else ()),
+        dropped_fields=_dropped_fields(setup, cfg),
         dropped_calls=frozenset(("_open_masks",) if setup.carry.mask is None else ()),
-        types=types | {"Array": "Tensor", "Layer": "Any"})
+        types=types | {"Array": "Tensor", "HostArray": "np.ndarray", "Layer": "Any"})
 
 
 def _results(setup: Any, cfg: Config) -> dict[str, Any]:
@@ -107,32 +105,16 @@ def _dropped_fields(setup: Any, cfg: Config) -> dict[str, frozenset[str]]:
 
 def torch_library(cfg: Config, variant: str) -> Library:
     """Return the library with the program around the training loop, Config and everything that they need."""
-    library, chosen = Library(rewritten) if every_row_is_valid(cfg) else Library(), VARIANTS[variant]
-    library.add(Definition("Config", sys.modules["proximo.config"], config_text(cfg)))
-    make_envs = library.find(chosen.make_envs.__module__, chosen.make_envs.__name__)
-    make_box = library.find("proximo.on_torch.box_heads", "make_rpo_head" if chosen.head == "rpo" else "make_box_head")
-    find_id = getattr(sys.modules[chosen.make_envs.__module__], "mujoco_id", gym_id)  # the suite's own, if it has one
-    kinds = kinds_of_spaces(cfg, find_id)
-    for line in kinds:
-        library.add(Definition(line.split()[0], torch_main, line))
-    for name in ("make_agent", "main", *(("kind_of", "refuse_other_spaces") if kinds else ())):
-        text = definition_text(torch_main.__name__, name).replace("MAKE_ENVS", make_envs).replace("MAKE_BOX", make_box)
-        text = "\n".join(line.partition("  # type: ignore")[0] for line in text.split("\n"))
-        text = text.replace("FIND_ID", library.find(find_id.__module__, find_id.__name__))
-        library.add(Definition(name, torch_main, text if kinds else text.replace(REFUSAL, "")))
+    rewrites = {**GAMES_OF_POOL, **SELF_PLAY, **(REWRITES if every_row_is_valid(cfg) else {})}
+    library, chosen = Library(partial(rewritten, rewrites)), VARIANTS[variant]
+    if isinstance(cfg, Procgen):
+        text = definition_text("proximo.models.export.eject.rewrites", "import_envpool")
+        library.add(Definition("import_envpool", sys.modules["proximo.envs.envpool_ids"], text))
+    make_box = "make_rpo_head" if chosen.head == "rpo" else "make_box_head"
+    add_program(library, cfg, "proximo.on_torch", make_box, chosen.make_envs)
     return library
 
 
 def every_row_is_valid(cfg: Config) -> bool:
     """Whether no step of an environment is spent on a reset or on a player who is out."""
     return cfg.autoreset == "same-step" and engine_of(cfg) in ("gym", "ale") and cfg.limits.max_players == 1
-
-
-def kinds_of_spaces(cfg: Config, find_id: Callable[[str], str]) -> list[str]:
-    """Return the lines that say which spaces the file is made for; none for Atari games, which all have the same."""
-    if is_atari(cfg.env_id):
-        return []
-    env = gym.make(env_source(cfg, find_id).name, disable_env_checker=True)
-    env.close()
-    return [f'ACTIONS = "{torch_main.kind_of(env.action_space)}"  # the kinds of spaces that this file is made for',
-            f'OBSERVATIONS = "{torch_main.kind_of(env.observation_space)}"']

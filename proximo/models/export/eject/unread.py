@@ -15,9 +15,7 @@ Edits = dict[Definition, list[Edit]]
 
 def unread_key(library: Library) -> Edits:
     """Return the edits that leave out one entry of a dictionary which is only written, with what writes it."""
-    definitions = list(library.definitions.values())
-    uses = Counter(node.value for one in definitions for node in walk(one.node)
-                   if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    definitions, uses = list(library.definitions.values()), _texts(library)
     for definition in definitions:
         for table in (node for node in walk(definition.node) if isinstance(node, ast.Dict)):
             for key in table.keys:
@@ -36,10 +34,8 @@ def unread_key(library: Library) -> Edits:
 
 def unread_name(library: Library) -> Edits:
     """Return the edits that leave out one of the names that a loop makes arrays for, where nothing else names it."""
-    definitions = list(library.definitions.values())
-    uses = Counter(node.value for one in definitions for node in walk(one.node)
-                   if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    for definition in definitions:
+    uses = _texts(library)
+    for definition in library.definitions.values():
         for loop in (node for node in walk(definition.node) if isinstance(node, ast.DictComp)):
             names = loop.generators[0].iter
             items = names.elts if isinstance(names, ast.Tuple) else []
@@ -48,6 +44,12 @@ def unread_name(library: Library) -> Edits:
             if 0 < sum(unread for *_, unread in spans) < len(items) - 1:
                 return {definition: list(item_edits(spans))}
     return {}
+
+
+def _texts(library: Library) -> Counter[str]:
+    """Return how often each text is written in a program."""
+    return Counter(node.value for one in library.definitions.values() for node in walk(one.node)
+                   if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _writers(definition: Definition, key: str) -> Iterator[ast.Assign]:

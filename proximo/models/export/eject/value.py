@@ -56,6 +56,17 @@ def is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str, bytes, type, np.dtype, dict))
 
 
+def short_text(node: ast.expr | None) -> str:
+    """Return the text of an attribute of a name, of such a method called without arguments, and of `"x" in name`."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not (node.args or node.keywords):
+        return f"{short_text(node.func)}()"
+    if isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant) and isinstance(node.ops[0], ast.In):
+        return f"{node.left.value!r} in {getattr(node.comparators[0], 'id', '')}"
+    return ""
+
+
 @cache
 def changing_attributes(kind: type) -> frozenset[str]:
     """Return the attributes that a class of the library assigns outside of __init__."""

@@ -23,6 +23,7 @@ from proximo.models.export.eject.value import (
     joined,
     literal,
     literal_if_short,
+    short_text,
 )
 
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -58,6 +59,8 @@ class Scope:
         """Return the value of an expression, None if it is not known."""
         if id(node) in self._found:
             return self._found[id(node)]
+        if self.known.facts.expressions and (text := short_text(node)) in self.known.facts.expressions:
+            return literal(self.known.facts.expressions[text])
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         found: Value | None = method(node) if method else None
         if not self._busy:
@@ -66,10 +69,11 @@ class Scope:
 
     def truth(self, node: ast.expr) -> bool | None:
         """Return whether a condition holds, None if that is not known."""
+        bound = self.bindings.get(node.id, []) if isinstance(node, ast.Name) else []
+        if len(bound) == 1 and getattr(bound[0], "keys", None):  # a dictionary with entries
+            return True
         found = self.value(node)
-        if found is None or not is_plain(found.value):
-            return None
-        return bool(found.value)
+        return None if found is None or not is_plain(found.value) else bool(found.value)
 
     def _constant(self, node: ast.Constant) -> Value:
         return literal(node.value)
@@ -114,8 +118,6 @@ class Scope:
         facts = self.known.facts
         if node.attr == "device":
             return Value(torch.device("cpu"))
-        if isinstance(node.value, ast.Name) and (text := f"{node.value.id}.{node.attr}") in facts.expressions:
-            return literal(facts.expressions[text])
         if own := self.own_attribute(node):
             return own
         return literal(facts.fields[node.attr]) if node.attr in facts.fields else self._member(node)
@@ -137,7 +139,7 @@ class Scope:
         if found is not None and isinstance(root, ast.Name) and root.id not in self.bindings and (
                 callable(found.value) or isinstance(found.value, ModuleType)):
             return Value(found.value, self.definition.segment(node))
-        return None if found is None or found is PRESENT else found
+        return None if found is PRESENT else found
 
     def _member(self, node: ast.Attribute) -> Value | None:
         """Return an attribute of an object that is known."""
@@ -159,7 +161,7 @@ class Scope:
         if isinstance(owner, Config):
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             return Value(value) if number or node.attr in KNOBS else literal(value)
-        return literal_if_short(value)
+        return Value(value) if isinstance(value, str) else literal_if_short(value)
 
     def _compare(self, node: ast.Compare) -> Value | None:
         values = [self.value(one) for one in (node.left, *node.comparators)]

@@ -14,14 +14,15 @@ from gymnasium import spaces
 from proximo.catalog import VARIANTS, config_class, parts_of
 from proximo.cli.main import main
 from proximo.errors import UsageError
-from proximo.models.export.eject import torch_main
+from proximo.models.export.eject import main_program
 from proximo.models.export.eject.eject import eject
 from proximo.models.export.eject.topics import without_topics
 from proximo.runs.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[4]
-MOST_LINES = {"ppo": 700, "ppo_continuous_action": 920, "rpo_continuous_action": 1000, "compact": 950, "ppo_atari": 880,
-              "ppo_atari_lstm": 930}
+MOST_LINES = {"ppo": 700, "ppo_continuous_action": 920, "rpo_continuous_action": 1000, "compact": 880, "ppo_atari": 880,
+              "ppo_atari_lstm": 930, "ppo_atari_multigpu": 880, "ppo_atari_envpool": 800, "ppo_procgen": 940,
+              "ppo_pettingzoo_ma_atari": 800}
 SMALL = {
     "ppo": {},
     "ppo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
@@ -29,6 +30,10 @@ SMALL = {
     "compact": {},  # LunarLander, whose state cannot be saved: the environments are made again
     "ppo_atari": {"num_envs": 4, "num_steps": 32, "threads": 1},
     "ppo_atari_lstm": {"num_envs": 4, "num_steps": 32, "threads": 1},
+    "ppo_atari_multigpu": {"local_num_envs": 8, "num_steps": 16, "threads": 1},
+    "ppo_atari_envpool": {"num_envs": 4, "num_steps": 32, "threads": 1},
+    "ppo_procgen": {"num_envs": 4, "num_steps": 16, "threads": 1},
+    "ppo_pettingzoo_ma_atari": {"num_envs": 4, "num_steps": 16, "threads": 1},
 }
 ALL = os.environ.get("PROXIMO_EJECT_ALL")  # make eject
 BLOCKED = """
@@ -134,17 +139,17 @@ def test_what_cannot_be_ejected_is_refused_with_a_sentence(variant, changes, sen
 
 def test_a_file_for_discrete_actions_refuses_others_with_a_sentence(monkeypatch):
     """The functions of the ejected file, with the constants of a file for CartPole."""
-    monkeypatch.setattr(torch_main, "ACTIONS", "Discrete")
-    monkeypatch.setattr(torch_main, "FIND_ID", str, raising=False)
-    monkeypatch.setattr(torch_main, "OBSERVATIONS", "1-dimensional Box")
-    torch_main.refuse_other_spaces("Acrobot-v1")
+    monkeypatch.setattr(main_program, "ACTIONS", "Discrete")
+    monkeypatch.setattr(main_program, "FIND_ID", str, raising=False)
+    monkeypatch.setattr(main_program, "OBSERVATIONS", "1-dimensional Box")
+    main_program.refuse_other_spaces("Acrobot-v1")
     with pytest.raises(SystemExit, match="Pendulum-v1 has 1-dimensional Box actions .* for Discrete actions"):
-        torch_main.refuse_other_spaces("Pendulum-v1")
+        main_program.refuse_other_spaces("Pendulum-v1")
     with pytest.raises(SystemExit, match="Tuple observations"):
-        torch_main.refuse_other_spaces("Blackjack-v1")
-    assert torch_main.kind_of(spaces.Discrete(3, start=1)) == "Discrete that begins with 1"
-    assert torch_main.kind_of(spaces.MultiDiscrete([2, 3])) == "1-dimensional MultiDiscrete"
-    assert torch_main.kind_of(spaces.Dict({"a": spaces.Discrete(2)})) == "Dict"
+        main_program.refuse_other_spaces("Blackjack-v1")
+    assert main_program.kind_of(spaces.Discrete(3, start=1)) == "Discrete that begins with 1"
+    assert main_program.kind_of(spaces.MultiDiscrete([2, 3])) == "1-dimensional MultiDiscrete"
+    assert main_program.kind_of(spaces.Dict({"a": spaces.Discrete(2)})) == "Dict"
 
 
 def test_the_command_explains_itself_and_names_wrong_flags(capsys):

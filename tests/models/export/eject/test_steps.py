@@ -2,15 +2,16 @@
 
 import importlib
 
-from proximo.models.export.eject import torch_main
-from proximo.models.export.eject.attributes import alias_attribute, write_only_attribute
+from proximo.models.export.eject import main_program
+from proximo.models.export.eject.attributes import alias_attribute, local_attribute, write_only_attribute
 from proximo.models.export.eject.comments import present_edits, tidy_comments
 from proximo.models.export.eject.definition import Definition, apply_all
-from proximo.models.export.eject.every_row_valid import REWRITES, rewritten
+from proximo.models.export.eject.every_row_valid import REWRITES
 from proximo.models.export.eject.library import Library, definition_text, module_names
+from proximo.models.export.eject.rewrites import GAMES_OF_POOL, SELF_PLAY, rewritten
 
 MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.on_torch.loss", "proximo.on_torch.learner",
-           "proximo.on_torch.setup")
+           "proximo.on_torch.setup", "proximo.envs.envpool", "proximo.envs.envpool_ids", "proximo.envs.pettingzoo")
 COUNTER = """class Counter:
     def __init__(self, n):
         self._sum = np.zeros(n)
@@ -25,18 +26,18 @@ COUNTER = """class Counter:
 
 
 def test_every_rewrite_fits_the_text_of_the_library():
-    found = set()
+    every, found = {**REWRITES, **GAMES_OF_POOL, **SELF_PLAY}, set()
     for module in map(importlib.import_module, MODULES):
-        for name in REWRITES.keys() & {*module_names(module.__name__)}:
-            text = rewritten(name, definition_text(module.__name__, name))
+        for name in every.keys() & {*module_names(module.__name__)}:
+            text = rewritten(every, name, definition_text(module.__name__, name))
             compile(text, name, "exec")
             found.add(name)
-    assert found == {*REWRITES}
+    assert found == {*every}
 
 
 def test_attributes_with_two_names_or_without_readers_are_left_out():
     library = Library()
-    library.add(definition := Definition("Counter", torch_main, COUNTER))
+    library.add(definition := Definition("Counter", main_program, COUNTER))
     assert apply_all(alias_attribute(library))
     assert "_total" not in definition.text
     assert "self._sum[:] += x" in definition.text
@@ -46,11 +47,25 @@ def test_attributes_with_two_names_or_without_readers_are_left_out():
     assert not write_only_attribute(library)
 
 
+def test_an_attribute_that_only_init_knows_is_a_local_name():
+    library = Library()
+    library.add(definition := Definition("Game", main_program, """class Game:
+    def __init__(self, options, size):
+        self._options = options | {"seed": 1}
+        self._size = size + len(self._options)
+        self.env = make(size, **self._options)
+        self.area = self._size * size"""))
+    assert apply_all(local_attribute(library))
+    assert 'options = options | {"seed": 1}' in definition.text
+    assert "make(size, **options)" in definition.text
+    assert not local_attribute(library)  # `size` is another number there
+
+
 def test_comments_say_nothing_of_absent_things():
     text = "x = 1  # (N,) bool  False in filler rows (docs/performance.md)\ny = 2  # --compile replaces them"
     assert tidy_comments(text, "x y") == "x = 1  # (N,) bool\ny = 2"
     assert tidy_comments(text, "x y valid compile") == text.replace(" (docs/performance.md)", "")
-    record = Definition("R", torch_main, "class R(NamedTuple):\n    a: Tensor | None  # (N,), None where nothing ends\n"
+    record = Definition("R", main_program, "class R(NamedTuple):\n    a: Tensor | None  # (N,), None where nothing ends\n"
                                          "    b: Tensor | None  # (N,). None: always a")
     record.apply(present_edits(record, frozenset("ab")))
     assert record.text == "class R(NamedTuple):\n    a: Tensor  # (N,)\n    b: Tensor  # (N,)"

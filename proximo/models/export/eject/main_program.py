@@ -1,6 +1,7 @@
-"""The program around the training loop of an ejected file, for torch.
+"""The program around the training loop of an ejected file.
 
-MAKE_ENVS, MAKE_BOX and FIND_ID are names by then, ACTIONS and OBSERVATIONS the spaces that the file is made for.
+TRAIN, LOSS, ASSEMBLE, MAKE_ENVS, MAKE_BOX and FIND_ID are names by then, ACTIONS and OBSERVATIONS the spaces that the
+file is made for.
 """
 
 import argparse
@@ -13,19 +14,15 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from torch import nn
 
 from proximo.config import Config
-from proximo.on_torch.assemble import assemble
-from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.train import train
 from proximo.protocols import Spec
 
 ACTIONS = OBSERVATIONS = ""
 
 
-def make_agent(spec: Spec, cfg: Any) -> nn.Module:
-    return assemble(spec, cfg, MAKE_BOX)  # type: ignore[name-defined]  # noqa: F821
+def make_agent(spec: Spec, cfg: Any) -> Any:
+    return ASSEMBLE(spec, cfg, MAKE_BOX)  # type: ignore[name-defined]  # noqa: F821
 
 
 def kind_of(space: Any) -> str:
@@ -54,7 +51,7 @@ def main() -> None:
     refuse_other_spaces(cfg.env_id)
     start, returns = time.perf_counter(), deque[float](maxlen=100)
     with open("progress.csv", "w", newline="") as file:
-        for it in train(cfg, MAKE_ENVS, make_agent, ppo_loss, None):  # type: ignore[name-defined]  # noqa: F821
+        for it in TRAIN(cfg, MAKE_ENVS, make_agent, LOSS, None):  # type: ignore[name-defined]  # noqa: F821
             returns.extend(it.finished.ret.tolist())
             mean = sum(returns) / len(returns) if returns else math.nan
             speed = int(it.steps / (time.perf_counter() - start))

@@ -1,0 +1,56 @@
+"""The program around the training loop, and Config, as definitions of a library."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from proximo.config import Config
+from proximo.envs.atari_ids import is_atari
+from proximo.envs.gym_ids import gym_id
+from proximo.envs.gym_source import env_source
+from proximo.models.export.eject import main_program
+from proximo.models.export.eject.config_class import config_text
+from proximo.models.export.eject.definition import Definition
+from proximo.models.export.eject.library import Library, definition_text
+from proximo.problems import engine_of
+
+REFUSAL = "    refuse_other_spaces(cfg.env_id)\n"
+
+
+def add_program(library: Library, cfg: Config, framework: str, make_box: str, make_envs: Callable[..., Any]) -> None:
+    """Add Config and the program.
+
+    Args:
+        library: Where they are added.
+        cfg: The configuration.
+        framework: The package with the training loop, such as "proximo.on_torch".
+        make_box: The name of its function that makes heads of Box actions.
+        make_envs: Makes the environments.
+    """
+    library.add(Definition("Config", sys.modules["proximo.config"], config_text(cfg)))
+    find_id = getattr(sys.modules[make_envs.__module__], "mujoco_id", gym_id)  # the suite's own, if it has one
+    places = {"TRAIN": (f"{framework}.train", "train"), "LOSS": (f"{framework}.loss", "ppo_loss"),
+              "ASSEMBLE": (f"{framework}.assemble", "assemble"), "MAKE_BOX": (f"{framework}.box_heads", make_box),
+              "MAKE_ENVS": (make_envs.__module__, make_envs.__name__),
+              "FIND_ID": (find_id.__module__, find_id.__name__)}
+    kinds = kinds_of_spaces(cfg, find_id)
+    for line in kinds:
+        library.add(Definition(line.split()[0], main_program, line))
+    for name in ("make_agent", "main", *(("kind_of", "refuse_other_spaces") if kinds else ())):
+        lines = definition_text(main_program.__name__, name).split("\n")
+        text = "\n".join(line.partition("  # type: ignore")[0] for line in lines)
+        for placeholder, place in places.items():
+            text = text.replace(placeholder, library.find(*place))
+        library.add(Definition(name, main_program, text if kinds else text.replace(REFUSAL, "")))
+
+
+def kinds_of_spaces(cfg: Config, find_id: Callable[[str], str]) -> list[str]:
+    """Return the lines that say which spaces the file is made for; none for games, which all have the same."""
+    if is_atari(cfg.env_id) or engine_of(cfg) != "gym":
+        return []
+    env = gym.make(env_source(cfg, find_id).name, disable_env_checker=True)
+    env.close()
+    return [f'ACTIONS = "{main_program.kind_of(env.action_space)}"  # the kinds of spaces that this file is made for',
+            f'OBSERVATIONS = "{main_program.kind_of(env.observation_space)}"']

@@ -1,0 +1,67 @@
+"""Definitions of the library that the file has in a simpler form."""
+
+import ctypes
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+Rewrites = Mapping[str, tuple[tuple[str, str], ...]]  # definition -> what the library writes, what the file writes
+
+# EnvPool's games in one process. They have images with their channels first, and actions that begin with 0.
+GAMES_OF_POOL: Rewrites = {
+    "pool_threads": (
+        ("the cores, divided by the processes that torchrun started on this machine", "one for each core"),
+        ('    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1'
+         "  # Linux only\n", ""),
+        ('max(1, min(cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_envs))',
+         "min(os.cpu_count() or 1, num_envs)")),
+    "PoolEnvs": (
+        ("A pool as one VecEnv.", "N games that EnvPool steps on threads. A game begins again one step late."),
+        ("        native = self.pool.action_space\n"
+         "        self.action_space: Any = true_action_space(native, name)\n"
+         "        self._writer = ActionWriter(self.action_space, native, self.num_envs, name)\n"
+         '        self._reader = pool_reader(self.pool.observation_space, int(getattr(self.action_space, "n", 0)))\n'
+         "        self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype\n"
+         "        self.observation_space = self._reader.space\n",
+         "        self.action_space: Any = self.pool.action_space\n"
+         "        self.obs_shape, self.obs_dtype = self.pool.observation_space.shape, np.dtype(np.uint8)\n"),
+        ("        if self._time >= 0:\n            self.pool.close()\n            self.pool = self._make_pool()\n", ""),
+        ("raw, info = self.pool.reset()\n        obs = self._read(raw)\n", "obs, info = self.pool.reset()\n"),
+        ("        sent = self._writer.write(action, self._time)\n", ""),
+        ("raw, reward, terminated, truncated, info = self.pool.step(sent)",
+         "obs, reward, terminated, truncated, info = self.pool.step(action.astype(np.int32))"),
+        ("obs, fillers = self._read(raw), self._over", "fillers = self._over"),
+        ("  # dm_control repeats its last reward here", ""))}
+
+# The length of games is not reported.
+SELF_PLAY: Rewrites = {
+    "SelfPlayEnvs": (
+        ("Games as one VecEnv; rows are", "Games of several players. Rows are"),
+        ("        self.ret, self.length = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, np.int32)\n"
+         "        self.steps = 0\n", "        self.ret = np.zeros(self.num_envs, np.float32)\n"),
+        ("self.ret[:], self.length[:] = 0, 0", "self.ret[:] = 0"),
+        ("        self.steps += 1\n", ""),
+        ("        self.length += self._rows(valid)\n", ""),
+        ("self.ret[first], self.length[first] = 0, 0", "self.ret[first] = 0"))}
+
+
+def import_envpool() -> ModuleType:
+    """Import EnvPool after Qt, which its Procgen needs: from PyQt5-Qt5 if that is installed, otherwise the system's."""
+    found = importlib.util.find_spec("PyQt5")
+    folders = found.submodule_search_locations if found else None
+    for folder in folders or ():
+        for name in ["libQt5Core.so.5", "libQt5Gui.so.5"]:
+            ctypes.CDLL(str(Path(folder) / "Qt5" / "lib" / name), mode=ctypes.RTLD_GLOBAL)
+    import envpool
+
+    return envpool
+
+
+def rewritten(rewrites: Rewrites, name: str, text: str) -> str:
+    """Return the text of a definition of the library as the file has it."""
+    for before, after in rewrites.get(name, ()):
+        if text.count(before) != 1:
+            raise RuntimeError(f"{name} has changed: it has {text.count(before)} times {before}")
+        text = text.replace(before, after)
+    return text
