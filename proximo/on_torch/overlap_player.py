@@ -103,8 +103,8 @@ class Player:
         if iteration > self._cfg.num_iterations:
             return
         if due and iteration > 1 and not setup.keeps_state:
-            self._envs, carry = rebuild(setup._replace(envs=self._envs, carry=carry), self._cfg, self._make_envs,
-                                        iteration)
+            self._envs.close()
+            self._envs, carry = rebuild(setup, carry.statistics, self._cfg, self._make_envs, iteration)
         self._requests.put((iteration, carry))
 
     def finish(self) -> tuple[Moment, Collected]:
