@@ -104,14 +104,11 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
             noise: Tensor) -> Collected:
     """Play len(noise) steps from `carry`. `noise` (T, N, ...) decides the actions. No gradient is recorded.
 
-    V(final_obs) and V of the closing observation use the state of the recurrent layer after the last step, and do not
-    advance it.
+    V(final_obs) and V of the closing observation read the state of the recurrent layer, and do not advance it.
     """
     rows, masks, device = storage.tensor_rows, storage.masks, storage.device
-    state, statistics = carry.state, carry.statistics
+    state, statistics, bootstrapped = carry.state, carry.statistics, np.zeros((len(noise), 1), bool)
     local: Callable[[Tensor], Tensor] = (lambda x: x) if device.type == "cpu" else (lambda x: x.to(device))
-    never = torch.zeros_like(carry.first)
-    bootstrapped = np.zeros((len(noise), 1), bool)  # steps whose final_value was computed
     storage.start(carry)
     for t, step_noise in enumerate(noise.unbind(0)):
         mask = None if masks[t] is None else local(masks[t])
@@ -125,12 +122,11 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
         storage.put(t, step)
         if step.final_obs is not None and step.truncated.any():
             final_obs = torch.as_tensor(step.final_obs, device=device)
-            rows["final_value"][t].copy_(policy.value(final_obs, never, state))
+            rows["final_value"][t].copy_(policy.value(final_obs, torch.zeros_like(carry.first), state))
             bootstrapped[t] = True
-    closing = Carry(obs=rows["obs"][-1].to(device, copy=True), first=rows["first"][-1].to(device, copy=True),
-                    mask=None if masks[-1] is None else masks[-1].to(device, copy=True), state=state,
-                    statistics=statistics)
-    return finish(policy, storage, closing, bootstrapped)
+    end = Carry(obs=rows["obs"][-1].to(device, copy=True), first=rows["first"][-1].to(device, copy=True), state=state,
+                mask=None if masks[-1] is None else masks[-1].to(device, copy=True), statistics=statistics)
+    return finish(policy, storage, end, bootstrapped)
 
 
 def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.ndarray) -> Collected:
