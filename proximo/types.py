@@ -47,14 +47,14 @@ class RolloutBuffer:
 
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Any, mask_size: int | None,
                  empty: Callable[..., Array] = np.zeros, obs_rows: int | None = None) -> None:
-        steps, closed = (num_steps, envs.num_envs), (num_steps + 1, envs.num_envs)  # closed: with the closing row
+        steps, rows = (num_steps, envs.num_envs), (num_steps + 1, envs.num_envs)  # rows: with the closing one
         self.arrays: dict[str, Array] = {
-            "obs": empty((obs_rows or num_steps + 1, steps[1], *envs.obs_shape), obs_dtype), "first": empty(closed, np.bool_),
+            "obs": empty((obs_rows or rows[0], steps[1], *envs.obs_shape), obs_dtype), "first": empty(rows, np.bool_),
             "action": empty((*steps, *head.action_shape), head.action_dtype), "length": empty(steps, np.int32)}
         self.arrays |= {name: empty(steps, np.float32) for name in ("logprob", "value", "final_value", "reward", "ret")}
         self.arrays |= {name: empty(steps, np.bool_) for name in ("terminated", "truncated", "valid", "finished")}
         if mask_size is not None:
-            self.arrays["mask"] = empty((*closed, mask_size), np.bool_)
+            self.arrays["mask"] = empty((*rows, mask_size), np.bool_)
         self.metrics = {name: empty(steps, np.float32) for name in envs.metric_names}
         self.rows = {name: list(x) for name, x in (self.arrays | self.metrics).items()}
         shape = envs.action_space.shape or head.action_shape  # Dict and Tuple spaces have none: an action is a row
