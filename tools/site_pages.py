@@ -11,7 +11,7 @@ from proximo.cli.train_help import FlagHelp, flag_helps
 from proximo.config import Config
 from proximo.runs.presets import presets
 
-API = {"Training": ("api.train", "api.iterations", "api.resume"),
+API = {"Training": ("api.train", "api.iterations", "api.resume", "api.sweep"),
        "Trained models": ("api.load", "api.evaluate", "models.model.Model", "models.evaluate.Evaluation",
                           "models.export.files.export_model"),
        "Environments": ("api.check_env",),
