@@ -64,8 +64,8 @@ def _is_dropped(scope: Scope, node: ast.stmt, guards: bool) -> bool:
         name = called_name(node.value)
         checks = name.lstrip("_").startswith("check_")
         return checks or name in DROPPED_CALLS | scope.known.facts.dropped_calls or is_pure(node.value)
-    if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
-        return is_pure(node.value)
+    if isinstance(node, ast.Expr):
+        return node.value.value is None if isinstance(node.value, ast.Constant) else is_pure(node.value)
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         return ast.unparse(node.value) in (text := ast.unparse(node.targets[0]), f"{text}.clone()")
     if isinstance(node, ast.For):
