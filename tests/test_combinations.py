@@ -104,29 +104,28 @@ def conflicts_of_policies(row):
     return found
 
 
-def conflicts_of_precisions(row):
-    """Conflicts of bfloat16, which JAX does not have: also with what needs JAX, of which it says so."""
+def needs_torch(row, dimension, reason, given):
+    """Conflicts of a value that JAX does not have: also with what needs JAX, of which it says so."""
     found = []
-    if row.get("precision") == "bf16":
-        if row.get("framework") == "jax":
-            found.append(conflict(row, "framework", "precision", BF16, "precision=bf16 runs with framework=torch only"))
-        if row.get("engine") == "jax":
-            found.append(conflict(row, "engine", "precision", BF16, "engine=jax does not run with framework=torch"))
-        if row.get("variant") in XLA:
-            found.append(conflict(row, "variant", "precision", BF16, "framework=torch is not available"))
+    if row.get("framework") == "jax":
+        found.append(conflict(row, "framework", dimension, reason, f"{given} runs with framework=torch only"))
+    if row.get("engine") == "jax":
+        found.append(conflict(row, "engine", dimension, reason, "engine=jax does not run with framework=torch"))
+    if row.get("variant") in XLA:
+        found.append(conflict(row, "variant", dimension, reason, "framework=torch is not available"))
     return found
+
+
+def conflicts_of_precisions(row):
+    """Conflicts of bfloat16."""
+    return needs_torch(row, "precision", BF16, "precision=bf16") if row.get("precision") == "bf16" else []
 
 
 def conflicts_of_playing(row):
     """Conflicts of groups of environments, which need worker processes and torch, and of overlapping rollouts."""
     found = []
     if row.get("playing") == "overlap":
-        if row.get("framework") == "jax":
-            found.append(conflict(row, "framework", "playing", OVERLAP_ON_TORCH, "overlap=True runs with framework=torch only"))
-        if row.get("engine") == "jax":
-            found.append(conflict(row, "engine", "playing", OVERLAP_ON_TORCH, "engine=jax does not run with framework=torch"))
-        if row.get("variant") in XLA:
-            found.append(conflict(row, "variant", "playing", OVERLAP_ON_TORCH, "framework=torch is not available"))
+        found += needs_torch(row, "playing", OVERLAP_ON_TORCH, "overlap=True")
         if row.get("memory", "none") != "none":
             found.append(conflict(row, "memory", "playing", OVERLAP_WITHOUT.format("is a memory"), "overlap=True does not"))
         if row.get("processes") == "2":

@@ -69,20 +69,20 @@ class TimedEnvs:
 
     def step(self, action: Any) -> Any:
         """See VecEnv.step."""
-        return self._time(lambda: self._envs.step(action))
+        return self._time(self._envs.step, action)
 
     def send(self, group: int, action: Any) -> None:
         """See GroupedVecEnv.send."""
-        self._time(lambda: self._envs.send(group, action))
+        self._time(self._envs.send, group, action)
 
     def receive(self, group: int) -> Any:
         """See GroupedVecEnv.receive. Steps while which the policy acts take no time."""
-        return self._time(lambda: self._envs.receive(group))
+        return self._time(self._envs.receive, group)
 
-    def _time(self, call: Callable[[], Any]) -> Any:
+    def _time(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function, and tell the recorder."""
         began = perf_counter()
-        result = call()
+        result = call(*arguments)
         self._recorder.note_step(began, perf_counter())
         return result
 

@@ -1,9 +1,11 @@
 """The steps of partial evaluation one by one, on programs of a few lines."""
 
 import importlib
+from types import SimpleNamespace
 
 from proximo.models.export.eject import main_program
 from proximo.models.export.eject.attributes import alias_attribute, local_attribute, write_only_attribute
+from proximo.models.export.eject.branches import statement_edits
 from proximo.models.export.eject.comments import present_edits, tidy_comments
 from proximo.models.export.eject.definition import Definition, apply_all
 from proximo.models.export.eject.every_row_valid import REWRITES
@@ -69,3 +71,10 @@ def test_comments_say_nothing_of_absent_things():
                                          "    b: Tensor | None  # (N,). None: always a")
     record.apply(present_edits(record, frozenset("ab")))
     assert record.text == "class R(NamedTuple):\n    a: Tensor  # (N,)\n    b: Tensor  # (N,)"
+
+
+def test_a_none_that_stands_alone_is_left_out():
+    """It remains of `self.x = None` where nothing reads x. A docstring stays."""
+    one = Definition("f", main_program, 'def f():\n    """Return one."""\n    None\n    return 1')
+    one.apply(statement_edits(SimpleNamespace(definition=one), dict(one.functions())["f"].body, guards=False))
+    assert one.text == 'def f():\n    """Return one."""\n    return 1'
