@@ -80,10 +80,11 @@ def test_sigterm_leaves_cleanly(kind, kept, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.long
-def test_sigkill_of_a_process_twice(tmp_path):
+@pytest.mark.parametrize("flags", ["", "--overlap --env-workers 2"])
+def test_sigkill_of_a_process_twice(flags, tmp_path):
     """A real process of its own, killed once checkpoints appear; the reference run is made in this process, so this is
     also the test that the same seed gives the same bits in different processes."""
-    words = [*SMALL, "--total-timesteps", "4800", "--checkpoint-every", "5", "--env-id", "CartPole-v1"]
+    words = [*SMALL, "--total-timesteps", "4800", "--checkpoint-every", "5", "--env-id", "CartPole-v1", *flags.split()]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert main(["train", "ppo", *words, "--run-dir", str(whole)]) == 0
     for command in (["train", "ppo", *words, "--run-dir", str(broken)], ["resume", str(broken)]):
