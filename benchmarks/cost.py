@@ -52,7 +52,7 @@ def training(axis: str, size: int, way: str) -> tuple[Any, int]:
     import proximo
 
     envs = size if axis == "environments" else 8
-    fields = {"num_envs": envs, "num_steps": 32, "threads": 1, "device": "cpu", "total_timesteps": 10**9} | WAYS[way]
+    fields: dict[str, Any] = {"num_envs": envs, "num_steps": 32, "threads": 1, "total_timesteps": 10**9} | WAYS[way]
     if axis == "width":
         fields["hidden_sizes"] = (size, size)
     if axis == "seeds" and size > 1:

@@ -9,6 +9,7 @@ from proximo.catalog import choose_variant, config_class, config_of_env, variant
 from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_source import OWN
+from proximo.envs.own_suite import make_complete
 from proximo.errors import UsageError
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.own_parts import OwnParts
@@ -28,6 +29,8 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
     names = [f"{name}=..." for name, part in given.items() if part is not None]
     if own_env is not None:
         make_envs = partial(make_from_factory, env_factory(own_env))
+    elif make_envs is not None:
+        make_envs = partial(make_complete, make_envs)
     return OwnParts(make_envs=make_envs, make_agent=make_agent, loss_fn=loss_fn,
                     resume_with=f"proximo.resume('RUN', {', '.join(names)})" if names else "")
 
