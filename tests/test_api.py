@@ -349,6 +349,14 @@ def test_the_loop_is_an_ordinary_generator(tmp_path, monkeypatch):
             proximo.iterations(CFG, **wrong)
 
 
+def test_a_program_may_end_in_the_middle_of_a_loop():
+    """The interpreter closes the generator, and with it the environments, while it ends."""
+    script = ("import proximo; loop = proximo.iterations('ppo', num_envs=1, num_steps=32, total_timesteps=320, threads=1);"
+              "next(loop)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_videos_from_python(tmp_path):
     """At checkpoints and at the end, as --capture-video makes them."""
     folder = proximo.train(cfg(tmp_path / "run", capture_video=True, total_timesteps=96))

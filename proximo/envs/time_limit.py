@@ -1,6 +1,7 @@
 """A limit on the time that one call of an environment may take, for calls in this process."""
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,7 +43,8 @@ def _alarm(seconds: float, what: str) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         raise EnvError(f"{what} did not return within {seconds:g} s")
 
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    main = threading.current_thread() is threading.main_thread() and not sys.is_finalizing()  # only there are signals
+    if not main or not hasattr(signal, "setitimer"):
         yield
         return
     before = signal.signal(signal.SIGALRM, end)

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from proximo.config import Config
@@ -19,6 +20,7 @@ from proximo.on_torch.learner import make_batch, minibatch_indices
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.rollout import collect
 from proximo.on_torch.setup import set_up
+from proximo.on_torch.train import train
 from proximo.types import Minibatches, Rollout
 from proximo.variants import Atari, Continuous, Procgen
 from tests.support.torch_learning import make_learner, make_minibatches
@@ -114,3 +116,19 @@ def test_every_further_step_of_a_rollout(recurrent, most):
         assert counted.reads() == set() and counted.names["nonzero"] == 0
         totals.append(counted.names.total())
     assert (totals[1] - totals[0]) / 16 <= most, totals
+
+
+def test_allocations_of_an_iteration():
+    """The blocks of memory that torch requests in one iteration of 32 steps and 16 minibatches: 3,988 with torch 2.13,
+    the same number in every iteration, and all of them are returned."""
+    counted = []
+    loop = train(Config(num_envs=4, num_steps=32, threads=1, total_timesteps=640), make_gym, assemble)
+    next(loop)
+    for _ in range(3):
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+            next(loop)
+        sizes = [event.nbytes() for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+        counted.append((sum(size > 0 for size in sizes), sum(sizes)))
+    loop.close()
+    assert counted[1] == counted[2] and counted[1][1] == 0
+    assert counted[1][0] <= 1.03 * 3988
