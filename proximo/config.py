@@ -177,7 +177,9 @@ class Config:
     precision: Literal["float32", "bf16"] = setting("float32", group="machine")
     """bf16: convolutions and products of the networks in bfloat16 (torch; CPUs with AVX512-BF16 or AMX, GPUs)"""
     compile: bool = setting(False, group="machine")
-    """compile acting and the minibatch step ahead of time (20-60 s once, then cached), several times faster on CPU"""
+    """compile acting and the minibatch step (20-60 s once, then cached), several times faster on CPU"""
+    compile_with: Literal["auto", "aot", "inductor"] = setting("auto", group="machine")
+    """aot: ahead of time, for CPUs; inductor: torch.compile, CUDA graphs on GPUs (not run there); auto: by device"""
     backend: Literal["gloo", "nccl"] = setting("gloo", group="machine", detail="A2")
     """communication between processes that torchrun started"""
     collective_timeout: float = setting(300.0, group="machine", above=0, resume="free")
@@ -229,8 +231,7 @@ class Config:
         return rate if schedule == "none" else rate * self._annealed(schedule, iteration)
 
     def adapted_rate(self, scale: Any, approx_kl: Any) -> Any:
-        """Return the factor of the learning rate after an epoch with this mean approx_kl: arrays of any library, ().
-        The learning rate stays between 1e-6 and 1e-2 (rsl_rl, skrl's KLAdaptiveLR)."""
+        """Return the next factor of a learning rate within 1e-6 and 1e-2 (rsl_rl, skrl's KLAdaptiveLR): arrays, ()."""
         if self.desired_kl is None:
             return scale
         power = 1.0 * (approx_kl < self.desired_kl / 2) - 1.0 * (approx_kl > 2 * self.desired_kl)
@@ -246,5 +247,4 @@ class Config:
         remaining = 1.0 - (iteration - 1 - self.iteration_shift) / (self.total_timesteps // self.batch_size)
         if schedule == "linear":
             return remaining
-        functions = remaining.__array_namespace__() if hasattr(remaining, "__array_namespace__") else math
-        return 0.5 - 0.5 * functions.cos(math.pi * remaining)
+        return 0.5 - 0.5 * getattr(remaining, "__array_namespace__", lambda: math)().cos(math.pi * remaining)

@@ -201,6 +201,9 @@ def _problems_of_limits(cfg: Config) -> list[str]:
     if cfg.framework == "jax" and cfg.precision == "bf16":
         wrong.append("precision=bf16 runs with framework=torch only: XLA computes it on CPUs more slowly than float32. "
                      "Use --framework torch or --precision float32.")
+    if cfg.compile_with != "auto" and (not cfg.compile or cfg.framework == "jax"):
+        wrong.append(f"compile_with={cfg.compile_with} says how --compile works with framework=torch. Add --compile "
+                     "and --framework torch, or leave --compile-with out.")
     by_itself = BY_ITSELF.get(engine_of(cfg))
     if cfg.env_workers and by_itself:
         wrong.append(f"env_workers={cfg.env_workers} has no effect: {by_itself}. Leave --env-workers out.")

@@ -82,10 +82,9 @@ def compile_ahead(function: TensorFunction, example: tuple[Tensor, ...], name: s
         FilesError: The cache cannot be written.
     """
     layout = [describe_layout(tensor) for tensor in example]
-    example = tuple(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype) for tensor in example)
-    folder = cache_folder()
+    example, folder = unshared(example), cache_folder()
     with quiet(), one_sentence(name, folder):
-        graph = _trace(function, example)
+        graph = trace_function(function, example, FEW_ROWS_IN_PLACE)
         key = library_key(graph, example, f"{FORMAT} {INDUCTOR_OPTIONS}")
         stored = load_library(folder, key)
         if stored is not None:
@@ -111,20 +110,36 @@ def _caller(load: Callable[[], Run], layout: list[str], name: str) -> TensorFunc
     def compiled(*tensors: Tensor) -> list[Tensor]:
         nonlocal run
         if run is None:
-            given = [describe_layout(tensor) for tensor in tensors]
-            if given != layout:
-                raise UsageError(f"{name} was compiled for {layout} and was called with {given}.")
+            check_layout(tensors, layout, name)
             run = load()
         return run(list(tensors))
 
     return compiled
 
 
-def _trace(function: TensorFunction, example: tuple[Tensor, ...]) -> torch.fx.GraphModule:
-    """Record the operations of `function`, gradients included, without computing or changing any of `example`."""
+def check_layout(tensors: Sequence[Tensor], layout: list[str], name: str) -> None:
+    """Raise UsageError if tensors are not as those that a function was compiled for."""
+    given = [describe_layout(tensor) for tensor in tensors]
+    if given != layout:
+        raise UsageError(f"{name} was compiled for {layout} and was called with {given}.")
+
+
+def unshared(example: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return tensors with the same layouts, none of which is the same as another or shares its memory."""
+    return tuple(torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) for x in example)
+
+
+def trace_function(function: TensorFunction, example: tuple[Tensor, ...],
+                   table: dict[Any, Callable[..., Any]]) -> torch.fx.GraphModule:
+    """Record the operations of `function`, gradients included, without computing or changing any of `example`.
+
+    Args:
+        function: Takes and returns tensors only.
+        example: Its arguments; tensors that are the same become one argument, see unshared().
+        table: What operators are replaced by.
+    """
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    table: dict[Any, Callable[..., Any]] = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}
     return make_fx(function, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*example)
 
 
@@ -139,3 +154,6 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float 
     if a.shape[0] > FEW_ROWS or beta != 1 or alpha != 1:
         return NotImplemented
     return _mm(a, b) + bias
+
+
+FEW_ROWS_IN_PLACE = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from proximo.errors import FilesError, UsageError, notify
+from proximo.errors import FilesError, ProximoError, UsageError, notify
 from proximo.on_torch.aot_cache import store_library
 from proximo.on_torch.forked import can_fork, start_forked
 
@@ -97,11 +97,21 @@ def _prepare_process() -> None:
 @contextlib.contextmanager
 def one_sentence(name: str, folder: Path) -> Iterator[None]:
     """Turn every failure of torch, and a full disk, into an error of Proximo."""
+    with torch_fault(name):
+        try:
+            yield
+        except OSError as fault:
+            raise FilesError(f"The compiled {name} cannot be written to {folder} ({fault.strerror}). Set "
+                             "XDG_CACHE_HOME to another folder, or run without --compile.") from fault
+
+
+@contextlib.contextmanager
+def torch_fault(name: str) -> Iterator[None]:
+    """Turn every failure of torch into an error of Proximo, in one sentence."""
     try:
         yield
-    except OSError as fault:
-        raise FilesError(f"The compiled {name} cannot be written to {folder} ({fault.strerror}). Set XDG_CACHE_HOME to "
-                         "another folder, or run without --compile.") from fault
+    except ProximoError:
+        raise
     except Exception as fault:
         reason = str(fault).strip().splitlines() or [type(fault).__name__]
         raise UsageError(f"torch cannot compile {name} ({reason[0]}). Run without --compile.") from fault

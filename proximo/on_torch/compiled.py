@@ -1,32 +1,58 @@
-"""--compile: acting and the minibatch step, compiled ahead of time by aot.py.
+"""--compile: acting and the minibatch step, compiled ahead of time by aot.py or just in time by jit.py.
 
-Values and log-probabilities of a whole rollout are one call per iteration, which compiling would make faster by 0.1 ms.
+Values and log-probabilities of a whole rollout are one call per iteration. On a CPU, compiling them would save 0.1 ms,
+so only jit.py does it, for the sake of GPUs.
 
 A compiled function takes and returns tensors only. The functions here pack the arguments of the plain ones into tuples
 of tensors and back, leaving out what is None.
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from proximo.config import Config
-from proximo.errors import warn
-from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
+from proximo.errors import UsageError, warn
+from proximo.on_torch.aot import TensorFunction, compile_ahead, functional, unsupported_reason
+from proximo.on_torch.jit import compile_just_in_time, unsupported_by_device
 from proximo.on_torch.learner import Adam, apply_gradient, make_batch
-from proximo.on_torch.rollout import Policy, Storage
+from proximo.on_torch.rollout import Policy, Storage, evaluate_closing, evaluate_rollout
 from proximo.protocols import Acted
 from proximo.types import Batch, Carry, Minibatches
 
 Gradient = Callable[..., tuple[Tensor, Tensor]]
 
 
-def can_compile(device: torch.device, buffers: list[str]) -> bool:
+class Compiler(NamedTuple):
+    """A way to compile closed functions of tensors."""
+
+    compile: Callable[[TensorFunction, tuple[Tensor, ...], str], TensorFunction]  # (function, example, name)
+    unsupported_reason: Callable[[], str | None]
+    compiles_evaluation: bool  # whether what is called once per iteration is worth it
+
+
+def pick_compiler(cfg: Config, device: torch.device) -> Compiler:
+    """Return the compiler that --compile-with names; auto compiles ahead of time where that is possible, on CPUs.
+
+    Raises:
+        UsageError: That compiler does not support the device.
+    """
+    if cfg.compile_with == "inductor" or (cfg.compile_with == "auto" and device.type != "cpu"):
+        return Compiler(compile=compile_just_in_time, unsupported_reason=partial(unsupported_by_device, device),
+                        compiles_evaluation=True)
+    if device.type != "cpu":
+        raise UsageError(f"compile_with=aot compiles for CPUs only, and this run learns on {device}. Use "
+                         "--compile-with inductor, or --device cpu.")
+    return Compiler(compile=compile_ahead, unsupported_reason=unsupported_reason, compiles_evaluation=False)
+
+
+def can_compile(cfg: Config, device: torch.device, buffers: list[str]) -> bool:
     """Return whether --compile works here for a network with these buffers; otherwise say why not."""
-    reason = unsupported_reason() if device.type == "cpu" else "--compile supports CPUs only. Running without it."
+    reason = pick_compiler(cfg, device).unsupported_reason()
     if buffers:
         reason = (f"--compile does not support buffers ({', '.join(buffers)}): they would not change any more. "
                   "Running without it.")
@@ -35,7 +61,17 @@ def can_compile(device: torch.device, buffers: list[str]) -> bool:
     return reason is None
 
 
-def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry) -> Callable[..., Acted]:
+def compile_policy(policy: Policy, agent: Any, weights: Tensor, storage: Storage, carry: Carry, group: Carry,
+                   compiler: Compiler) -> Policy:
+    """Compile the functions that collecting calls; `group` has the rows that the policy acts for at once."""
+    policy = policy._replace(act=compile_act(policy, agent, weights, group, compiler))
+    if not compiler.compiles_evaluation:
+        return policy
+    return policy._replace(evaluate=compile_evaluation(agent, weights, storage, carry, compiler))
+
+
+def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry,
+                compiler: Compiler) -> Callable[..., Acted]:
     """Compile Policy.act for exactly these shapes. The weights stay where the optimizer changes them."""
     parts, masked, recurrent = len(carry.state), carry.mask is not None, agent.recurrent
 
@@ -49,9 +85,9 @@ def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry) -> Ca
         evaluated = () if acted.logprob is None or acted.value is None else (acted.logprob, acted.value)
         return (acted.action, *acted.state, *evaluated)
 
-    noise = agent.head.noise(torch.Generator(), len(carry.obs))
+    noise = agent.head.noise(torch.Generator(), len(carry.obs)).to(weights.device)
     example = (weights, carry.obs, *pack(carry.mask, carry.first, carry.state), noise)
-    run = compile_ahead(functional(agent, act_on), example, "acting")
+    run = compiler.compile(functional(agent, act_on), example, "acting")
 
     def act(obs: Tensor, mask: Tensor | None, first: Tensor, state: tuple[Tensor, ...], noise: Tensor) -> Acted:
         action, *rest = run(weights, obs, *pack(mask, first, state), noise)
@@ -64,10 +100,31 @@ def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry) -> Ca
     return act_only if not masked and not recurrent and agent.evaluates_later else act
 
 
-def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, cfg: Config) -> Callable[..., Tensor]:
+def compile_evaluation(agent: Any, weights: Tensor, storage: Storage, carry: Carry,
+                       compiler: Compiler) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """Compile Policy.evaluate."""
+    if not agent.evaluates_later:
+        def value_on(obs: Tensor, first: Tensor, *state: Tensor) -> tuple[Tensor]:
+            return (agent.value(obs, first, state),)
+
+        run = compiler.compile(functional(agent, value_on), (weights, carry.obs, carry.first, *carry.state),
+                               "values after the rollout")
+        return evaluate_closing(lambda obs, first, state: run(weights, obs, first, *state)[0])
+
+    def evaluate_on(obs: Tensor, action: Tensor, *mask: Tensor) -> tuple[Tensor, Tensor]:
+        return agent.evaluate(obs, mask[0] if mask else None, action)  # type: ignore[no-any-return]
+
+    mask = () if carry.mask is None else (storage.whole("mask")[:-1],)
+    run = compiler.compile(functional(agent, evaluate_on),
+                           (weights, storage.whole("obs"), storage.whole("action"), *mask), "the evaluation")
+    return evaluate_rollout(lambda obs, mask, action: run(weights, obs, action, *([] if mask is None else [mask])))
+
+
+def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, cfg: Config,
+                 compiler: Compiler) -> Callable[..., Tensor]:
     """Compile Learner.step as a whole, for one process."""
     batch, minibatch = example_minibatch(agent, storage, cfg)
-    rate = torch.tensor(0.1)
+    rate = torch.tensor(0.1, device=storage.device)
     gradient_on = functional(agent, unpack_gradient(gradient, batch, minibatch))
 
     def step_on(rate: Tensor, *tensors: Tensor) -> tuple[Tensor]:
@@ -76,22 +133,22 @@ def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, c
         norm = apply_gradient(adam, flat, rate, cfg.adam_eps, cfg.max_grad_norm)
         return (torch.cat([stats, norm[None]]),)
 
-    run = compile_ahead(step_on, (rate, *adam, *pack_minibatch(batch, minibatch, rate)), "the minibatch step")
+    run = compiler.compile(step_on, (rate, *adam, *pack_minibatch(batch, minibatch, rate)), "the minibatch step")
     return lambda batch, minibatch, clip, rate: run(rate, *adam, *pack_minibatch(batch, minibatch, clip))[0]
 
 
-def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage,
-                     cfg: Config) -> tuple[Callable[..., Any], Callable[..., Tensor]]:
+def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, cfg: Config,
+                     compiler: Compiler) -> tuple[Callable[..., Any], Callable[..., Tensor]]:
     """Compile the two halves of Learner.step, between which several processes add their gradients."""
     batch, minibatch = example_minibatch(agent, storage, cfg)
-    rate = torch.tensor(0.1)
+    rate = torch.tensor(0.1, device=storage.device)
 
     def apply_on(flat: Tensor, rate: Tensor, *state: Tensor) -> tuple[Tensor]:
         return (apply_gradient(Adam(*state), flat, rate, cfg.adam_eps, cfg.max_grad_norm),)
 
-    run_gradient = compile_ahead(functional(agent, unpack_gradient(gradient, batch, minibatch)),
-                          (adam.weights, *pack_minibatch(batch, minibatch, rate)), "the gradient")
-    run_apply = compile_ahead(apply_on, (torch.zeros_like(adam.weights), rate, *adam), "the optimizer's step")
+    run_gradient = compiler.compile(functional(agent, unpack_gradient(gradient, batch, minibatch)),
+                                    (adam.weights, *pack_minibatch(batch, minibatch, rate)), "the gradient")
+    run_apply = compiler.compile(apply_on, (torch.zeros_like(adam.weights), rate, *adam), "the optimizer's step")
     return (lambda batch, minibatch, clip: run_gradient(adam.weights, *pack_minibatch(batch, minibatch, clip)),
             lambda flat, rate: run_apply(flat, rate, *adam)[0])
 
@@ -124,6 +181,8 @@ def example_minibatch(agent: Any, storage: Storage, cfg: Config) -> tuple[Batch,
     """Make tensors with the layout of a real minibatch."""
     logprob, value, ret, later = map(storage.whole, ("logprob", "value", "reward", "final_value"))
     batch = make_batch(storage.rollout(logprob, value, later), ret, (), recurrent=False)
-    size = len(batch.valid) // cfg.num_minibatches
-    return batch, Minibatches(index=torch.arange(size), advantage=torch.zeros(size), count=torch.tensor(float(size)),
-                              noise=agent.head.learning_noise(torch.Generator(), size))
+    size, device = len(batch.valid) // cfg.num_minibatches, storage.device
+    noise = agent.head.learning_noise(torch.Generator(), size)
+    return batch, Minibatches(index=torch.arange(size, device=device), advantage=torch.zeros(size, device=device),
+                              count=torch.tensor(float(size), device=device),
+                              noise=None if noise is None else noise.to(device))

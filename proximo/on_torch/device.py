@@ -1,11 +1,15 @@
-"""The device that learns, its number of threads and instruction sets, and deterministic kernels."""
+"""The device that learns, its number of threads and instruction sets, deterministic kernels, and copies to a GPU."""
 
 import ctypes
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from proximo.config import Config
 from proximo.errors import UsageError, notify
@@ -66,6 +70,28 @@ def keep_memory() -> None:
     if platform.libc_ver()[0] == "glibc":
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
             ctypes.CDLL(None).mallopt(option, 2**31 - 1)
+
+
+def host_zeros(shape: tuple[int, ...], dtype: Any, device: torch.device) -> np.ndarray:
+    """Return an array that environments write: page-locked where a GPU learns, so that copies to it do not wait."""
+    tensor = torch.zeros(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, pin_memory=device.type == "cuda")
+    return tensor.numpy()
+
+
+def local_copies(device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Return the function that brings a tensor to the device that learns. On the CPU it is there already.
+
+    A copy of page-locked memory to a GPU is queued: the array may change after the next copy back, which waits for it.
+    """
+    return (lambda x: x) if device.type == "cpu" else (lambda x: x.to(device, non_blocking=True))
+
+
+def keep_computed(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a rollout with those that only the network writes on the device that learns.
+
+    The action is then all that a step brings to the host, and a GPU is waited for once.
+    """
+    return tensors | {name: tensors[name].to(device) for name in ("logprob", "value", "final_value")}
 
 
 def cpu_flags() -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.errors import EnvError
+from proximo.on_torch.device import host_zeros
 from proximo.on_torch.rollout import Storage
 from proximo.protocols import FrameStack, Head, Step, VecEnv
 from proximo.types import Carry, Rollout
@@ -63,7 +64,7 @@ class FrameStorage(Storage):
         count, shape = len(obs), (stack.channels, *obs.shape[2:])
         self._stacked, self._constant = obs[:, :width].reshape(count, stack.length, *shape), obs[:, width:]
         timed, constant = (num_steps + stack.length) * count, self._constant.shape[1] * count
-        self._frames = np.zeros((timed + constant + 1, *shape), obs_dtype)
+        self._frames = host_zeros((timed + constant + 1, *shape), obs_dtype, device)
         self._by_time = self._frames[:timed].reshape(-1, count, *shape)
         self._constants = self._frames[timed:-1].reshape(count, -1, *shape)
         self._slots = np.zeros((num_steps + 1, count, stack.length + constant // count), np.int64)
@@ -101,7 +102,7 @@ class FrameStorage(Storage):
         """Return everything that learning reads."""
         frames, slots = torch.from_numpy(self._frames), torch.from_numpy(self._slots[:-1])
         return super().rollout(logprob, value, next_value)._replace(
-            obs=FrameStacks(frames=frames.to(self.device), slots=slots.to(self.device)))
+            obs=FrameStacks(frames=self.local(frames), slots=self.local(slots)))
 
 
 def stored_frames(cfg: Config, envs: VecEnv) -> FrameStack | None:

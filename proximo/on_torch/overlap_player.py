@@ -12,7 +12,7 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.errors import UsageError, reading_checkpoint
-from proximo.on_torch.compiled import compile_act
+from proximo.on_torch.compiled import compile_policy, pick_compiler
 from proximo.on_torch.learner import flat_adam
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Policy, make_policy
@@ -65,7 +65,8 @@ def make_acting_copy(setup: Setup, make_agent: Callable[..., Any], cfg: Config,
         weights.copy_(setup.adam.weights if state is None else torch.as_tensor(state["acting"]))
     policy = make_policy(actor)
     if setup.policy.act != setup.agent.act:  # it was compiled
-        policy = policy._replace(act=compile_act(policy, actor, weights, one_group(setup.carry, cfg)))
+        policy = compile_policy(policy, actor, weights, setup.storage, setup.carry, one_group(setup.carry, cfg),
+                                pick_compiler(cfg, setup.device))
     return ActingCopy(policy=policy, weights=weights)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from proximo.envs.normalize import Normalizer
+from proximo.on_torch.device import host_zeros, keep_computed, local_copies
 from proximo.protocols import Acted, Agent, Episode, Head, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
@@ -34,15 +35,15 @@ class Storage(RolloutBuffer):
 
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Head, mask_size: int | None,
                  device: torch.device, obs_rows: int | None = None) -> None:
-        self.device, host = device, envs.arrays == "numpy"
-        place = torch.device("cpu") if host else device
+        host, self.device, self.local = envs.arrays == "numpy", device, local_copies(device)
 
         def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-            tensor = torch.zeros(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=place)
-            return tensor.numpy() if host else tensor
+            zeros = host_zeros(shape, dtype, device)
+            return zeros if host else torch.from_numpy(zeros).to(device)
 
         super().__init__(envs, obs_dtype, num_steps, head, mask_size, empty, obs_rows)
-        self.tensors = {name: torch.from_numpy(x) if host else x for name, x in self.arrays.items()}
+        self.tensors = keep_computed(device, {name: torch.from_numpy(x) if host else x
+                                              for name, x in self.arrays.items()})
         self.tensor_rows = {name: list(x.unbind(0)) for name, x in self.tensors.items()}
         self.masks: list[Any] = self.tensor_rows.get("mask", [None] * (num_steps + 1))
 
@@ -55,7 +56,7 @@ class Storage(RolloutBuffer):
 
     def whole(self, name: str) -> Tensor:
         """Return one array of the rollout on the device that learns."""
-        return self.tensors[name].to(self.device)
+        return self.local(self.tensors[name])
 
     def rollout(self, logprob: Tensor, value: Tensor, next_value: Tensor) -> Rollout:
         """Return everything that learning reads."""
@@ -106,9 +107,8 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
 
     V(final_obs) and V of the closing observation read the state of the recurrent layer, and do not advance it.
     """
-    rows, masks, device = storage.tensor_rows, storage.masks, storage.device
+    rows, masks, device, local = storage.tensor_rows, storage.masks, storage.device, storage.local
     state, statistics, bootstrapped = carry.state, carry.statistics, np.zeros((len(noise), 1), bool)
-    local: Callable[[Tensor], Tensor] = (lambda x: x) if device.type == "cpu" else (lambda x: x.to(device))
     storage.start(carry)
     for t, step_noise in enumerate(noise.unbind(0)):
         mask = None if masks[t] is None else local(masks[t])

@@ -85,8 +85,8 @@ def act_for_group(policy: Policy, group: Storage, state: tuple[Tensor, ...], t: 
                   noise: Tensor) -> tuple[Tensor, ...]:
     """Choose the actions of a group at step t, and return the state of its recurrent layer."""
     rows, mask = group.tensor_rows, group.masks[t]
-    acted = policy.act(rows["obs"][t].to(group.device), None if mask is None else mask.to(group.device),
-                       rows["first"][t].to(group.device), state, noise)
+    acted = policy.act(group.local(rows["obs"][t]), None if mask is None else group.local(mask),
+                       group.local(rows["first"][t]), state, noise)
     rows["action"][t].copy_(acted.action)
     if acted.value is not None:
         rows["logprob"][t].copy_(acted.logprob)

@@ -9,7 +9,7 @@ from proximo.config import Config
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, notify, warn
-from proximo.on_torch.compiled import can_compile, compile_act, compile_gradient, compile_step
+from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step, pick_compiler
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join
 from proximo.on_torch.frames import FrameStorage, stored_frames
@@ -108,15 +108,16 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
         return apply_gradient(adam, flat, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
 
     policy, step = make_policy(agent), make_step(gradient, apply, reduce_sum)
-    if cfg.compile and can_compile(storage.device, list(saved_buffers(agent))):
+    if cfg.compile and can_compile(cfg, storage.device, list(saved_buffers(agent))):
+        compiler = pick_compiler(cfg, storage.device)
         if agent.recurrent:
             warn("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
         elif world.size == 1:
-            step = compile_step(gradient, agent, adam, storage, cfg)
+            step = compile_step(gradient, agent, adam, storage, cfg, compiler)
         else:
-            step = make_step(*compile_gradient(gradient, agent, adam, storage, cfg), reduce_sum)
-        act = compile_act(policy, agent, adam.weights, one_group(carry, cfg))  # last: it compiles fastest
-        policy = policy._replace(act=act)
+            step = make_step(*compile_gradient(gradient, agent, adam, storage, cfg, compiler), reduce_sum)
+        policy = compile_policy(policy, agent, adam.weights, storage, carry, one_group(carry, cfg),
+                                compiler)  # last: it compiles fastest
     names = statistic_names(loss_fn, cfg)
     check_statistics(names, cfg)
     return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum, scale=adam.scale)

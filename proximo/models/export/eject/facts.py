@@ -24,14 +24,14 @@ DROPPED_CALLS = frozenset((
 
 # Functions that return one of their arguments where one process learns on the CPU: name -> index of the argument.
 IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2, "gym_id": 0, "with_quick_space": 0,
-              "_check": 0}
+              "_check": 0, "keep_computed": 1}
 
 # Modules with checks of what the user may change in the ejected file; those of other environments are left out.
 CHECKED = ("proximo.envs.atari_ids",)
 
 # What the library does with more care, written as a program for one environment does it.
 SIMPLER = {"close_env": "{0}.close()", "make_registered": "gym.make({0}, disable_env_checker=True)",
-           "set_up_torch": "torch.set_num_threads(cfg.threads)"}
+           "set_up_torch": "torch.set_num_threads(cfg.threads)", "host_zeros": "np.zeros({0}, {1})"}
 
 # Functions whose value the library computes when it ejects, from arguments that are known.
 PURE = frozenset((
