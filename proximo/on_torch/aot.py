@@ -84,7 +84,7 @@ def compile_ahead(function: TensorFunction, example: tuple[Tensor, ...], name: s
     layout = [describe_layout(tensor) for tensor in example]
     example, folder = unshared(example), cache_folder()
     with quiet(), one_sentence(name, folder):
-        graph = trace_function(function, example, FEW_ROWS_IN_PLACE)
+        graph = trace_function(function, example, FEW_ROWS_TABLE)
         key = library_key(graph, example, f"{FORMAT} {INDUCTOR_OPTIONS}")
         stored = load_library(folder, key)
         if stored is not None:
@@ -156,4 +156,4 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float 
     return _mm(a, b) + bias
 
 
-FEW_ROWS_IN_PLACE = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}
+FEW_ROWS_TABLE: dict[Any, Callable[..., Any]] = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}

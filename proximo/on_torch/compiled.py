@@ -117,7 +117,12 @@ def compile_evaluation(agent: Any, weights: Tensor, storage: Storage, carry: Car
     mask = () if carry.mask is None else (storage.whole("mask")[:-1],)
     run = compiler.compile(functional(agent, evaluate_on),
                            (weights, storage.whole("obs"), storage.whole("action"), *mask), "the evaluation")
-    return evaluate_rollout(lambda obs, mask, action: run(weights, obs, action, *([] if mask is None else [mask])))
+
+    def evaluate(obs: Tensor, mask: Tensor | None, action: Tensor) -> tuple[Tensor, Tensor]:
+        logprob, value = run(weights, obs, action, *([] if mask is None else [mask]))
+        return logprob, value
+
+    return evaluate_rollout(evaluate)
 
 
 def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, cfg: Config,

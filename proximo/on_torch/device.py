@@ -86,7 +86,7 @@ def local_copies(device: torch.device) -> Callable[[Tensor], Tensor]:
     return (lambda x: x) if device.type == "cpu" else (lambda x: x.to(device, non_blocking=True))
 
 
-def keep_computed(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def keep_computed(device: torch.device, tensors: dict[str, Any]) -> dict[str, Any]:
     """Return the tensors of a rollout with those that only the network writes on the device that learns.
 
     The action is then all that a step brings to the host, and a GPU is waited for once.
