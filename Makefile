@@ -24,7 +24,8 @@ test: $(VENV)/.all
 long: $(VENV)/.all
 	XLA_FLAGS= $(BIN)/python -m pytest -m long
 
-# every variant that `proximo eject` supports, and other settings of ppo, about fifteen minutes; make test ejects ppo only
+# every variant that `proximo eject` supports, and other settings of ppo, about fifteen minutes; make test ejects ppo only, on
+# torch and on JAX
 eject: $(VENV)/.all
 	PROXIMO_EJECT_ALL=1 $(BIN)/python -m pytest tests/models/export/eject
 

@@ -13,7 +13,7 @@ MATHEMATICS = ("gae", "loss", "networks", "distributions")
 RECORDS = {"proximo.config", "proximo.types", "proximo.protocols"}
 SUITES = ("atari", "brax", "envpool", "envpool_xla", "gym", "jax_control", "mujoco", "pettingzoo", "procgen")
 NAMES_SUITES = ("proximo.catalog", "proximo.cli.check_env", "proximo.models.export.eject.suites",
-                "proximo.models.rate")  # may import a suite by its name
+                "proximo.models.export.eject.jax_main", "proximo.models.rate")  # may import a suite by its name
 
 
 def ours(name):

@@ -10,9 +10,9 @@ USAGE = """usage: proximo eject VARIANT [--env-id ID] [--flag value ...] > my_pp
 
 Print one file that trains as the variant does, to the same weights, bit for bit, and does not need Proximo. Only what
 the configuration uses is in it: read it from top to bottom, and change it. Supported are all variants that train with
-torch, except those of Brax; EnvPool where it is the engine of the variant. Flags are those of `proximo train`; what
-cannot be ejected is refused. Checkpoints, worker processes, compilation, several processes and GPUs are left out:
-ppo_atari_multigpu becomes a program of one process."""
+torch, except those of Brax; EnvPool where it is the engine of the variant; and `ppo --framework jax` with CartPole-v1,
+Acrobot-v1 or MountainCar-v0. Flags are those of `proximo train`; what cannot be ejected is refused. Checkpoints, worker
+processes, compilation, several processes and GPUs are left out: ppo_atari_multigpu becomes a program of one process."""
 
 
 def eject_command(words: list[str]) -> int:

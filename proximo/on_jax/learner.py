@@ -16,7 +16,8 @@ from proximo.on_jax.parts import sum_rows
 from proximo.problems import check_statistics
 from proximo.types import Batch, LossInputs, Minibatches, Rollout
 
-BETA1, BETA2 = 0.9, 0.999
+BETA1 = 0.9
+BETA2 = 0.999
 Reduce = Callable[[Any], Any]  # an array, or a tree of them, to its sum over all ranks
 
 

@@ -4,6 +4,7 @@ Everything is pure here but for `play`, which may step environments outside JAX 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -89,42 +90,44 @@ def rank_zero() -> int:
 
 def make_play(learner: Learner, envs: PureEnv, normalizer: Normalizer, rank: Rank = rank_zero) -> PlayFn:
     """Make the function that plays T steps inside the compiled function, with the weights of a state."""
-    def play(state: TrainState) -> Collected:
-        agent, key = learner.bind(state.adam.weights), fold_key(state.keys.action, state.iteration + 1, rank())
-        noise = agent.head.noise(key, learner.cfg.num_steps, envs.num_envs)
-        return collect(agent, envs, normalizer, state.envs, state.carry, noise)
+    return partial(play, learner, envs, normalizer, rank)
 
-    return play
+
+def play(learner: Learner, envs: PureEnv, normalizer: Normalizer, rank: Rank, state: TrainState) -> Collected:
+    """Play T steps with the weights of a state."""
+    agent, key = learner.bind(state.adam.weights), fold_key(state.keys.action, state.iteration + 1, rank())
+    noise = agent.head.noise(key, learner.cfg.num_steps, envs.num_envs)
+    return collect(agent, envs, normalizer, state.envs, state.carry, noise)
 
 
 def make_learn(learner: Learner, rank: Rank = rank_zero) -> LearnFn:
-    """Make the function that follows playing: advantages, minibatches and the update.
+    """Make the function that follows playing, learn(), for one rank."""
+    return partial(learn, learner, rank)
 
-    It takes (adam, rollout, memory, keys, iteration), with `memory` the recurrent state at the rollout's start and
-    `iteration` that of this rollout, counted from 1, and returns (adam, losses).
+
+def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tuple[Array, ...], keys: Keys,
+          iteration: Array) -> tuple[Adam, dict[str, Array]]:
+    """Follow playing: advantages, minibatches and the update. Returns the losses too.
+
+    `memory` is the recurrent state at the start of the rollout, and `iteration` that of this rollout, counted from 1.
     """
     cfg, agent, reduce_sum = learner.cfg, learner.agent, learner.all_reduce_sum
-
-    def learn(adam: Adam, rollout: Rollout, memory: tuple[Array, ...], keys: Keys,
-              iteration: Array) -> tuple[Adam, dict[str, Array]]:
-        rollout = jax.tree.map(jnp.asarray, rollout)
-        no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
-        advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
-                        cfg.gae_lambda)
-        ret = advantage + rollout.value
-        index = minibatch_indices(cfg, rollout.valid.shape, agent.recurrent,
-                                  fold_key(keys.minibatch, iteration, rank()))
-        sequence = rollout.valid.shape[:1] if agent.recurrent else ()
-        noise = agent.head.learning_noise(fold_key(keys.rpo, iteration, rank()), *index.shape[:2], *sequence,
-                                          index.shape[-1])
-        normalized, count = normalize_advantage(advantage, rollout.valid, index, agent.recurrent, cfg, reduce_sum)
-        adam, losses = update(learner, adam, make_batch(rollout, ret, memory, agent.recurrent),
-                              Minibatches(index=index, advantage=normalized, count=count, noise=noise),
-                              cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration))
-        losses["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, reduce_sum)
-        return adam, losses
-
-    return learn
+    rollout = jax.tree.map(jnp.asarray, rollout)
+    no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
+    advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
+                    cfg.gae_lambda)
+    ret = advantage + rollout.value
+    index = minibatch_indices(cfg, rollout.valid.shape, agent.recurrent,
+                              fold_key(keys.minibatch, iteration, rank()))
+    sequence = rollout.valid.shape[:1] if agent.recurrent else ()
+    noise = agent.head.learning_noise(fold_key(keys.rpo, iteration, rank()), *index.shape[:2], *sequence,
+                                      index.shape[-1])
+    normalized, count = normalize_advantage(advantage, rollout.valid, index, agent.recurrent, cfg, reduce_sum)
+    adam, losses = update(learner, adam, make_batch(rollout, ret, memory, agent.recurrent),
+                          Minibatches(index=index, advantage=normalized, count=count, noise=noise),
+                          cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration))
+    losses["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, reduce_sum)
+    return adam, losses
 
 
 def make_step(play: PlayFn, learn: LearnFn) -> StepFn:

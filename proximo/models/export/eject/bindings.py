@@ -30,6 +30,8 @@ def _bindings(function: Function) -> Bindings:
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 bind(target, node.value, found)
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+            found.setdefault(node.value.id, []).append(None)
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
             bind(node.target, node.value, found)
         elif isinstance(node, (ast.FunctionDef, ast.ExceptHandler)) and node is not function and node.name:

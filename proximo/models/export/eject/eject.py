@@ -3,10 +3,14 @@
 import textwrap
 from dataclasses import replace
 
+from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.atari_ids import is_atari
 from proximo.errors import UsageError
+from proximo.models.export.eject.facts import Facts
+from proximo.models.export.eject.jax_limits import jax_refusals
 from proximo.models.export.eject.layout import WIDTH
+from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.specialise import Specialiser
 from proximo.models.export.eject.suites import with_known_task
 from proximo.models.export.eject.torch_setup import torch_facts, torch_library
@@ -23,8 +27,13 @@ DOCSTRING = """{summary}
 
 {text}"""
 TEXT = """The Proximo library, reduced to what `{command}` needs. The file trains on the CPU, in one process, to the
-same weights as the library, bit for bit. It writes progress.csv and weights.npz. Numbers of details are those of "The
+{weights} It writes progress.csv and weights.npz. Numbers of details are those of "The
 37 Implementation Details of Proximal Policy Optimization" (Huang et al. 2022)."""
+
+SAME = "same weights as the library, bit for bit."
+SAME_ON_JAX = """weights of the library. They are equal bit for bit where a minibatch has a power of two of rows, and an
+iteration at most 1,024 observations with the closing ones: the library adds up other numbers of rows in another order,
+which changes the last bits."""
 
 
 def eject(cfg: Config, variant: str, command: str) -> str:
@@ -44,35 +53,60 @@ def eject(cfg: Config, variant: str, command: str) -> str:
     if wrong := config_problems(cfg):
         raise UsageError("\n".join(wrong))
     cfg = with_known_task(cfg)
+    library, facts = jax_program(cfg) if cfg.framework == "jax" else torch_program(cfg, variant)
+    Specialiser(library, facts, "main").specialise()
+    return file_text(library, file_docstring(cfg, command))
+
+
+def torch_program(cfg: Config, variant: str) -> tuple[Library, Facts]:
+    """Return the library on torch, and what is known of it."""
     library = torch_library(cfg, variant)
-    Specialiser(library, torch_facts(cfg, variant, library), "main").specialise()
-    summary = str(type(cfg).__doc__).split("\n")[0]
-    text = textwrap.fill(" ".join(TEXT.split()).format(command=command), WIDTH)
-    return file_text(library, DOCSTRING.format(summary=summary, text=text))
+    return library, torch_facts(cfg, variant, library)
+
+
+def jax_program(cfg: Config) -> tuple[Library, Facts]:
+    """Return the library on JAX, and what is known of it."""
+    parts_of("ppo", "jax")  # raises UsageError if JAX is not installed
+    from proximo.models.export.eject.jax_setup import jax_facts, jax_library
+
+    library = jax_library(cfg)
+    return library, jax_facts(cfg, library)
+
+
+def file_docstring(cfg: Config, command: str) -> str:
+    """Return what the file says of itself."""
+    summary, weights = str(type(cfg).__doc__).split("\n")[0], SAME
+    if cfg.framework == "jax":
+        summary, weights = f"PPO for {cfg.env_id}, which is simulated in JAX.", SAME_ON_JAX
+    text = TEXT.format(command=command, weights=weights)
+    return DOCSTRING.format(summary=summary, text=textwrap.fill(" ".join(text.split()), WIDTH))
 
 
 def refusals(cfg: Config, variant: str) -> list[str]:
     """Return one sentence for each reason why a configuration cannot be ejected."""
-    found = []
-    if "torch" not in cfg.limits.frameworks or cfg.framework == "jax":
-        found.append(f"{variant} with --framework {cfg.framework} cannot be ejected: only programs for torch are "
-                     "supported. Use --framework torch and a variant that trains with it.")
+    on_jax = "torch" not in cfg.limits.frameworks or cfg.framework == "jax"
+    found = jax_refusals(cfg, variant) if on_jax else torch_refusals(cfg, variant)
     if cfg.overlap:
         found.append("overlap=True cannot be ejected: the program waits for every update. Leave --overlap out.")
-    if variant not in SUPPORTED:
-        found.append(f"{variant} cannot be ejected: only {', '.join(SUPPORTED)} are supported.")
     if cfg.env_file or cfg.env_wrappers or cfg.env_kwargs:
         found.append("An environment with --env-file, --env-kwargs or --env-wrappers cannot be ejected. Register it "
                      "under an id and use --env-id module:Env-v0.")
-    engine = engine_of(cfg)
-    if is_atari(cfg.env_id) and variant in SUPPORTED and not cfg.limits.emulator:
-        found.append(f"env_id={cfg.env_id} is an Atari game. Use proximo eject ppo_atari --env-id {cfg.env_id}.")
-    if variant in SUPPORTED and engine not in ("gym", "ale") and variant not in POOL_VARIANTS:
-        found.append(f"engine={engine} cannot be ejected. Use --engine gym.")
     if cfg.device not in ("auto", "cpu"):
         found.append(f"device={cfg.device}: an ejected file trains on the CPU. Leave --device out.")
     if cfg.autoreset != "same-step":
         found.append(f"autoreset={cfg.autoreset} cannot be ejected. Leave --autoreset out.")
     if cfg.precision != "float32":
         found.append(f"precision={cfg.precision}: an ejected file computes in float32. Leave --precision out.")
+    return found
+
+
+def torch_refusals(cfg: Config, variant: str) -> list[str]:
+    """Return one sentence for each reason why a variant or its environments cannot be ejected on torch."""
+    if variant not in SUPPORTED:
+        return [f"{variant} cannot be ejected: only {', '.join(SUPPORTED)} are supported."]
+    found, engine = [], engine_of(cfg)
+    if is_atari(cfg.env_id) and not cfg.limits.emulator:
+        found.append(f"env_id={cfg.env_id} is an Atari game. Use proximo eject ppo_atari --env-id {cfg.env_id}.")
+    if engine not in ("gym", "ale") and variant not in POOL_VARIANTS:
+        found.append(f"engine={engine} cannot be ejected. Use --engine gym.")
     return found

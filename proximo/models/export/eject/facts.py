@@ -49,7 +49,10 @@ INLINED = frozenset((
 # Functions that a reader of PPO looks for. They stay, even where they are short.
 HEADINGS = frozenset(("train", "learn", "collect", "gae", "ppo_loss", "update", "flat_adam", "apply_gradient",
                       "find_rom", "games_for_one", "kind_of", "refuse_other_spaces", "seeded_agent",
-                      "statistic_names", "noop_count"))
+                      "statistic_names", "noop_count", "make_jax_control", "normalize_advantage"))
+
+# Functions inside functions that stay there.
+CLOSURES = frozenset(("bind", "gradients"))
 
 # Methods of environments that training does not call.
 DROPPED_METHODS = frozenset(("render", "state", "load", "keeps_state", "render_fps", "screen"))
@@ -73,6 +76,10 @@ SENTENCES = {
     "Config": "The hyper-parameters.",
     "num_iterations": "Iterations of the run: total_timesteps // batch_size.",
     "PoolEnvs.step": "Step every game. A game that has ended ignores its action and begins again: `valid` is False.",
+    "ControlPure.reset": "Begin every environment.",
+    "ControlPure.step": "Step every environment. One whose episode ends begins again in the same step.",
+    "make_jax_control": "Make the environments.",
+    "fold_key": "Return the key of a stream in one iteration.",
     "PoolEnvs.reset": "Begin every game.",
     "SelfPlayEnvs.step": "Step every game. `action` is (N,) integers.",
     "SelfPlayEnvs.close": "Leave the games, which need no end.",

@@ -7,6 +7,7 @@ from functools import partial
 from proximo.models.export.eject.bindings import bindings
 from proximo.models.export.eject.branches import delete
 from proximo.models.export.eject.definition import Definition, Edit, Function, loaded_names, parameters, walk
+from proximo.models.export.eject.facts import CLOSURES
 from proximo.models.export.eject.library import Import, Library
 
 
@@ -22,14 +23,23 @@ def lift_function(library: Library) -> bool:
 
 
 def _may_be_lifted(library: Library, outer: Function, inner: Function) -> bool:
-    """Whether a function is passed on, and what it reads of the function around it is bound once."""
-    called = {id(node.func) for node in walk(outer) if isinstance(node, ast.Call)}
+    """Whether a function is passed on within the program, and what it reads of the function around it is bound once."""
+    calls = [node for node in walk(outer) if isinstance(node, ast.Call)]
+    called = {id(node.func) for node in calls}
+    called |= {id(one) for node in calls for one in node.args if _is_of_package(library, node.func)}
     uses = [node for node in walk(outer) if isinstance(node, ast.Name) and node.id == inner.name]
     passed = any(id(node) not in called for node in uses)
     stores = [node.id for node in walk(outer) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     given = {arg.arg for arg in parameters(outer)}
     once = all(stores.count(name) + (name in given) == 1 for name in _captured(outer, inner))
-    return passed and once and inner.name not in library.places and inner.name not in loaded_names(inner)
+    return passed and once and inner.name not in CLOSURES | library.places.keys() | loaded_names(inner)
+
+
+def _is_of_package(library: Library, node: ast.expr) -> bool:
+    """Whether a function is one of another package, such as lax.scan."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in library.imports and node.id != "partial"
 
 
 def _captured(outer: Function, inner: Function) -> list[str]:

@@ -46,7 +46,7 @@ def called_function(scope: Scope, node: ast.expr, methods: dict[str, list[str]])
         value = found.value
         qualified = getattr(value, "__qualname__", None)
         if qualified is None and library.name_of(type(value)):
-            return _method_of(scope, type(value), "forward")
+            return _method_of(scope, type(value), "forward") or _method_of(scope, type(value), "__call__")
         if qualified is not None and "." in qualified and getattr(value, "__self__", None) is not None:
             return _method_of(scope, type(value.__self__), qualified.rpartition(".")[2])
         return library.name_of(value)

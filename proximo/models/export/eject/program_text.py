@@ -17,6 +17,7 @@ from proximo.models.export.eject.library import Library, definition_text
 from proximo.problems import engine_of
 
 REFUSAL = "    refuse_other_spaces(cfg.env_id)\n"
+TRAINING = "TRAIN(cfg, MAKE_ENVS, make_agent, LOSS, None)"
 
 
 def add_program(library: Library, cfg: Config, framework: str, make_box: str, make_envs: Callable[..., Any]) -> None:
@@ -39,11 +40,16 @@ def add_program(library: Library, cfg: Config, framework: str, make_box: str, ma
     for line in kinds:
         library.add(Definition(line.split()[0], main_program, line))
     for name in ("make_agent", "main", *(("kind_of", "refuse_other_spaces") if kinds else ())):
-        lines = definition_text(main_program.__name__, name).split("\n")
-        text = "\n".join(line.partition("  # type: ignore")[0] for line in lines)
+        text = program_text(name)
         for placeholder, place in places.items():
             text = text.replace(placeholder, library.find(*place))
         library.add(Definition(name, main_program, text if kinds else text.replace(REFUSAL, "")))
+
+
+def program_text(name: str) -> str:
+    """Return the text of a function of the program, with its placeholders."""
+    lines = definition_text(main_program.__name__, name).split("\n")
+    return "\n".join(line.partition("  # type: ignore")[0] for line in lines)
 
 
 def kinds_of_spaces(cfg: Config, find_id: Callable[[str], str]) -> list[str]:

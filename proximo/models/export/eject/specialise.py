@@ -33,6 +33,7 @@ from proximo.models.export.eject.unused import (
 from proximo.models.export.eject.values import Scope
 
 MOST_ROUNDS = 200
+CALLED = ("forward", "__call__")  # methods that a call of an object means
 
 
 class Specialiser(Program):
@@ -152,8 +153,8 @@ class Specialiser(Program):
             for name, function in definition.functions():
                 found = [] if name == self.root else calls.get(name, [])
                 used = name in other or name.endswith("__init__")
-                short = not used and function.name != "forward" and is_short_function(function, len(found))
-                alone = bodies and not used and len(found) == 1 and name not in HEADINGS and function.name != "forward"
+                short = not used and function.name not in CALLED and is_short_function(function, len(found))
+                alone = bodies and not used and len(found) == 1 and name not in HEADINGS and function.name not in CALLED
                 for call in found if name in INLINED or short or alone else ():
                     if {call.scope.definition, definition} & touched:
                         continue

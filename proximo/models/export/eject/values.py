@@ -111,7 +111,7 @@ class Scope:
     def _own_class(self) -> Any:
         try:
             return self.known.library.value(self.definition.name)
-        except KeyError:
+        except (KeyError, AttributeError):
             return None
 
     def _attribute(self, node: ast.Attribute) -> Value | None:

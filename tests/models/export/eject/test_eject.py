@@ -1,6 +1,7 @@
 """Ejected files against the library: the same weights, bit for bit, in a process that cannot import the library."""
 
 import hashlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -35,7 +36,11 @@ SMALL = {
     "ppo_procgen": {"num_envs": 4, "num_steps": 16, "threads": 1},
     "ppo_pettingzoo_ma_atari": {"num_envs": 4, "num_steps": 16, "threads": 1},
 }
+OTHERS_ON_JAX = [{"env_id": "Acrobot-v1", "seed": 3}, {"env_id": "MountainCar-v0", "anneal_lr": "none"},
+                 {"clip_vloss": False, "bootstrap_truncated": False, "hidden_sizes": (32,)},
+                 {"num_envs": 2, "num_minibatches": 2, "update_epochs": 2, "ent_coef": 0.05}]
 ALL = os.environ.get("PROXIMO_EJECT_ALL")  # make eject
+needs_jax = pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed")
 BLOCKED = """
 import importlib.abc, runpy, sys
 class Blocked(importlib.abc.MetaPathFinder):
@@ -56,11 +61,15 @@ def weights_hash(weights):
 
 
 def library_hash(variant, settings):
+    return weights_hash(library_weights(variant, settings))
+
+
+def library_weights(variant, settings):
     cfg = resolve(config_class(variant)(**settings, env_workers=0, device="cpu"), variant, 1, 1)
-    parts = parts_of(variant, "torch")
+    parts = parts_of(variant, settings.get("framework", "torch"))
     for iteration in parts.train(cfg, parts.make_envs, parts.make_agent):
         weights = iteration.weights
-    return weights_hash(weights())
+    return weights()
 
 
 def ejected_hash(path, folder):
@@ -97,6 +106,33 @@ def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
     assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
 
 
+@needs_jax
+@pytest.mark.parametrize("changes", [{}, *(pytest.param(one, marks=() if ALL else pytest.mark.skip(
+    reason="make eject")) for one in OTHERS_ON_JAX)], ids=str)
+def test_three_iterations_on_jax_have_the_weights_of_the_library(changes, tmp_path):
+    settings = three_iterations("ppo", {"framework": "jax", **changes})
+    path = tmp_path / "my_ppo.py"
+    path.write_text(eject(config_class("ppo")(**settings), "ppo", "proximo eject ppo --framework jax"))
+    assert ruff(path) == (0, "All checks passed!\n")
+    assert len(path.read_text().splitlines()) <= 720
+    assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
+    assert ejected_hash(path, tmp_path) == library_hash("ppo", settings)
+
+
+@needs_jax
+@pytest.mark.skipif(not ALL, reason="make eject")
+@pytest.mark.parametrize("changes", [{"num_envs": 6, "num_steps": 100, "num_minibatches": 5}, {"num_envs": 16}], ids=str)
+def test_other_numbers_of_rows_on_jax_have_the_weights_up_to_rounding(changes, tmp_path):
+    """Minibatches of 120 rows, and rollouts that the library divides into parts."""
+    settings = three_iterations("ppo", {"framework": "jax", **changes})
+    path = tmp_path / "my_ppo.py"
+    path.write_text(eject(config_class("ppo")(**settings), "ppo", "proximo eject ppo --framework jax"))
+    ejected_hash(path, tmp_path)
+    with np.load(tmp_path / "weights.npz") as weights:
+        for name, x in library_weights("ppo", settings).items():
+            np.testing.assert_allclose(weights[name], x, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.skipif(not ALL, reason="make eject")
 @pytest.mark.parametrize("variant, changes", [
     ("ppo", {"recurrent": "lstm"}), ("ppo", {"shared_network": True}), ("ppo", {"target_kl": 0.01}),
@@ -120,8 +156,11 @@ def test_comments_lose_what_they_say_of_absent_things():
 
 
 @pytest.mark.parametrize("variant, changes, sentence", [
-    ("ppo", {"framework": "jax"}, "only programs for torch are supported"),
-    ("ppo_atari_envpool_xla_jax", {}, "only programs for torch are supported"),
+    ("ppo", {"framework": "jax", "activation": "relu"}, "activation=relu cannot be ejected on JAX: only num_envs"),
+    ("ppo", {"framework": "jax", "env_id": "Pendulum-v1"}, "Use --env-id CartPole-v1, Acrobot-v1 or MountainCar-v0"),
+    ("ppo", {"framework": "jax", "engine": "gym"}, "only environments written in JAX are supported"),
+    ("ppo_continuous_action", {"framework": "jax"}, "on JAX only ppo is supported"),
+    ("ppo_atari_envpool_xla_jax", {}, "on JAX only ppo is supported"),
     ("ppo_continuous_action_isaacgym", {}, "ppo_continuous_action_isaacgym cannot be ejected: only ppo, ppo_continuous_a"),
     ("ppo_atari", {"engine": "envpool"}, "engine=envpool cannot be ejected"),
     ("ppo", {"engine": "envpool"}, "engine=envpool cannot be ejected"),

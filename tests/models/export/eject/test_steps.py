@@ -3,17 +3,23 @@
 import importlib
 from types import SimpleNamespace
 
+import pytest
+
+from proximo.catalog import VARIANTS
 from proximo.models.export.eject import main_program
 from proximo.models.export.eject.attributes import alias_attribute, local_attribute, write_only_attribute
 from proximo.models.export.eject.branches import statement_edits
 from proximo.models.export.eject.comments import present_edits, tidy_comments
 from proximo.models.export.eject.definition import Definition, apply_all
 from proximo.models.export.eject.every_row_valid import REWRITES
+from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.library import Library, definition_text, module_names
 from proximo.models.export.eject.rewrites import GAMES_OF_POOL, SELF_PLAY, rewritten
 
 MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.on_torch.loss", "proximo.on_torch.learner",
            "proximo.on_torch.setup", "proximo.envs.envpool", "proximo.envs.envpool_ids", "proximo.envs.pettingzoo")
+JAX_MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.jax_control",
+               *(f"proximo.on_jax.{name}" for name in ("agent", "distributions", "learner", "loss", "rollout", "train_step")))
 COUNTER = """class Counter:
     def __init__(self, n):
         self._sum = np.zeros(n)
@@ -33,6 +39,16 @@ def test_every_rewrite_fits_the_text_of_the_library():
         for name in every.keys() & {*module_names(module.__name__)}:
             text = rewritten(every, name, definition_text(module.__name__, name))
             compile(text, name, "exec")
+            found.add(name)
+    assert found == {*every}
+
+
+def test_every_rewrite_for_jax_fits_the_text_of_the_library():
+    pytest.importorskip("jax")
+    every, found = jax_rewrites(VARIANTS["ppo"].config(framework="jax")), set()
+    for module in JAX_MODULES:
+        for name in every.keys() & {*module_names(module)}:
+            compile(rewritten(every, name, definition_text(module, name)), name, "exec")
             found.add(name)
     assert found == {*every}
 

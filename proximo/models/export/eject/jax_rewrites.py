@@ -1,0 +1,167 @@
+"""What the library writes on JAX for filler rows, several devices and recurrent layers, and how the file has it.
+
+The file has a configuration and the function `bind` where the library has a Learner.
+"""
+
+from proximo.config import Config
+from proximo.models.export.eject.every_row_valid import REWRITES
+from proximo.models.export.eject.library import definition_text
+from proximo.models.export.eject.rewrites import Rewrites
+
+LEARNER_MODULE = "proximo.on_jax.learner"
+LEARNER = ("learner: Learner,", "cfg: Config, bind: Callable[[Weights], Any],")
+CARRY = ("    carry: Carry\n", "    carry: Carry  # (N, *obs_shape), the observations that the policy acts on next\n")
+BIND = ("learner.bind(", "bind(")
+# A mean divides by a constant, for which XLA multiplies by its reciprocal: the same number where it is a power of two.
+LOSS: Rewrites = {"ppo_loss": (
+    (" Every mean is over the valid rows of all ranks.", ""),
+    ("    def mean(x: Array) -> Array:\n        return jnp.where(batch.valid, x, 0.0).sum() / batch.count\n\n", ""),
+    ("policy_loss = mean(", "policy_loss = jnp.mean("), ("0.5 * mean(", "0.5 * jnp.mean("),
+    ("entropy = mean(", "entropy = jnp.mean("), ('"old_approx_kl": mean(', '"old_approx_kl": jnp.mean('),
+    ('"approx_kl": mean(', '"approx_kl": jnp.mean('), ('"clipfrac": mean(', '"clipfrac": jnp.mean('))}
+ENVIRONMENTS: Rewrites = {
+    "count_episodes": (("xp.where(valid, reward, 0)", "reward"), ("valid.astype(xp.int32)", "1"),
+                       ("over & valid", "over")),
+    "Running": (("; for suites inside a compiled function", ""),),
+    "ControlPure": (("parts, running = self._first_states(own), start_episodes(self.num_envs, jnp)",
+                     "parts = self._first_states(own)\n        running = start_episodes(self.num_envs, jnp)"),
+                    ("action.reshape(self.num_envs)", "action"),
+                    ("over, valid = terminated | truncated, jnp.ones(self.num_envs, bool)",
+                     "over, valid = terminated | truncated, None"),
+                    ("A task as a PureEnv that resets in the same step.", "N environments of a task."))}
+
+
+def jax_rewrites(cfg: Config) -> Rewrites:
+    """Return the rewrites of every definition."""
+    shared = {name: REWRITES[name] for name in ("finished_episodes", "Iteration")}
+    return {**shared, **LOSS, **ENVIRONMENTS, **playing(), **collecting(), **learning(), **updating(),
+            "make_jax_control": one_task(cfg)}
+
+
+def playing() -> Rewrites:
+    """Return the rewrites of what plays: agents without memory, that are evaluated after the rollout."""
+    return {
+        "play": (
+            ("learner: Learner, envs: PureEnv, normalizer: Normalizer, rank: Rank,", f"{LEARNER[1]} envs: PureEnv,"),
+            BIND, ("learner.cfg.", "cfg."), ("rank()", "0"), ("envs, normalizer, state.envs", "envs, state.envs")),
+        "SeparateAgent": (
+            ("map_rows(lambda obs, mask, action: self.head(obs, mask).logprob(action), obs[:-1], mask, action)",
+             "self.head(obs[:-1], mask).logprob(action)"),
+            ("map_rows(lambda obs: self.critic(obs).squeeze(-1), obs)", "self.critic(obs).squeeze(-1)")),
+        "CategoricalHead": (
+            ("        logits = self.network(features)\n        return Categorical(mask_logits(logits, mask))",
+             "        return Categorical(self.network(features))"),
+            ("for Categorical.sample", "for the Gumbel-max trick: the largest of logits plus noise is a sample")),
+        "TrainState": (
+            CARRY, ("envs: Any  # state of the environments; () where they are stepped outside the compiled function",
+                    "envs: ControlState")),
+        "Collected": (
+            CARRY, ("envs: Any  # state of the environments; () where they are stepped outside JAX",
+                    "envs: ControlState")),
+        "Metrics": (("and the return and length of what", "and the return of what"),),
+        "Rollout": ((" Its arrays may belong to the rollout buffer: read them before the next rollout.", ""),)}
+
+
+def collecting() -> Rewrites:
+    """Return the rewrites of a rollout."""
+    collect, played = (definition_text("proximo.on_jax.rollout", name) for name in ("collect", "PlayedStep"))
+    return {
+        "collect": (
+            ("agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any",
+             "agent: Agent, envs: PureEnv, env_state: ControlState"),
+            ("state: tuple[Any, Carry]", "state: tuple[ControlState, Carry]"),
+            ("-> tuple[tuple[Any, Carry], PlayedStep]", "-> tuple[Any, PlayedStep]"),
+            ("    never = jnp.zeros_like(carry.first)\n\n", ""),
+            (between(collect, "        acted = agent.act(", "    (env_state, carry)"),
+             "        action = (agent.head(carry.obs, None).logits + noise).argmax(-1).astype(jnp.int32)  # a sample\n"
+             "        env_state, step = envs.step(env_state, action)\n"
+             "        played = PlayedStep(obs=carry.obs, action=action, step=step._replace(obs=None))\n"
+             "        return (env_state, Carry(obs=step.obs)), played\n\n")),
+        "PlayedStep": (
+            (between(played, "    carry: Carry", "    action"), "    obs: Array  # that the action was chosen from\n"),
+            ("step: Step  # without observations", "step: Step  # without what the next action is chosen from")),
+        "make_rollout": (
+            ("agent: Any", "agent: Agent"),
+            ("    acted, step, never = played.carry, played.step, jnp.zeros_like(closing.first)\n"
+             "    logprob, value, final = played.logprob, played.value, played.final\n", "    step = played.step\n"),
+            ("acted.obs, closing.obs[None]]), acted.mask, played", "played.obs, closing.obs[None]]), None, played"),
+            ("        if final is not None:\n            final = ", "        final = "),
+            ("lambda: agent.value(final, never,", "lambda: agent.value(step.final_obs, None,"),
+            ("    if final is not None:\n        next_value", "    next_value"),
+            ("obs=acted.obs, first=acted.first, mask=acted.mask,", "obs=played.obs,"), (", valid=step.valid", ""))}
+
+
+def learning() -> Rewrites:
+    """Return the rewrites of what prepares the minibatches, and of what remains for the log."""
+    normalize, variance = (definition_text(LEARNER_MODULE, name)
+                           for name in ("normalize_advantage", "explained_variance"))
+    learn = definition_text("proximo.on_jax.train_step", "learn")
+    return {
+        "learn": (
+            ("learner: Learner, rank: Rank,", LEARNER[1]),
+            ("memory: tuple[Array, ...], keys: Keys", "shuffle_key: Array"),
+            (between(learn, "    cfg, agent, reduce_sum", "    no_bootstrap"), ""),
+            ("rollout.valid.shape, agent.recurrent,", "rollout.reward.shape, False,"),
+            (between(learn, "    sequence = ", "    normalized"), ""),
+            ("fold_key(keys.minibatch, iteration, rank())", "fold_key(shuffle_key, iteration, 0)"),
+            (between(learn, "normalized, count", "    adam, losses"),
+             "normalized = normalize_advantage(advantage, index)\n"),
+            ("update(learner, adam,", "update(cfg, bind, adam,"), ("ret, memory, agent.recurrent)", "ret, (), False)"),
+            ("advantage=normalized, count=count, noise=noise)", "advantage=normalized)"),
+            ("ret, rollout.valid, reduce_sum)", "ret)")),
+        "normalize_advantage": (
+            (between(normalize, "advantage: Array,", ") -> tuple"), "advantage: Array, index: Array"),
+            ("-> tuple[Array, Array]", "-> Array"),
+            ("of every minibatch over its valid rows on all ranks (detail 7)", "of every minibatch (detail 7)"),
+            (between(normalize, "    def select", ""),
+             "    rows = take_rows(advantage.reshape(-1), index, 0)  # (E, M, B)\n"
+             "    return (rows - rows.mean(2, keepdims=True)) / (rows.std(2, keepdims=True) + 1e-8)")),
+        "make_batch": (
+            ("x: Array | None) -> Any", "x: Array) -> Array"),
+            ("x if recurrent or x is None else x.reshape", "x.reshape"), (", valid=rows(rollout.valid)", "")),
+        "explained_variance": (
+            (" over the valid rows of all ranks", ""), (", valid: Array, all_reduce_sum: Reduce", ""),
+            (between(variance, "    def variance", "    variance_of"), ""),
+            ("variance(ret)\n", "ret.var()\n"), ("variance(ret - value)", "(ret - value).var()"))}
+
+
+def updating() -> Rewrites:
+    """Return the rewrites of the update: a minibatch is not divided into parts."""
+    update = definition_text(LEARNER_MODULE, "update")
+    return {
+        "start_adam": (
+            ("    weights = {name: jnp.asarray(x) for name, x in weights.items()}\n", ""),
+            ("weights: dict[str, Any]", "weights: Weights")),
+        "update": (
+            LEARNER, ("means over all minibatches that ran too", "the means of all minibatches too"),
+            ("cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, cast(Any, ravel_pytree(adam.weights)[1])",
+             "by_name = ravel_pytree(adam.weights)[1]"),
+            (between(update, "        weights = by_name", "        adam, norm"),
+             "        gradient, stats = compute_gradient(cfg, bind, by_name(adam.weights), batch, minibatch,\n"
+             "                                           clip_coef)\n"),
+            ("learner.all_reduce_sum(stats)", "stats"),
+            ("lax.scan(step, adam, minibatches, unroll=unroll)", "lax.scan(step, adam, minibatches)"),
+            (between(update, "        stats = {name: x.mean()", "    def epoch_unless"),
+             "        return adam, {name: x.mean() for name, x in stats.items()}\n\n"),
+            ("lax.scan(epoch, adam, minibatches, unroll=unroll)", "lax.scan(epoch, adam, minibatches)")),
+        "compute_gradient": (
+            LEARNER, BIND, ("learner.loss_fn(", "ppo_loss("), ("learner.agent.recurrent", "False"),
+            ("learner.cfg)", "cfg)"), ("            count=minibatch.count,", "           ")),
+        "LossInputs": (
+            ("All arrays have the same shape but the last two.", "All arrays but the last have the same shape."),)}
+
+
+def one_task(cfg: Config) -> tuple[tuple[str, str], ...]:
+    """Return the rewrite of make_jax_control that makes the one task of the file."""
+    tasks, whole = (definition_text("proximo.envs.jax_control", name) for name in ("control_tasks", "make_jax_control"))
+    task = " ".join(between(tasks, f'"{cfg.env_id}": ', "),\n").partition(": ")[2].split())
+    for name, actions in (("two", 2), ("three", 3)):
+        task = task.replace(f"action_space={name}", f"action_space=gym.spaces.Discrete({actions})")
+    return (("PureVec:", "ControlPure:"),
+            (between(whole, "    tasks = ", ""), f"    return ControlPure({task}), cfg.num_envs)"))
+
+
+def between(text: str, first: str, after: str) -> str:
+    """Return the part of a text that begins with `first`, up to `after`; "": up to its end."""
+    start = text.index(first)
+    return text[start:text.index(after, start + len(first)) if after else len(text)]
