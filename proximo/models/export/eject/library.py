@@ -77,7 +77,7 @@ class Library:
 
     def resolve(self, definition: Definition) -> None:
         """Find what the names in a definition mean."""
-        for name in loaded_names(definition.node):
+        for name in sorted(loaded_names(definition.node)):
             meaning = _meanings(definition.module.__name__).get(name)
             if isinstance(meaning, Import):
                 self.imports[name] = meaning

@@ -54,7 +54,7 @@ class Program:
                 self._annotate(library.definition(name))
                 self.fold_definition(library.definitions[name])
             library.resolve(library.definitions[name])
-            left += free_names(library.definitions[name]) & library.places.keys()
+            left += sorted(free_names(library.definitions[name]) & library.places.keys())  # the same file every time
         for name in library.definitions.keys() - found:
             del library.definitions[name]
 
