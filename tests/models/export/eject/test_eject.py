@@ -119,6 +119,15 @@ def test_three_iterations_on_jax_have_the_weights_of_the_library(changes, tmp_pa
     assert ejected_hash(path, tmp_path) == library_hash("ppo", settings)
 
 
+@pytest.mark.skipif(not ALL, reason="make eject")
+@pytest.mark.parametrize("words", ["compact", pytest.param("ppo --framework jax", marks=needs_jax)])
+def test_the_same_command_prints_the_same_file(words):
+    """Python orders sets of text differently in every process."""
+    texts = {subprocess.run([sys.executable, "-m", "proximo", "eject", *words.split()], cwd=ROOT, capture_output=True,
+                            check=True, env=os.environ | {"PYTHONHASHSEED": seed}).stdout for seed in ("1", "2")}
+    assert len(texts) == 1
+
+
 @needs_jax
 @pytest.mark.skipif(not ALL, reason="make eject")
 @pytest.mark.parametrize("changes", [{"num_envs": 6, "num_steps": 100, "num_minibatches": 5}, {"num_envs": 16}], ids=str)
