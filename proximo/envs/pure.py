@@ -6,20 +6,44 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 
 from proximo.protocols import Array, FrameStack, Play, PureEnv, Step
 
 
+def cond_of_any(needed: Array, compute: Callable[..., Any], keep: Callable[..., Any], *operands: Any) -> Any:
+    """Return compute(*operands) if needed, () bool, otherwise keep(*operands), like lax.cond.
+
+    vmap turns lax.cond into a computation of both branches for every member. Here all members skip `compute` at a step
+    at which none of them needs it. Both functions must not use arrays other than their operands.
+    """
+    @custom_vmap
+    def choose(needed: Array, operands: tuple[Any, ...]) -> Any:
+        return jax.lax.cond(needed, compute, keep, *operands)
+
+    @choose.def_vmap
+    def _(size: int, batched: Any, needed: Array, operands: tuple[Any, ...]) -> tuple[Any, Any]:
+        def widen(x: Array, ready: bool) -> Array:
+            return x if ready else jnp.broadcast_to(x, (size, *jnp.shape(x)))
+
+        needed, operands = jax.tree.map(widen, (needed, operands), tuple(batched))
+        result = cond_of_any(needed.any(), jax.vmap(lambda needed, *x: jax.lax.cond(needed, compute, keep, *x)),
+                             lambda needed, *x: jax.vmap(keep)(*x), needed, *operands)
+        return result, jax.tree.map(lambda x: True, result)
+
+    return choose(needed, operands)
+
+
 def pack_tree(tree: Any) -> dict[str, np.ndarray]:
     """Return every array of a state by its path in it, bit for bit."""
-    return {jax.tree_util.keystr(path): np.array(_plain(leaf))
+    return {jax.tree_util.keystr(path): np.array(plain(leaf))
             for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def unpack_tree(packed: dict[str, np.ndarray], like: Any) -> Any:
     """Return the state that pack_tree packed. `like` is a state of the same structure."""
     def find(path: Any, leaf: Array) -> Array:
-        value = jnp.asarray(packed[jax.tree_util.keystr(path)], _plain(leaf).dtype)
+        value = jnp.asarray(packed[jax.tree_util.keystr(path)], plain(leaf).dtype)
         return jax.random.wrap_key_data(value) if _is_key(leaf) else value
 
     return jax.tree_util.tree_map_with_path(find, like)
@@ -29,7 +53,8 @@ def _is_key(leaf: Array) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _plain(leaf: Array) -> Array:
+def plain(leaf: Array) -> Array:
+    """Return the numbers of an array that may hold keys of random numbers, which numpy does not know."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
