@@ -12,12 +12,12 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
 from proximo.config import Config
 from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.envs.gym_source import changed_fields
-from proximo.envs.pure import PureVec
+from proximo.envs.pure import PureVec, cond_of_any
 from proximo.errors import UsageError
 from proximo.protocols import Episode, Step
 
@@ -80,11 +80,11 @@ class ControlPure:
         over, valid = terminated | truncated, jnp.ones(self.num_envs, bool)
         running, episode = count_episodes(state.running, reward, over, valid, jnp)
 
-        def begin_again() -> tuple[Parts, Array]:
-            key, own = jax.random.split(state.key)
+        def begin_again(over: Array, after: Parts, key: Array) -> tuple[Parts, Array]:
+            key, own = jax.random.split(key)
             return tuple(jnp.where(over, new, old) for new, old in zip(self._first_states(own), after)), key
 
-        parts, key = lax.cond(over.any(), begin_again, lambda: (after, state.key))
+        parts, key = cond_of_any(over.any(), begin_again, lambda over, *kept: kept, over, after, state.key)
         step = Step(obs=self._observe(parts), first=over, mask=None, reward=reward, terminated=terminated,
                     truncated=truncated, final_obs=self._observe(after), valid=valid, episode=episode, metrics={})
         return ControlState(parts=parts, running=running, key=key), step

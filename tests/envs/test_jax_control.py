@@ -1,5 +1,7 @@
 """Classic control in JAX equals Gymnasium: the same state and action lead to the same step, for whole episodes."""
 
+from functools import partial
+
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import pytest
 
 from proximo.config import Config
 from proximo.envs.jax_control import ControlPure, control_tasks, make_jax_control, takes_jax_control
+from proximo.envs.pure import cond_of_any
 from proximo.errors import UsageError
 
 N = 4
@@ -81,3 +84,28 @@ def test_which_engine_is_taken():
     assert not takes_jax_control(Config(env_id="LunarLander-v3"))
     with pytest.raises(UsageError, match="CartPole-v1"):
         make_jax_control(Config(env_id="CartPol-v1", engine="jax"), [1])
+
+
+def test_members_that_begin_no_episode_keep_theirs_and_skip_the_draw_where_none_does():
+    """vmapped, twice too: the result is that of lax.cond for each member; the compiled function branches, as its HLO
+    has a conditional, where vmapped lax.cond alone computes both branches at every step."""
+    def draw(limit, key, x):
+        return x + jax.random.uniform(key, x.shape), limit + 1
+
+    def keep(limit, key, x):
+        return x, limit
+
+    def ours(limit, key, x):
+        return cond_of_any((x > limit).any(), draw, keep, limit, key, x)
+
+    keys, x = jax.random.split(jax.random.key(0), (2, 3)), jnp.arange(24.0).reshape(2, 3, 4)
+    for limit in (9.5, 30.0):
+        found = jax.jit(jax.vmap(jax.vmap(partial(ours, limit))))(keys, x)
+        for i, j in np.ndindex(2, 3):
+            expected = (draw if (x[i, j] > limit).any() else keep)(limit, keys[i, j], x[i, j])
+            for one, other in zip((found[0][i, j], found[1][i, j]), expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+    envs = ControlPure(control_tasks()["CartPole-v1"], N)
+    states, _ = jax.vmap(envs.reset)(jax.random.split(jax.random.key(1), 3))
+    lowered = jax.jit(jax.vmap(envs.step)).lower(states, jnp.zeros((3, N), jnp.int32))
+    assert " conditional(" in lowered.compile().as_text()
