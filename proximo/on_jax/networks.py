@@ -21,15 +21,16 @@ from proximo.on_jax.parameters import Layer, layer_init
 def times_transposed(x: Array, weight: Array) -> tuple[Array, Any]:
     """Compute x W^T for (..., inputs) and (outputs, inputs).
 
-    W is transposed by itself, so that a loop in which it stays the same, as in a rollout, does so once. The gradient
-    of the weight first transposes the one that came from above, and then multiplies it by x. The product that JAX
-    derives reads that matrix by columns, which is slower on a CPU (docs/performance.md).
+    For few rows, W is transposed by itself: a loop in which it stays the same, as in a rollout, then does so once. The
+    gradient of the weight first transposes the one that came from above, and then multiplies it by x. The product that
+    JAX derives reads that matrix by columns, which is slower on a CPU (docs/performance.md).
     """
     def gradients(above: Array) -> tuple[Array, Array]:
         transposed = lax.optimization_barrier(above.reshape(-1, above.shape[-1]).T)
         return above @ weight, transposed @ x.reshape(-1, x.shape[-1])
 
-    return x @ lax.optimization_barrier(weight.T), gradients
+    few = x.size < weight.size
+    return x @ (lax.optimization_barrier(weight.T) if few else weight.T), gradients
 
 
 class Linear(Layer):

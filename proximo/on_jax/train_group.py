@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.pure import plain
+from proximo.envs.pure import pack_tree, plain, unpack_tree
 from proximo.errors import NumbersError, UsageError, reading_checkpoint, warn
 from proximo.facts import facts
 from proximo.on_jax.distributed import join
@@ -64,7 +64,7 @@ def iterate_group(cfgs: Sequence[Config], player: InsidePlayer,
         states = continue_members(player, states, kept)
     histories = [History(cfg, kept[m] if kept else None) for m, cfg in enumerate(cfgs)]
     iterate, running = jax.jit(jax.vmap(make_member_step(cfgs[0], player)), donate_argnums=1), list(range(len(cfgs)))
-    values, now = differing_values(cfgs), jax.tree.map(lambda *each: jnp.stack(each), *states)
+    values, now = differing_values(cfgs), stack_members(states)
     for iteration in range(int(states[0].iteration) + 1, cfgs[0].num_iterations + 1):
         now, metrics = iterate(values, now)
         results, state = read_results(now, metrics, player), cache(partial(read_state, now))
@@ -109,6 +109,13 @@ def continue_members(player: InsidePlayer, states: Sequence[TrainState],
                      kept: Sequence[dict[str, Any]]) -> list[TrainState]:
     """Restore the snapshot of each member."""
     return [player.unpack(one, restore(one, state), True) for one, state in zip(kept, states, strict=True)]
+
+
+def stack_members(states: Sequence[TrainState]) -> TrainState:
+    """Stack the states of all members. numpy does so, because JAX would compile a function for every shape."""
+    packed = [pack_tree(state) for state in states]
+    stacked: TrainState = unpack_tree({name: np.stack([one[name] for one in packed]) for name in packed[0]}, states[0])
+    return stacked
 
 
 def read_state(state: TrainState) -> TrainState:

@@ -101,10 +101,15 @@ class EventFile:
         parts = []
         for tag, value in values.items():
             if not math.isnan(value):
-                name = self._tags.setdefault(tag, _message(1, tag.encode()) + bytes([2 << 3 | 5]))
-                parts.append(_message(1, name + _float32(value)))
+                parts.append((self._tags.get(tag) or self._begin_scalar(tag)) + _float32(value))
         if parts:
             self._event(step, _message(5, b"".join(parts)))
+
+    def _begin_scalar(self, tag: str) -> bytes:
+        """Return what is in front of every value of a tag, and keep it: encoding it takes longer than the rest."""
+        name = _message(1, tag.encode()) + bytes([2 << 3 | 5])
+        self._tags[tag] = bytes([1 << 3 | 2]) + _varint(len(name) + 4) + name
+        return self._tags[tag]
 
     def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
         """Write the distribution of `values` (any shape, at least one) in HISTOGRAM_BINS bins of equal width."""

@@ -8,10 +8,18 @@ import numpy as np
 
 from proximo.catalog import parts_of
 from proximo.config import Config
+from proximo.envs.pure import plain
 from proximo.facts import facts
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.setup import first_state, make_inside_player
-from proximo.on_jax.train_group import differing_values, make_member_step, member_name
+from proximo.on_jax.train_group import (
+    differing_values,
+    make_member_step,
+    member_name,
+    read_state,
+    select_member,
+    stack_members,
+)
 
 _, make_envs, make_agent, _ = parts_of("ppo", "jax")
 BASE = Config(framework="jax", engine="jax", num_envs=2, num_steps=4, total_timesteps=24, num_minibatches=2,
@@ -40,3 +48,18 @@ def test_a_step_with_arrays_of_all_values_equals_one_that_has_them_as_constants(
     for one, other in zip(jax.tree.leaves((found.adam, found.carry)), jax.tree.leaves((expected.adam, expected.carry)),
                           strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_members_are_stacked_and_read_without_compiling(caplog):
+    """A function for every shape and number of members would take longer than training begins. Keys come out too."""
+    player = make_inside_player(BASE, make_envs, make_agent, ppo_loss)
+    states = [first_state(player, seed, player.begin(seed, None)) for seed in range(3)]
+    read_state(stack_members(states[:2]))  # what every number of members needs
+    with jax.log_compiles():
+        stacked = stack_members(states)
+        found = [select_member(read_state(stacked), m) for m in range(3)]
+    assert not [record.message for record in caplog.records if "compil" in record.message.lower()]
+    assert jax.tree.structure(stacked) == jax.tree.structure(states[0])
+    for one, state in zip(found, states, strict=True):
+        for x, expected in zip(jax.tree.leaves(one), jax.tree.leaves(state), strict=True):
+            np.testing.assert_array_equal(x, plain(expected))
