@@ -15,7 +15,7 @@ from proximo.runs.checkpoint import checkpoints
 from proximo.runs.repro import save_repro
 from proximo.runs.run import resume_command
 from proximo.runs.signals import Signals
-from proximo.runs.watcher import Watcher
+from proximo.runs.watcher import Watcher, calls_together
 from proximo.types import Iteration
 
 Iterations = Generator[Sequence[Iteration | None], None, None]
@@ -49,7 +49,8 @@ class Session:
                 for its in self._iterations:
                     signals.iteration_ended()
                     pairs = zip(self._watchers, its, strict=True)
-                    stopped = [watcher.watch(it, signals) for watcher, it in pairs if it is not None]
+                    with calls_together(len(self._watchers)) as call:
+                        stopped = [watcher.watch(it, signals, call) for watcher, it in pairs if it is not None]
                     yield its
                     if any(stopped) and not self._is_last(its):
                         self._stop(signals, its)

@@ -1,7 +1,9 @@
 """What happens around training: the log, checkpoints and videos. Only the first process writes."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from proximo.facts import fixed_on_resume
@@ -17,6 +19,32 @@ from proximo.runs.run import Run, cpu_model, versions, write_json
 from proximo.runs.signals import Signals
 from proximo.runs.timing import Recorder
 from proximo.types import Iteration
+
+Call = Callable[..., None]  # (function, *arguments)
+
+
+def call_now(function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function."""
+    function(*arguments)
+
+
+@contextmanager
+def calls_together(number: int) -> Iterator[Call]:
+    """Give what calls functions, each in a thread of its own if there may be several; all have returned at the end.
+
+    Saving ten runs one after another takes four times as long, because most of that is waiting for the disk.
+
+    Raises:
+        Exception: What the first function that failed has raised.
+    """
+    if number == 1:
+        yield call_now
+        return
+    futures: list[Future[None]] = []
+    with ThreadPoolExecutor(number) as threads:
+        yield lambda function, *arguments: futures.append(threads.submit(function, *arguments))
+    for future in futures:
+        future.result()
 
 
 class Watcher:
@@ -43,13 +71,14 @@ class Watcher:
         self._log: Log | None = None
         self._recent = Recent()
 
-    def watch(self, it: Iteration, signals: Signals) -> bool:
+    def watch(self, it: Iteration, signals: Signals, call: Call) -> bool:
         """Evaluate and log an iteration, and save it where a checkpoint is due, at the end, and before leaving if that
         is exact.
 
         Args:
             it: What training has yielded.
             signals: The signals that the process receives.
+            call: What saves: see calls_together. It calls at once where a video follows, which needs what was saved.
 
         Returns:
             Whether a signal ends the run after this iteration.
@@ -66,8 +95,8 @@ class Watcher:
         last = it.iteration == cfg.num_iterations or bool(self.stop_reason)
         due = last or it.iteration % cfg.checkpoint_every == 0
         if leaving or due:
-            save(self.run, Content(it, log.state()), log.summary() if last else None)
-            self._recent.forget()
+            call = call if self._record_video is None else call_now
+            call(self._save, Content(it, log.state()), log.summary() if last else None)
         else:
             self._recent.offer(it, log)
         if self._record_video is not None and not leaving and (last or self._video_due(it.iteration, due)):
@@ -75,6 +104,10 @@ class Watcher:
                 save_latest_model(self.run, it)
             self._record_video(self.run.folder, it.steps)
         return stopped
+
+    def _save(self, content: Content, summary: dict[str, Any] | None) -> None:
+        save(self.run, content, summary)
+        self._recent.forget()
 
     def _open_log(self, it: Iteration) -> Log:
         with files_of(self.run.folder):

@@ -1,8 +1,13 @@
 """What happens around training: when videos are due, and what is written before the first iteration."""
 
+import threading
+
+import pytest
+
 from proximo.config import Config
+from proximo.errors import FilesError
 from proximo.runs.run import Run
-from proximo.runs.watcher import Watcher
+from proximo.runs.watcher import Watcher, calls_together
 from proximo.variants import BatchedSim
 
 
@@ -19,3 +24,27 @@ def test_nothing_is_written_before_the_first_iteration(tmp_path):
     watcher = Watcher(Run(tmp_path, Config(), "ppo"), before_first=lambda: began.append(1))
     watcher.close()
     assert began == [] and list(tmp_path.iterdir()) == []
+
+
+def test_calls_of_several_runs_wait_for_each_other_and_raise_what_failed():
+    """Two calls that end only if both run at the same time; then one that fails, after which the others have ended."""
+    meeting, done = threading.Barrier(2, timeout=60), []
+    with calls_together(2) as call:
+        call(lambda: done.append(meeting.wait()))
+        call(lambda: done.append(meeting.wait()))
+    assert sorted(done) == [0, 1]
+    with pytest.raises(FilesError, match="full"), calls_together(3) as call:
+        call(fail, "full")
+        call(done.append, 2)
+    assert done[2:] == [2]
+
+
+def test_the_call_of_one_run_is_made_at_once():
+    done = []
+    with calls_together(1) as call:
+        call(done.append, threading.current_thread())
+        assert done == [threading.current_thread()]
+
+
+def fail(message):
+    raise FilesError(message)
