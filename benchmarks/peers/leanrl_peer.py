@@ -23,6 +23,7 @@ REPLACED = {
     "observations, rewards, dones, infos = super().step(action)":
         "observations, rewards, dones, cut, infos = self.env.step(action); dones = dones | cut",
     "assert isinstance(envs.action_space": "assert True or isinstance(envs.action_space",
+    "    envs.close()": "    pass",
     "    envs = RecordEpisodeStatistics(envs)":
         "    action_space, observation_space = envs.action_space, envs.observation_space\n"
         "    envs = RecordEpisodeStatistics(envs)\n"
