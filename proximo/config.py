@@ -179,7 +179,7 @@ class Config:
     compile: bool = setting(False, group="machine")
     """compile acting and the minibatch step (20-60 s once, then cached), several times faster on CPU"""
     compile_with: Literal["auto", "aot", "inductor"] = setting("auto", group="machine")
-    """aot: ahead of time, for CPUs; inductor: torch.compile, CUDA graphs on GPUs (not run there); auto: by device"""
+    """aot: ahead of time, for CPUs; inductor: torch.compile, for GPUs (not tested there); auto: by device"""
     backend: Literal["gloo", "nccl"] = setting("gloo", group="machine", detail="A2")
     """communication between processes that torchrun started"""
     collective_timeout: float = setting(300.0, group="machine", above=0, resume="free")
@@ -231,7 +231,7 @@ class Config:
         return rate if schedule == "none" else rate * self._annealed(schedule, iteration)
 
     def adapted_rate(self, scale: Any, approx_kl: Any) -> Any:
-        """Return the next factor of a learning rate within 1e-6 and 1e-2 (rsl_rl, skrl's KLAdaptiveLR): arrays, ()."""
+        """Return the next factor of the learning rate, (); the rate stays within 1e-6 and 1e-2 (rsl_rl, skrl)."""
         if self.desired_kl is None:
             return scale
         power = 1.0 * (approx_kl < self.desired_kl / 2) - 1.0 * (approx_kl > 2 * self.desired_kl)

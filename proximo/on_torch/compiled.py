@@ -50,9 +50,9 @@ def pick_compiler(cfg: Config, device: torch.device) -> Compiler:
     return Compiler(compile=compile_ahead, unsupported_reason=unsupported_reason, compiles_evaluation=False)
 
 
-def can_compile(cfg: Config, device: torch.device, buffers: list[str]) -> bool:
-    """Return whether --compile works here for a network with these buffers; otherwise say why not."""
-    reason = pick_compiler(cfg, device).unsupported_reason()
+def can_compile(compiler: Compiler, buffers: list[str]) -> bool:
+    """Return whether a compiler works here for a network with these buffers; otherwise say why not."""
+    reason = compiler.unsupported_reason()
     if buffers:
         reason = (f"--compile does not support buffers ({', '.join(buffers)}): they would not change any more. "
                   "Running without it.")

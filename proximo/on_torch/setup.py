@@ -108,8 +108,7 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
         return apply_gradient(adam, flat, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
 
     policy, step = make_policy(agent), make_step(gradient, apply, reduce_sum)
-    if cfg.compile and can_compile(cfg, storage.device, list(saved_buffers(agent))):
-        compiler = pick_compiler(cfg, storage.device)
+    if cfg.compile and can_compile(compiler := pick_compiler(cfg, storage.device), list(saved_buffers(agent))):
         if agent.recurrent:
             warn("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
         elif world.size == 1:

@@ -131,4 +131,4 @@ def test_allocations_of_an_iteration():
         counted.append((sum(size > 0 for size in sizes), sum(sizes)))
     loop.close()
     assert counted[1] == counted[2] and counted[1][1] == 0
-    assert counted[1][0] <= 1.03 * 3988
+    assert counted[1][0] <= 1.1 * 3988  # kernels of other processors may need some more

@@ -175,7 +175,7 @@ def test_a_gpu_gets_cuda_graphs():
 
 def test_a_gpu_without_triton_runs_eager_and_says_so(monkeypatch, caplog):
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: False)
-    assert not can_compile(Config(compile=True), torch.device("cuda"), [])
+    assert not can_compile(pick_compiler(Config(compile=True), torch.device("cuda")), [])
     assert "--compile on a GPU needs Triton" in caplog.text and "Running without it" in caplog.text
 
 
