@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
+from threading import Lock
 from typing import Any
 
 import jax
@@ -67,12 +68,11 @@ def iterate_group(cfgs: Sequence[Config], player: InsidePlayer,
     values, now = differing_values(cfgs), stack_members(states)
     for iteration in range(int(states[0].iteration) + 1, cfgs[0].num_iterations + 1):
         now, metrics = iterate(values, now)
-        results, state = read_results(now, metrics, player), cache(partial(read_state, now))
+        results, state = read_results(now, metrics, player), HostState(now)
         done: list[Iteration | None] = [None] * len(cfgs)
         for m in list(running):
             try:
-                done[m] = histories[m].add(iteration, select_member(results, m), player,
-                                           partial(select_from, state, m))
+                done[m] = histories[m].add(iteration, select_member(results, m), player, partial(state.member, m))
             except NumbersError as error:
                 warn(f"{member_name(cfgs, m)}: {error}")
                 running.remove(m)
@@ -118,15 +118,23 @@ def stack_members(states: Sequence[TrainState]) -> TrainState:
     return stacked
 
 
-def read_state(state: TrainState) -> TrainState:
-    """Copy the state of all members to the host: to select a member there takes a thousandth of the time."""
-    return jax.tree.map(lambda x: np.array(plain(x)), state)
+class HostState:
+    """The state of all members on the host, where selecting one takes a thousandth of the time.
 
+    It is copied when a member is asked for, once, whatever the number of threads that ask.
+    """
 
-def select_from(read: Callable[[], TrainState], member: int) -> TrainState:
-    """Select one member's part of a state, which is read only if somebody asks for it."""
-    selected: TrainState = select_member(read(), member)
-    return selected
+    def __init__(self, state: TrainState) -> None:
+        self._state, self._lock = state, Lock()
+        self._copied: TrainState | None = None
+
+    def member(self, member: int) -> TrainState:
+        """Return one member's part."""
+        with self._lock:
+            if self._copied is None:
+                self._copied = jax.tree.map(lambda x: np.array(plain(x)), self._state)
+        selected: TrainState = select_member(self._copied, member)
+        return selected
 
 
 def select_member(tree: Any, member: int) -> Any:

@@ -1,5 +1,7 @@
 """The compiled function of a group against one with constants. tests/cli/test_sweep.py compares members with single runs."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import jax
@@ -13,11 +15,10 @@ from proximo.facts import facts
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.setup import first_state, make_inside_player
 from proximo.on_jax.train_group import (
+    HostState,
     differing_values,
     make_member_step,
     member_name,
-    read_state,
-    select_member,
     stack_members,
 )
 
@@ -54,12 +55,29 @@ def test_members_are_stacked_and_read_without_compiling(caplog):
     """A function for every shape and number of members would take longer than training begins. Keys come out too."""
     player = make_inside_player(BASE, make_envs, make_agent, ppo_loss)
     states = [first_state(player, seed, player.begin(seed, None)) for seed in range(3)]
-    read_state(stack_members(states[:2]))  # what every number of members needs
+    HostState(stack_members(states[:2])).member(0)  # what every number of members needs
     with jax.log_compiles():
         stacked = stack_members(states)
-        found = [select_member(read_state(stacked), m) for m in range(3)]
+        copied = HostState(stacked)
+        found = [copied.member(m) for m in range(3)]
     assert not [record.message for record in caplog.records if "compil" in record.message.lower()]
     assert jax.tree.structure(stacked) == jax.tree.structure(states[0])
     for one, state in zip(found, states, strict=True):
         for x, expected in zip(jax.tree.leaves(one), jax.tree.leaves(state), strict=True):
             np.testing.assert_array_equal(x, plain(expected))
+
+
+def test_threads_that_save_members_copy_the_state_once(monkeypatch):
+    """Otherwise 64 members that are saved at the same time would need 64 times the memory."""
+    copies = []
+
+    def slow(x):
+        copies.append(x)
+        time.sleep(0.05)
+        return x
+
+    monkeypatch.setattr("proximo.on_jax.train_group.plain", slow)
+    state = HostState(np.arange(4))
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(state.member, range(4))) == [0, 1, 2, 3]
+    assert len(copies) == 1
