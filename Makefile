@@ -55,14 +55,15 @@ lint: $(VENV)/.all
 site: $(VENV)/.all
 	$(BIN)/mkdocs build
 
-# torch first and by itself: another package asking for it would take a build of several GB
+# torch first and by itself: another package asking for it would take a build of several GB. --no-compile halves the time of the
+# installation: Python compiles the modules that a program imports when it first imports them.
 $(VENV)/.torch: constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt torch
+	$(BIN)/pip install -q --no-compile -c constraints.txt torch
 	touch $@
 
 $(VENV)/.core: $(VENV)/.torch pyproject.toml
-	$(BIN)/pip install -q -c constraints.txt -e .
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e .
 	touch $@
 
 $(VENV)/.all: $(VENV)/.torch pyproject.toml

@@ -1,21 +1,19 @@
 """Proximal policy optimization as a generator. Code that logs, saves or stops stands around it."""
 
 from collections.abc import Callable, Generator
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpy as np
 
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
-from proximo.envs.moments import Statistics
 from proximo.errors import NumbersError, reading_checkpoint, warn
+from proximo.on_jax.advance import Results, make_advance
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
 from proximo.on_jax.setup import MakeAgent, MakeEnvs, set_up
 from proximo.on_jax.snapshot import fits, restore, snapshot
-from proximo.on_jax.train_step import Metrics, TrainState
+from proximo.on_jax.train_step import TrainState
 from proximo.types import Iteration
 
 
@@ -44,14 +42,15 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
     player, now = set_up(cfg, make_envs, make_agent, loss_fn, state["iteration"] if state else 0)
     try:
         now, begin_again = resume(player, now, state) if state else (now, False)
-        now, history = player.place(now), History(cfg, state)
-        for iteration in range(int(now.iteration) + 1, cfg.num_iterations + 1):
-            due = not player.keeps_state and iteration > 1 and (iteration - 1) % cfg.checkpoint_every == 0
-            if due or begin_again:
-                now, begin_again = player.rebuild(now, iteration), False
-            now, metrics = player.iterate(now)
-            results = read_results(now, metrics, player)
-            yield history.add(iteration, results, player, partial(current_state, now))
+        now, history, advance = player.place(now), History(cfg, state), make_advance(cfg, player)
+        done, every = int(now.iteration), cfg.checkpoint_every
+        while done < cfg.num_iterations:
+            if begin_again or (not player.keeps_state and done > 0 and done % every == 0):
+                now, begin_again = player.rebuild(now, done + 1), False
+            now, ended = advance(now, min(every - done % every, cfg.num_iterations - done))
+            for results, reached in ended:
+                done += 1
+                yield history.add(done, results, player, reached)
     finally:
         player.envs.close()
 
@@ -65,21 +64,6 @@ def resume(player: Player, state: TrainState, kept: dict[str, Any]) -> tuple[Tra
     if player.keeps_state and not whole:
         warn("The environments of this checkpoint are divided over another number of devices. They are made again.")
     return player.unpack(kept, restore(kept, state), whole), not whole
-
-
-class Results(NamedTuple):
-    """What the host reads of an iteration: with np.array, because jax.device_get takes four times as long."""
-
-    metrics: Metrics
-    ok: Any  # () bool, every gradient was finite
-    scale: Any  # () factor of the learning rate (--desired-kl)
-    statistics: Statistics | None  # of normalisation
-
-
-def read_results(state: TrainState, metrics: Metrics, player: Player) -> Results:
-    """Copy to the host what an iteration has left."""
-    return jax.tree.map(np.array, Results(metrics=metrics, ok=state.adam.ok, scale=state.adam.scale,
-                                          statistics=player.statistics(state)))
 
 
 class History:
@@ -128,8 +112,3 @@ def mean_latest(latest: dict[str, np.ndarray]) -> dict[str, float]:
     known = ~np.isnan(latest["ret"])
     return {f"charts/avg_episodic_{name}": float(latest[field][known].mean()) if known.any() else float("nan")
             for name, field in (("return", "ret"), ("length", "length"))}
-
-
-def current_state(state: TrainState) -> TrainState:
-    """Return the state of an iteration that has just ended; the next one takes its memory."""
-    return state

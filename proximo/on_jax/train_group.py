@@ -15,12 +15,13 @@ from proximo.config import Config
 from proximo.envs.pure import pack_tree, plain, unpack_tree
 from proximo.errors import NumbersError, UsageError, reading_checkpoint, warn
 from proximo.facts import facts
+from proximo.on_jax.advance import read_results
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.setup import MakeAgent, MakeEnvs, first_state, make_inside_player
 from proximo.on_jax.snapshot import restore
-from proximo.on_jax.train import History, read_results
+from proximo.on_jax.train import History
 from proximo.on_jax.train_step import Metrics, TrainState, stream_key
 from proximo.types import Iteration
 
@@ -68,7 +69,7 @@ def iterate_group(cfgs: Sequence[Config], player: InsidePlayer,
     values, now = differing_values(cfgs), stack_members(states)
     for iteration in range(int(states[0].iteration) + 1, cfgs[0].num_iterations + 1):
         now, metrics = iterate(values, now)
-        results, state = read_results(now, metrics, player), HostState(now)
+        results, state = read_results(now, metrics, player.statistics(now)), HostState(now)
         done: list[Iteration | None] = [None] * len(cfgs)
         for m in list(running):
             try:

@@ -1,0 +1,137 @@
+"""From one iteration to the next: one or several per call of a compiled function."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from proximo.config import Config
+from proximo.envs.moments import Statistics
+from proximo.on_jax.play_inside import InsidePlayer
+from proximo.on_jax.player import Player
+from proximo.on_jax.train_step import Metrics, StepFn, TrainState
+
+MOST = 16  # iterations per call
+MOST_STEPS = 8192  # environment steps per call
+LONGEST = 0.05  # seconds: where a call takes longer, the next one does not run more iterations
+
+
+class Results(NamedTuple):
+    """What the host reads of an iteration: with np.array, because jax.device_get takes four times as long."""
+
+    metrics: Metrics
+    ok: Any  # () bool, every gradient was finite
+    scale: Any  # () factor of the learning rate (--desired-kl)
+    statistics: Statistics | None  # of normalisation
+
+
+class Ended(NamedTuple):
+    """An iteration that has ended, on the host."""
+
+    results: Results
+    state: Callable[[], TrainState]  # what it left; to be called before the next iteration begins
+
+
+class Advance(Protocol):
+    """Runs iterations."""
+
+    def __call__(self, state: TrainState, most: int) -> tuple[TrainState, list[Ended]]:
+        """Run at least one and at most `most` iterations. `state` must not be used afterwards.
+
+        Returns:
+            The state after the last of them, and every one of them in order.
+        """
+        ...
+
+
+def make_advance(cfg: Config, player: Player) -> Advance:
+    """Choose how many iterations a call runs. Environments inside the compiled function allow several."""
+    most = min(MOST, MOST_STEPS // (cfg.num_envs * cfg.num_steps))
+    return Several(player.step, most) if isinstance(player, InsidePlayer) and most > 1 else OneByOne(player)
+
+
+class OneByOne:
+    """One iteration per call; see Advance."""
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+
+    def __call__(self, state: TrainState, most: int) -> tuple[TrainState, list[Ended]]:
+        """See Advance."""
+        after, metrics = self._player.iterate(state)
+        return after, [Ended(read_results(after, metrics, self._player.statistics(after)), lambda: after)]
+
+
+class Several:
+    """Several iterations per call, with the same numbers as one by one; see Advance.
+
+    Only the state after the last of them is kept. If somebody asks for that of an earlier one, which is rare, the
+    iterations up to it are run again, by the same function. A call runs twice as many iterations as the one before it,
+    unless that took LONGEST or somebody asked for its last state, and one iteration if somebody asked for an earlier
+    one. Results do not depend on these numbers.
+    """
+
+    def __init__(self, step: StepFn, capacity: int) -> None:
+        """Store what runs.
+
+        Args:
+            step: The pure function of one iteration.
+            capacity: The largest number of iterations of one call.
+        """
+        self._run, self._capacity, self._pace = jax.jit(partial(run_several, step, capacity)), capacity, 1
+
+    def __call__(self, state: TrainState, most: int) -> tuple[TrainState, list[Ended]]:
+        """See Advance."""
+        pace, begun = self._pace, time.perf_counter()
+        count = min(pace, most)
+        after, stacked = self._run(state, count)
+        results = jax.tree.map(np.array, stacked)
+        if time.perf_counter() - begun < LONGEST:
+            self._pace = min(2 * pace, self._capacity)
+        reached = {0: state, count: after}  # by number of iterations since `state`
+        return after, [Ended(jax.tree.map(lambda x, k=k: x[k], results),
+                             partial(self._state_after, reached, k + 1, pace if k + 1 == count else 1))
+                       for k in range(count)]
+
+    def _state_after(self, reached: dict[int, TrainState], number: int, pace: int) -> TrainState:
+        """Return the state after so many iterations, store it in `reached`, and set the pace of the next call."""
+        self._pace = min(self._pace, pace)
+        nearest = max(known for known in reached if known <= number)
+        if nearest < number:
+            reached[number], _ = self._run(reached[nearest], number - nearest)
+        return reached[number]
+
+
+def run_several(step: StepFn, capacity: int, state: TrainState, count: Array) -> tuple[TrainState, Results]:
+    """Run `count` iterations, as a pure function of JAX.
+
+    Args:
+        step: The function of one iteration.
+        capacity: The largest count, which gives results their first axis.
+        state: What to begin with.
+        count: () int32.
+
+    Returns:
+        The state after the last iteration, and the results of all, (capacity, ...), of which the first `count` are set.
+    """
+    def step_and_report(state: TrainState) -> tuple[TrainState, Results]:
+        after, metrics = step(state)
+        return after, Results(metrics, after.adam.ok, after.adam.scale, after.carry.statistics)
+
+    def body(k: Array, now: tuple[TrainState, Results]) -> tuple[TrainState, Results]:
+        after, results = step_and_report(now[0])
+        return after, jax.tree.map(lambda rows, x: rows.at[k].set(x), now[1], results)
+
+    _, shapes = jax.eval_shape(step_and_report, state)
+    empty = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
+    return jax.lax.fori_loop(0, count, body, (state, empty))
+
+
+def read_results(state: TrainState, metrics: Metrics, statistics: Statistics | None) -> Results:
+    """Copy to the host what an iteration has left."""
+    return jax.tree.map(np.array, Results(metrics, state.adam.ok, state.adam.scale, statistics))
