@@ -94,12 +94,12 @@ class Several:
         if time.perf_counter() - begun < LONGEST:
             self._pace = min(2 * pace, self._capacity)
         reached = {0: state, count: after}  # by number of iterations since `state`
+        paces = [1] * (count - 1) + [pace]
         return after, [Ended(jax.tree.map(lambda x, k=k: x[k], results),
-                             partial(self._state_after, reached, k + 1, pace if k + 1 == count else 1))
-                       for k in range(count)]
+                             partial(self._asked_for, reached, k + 1, paces[k])) for k in range(count)]
 
-    def _state_after(self, reached: dict[int, TrainState], number: int, pace: int) -> TrainState:
-        """Return the state after so many iterations, store it in `reached`, and set the pace of the next call."""
+    def _asked_for(self, reached: dict[int, TrainState], number: int, pace: int) -> TrainState:
+        """Return the state after so many iterations of a call, and let the next call have at most `pace`."""
         self._pace = min(self._pace, pace)
         nearest = max(known for known in reached if known <= number)
         if nearest < number:

@@ -76,7 +76,7 @@ class History:
 
     def __init__(self, cfg: Config, kept: dict[str, Any] | None) -> None:
         self._cfg, self.steps = cfg, kept["steps"] if kept else 0
-        self.latest: dict[str, np.ndarray] = kept["latest"] if kept else {}
+        self.latest = {name: np.array(x) for name, x in kept["latest"].items()} if kept else {}
         if len(self.latest.get("ret", ())) != cfg.num_envs:  # a new run, or another number of environments
             self.latest = {name: np.full(cfg.num_envs, np.nan) for name in ("ret", "length")}
 

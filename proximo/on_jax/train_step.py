@@ -112,7 +112,7 @@ def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tu
     `memory` is the recurrent state at the start of the rollout, and `iteration` that of this rollout, counted from 1.
     """
     cfg, agent, reduce_sum = learner.cfg, learner.agent, learner.all_reduce_sum
-    rollout = jax.tree.map(jnp.asarray, rollout)
+    rollout = without_fillers(jax.tree.map(jnp.asarray, rollout))
     no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
     advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
                     cfg.gae_lambda)
@@ -128,6 +128,12 @@ def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tu
                           cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration))
     losses["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, reduce_sum)
     return adam, losses
+
+
+def without_fillers(rollout: Rollout) -> Rollout:
+    """Put 0 for rewards, values and log-probabilities of rows that are not valid: they add nothing to advantages."""
+    return rollout._replace(**{name: jnp.where(rollout.valid, getattr(rollout, name), 0.0)
+                               for name in ("reward", "value", "next_value", "logprob")})
 
 
 def make_step(play: PlayFn, learn: LearnFn) -> StepFn:

@@ -71,6 +71,7 @@ def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: 
     agent, learner, world = setup.agent, setup.learner, setup.world
     rate, clip = cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration)
     with torch.no_grad():
+        rollout = without_fillers(rollout)
         no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
         advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
                         cfg.gae_lambda)
@@ -86,3 +87,9 @@ def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: 
     stats["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, learner.all_reduce_sum)
     charts = {"charts/learning_rate": rate * float(setup.adam.scale)}
     return {f"losses/{name}": value for name, value in stats.items()} | charts
+
+
+def without_fillers(rollout: Rollout) -> Rollout:
+    """Put 0 for rewards, values and log-probabilities of rows that are not valid: they add nothing to advantages."""
+    return rollout._replace(**{name: torch.where(rollout.valid, getattr(rollout, name), 0.0)
+                               for name in ("reward", "value", "next_value", "logprob")})

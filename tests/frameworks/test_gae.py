@@ -7,6 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proximo.types import Rollout
+
 SHAPES = [(1, 1), (2, 3), (5, 1), (8, 2), (17, 4)]  # few, because JAX compiles each
 
 
@@ -73,3 +75,15 @@ def test_a_filler_row_changes_nothing_before_it(framework):
     wild = np.where(np.arange(6)[:, None] == 3, 1e6, reward)
     plain, with_filler = (framework.gae(x, value, next_value, done, done, 0.99, 0.95) for x in (reward, wild))
     assert np.array_equal(plain[:3], with_filler[:3]) and np.array_equal(plain[4:], with_filler[4:])
+
+
+def test_an_episode_that_was_cut_by_a_row_that_is_not_valid_continues_in_its_value(framework):
+    """A row without a reward that ends an episode (--restart-envs). With exact values all advantages are 0."""
+    value, reward, done = np.full((5, 1), 100.0), np.full((5, 1), 1.0), np.arange(5)[:, None] == 3
+    row = np.where(done, np.nan, 1.0)
+    rollout = Rollout(obs=value, first=done, mask=None, action=value, logprob=row, value=value * row,
+                      next_value=value * row, reward=np.where(done, 0.0, reward), terminated=done & False, done=done,
+                      valid=~done)
+    shown = framework.without_fillers(rollout)
+    advantage = framework.gae(shown.reward, shown.value, shown.next_value, shown.terminated, shown.done, 0.99, 0.95)
+    assert np.allclose(advantage, 0) and np.isfinite(shown.logprob).all()

@@ -51,7 +51,9 @@ def test_a_resumed_run_is_bit_identical(cfg):
     if cfg.engine == "envpool":
         pytest.importorskip("envpool_assets")
     whole = run(cfg)
+    latest = {name: x.copy() for name, x in whole[1][1]["latest"].items()}
     again = run(cfg, whole[1][1])
+    np.testing.assert_equal(whole[1][1]["latest"], latest, "the snapshot belongs to the caller")
     assert [it.iteration for it, _, _ in again] == [3, 4, 5]
     for (a, kept, weights), (b, other, reached) in zip(whole[2:], again):
         assert a.stats == pytest.approx(b.stats, abs=0, nan_ok=True) and a.steps == b.steps

@@ -12,6 +12,7 @@ from proximo.on_jax.assemble import assemble
 from proximo.on_jax.gae import gae
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind
+from proximo.on_jax.train_step import without_fillers
 from proximo.types import Carry, LossInputs, Minibatches, RolloutBuffer
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.normalized import RAW
@@ -77,6 +78,9 @@ class Adapter:
 
     def gae(self, reward, value, next_value, terminated, done, gamma, gae_lambda):
         return np.asarray(self.compiled_gae(reward, value, next_value, terminated, done, gamma, gae_lambda))
+
+    def without_fillers(self, rollout):
+        return self.to_numpy(without_fillers(self.to_array(rollout)))
 
     def loss(self, rows, cfg):
         """Return the loss, a scalar, and its statistics, for a dict with the fields of LossInputs."""

@@ -11,6 +11,7 @@ from proximo.on_torch.assemble import assemble
 from proximo.on_torch.gae import gae
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.rollout import Policy, Storage, collect, evaluate_closing, evaluate_rollout
+from proximo.on_torch.train import without_fillers
 from proximo.types import Carry, LossInputs
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.normalized import RAW
@@ -42,6 +43,9 @@ class Adapter:
 
     def gae(self, reward, value, next_value, terminated, done, gamma, gae_lambda):
         return gae(*self.to_array((reward, value, next_value, terminated, done)), gamma, gae_lambda).numpy()
+
+    def without_fillers(self, rollout):
+        return self.to_numpy(without_fillers(self.to_array(rollout)))
 
     def loss(self, rows, cfg):
         """Return the loss, a scalar, and its statistics, for a dict with the fields of LossInputs."""

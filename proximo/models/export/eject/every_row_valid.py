@@ -10,6 +10,7 @@ REWRITES: Rewrites = {
     "statistic_names": (('"valid": one.bool(), ', ""),),
     "LossInputs": (("number of valid rows of the minibatch over all ranks, at least 1",
                     "number of rows of the minibatch"),),
+    "learn": (("        rollout = without_fillers(rollout)\n", ""),),
     "normalize_advantage": (
         ("of every minibatch over its valid rows on all ranks (detail 7)", "of every minibatch (detail 7)"),
         ("their numbers of valid rows", "their numbers of rows"),
