@@ -40,8 +40,7 @@ def world_from_environment() -> World:
     Raises:
         UsageError: Only some of the variables are set, as a job of a cluster may leave them, or one is no number.
     """
-    present = [name for name in ("RANK", "WORLD_SIZE") if name in os.environ]
-    if not present:
+    if not (present := [name for name in ("RANK", "WORLD_SIZE") if name in os.environ]):
         return ALONE
     absent = [name for name in TORCHRUN if name not in os.environ]
     if absent:
@@ -57,7 +56,7 @@ def world_from_environment() -> World:
 
 
 def check_shares(cfg: Config, ranks: int, unit: str) -> None:
-    """Check that environments and minibatches can be divided among ranks.
+    """Check that environments and minibatches can be divided among ranks, and a process's environments among workers.
 
     Args:
         cfg: The configuration.
@@ -68,18 +67,20 @@ def check_shares(cfg: Config, ranks: int, unit: str) -> None:
         UsageError: They cannot, or --device-ids does not name one device for each rank.
     """
     if cfg.device_ids and len(cfg.device_ids) != ranks:
-        example = " ".join(str(i // 2) for i in range(ranks))
         given = f"{ranks} {unit}" if ranks > 1 else {"processes": "1 process", "devices": "1 device"}[unit]
         raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {given}. Give one id for each, such as "
-                         f"{example}.")
+                         f"{' '.join(str(i // 2) for i in range(ranks))}.")
     if unit == "devices" and len(set(cfg.device_ids)) < len(cfg.device_ids):
         raise UsageError(f"--device-ids names a device twice: {' '.join(map(str, cfg.device_ids))}. Name each once.")
     if cfg.num_envs % ranks:
         raise UsageError(f"num_envs={cfg.num_envs} is not divisible by {ranks} {unit}. Use a multiple of {ranks}.")
-    rows = cfg.num_envs // ranks * (1 if cfg.recurrent != "none" else cfg.num_steps)
+    rows = (own := cfg.num_envs // ranks) * (1 if cfg.recurrent != "none" else cfg.num_steps)
     if rows % cfg.num_minibatches:
         raise UsageError(f"Each of {ranks} {unit} has {rows} rows, which are not divisible by "
                          f"num_minibatches={cfg.num_minibatches}. Change num_envs, num_steps or num_minibatches.")
+    if unit == "processes" and cfg.env_workers and cfg.limits.max_players == 1 and own % cfg.env_workers:
+        raise UsageError(f"Each of {ranks} processes has {own} environments, which are not divisible by "
+                         f"env_workers={cfg.env_workers}. Change num_envs or env_workers.")
 
 
 class Presence:

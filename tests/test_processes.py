@@ -8,7 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from proximo import processes
-from proximo.processes import Presence, World, connect_presence, waiting
+from proximo.config import Config
+from proximo.errors import UsageError
+from proximo.processes import Presence, World, check_shares, connect_presence, waiting
+from proximo.variants import SelfPlay
 
 
 @pytest.fixture
@@ -39,6 +42,16 @@ def ask(*presences):
     """Return whom each names after its communication has failed, asked at the same time."""
     with ThreadPoolExecutor(len(presences)) as pool:
         return list(pool.map(Presence.lost, presences))
+
+
+def test_the_workers_of_a_process_divide_its_environments():
+    """Not those of all processes. Games of several players are stepped by threads, of which any number will do."""
+    cfg = Config(num_envs=12, env_workers=4)
+    check_shares(cfg, 3, "processes")
+    with pytest.raises(UsageError, match="Each of 2 processes has 6 environments, which are not divisible by env_workers=4"):
+        check_shares(cfg, 2, "processes")
+    check_shares(cfg, 2, "devices")
+    check_shares(SelfPlay(num_envs=12, env_workers=4), 2, "processes")
 
 
 @pytest.mark.parametrize("ended", [0, 1, 2])

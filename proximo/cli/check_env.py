@@ -15,7 +15,7 @@ from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_new
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import env_source, make_from_source, own_source
-from proximo.envs.masks import mask_parts, mask_row
+from proximo.envs.masks import LATE_MASK, mask_methods, mask_parts, mask_row
 from proximo.envs.mujoco import MUJOCO_STATE, mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
@@ -152,15 +152,18 @@ def _play_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]
 
 def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
     """Play random episodes in the bare environment, for up to STEPS steps or 10 seconds after the first end."""
-    writer, rng = action_writer(env.action_space, name), np.random.default_rng(0)
+    writer, rng, read_mask = action_writer(env.action_space, name), np.random.default_rng(0), _mask_reader(env)
     ends = both = outside = steps = 0
     flags: set[str] = set()
     rewards: set[str] = set()
     begin = time.perf_counter()
     try:
         observation, info = env.reset(seed=0)
+        masked = read_mask(observation, info) is not None
         while steps < STEPS and (time.perf_counter() - begin < 10 or not ends) and time.perf_counter() - begin < 60:
-            mask = _mask_of(observation, info, env.action_space)
+            mask = read_mask(observation, info)
+            if mask is not None and not masked:
+                raise EnvError(f"{name}, step {steps}: {LATE_MASK}")
             action = writer(scripted_action(env.action_space, mask, rng)[None])[0]
             observation, reward, terminated, truncated, info = env.step(action)
             steps += 1
@@ -179,10 +182,18 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
                   per_second=steps / (time.perf_counter() - begin))
 
 
-def _mask_of(observation: Any, info: dict[str, Any], space: spaces.Space[Any]) -> np.ndarray | None:
-    given = observation.get("action_mask") if isinstance(observation, dict) else info.get("action_mask")
-    parts = mask_parts(space)
-    return None if given is None or parts is None else mask_row(given, int(parts.sum()))
+def _mask_reader(env: gymnasium.Env[Any, Any]) -> Callable[[Any, dict[str, Any]], np.ndarray | None]:
+    """Return a function that reads the mask where training does: the observation, info, or action_masks()."""
+    space, methods, parts = env.observation_space, mask_methods([env]), mask_parts(env.action_space)
+    in_obs = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
+
+    def read(observation: Any, info: dict[str, Any]) -> np.ndarray | None:
+        given = observation["action_mask"] if in_obs else info.get("action_mask")
+        if given is None and methods:
+            given = methods[0]()
+        return None if given is None or parts is None else mask_row(given, int(parts.sum()))
+
+    return read
 
 
 def _contract_findings(subject: Subject) -> Iterator[Finding]:

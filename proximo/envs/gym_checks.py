@@ -1,5 +1,6 @@
 """What Gymnasium environments return: which deviations are converted, and which are faults."""
 
+from math import isfinite
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +10,8 @@ from gymnasium import spaces
 from proximo.envs.obs_faults import cast_array, warn_once
 from proximo.envs.spaces import ObsReader, answer_fault
 from proximo.errors import UsageError
+
+SMALL_SQUARES = 1e76  # a sum of squares below it has no number beyond the range of float32, which ends at 3.4e38
 
 
 def check_same_spaces(envs: list[gym.Env], env_id: str) -> None:
@@ -27,17 +30,27 @@ def _same_layout(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
         other.shape, other.dtype)
 
 
-def first_not_finite(reward: np.ndarray, obs: np.ndarray) -> tuple[int, str] | None:
-    """Return the first row whose reward or observation is not finite, and what is wrong with it."""
+def wrong_numbers(reward: np.ndarray, obs: np.ndarray, floats: np.ndarray) -> tuple[int, str] | None:
+    """Return the first row whose reward or observation is not finite in float32, and what is wrong with it.
+
+    A sum of squares is finite only if all numbers are, and takes 0.5 us for small observations.
+
+    Args:
+        reward: (N,) float64, as the environments returned them.
+        obs: (N, ...).
+        floats: All numbers of `obs` on one axis; none if they are integers.
+    """
+    if isfinite(floats.dot(floats)) and reward.dot(reward) < SMALL_SQUARES:
+        return None
     for i in range(len(reward)):
-        if not np.isfinite(reward[i]):
-            return i, f"reward is {reward[i]}; it must be a finite number"
+        if not abs(reward[i]) <= np.finfo(np.float32).max:
+            return i, f"reward is {reward[i]:g}; it must be a finite number of float32, whose range ends at 3.4e38"
         if np.issubdtype(obs.dtype, np.floating) and not np.isfinite(obs[i]).all():
             return i, "observation is not finite (NaN or infinity)"
     return None
 
 
-def converted_answer(answer: Any, reader: ObsReader, env_id: str) -> tuple[Any, ...]:
+def converted_answer(answer: Any, env_id: str) -> tuple[Any, ...]:
     """Return what step() returned with its reward as a number, if it is an array of one number.
 
     Raises:
@@ -52,13 +65,13 @@ def converted_answer(answer: Any, reader: ObsReader, env_id: str) -> tuple[Any, 
     raise ValueError(answer_fault(answer))
 
 
-def converted_observation(value: Any, reader: ObsReader, env_id: str) -> np.ndarray:
+def converted_observation(value: Any, env_id: str, reader: ObsReader) -> np.ndarray:
     """Return an observation as an array of its space. Lists and other dtypes are converted where no number is lost.
 
     Args:
         value: What the environment returned, or flattening made of it.
-        reader: Has shape and dtype of the space.
         env_id: The id of the environment, for the warning.
+        reader: Has shape and dtype of the space.
 
     Raises:
         ValueError: The shape is another one, or the conversion would change more than the precision of floats.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import isfinite
 from typing import Any
 
 import gymnasium
@@ -11,15 +10,15 @@ import numpy as np
 from proximo.envs.env_state import PLAIN_STATE, StateFunctions
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
-from proximo.envs.gym_checks import check_same_spaces, converted_answer, converted_observation, first_not_finite
+from proximo.envs.gym_checks import check_same_spaces, converted_answer, converted_observation, wrong_numbers
 from proximo.envs.headless import env_fps, render_env
 from proximo.envs.image_axes import as_returned
 from proximo.envs.images import frames_of
-from proximo.envs.masks import MaskReader, mask_methods
+from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
 from proximo.envs.spaces import action_writer, read_space
 from proximo.envs.time_limit import close_env
 from proximo.errors import EnvError, UsageError
-from proximo.protocols import Episode, Play, Step
+from proximo.protocols import Play, Step
 
 
 class GymEnvs:
@@ -51,16 +50,22 @@ class GymEnvs:
         self._seeds, self._env_id, self.first_index = [int(seed) for seed in seeds], env_id, first_index
         self.num_envs, self._same_step = len(seeds), autoreset == "same-step"
         self._exact: bool | None = None  # whether a replay from a saved state was exact; None: not tried yet
-        self._envs = [make_env() for _ in self._seeds]
-        check_same_spaces(self._envs, env_id)
-        self.action_space, self.observation_space = self._envs[0].action_space, self._envs[0].observation_space
-        self._to_env = action_writer(self.action_space, env_id)
-        self._reader = reader = read_space(self.observation_space, env_id, self.num_envs)
+        self._envs: list[gymnasium.Env] = []
+        try:
+            for _ in self._seeds:
+                self._envs.append(make_env())
+            check_same_spaces(self._envs, env_id)
+            self.action_space, self.observation_space = self._envs[0].action_space, self._envs[0].observation_space
+            self._to_env = action_writer(self.action_space, env_id)
+            self._reader = reader = read_space(self.observation_space, env_id, self.num_envs)
+        except BaseException:
+            self.close()
+            raise
         self.obs_shape, self.obs_dtype, self.frames = reader.shape, reader.dtype, frames_of(self._envs[0], reader.axes)
         self._episodes, self._mask_methods = EpisodeCounter(self.num_envs), mask_methods(self._envs)
-        self._time, self._any_over = 0, False
-        self._masks: MaskReader | None = None
+        self._time, self._any_over, self._begun = 0, False, False
         self._allocate()
+        self._set_masks(None)
 
     def _allocate(self) -> None:
         count = self.num_envs
@@ -69,7 +74,8 @@ class GymEnvs:
         self._rows = as_returned(self._reader.axes, self._obs)  # views with the axes of the environment
         self._final_rows = as_returned(self._reader.axes, self._final)
         self._raw, self._reward = np.zeros(count), np.zeros(count, np.float32)
-        self._terminated, self._truncated, self._over, self._first = np.zeros((4, count), bool)
+        self._flags = np.zeros((4, count), bool)
+        self._terminated, self._truncated, self._over, self._first = self._flags
         self._valid = np.ones(count, bool)
         self._floating = bool(np.issubdtype(self.obs_dtype, np.floating))
         self._obs_flat = self._obs.reshape(-1) if self._floating else np.zeros(0, np.float32)
@@ -85,24 +91,21 @@ class GymEnvs:
     def reset(self) -> Step:
         """Begin every environment again from its seed."""
         self._time = 0
-        self._set_masks(None)
         self._plays: list[Callable[[Any], tuple[Any, ...]]] = [env.step for env in self._envs]
-        for flags in (self._terminated, self._truncated, self._over):
-            flags.fill(False)
+        self._flags.fill(False)
         for i, seed in enumerate(self._seeds):
             self._rows[i] = self._begin(i, seed)
         self._reward.fill(0)
         self._first.fill(True)
         self._valid.fill(True)
-        self._any_over = True
-        self._check_finite()
-        return self._answer(self._episodes.clear())
+        self._any_over = self._begun = True
+        self._check_numbers()
+        return self._quiet._replace(episode=self._episodes.clear())
 
     def step(self, action: np.ndarray) -> Step:
         """See VecEnv.step."""
         if self._any_over:
-            for flags in (self._terminated, self._truncated, self._over, self._first):
-                flags.fill(False)
+            self._flags.fill(False)
             self._valid.fill(True)
             self._any_over = False
         self._time += 1
@@ -112,11 +115,9 @@ class GymEnvs:
             raise
         except BaseException as error:
             raise self._fault(self._playing, f"raised {type(error).__name__}: {error}") from error
-        self._check_finite()
+        self._check_numbers()
         self._reward[:] = self._raw
-        return self._answer(self._episodes.count(self._raw, self._over if self._any_over else None, self._valid))
-
-    def _answer(self, episode: Episode) -> Step:
+        episode = self._episodes.count(self._raw, self._over if self._any_over else None, self._valid)
         return self._quiet if episode is self._quiet.episode else self._quiet._replace(episode=episode)
 
     def _play(self, actions: list[Any]) -> None:
@@ -129,12 +130,14 @@ class GymEnvs:
                 observation, raw[i], terminated, truncated, info = answer
             except (TypeError, ValueError):
                 observation, raw[i], terminated, truncated, info = self._converted(i, converted_answer, answer)
+            if masks is None and info and "action_mask" in info:
+                raise self._fault(i, LATE_MASK)
             if masks is not None and not masks.read(i, observation, info, terminated or truncated):
                 raise self._fault(i, "action_mask allows no action")
             if flatten is not None:
                 observation = flatten(observation)
             if type(observation) is not np.ndarray or observation.shape != shape or observation.dtype is not dtype:
-                observation = self._converted(i, converted_observation, observation)
+                observation = self._converted(i, converted_observation, observation, reader)
             if terminated or truncated:
                 observation = self._end(i, observation, terminated)
             rows[i] = observation
@@ -166,6 +169,8 @@ class GymEnvs:
         try:
             observation, info = self._envs[i].reset(seed=seed)
             if self._masks is None and (reader.masked or "action_mask" in info or self._mask_methods):
+                if self._begun:
+                    raise self._fault(i, LATE_MASK)
                 self._open_masks()
             if self._masks is not None and not self._masks.read(i, observation, info, False):
                 raise self._fault(i, "action_mask allows no action (at reset)")
@@ -175,25 +180,22 @@ class GymEnvs:
             raise
         except BaseException as error:
             raise self._fault(i, f"reset raised {type(error).__name__}: {error}") from error
-        first: np.ndarray = self._converted(i, converted_observation, observation, " (at reset)")
+        first: np.ndarray = self._converted(i, converted_observation, observation, reader, where=" (at reset)")
         return first
 
     def _open_masks(self) -> None:
         self._set_masks(MaskReader(self.action_space, self.num_envs, self._reader.masked, self._env_id,
                                    self._mask_methods))
 
-    def _converted(self, i: int, convert: Callable[..., Any], value: Any, where: str = "") -> Any:
+    def _converted(self, i: int, convert: Callable[..., Any], value: Any, *how: Any, where: str = "") -> Any:
         """Return `value` as a learner needs it, or raise a fault of environment i."""
         try:
-            return convert(value, self._reader, self._env_id)
+            return convert(value, self._env_id, *how)
         except ValueError as error:
             raise self._fault(i, f"{error}{where}") from error
 
-    def _check_finite(self) -> None:
-        """Check all numbers. A sum of squares is finite only if all are, and takes 0.5 us for small observations."""
-        if isfinite(self._obs_flat.dot(self._obs_flat)) and isfinite(self._raw.dot(self._raw)):
-            return
-        if fault := first_not_finite(self._raw, self._obs):
+    def _check_numbers(self) -> None:
+        if fault := wrong_numbers(self._raw, self._obs, self._obs_flat):
             raise self._fault(*fault)
 
     def _fault(self, i: int, cause: str) -> EnvError:
@@ -204,11 +206,9 @@ class GymEnvs:
         """See VecEnv.keeps_state. The first call compares 50 steps with those of a copy and stores the answer."""
         if self._exact is None:
             self._exact = self._snapshot() is not None and replays_exactly(
-                self._copy, self._seeds[0], GymEnvs._snapshot)
+                lambda seed: GymEnvs(self._make_env, [seed], self._env_id, self._autoreset,
+                                     state_functions=self._state_functions), self._seeds[0], GymEnvs._snapshot)
         return self._exact
-
-    def _copy(self, seed: int) -> "GymEnvs":
-        return GymEnvs(self._make_env, [seed], self._env_id, self._autoreset, state_functions=self._state_functions)
 
     def state(self) -> dict[str, Any] | None:
         """See VecEnv.state."""
@@ -229,7 +229,6 @@ class GymEnvs:
         self._time = int(state["time"])
         if state["masked"] and self._masks is None:
             self._open_masks()
-        self._set_masks(self._masks)
         self._over[:] = state["over"]
         self._any_over = True
         self._plays = [partial(self._begin_late, i) if self._over[i] and not self._same_step else env.step

@@ -10,6 +10,8 @@ from gymnasium import spaces
 from proximo.envs.joint_actions import action_parts
 from proximo.errors import UsageError
 
+LATE_MASK = "action_mask was returned, and the first reset() returned none. Return it from every reset() and step()"
+
 
 def mask_parts(space: spaces.Space[Any]) -> np.ndarray | None:
     """Return the number of choices of each component of an action, (components,).

@@ -21,7 +21,7 @@ from gymnasium.vector import AsyncVectorEnv
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.obs_faults import warn_once
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
-from proximo.errors import EnvError
+from proximo.errors import EnvError, UsageError
 from proximo.protocols import Episode, Play, Step
 
 Answer = TypeVar("Answer")
@@ -34,12 +34,13 @@ class WorkerEnvs:
 
     Args:
         make_rows: Makes the environments of one process.
-        seeds: One seed per environment; their number is a multiple of `workers`.
+        seeds: One seed per environment.
         workers: Number of processes.
         timeout: Seconds after which a worker that has not answered is an error.
         name: The id of the environment, for error messages.
 
     Raises:
+        UsageError: The number of seeds is not a multiple of `workers`.
         EnvError: A worker process did not start.
     """
 
@@ -52,11 +53,16 @@ class WorkerEnvs:
     def __init__(self, make_rows: MakeRows, seeds: Sequence[int], workers: int, timeout: float, name: str) -> None:
         self.num_envs, self._name, self._timeout = len(seeds), name, timeout
         self._rows, self._time = len(seeds) // workers, 0
+        if len(seeds) % workers:
+            raise UsageError(f"The {len(seeds)} environments of a process cannot be divided among "
+                             f"env_workers={workers}. Use a number of workers that divides them.")
         probe = make_rows(seeds[:1])
-        self.obs_shape, self.obs_dtype, self.action_space = probe.obs_shape, probe.obs_dtype, probe.action_space
-        self.observation_space, self.frames = probe.observation_space, probe.frames
-        sample = probe.reset()
-        probe.close()
+        try:
+            self.obs_shape, self.obs_dtype, self.action_space = probe.obs_shape, probe.obs_dtype, probe.action_space
+            self.observation_space, self.frames = probe.observation_space, probe.frames
+            sample = probe.reset()
+        finally:
+            probe.close()
         floats = isinstance(self.action_space, (spaces.Box, spaces.Dict, spaces.Tuple))
         self._action_dtype: np.dtype = np.dtype(np.float32 if floats else np.int64)
         self._action_shape = action_shape(self.action_space)
@@ -241,9 +247,3 @@ def _is_stopped(pid: int | None) -> bool:
             return stat.read().rpartition(")")[2].split()[0] in "Tt"
     except OSError:
         return False
-
-
-def running_workers(envs: WorkerEnvs) -> list[int]:
-    """Return the ids of the worker processes."""
-    pids = [process.pid for process in envs._vector.processes] if envs._vector else []
-    return [pid for pid in pids if pid is not None]

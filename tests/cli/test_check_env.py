@@ -3,11 +3,14 @@
 import os
 import signal
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from proximo.cli.check_env import check_env
 from proximo.cli.main import main
 from proximo.errors import UsageError
+from tests.support.probes import Probe
 
 FAILS = """
 import os, signal, time
@@ -61,6 +64,45 @@ def test_masks_are_obeyed():
     """The probe raises where a forbidden action is taken."""
     wrong, right = told("tests.support.probes:Masked-v0")
     assert not wrong and "action_mask" in right
+
+
+class ByMethod(Probe):
+    """Its method says that only action 1 is allowed; it raises for another one."""
+
+    def action_masks(self):
+        return np.array([False, True])
+
+    def step(self, action):
+        assert action == 1
+        return super().step(action)
+
+
+def test_the_method_action_masks_is_obeyed():
+    """As in training, also with a Dict observation that has no mask."""
+    class InDict(ByMethod):
+        observation_space = spaces.Dict({"seen": ByMethod.observation_space})
+
+        def observe(self):
+            return {"seen": super().observe()}
+
+    for env in (ByMethod, InDict):
+        findings = check_env(env)
+        assert all(finding.ok for finding in findings if finding.what), findings
+        assert any("with an action_mask" in finding.what for finding in findings)
+
+
+@pytest.mark.parametrize("length", [4, 900])
+def test_a_mask_that_reset_does_not_return_is_told(length):
+    """Training would end there."""
+    class Late(Probe):
+        def step(self, action):
+            *answer, info = super().step(action)
+            return *answer, {"action_mask": np.array([1, 0])} if self.played > length // 2 else info
+
+    Late.length = length
+    wrong = [finding for finding in check_env(Late) if finding.ok is False]
+    assert len(wrong) == 1 and wrong[0].ends and "Late, step" in wrong[0].what
+    assert "the first reset() returned none. Return it from every reset() and step()" in wrong[0].what
 
 
 @pytest.mark.parametrize(("name", "words"), [

@@ -195,6 +195,47 @@ def test_close_that_raises_or_hangs_is_a_warning(odd, caplog):
     assert "close() raised RuntimeError: cannot close. This is ignored." in caplog.text
 
 
+@pytest.mark.parametrize(("which", "fault", "kind", "made"), [
+    ("third", {}, RuntimeError, 2), ("second", {"action_space": spaces.Discrete(4)}, UsageError, 3),
+    ("all", {"action_space": spaces.Text(4)}, UsageError, 3),
+    ("all", {"observation_space": spaces.Sequence(spaces.Discrete(2))}, UsageError, 3)])
+def test_environments_are_closed_where_one_cannot_be_made(which, fault, kind, made):
+    """Whatever fails: a constructor, different spaces, a space without a policy."""
+    closed, order = [], iter(("first", "second", "third"))
+
+    class Closed(Masking):
+        def __init__(self):
+            name = next(order)
+            if which == name == "third":
+                raise RuntimeError(name)
+            for field, space in fault.items():
+                setattr(self, field, space if which in (name, "all") else getattr(Masking, field))
+
+        def close(self):
+            closed.append(self)
+
+    with pytest.raises(kind):
+        GymEnvs(Closed, [1, 2, 3], "Closed")
+    assert len(closed) == made
+
+
+@pytest.mark.parametrize("reward", [1e39, -1e39, -np.inf])
+@pytest.mark.filterwarnings("error")
+def test_rewards_beyond_float32_are_faults(reward):
+    """The rollout holds float32; 3.4e38 is its last number."""
+    class Rich(Masking):
+        def step(self, action):
+            *answer, info = super().step(action)
+            return answer[0], reward if self.t == 3 else 3.4e38, *answer[2:], info
+
+    envs = GymEnvs(Rich, [1, 2], "Rich")
+    envs.reset()
+    for _ in range(2):
+        assert np.isfinite(envs.step(np.ones(2, int)).reward).all()
+    with pytest.raises(EnvError, match=r"environment 0 \(Rich\), step 3: reward is -?(1e\+39|inf); it must be a finite"):
+        envs.step(np.ones(2, int))
+
+
 class Slow(gym.Env):
     def close(self):
         time.sleep(60)
@@ -215,7 +256,7 @@ def test_workers_that_hang_end_with_their_parent(odd, tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(
         "import sys, numpy as np\nfrom proximo.config import Config\nfrom proximo.envs.gym import make_gym\n"
-        "from proximo.envs.worker_envs import running_workers\n"
+        "from tests.support.workers import running_workers\n"
         "if __name__ == '__main__':\n"
         f"    envs = make_gym(Config(env_file={odd('hang').env_file!r}, env_kwargs=('how=hang',), env_workers=1), [1])\n"
         "    envs.reset()\n    print(*running_workers(envs), flush=True)\n"

@@ -6,9 +6,11 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
+from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.masks import MaskReader, mask_row
 from proximo.errors import EnvError, UsageError
 from tests.support.play import play_random
+from tests.support.probes import Probe
 
 
 @pytest.mark.parametrize("name", ["Masked", "DictMasked"])
@@ -48,3 +50,52 @@ def test_a_mask_that_allows_nothing():
 def test_actions_that_cannot_be_masked():
     with pytest.raises(UsageError, match="Env-v0 returns an action_mask, but its action space is Box"):
         MaskReader(spaces.Box(-1, 1, (2,)), 1, True, "Env-v0")
+
+
+class LateMask(Probe):
+    """Allows action 0 only, and says so in the info of step() alone, or from its second reset() on."""
+
+    def __init__(self, where, resets=1):
+        self.where, self.resets = where, resets
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.resets -= 1
+        return observation, info | ({"action_mask": np.array([1, 0])} if self.resets < 0 and self.where == "reset" else {})
+
+    def step(self, action):
+        *answer, info = super().step(action)
+        return *answer, info | ({"action_mask": np.array([1, 0])} if self.where == "step" else {})
+
+
+@pytest.mark.parametrize("mode", ["same-step", "next-step"])
+@pytest.mark.parametrize(("where", "step"), [("step", 1), ("reset", 4)])
+def test_a_mask_that_the_first_reset_did_not_return_is_a_fault(where, step, mode):
+    """The rollout buffer has no place for it: it would be ignored. Episodes have four steps; next-step resets at the fifth."""
+    envs = GymEnvs(lambda: LateMask(where), [1, 2], "LateMask", autoreset=mode)
+    assert envs.reset().mask is None
+    late = step + (where == "reset" and mode == "next-step")
+    for _ in range(late - 1):
+        envs.step(np.zeros(2, int))
+    with pytest.raises(EnvError, match=f"environment 0 \\(LateMask\\), step {late}: action_mask was returned, and the first "
+                                       "reset"):
+        envs.step(np.zeros(2, int))
+
+
+def test_a_mask_that_begins_when_all_are_reset_is_a_fault():
+    envs = GymEnvs(lambda: LateMask("reset"), [1], "LateMask")
+    envs.reset()
+    with pytest.raises(EnvError, match="action_mask was returned"):
+        envs.reset()
+
+
+def test_masks_stay_where_a_later_reset_returns_none():
+    """Such a row allows every action."""
+    class Early(LateMask):
+        def reset(self, *, seed=None, options=None):
+            observation, info = super().reset(seed=seed)
+            return observation, {"action_mask": np.array([0, 1])} if self.resets == 0 else info
+
+    envs = GymEnvs(lambda: Early("never"), [1], "Early")
+    assert envs.reset().mask.tolist() == [[False, True]]
+    assert envs.reset().mask.tolist() == [[True, True]]

@@ -9,9 +9,9 @@ import pytest
 from proximo.config import Config
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
-from proximo.envs.worker_envs import running_workers
 from proximo.errors import EnvError
 from tests.envs.test_workers import have_ended
+from tests.support.workers import running_workers
 
 SEEDS = [1, 2, 3, 4]
 

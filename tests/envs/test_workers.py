@@ -12,9 +12,12 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
-from proximo.envs.worker_envs import running_workers
-from proximo.errors import EnvError
+from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.worker_envs import WorkerEnvs
+from proximo.errors import EnvError, UsageError
+from tests.support.probes import Probe
 from tests.support.runs import rows, train
+from tests.support.workers import running_workers
 
 SEEDS = [1, 2, 3, 4]
 
@@ -48,6 +51,28 @@ def test_bit_identical_to_one_process():
     envs.close()
     copy.close()
     assert have_ended(pids)
+
+
+def test_environments_that_workers_cannot_divide_are_refused():
+    """Before a process starts. Config refuses them where one process trains."""
+    with pytest.raises(UsageError, match="The 4 environments of a process cannot be divided among env_workers=3"):
+        make_envs(workers=3)
+
+
+def test_the_environment_that_shows_the_spaces_is_closed_if_it_cannot_be_reset():
+    closed = []
+
+    class Unready(Probe):
+        def reset(self, *, seed=None, options=None):
+            raise RuntimeError("not ready")
+
+        def close(self):
+            closed.append(1)
+
+    with pytest.raises(EnvError, match="reset raised RuntimeError: not ready"):
+        WorkerEnvs(lambda seeds, first_index=0: GymEnvs(Unready, seeds, "Unready", first_index=first_index), SEEDS, 2, 60.0,
+                   "Unready")
+    assert closed == [1]
 
 
 def test_masks_and_filler_rows_travel():

@@ -26,7 +26,10 @@ def test_sizes_are_chosen_by_the_rule(fields, processes, sizes):
 
 
 def test_worker_processes_are_counted_for_each_process_and_games_stay_whole():
-    assert fit_to_processes(Config(num_envs=12, env_workers=6), 3).env_workers == 4
+    """What the rule chooses can be trained."""
+    fitted = fit_to_processes(Config(num_envs=12, env_workers=6), 3)
+    assert fitted.env_workers == 4
+    check_shares(fitted, 3, "processes")
     assert [fit_to_processes(SelfPlay(num_envs=30), processes).num_envs for processes in (2, 4, 16)] == [30, 16, 16]
 
 
