@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from proximo.envs.image_axes import channels_first, image_axes, stored_shape
 from proximo.envs.obs_faults import space_layout
-from proximo.envs.obs_layout import Layout, obs_layout, write_rows
+from proximo.envs.obs_layout import Layout, narrow_dtype, obs_layout, write_rows
 from proximo.errors import EnvError, UsageError
 
 UNUSED_MASK = "mask_of_combinations"  # the key of an action mask that is no mask of single choices
@@ -51,7 +51,7 @@ def pool_reader(space: spaces.Space[Any], num_actions: int) -> PoolReader:
         return PoolReader(space=space, shape=(int(space.n),), dtype=np.dtype(np.float32), read=partial(_flags, space),
                           mask=read_mask)
     (shape, dtype), axes = space_layout(space), image_axes(space)
-    stored = np.dtype(np.float32) if dtype == np.float64 else dtype
+    stored = narrow_dtype(dtype)
     return PoolReader(space=space, shape=stored_shape(axes, shape), dtype=stored,
                       read=lambda obs: np.ascontiguousarray(channels_first(axes, obs), stored), mask=read_mask)
 

@@ -20,7 +20,7 @@ from proximo.envs.envpool_ends import separate_ends
 from proximo.envs.envpool_ids import notify_once
 from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.envs.image_axes import image_axes
-from proximo.envs.obs_layout import obs_layout
+from proximo.envs.obs_layout import narrow_dtype, obs_layout
 from proximo.envs.pure import PureVec
 from proximo.errors import UsageError
 from proximo.protocols import Step, VecEnv
@@ -136,8 +136,8 @@ def observation_reader(space: spaces.Space[Any], shape: tuple[int, ...]) -> Call
             return lambda raw: jnp.concatenate([raw[name].reshape(len(raw[name]), -1).astype(jnp.float32)
                                                 for name in names], axis=1)
     elif isinstance(space, spaces.Box) and space.shape == shape:
-        small = space.dtype != np.float64
-        return lambda raw: raw if small else raw.astype(jnp.float32)
+        dtype = narrow_dtype(np.dtype(space.dtype))
+        return lambda raw: raw.astype(dtype)
     elif image_axes(space) == "last":
         return lambda raw: jnp.moveaxis(raw, -1, 1)
     return None

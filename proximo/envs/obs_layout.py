@@ -116,12 +116,17 @@ def _read_part(path: tuple[Any, ...], space: spaces.Space[Any]) -> Part:
                 start=0, stop=0)
 
 
+def narrow_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which arrays of a dtype are stored: float32 for 64 bits, which JAX does not have."""
+    return np.dtype(np.float32) if dtype.itemsize == 8 else dtype
+
+
 def _stored_dtype(space: spaces.Space[Any]) -> np.dtype:
-    """Return the space's own dtype, or float32 for 64 bits (as for plain arrays) and float16, and uint8 for bool."""
-    dtype = np.dtype(space.dtype)
+    """Return narrow_dtype of a part, but float32 for float16 too, and uint8 for bool."""
+    dtype = narrow_dtype(np.dtype(space.dtype))
     if dtype == np.bool_:
         return np.dtype(np.uint8)
-    return np.dtype(np.float32) if dtype.itemsize == 8 or dtype.kind == "f" else dtype
+    return np.dtype(np.float32) if dtype.kind == "f" else dtype
 
 
 def part_views(layout: Layout, rows: np.ndarray) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from proximo.envs.joint_actions import action_parts, part_width, structured
 from proximo.envs.masks import mask_parts
 from proximo.envs.memory import memory_problem
 from proximo.envs.obs_faults import cast_parts, leaf_fault, space_layout
-from proximo.envs.obs_layout import Layout, obs_layout, without_mask, write_rows
+from proximo.envs.obs_layout import Layout, narrow_dtype, obs_layout, without_mask, write_rows
 from proximo.errors import UsageError
 
 
@@ -19,7 +19,7 @@ class ObsReader(NamedTuple):
     """How one observation of a single environment becomes a row of one array."""
 
     shape: tuple[int, ...]  # of a row, channels first
-    dtype: np.dtype  # of a row; float64 and flattened observations become float32
+    dtype: np.dtype  # of a row; numbers of 64 bits and flattened observations become float32
     native_shape: tuple[int, ...]  # of the array that is written, as the environment (or flattening) returns it
     native_dtype: np.dtype
     axes: Axes  # where the environment's images have their channels
@@ -64,8 +64,9 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
                          "Use Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.") from error
     native_shape, native_dtype = space_layout(flat)
     axes = image_axes(space)
-    same = native_dtype == np.uint8 or (flat is space and native_dtype != np.float64)
-    return ObsReader(shape=stored_shape(axes, native_shape), dtype=native_dtype if same else np.dtype(np.float32),
+    same = native_dtype == np.uint8 or flat is space
+    return ObsReader(shape=stored_shape(axes, native_shape),
+                     dtype=narrow_dtype(native_dtype) if same else np.dtype(np.float32),
                      native_shape=native_shape, native_dtype=native_dtype, axes=axes,
                      flatten=None if flat is space else _flattener(space), masked=False)
 

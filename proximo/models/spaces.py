@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from proximo.envs.joint_actions import action_parts, parts_of_action
+from proximo.envs.obs_layout import narrow_dtype
 from proximo.envs.spaces import action_writer
 from proximo.errors import FilesError, UsageError
 from proximo.protocols import Spec
@@ -49,7 +50,7 @@ def spec_from(tree: dict[str, Any]) -> Spec:
     try:
         check_numbers(tree["obs_shape"])
         observations = tree["observation_space"]
-        return Spec(obs_shape=tuple(tree["obs_shape"]), obs_dtype=np.dtype(tree["obs_dtype"]),
+        return Spec(obs_shape=tuple(tree["obs_shape"]), obs_dtype=narrow_dtype(np.dtype(tree["obs_dtype"])),
                     action_space=space_from_json(tree["action_space"]),
                     observation_space=None if observations is None else space_from_json(observations))
     except FilesError:

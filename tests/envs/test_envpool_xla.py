@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 from proximo.cli.main import main
 from proximo.config import Config
@@ -16,12 +17,19 @@ from proximo.variants import AtariXLAScan, Continuous
 pytest.importorskip("envpool_assets")
 
 from proximo.envs.envpool import make_envpool, make_envpool_atari
+from proximo.envs.envpool_arrays import pool_reader
 from proximo.envs.envpool_ids import notify_once
-from proximo.envs.envpool_xla import make_envpool_xla
+from proximo.envs.envpool_xla import make_envpool_xla, observation_reader
 from proximo.envs.inside import make_atari_inside
 
 CASES = [Config(env_id="CartPole-v1"), Continuous(env_id="HalfCheetah-v4"),
          Continuous(env_id="CheetahRun-v1"), AtariXLAScan(env_id="Breakout-v5")]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, np.uint8, np.int32])
+def test_observations_are_read_as_outside(dtype):
+    space = Box(0, 100, (3,), dtype)
+    assert observation_reader(space, (3,))(np.zeros((2, 3), dtype)).dtype == pool_reader(space, 0).dtype
 
 
 @pytest.mark.parametrize("cfg", CASES, ids=[cfg.env_id for cfg in CASES])

@@ -7,6 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
+from proximo.envs.envpool_arrays import pool_reader
 from proximo.envs.gym import make_gym
 from proximo.envs.image_axes import as_returned, channels_first, image_axes, is_image_part, stored_shape
 from proximo.envs.obs_faults import warn_once
@@ -41,6 +42,16 @@ def test_every_part_can_be_read_back():
     batch = {name: np.stack([one[name]] * 2) for name in ("flag", "camera", "number")}
     write_rows(layout, batch | {"inner": tuple(np.stack([x] * 2) for x in one["inner"])}, rows)
     assert np.array_equal(rows, np.stack([row] * 2))
+
+
+@pytest.mark.parametrize(("dtype", "stored"), [
+    (np.int64, np.float32), (np.uint64, np.float32), (np.float64, np.float32), (np.int32, np.int32), (np.int16, np.int16),
+    (np.uint8, np.uint8), (np.float32, np.float32)])
+def test_numbers_of_64_bits_are_stored_as_float32(dtype, stored):
+    """JAX would take their lower half. As one array, as a part, and in EnvPool."""
+    whole = spaces.Box(0, 100, (3,), dtype)
+    assert read_space(whole, "x").dtype == pool_reader(whole, 0).dtype == stored
+    assert obs_layout(spaces.Tuple([whole])).parts[0].dtype == stored
 
 
 def test_vectors_of_floats_stay_one_vector():

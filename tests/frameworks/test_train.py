@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.gym import make_gym
+from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import UsageError
 from proximo.streams import env_seeds
+from tests.support.probes import Seconds
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +32,22 @@ def test_first_pass_of_learning_finds_the_policy_that_acted(framework, fields, p
     parts = parts_of("ppo", framework.name)
     for it in parts.train(cfg, parts.make_envs, parts.make_agent):
         assert abs(it.stats["losses/old_approx_kl"]) < 1e-6 and it.stats["losses/clipfrac"] == 0
+
+
+def test_whole_numbers_of_64_bits_are_learned_from_as_the_same_floats(framework):
+    """Every bit of the weights, where the cue is in the upper 32 bits."""
+    class Floats(Seconds):
+        observation_space = spaces.Box(-2.0**40, 2.0**40, (2,), np.float32)
+
+        def observe(self):
+            return super().observe().astype(np.float32)
+
+    cfg, parts = Config(num_envs=4, num_steps=16, hidden_sizes=(8, 8), total_timesteps=128), parts_of("ppo", framework.name)
+    weights = []
+    for env in (Seconds, Floats):
+        *_, last = parts.train(cfg, lambda cfg, seeds, env=env: GymEnvs(env, seeds, "Seconds"), parts.make_agent)
+        weights.append(last.weights())
+    assert all(np.array_equal(weights[0][name], x) for name, x in weights[1].items())
 
 
 class PoisonedEnvs:

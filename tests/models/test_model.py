@@ -43,6 +43,21 @@ def test_one_observation_or_many(runs):
     assert proximo.load(runs / "plain" / "model").act(one, deterministic=True) == action
 
 
+def test_a_model_of_64_bit_numbers_acts_as_its_environment_is_read(tmp_path):
+    """Also one that an earlier version saved, which named their own dtype; the largest number is no exception."""
+    assert train(tmp_path / "run", "--env-id", "tests.support.probes:Seconds-v0") == 0
+    model = proximo.load(tmp_path / "run")
+    tree = load_tree(tmp_path / "run" / "model")
+    assert tree["obs_dtype"] == "float32"
+    save_tree(tmp_path / "old", tree | {"obs_dtype": "int64"})
+    old = proximo.load(tmp_path / "old")
+    seen = np.array([[2**40, 1], [-2**40, 3], [2**63 - 1, 0], [-2**63, 0]], np.int64)
+    for value, same, logit, equal in zip(model.value(seen), old.value(seen), model.act(seen, deterministic=True),
+                                         old.act(seen, deterministic=True), strict=True):
+        assert value == same and logit == equal
+    assert model.value(seen[0]) == pytest.approx(model.value(np.array([2.0**40, 1])))
+
+
 def test_a_model_acts_in_a_gymnasium_environment(runs):
     """The loop that a user writes, with sampled and deterministic actions; the same seed gives the same episode."""
     model, env = proximo.load(runs / "lstm"), gymnasium.make("CartPole-v1")

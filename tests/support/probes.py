@@ -70,6 +70,15 @@ class Delayed(Probe):
         return float(self.played == 1)
 
 
+class Seconds(Probe):
+    """Whole numbers of 64 bits, of which the cue is in the upper 32."""
+
+    observation_space = spaces.Box(-2**40, 2**40, (2,), np.int64)
+
+    def observe(self):
+        return np.array([int(self.cue) * 2**40, self.played])
+
+
 class Acting(Probe):
     """One step with reward 1 for action 1 if the cue is positive, or action 0 if it is negative; otherwise -1."""
 
@@ -329,7 +338,7 @@ class Positions(gymnasium.ObservationWrapper):
         return observation[[0, 2]]
 
 
-PROBES = (Constant, Observed, Delayed, Acting, Looking, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Rich,
+PROBES = (Constant, Observed, Delayed, Seconds, Acting, Looking, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Rich,
           Hybrid, Image, Echo, Started, Several, Switches, Bounded, Spoken, Endless, Mortal)
 FAULTS = ("raises", "hangs", "stuck", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
           "four_values")

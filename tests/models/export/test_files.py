@@ -34,6 +34,7 @@ KINDS = {
     "multi": (spaces.MultiDiscrete([3, 2], start=[1, 0]), spaces.MultiDiscrete([3, 2]), {"also": "logits"}),
     "hybrid rich gru": (Hybrid.action_space, Rich.observation_space, {"norm_obs": True, "recurrent": "gru",
                                                                       "also": "logits"}),
+    "64 bits": (spaces.Discrete(3), spaces.Box(-2**40, 2**40, (2,), np.int64), {"also": "logits"}),
     "atari lstm": (spaces.Discrete(6), None, {"variant": "ppo_atari_lstm", "obs_shape": (1, 36, 36),
                                               "obs_dtype": np.uint8}),
     "impala": (spaces.Discrete(3, start=-1), spaces.Box(0, 255, (9, 8, 3), np.uint8), {"model": "impala"}),
