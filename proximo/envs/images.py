@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import GrayscaleObservation, ResizeObservation
 
-from proximo.envs.image_axes import Axes
+from proximo.envs.image_axes import Axes, channels_first, image_axes
 from proximo.errors import UsageError
 from proximo.protocols import FrameStack
 
@@ -89,15 +89,16 @@ class RepeatAction(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class StackObservations(gym.Wrapper[Any, Any, Any, Any]):
-    """Join the last observations along the first axis, the newest last; images become channels first before.
+    """Join the last observations along the first axis, the newest last.
 
-    At the beginning of an episode the first observation is repeated.
+    Of images (image_axes.py) this is the axis of channels: (84, 84) becomes (4, 84, 84), and (64, 64, 3) becomes
+    (12, 64, 64). At the beginning of an episode the first observation is repeated.
     """
 
     def __init__(self, env: gym.Env, count: int) -> None:
         super().__init__(env)
         space: Any = env.observation_space
-        self._image = space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] <= 4 < space.shape[0]
+        self._axes = image_axes(space)
         low, high = (np.concatenate([self._first_axis(bound)] * count) for bound in (space.low, space.high))
         self.observation_space = spaces.Box(low, high, dtype=space.dtype)
         self._stack, self._count = np.zeros_like(low), count
@@ -121,4 +122,4 @@ class StackObservations(gym.Wrapper[Any, Any, Any, Any]):
         return self._stack.copy(), reward, terminated, truncated, info
 
     def _first_axis(self, obs: Any) -> np.ndarray:
-        return np.moveaxis(np.asarray(obs), -1, 0) if self._image else np.asarray(obs)
+        return channels_first(self._axes, np.asarray(obs))

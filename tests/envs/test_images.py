@@ -13,6 +13,7 @@ from proximo.config import Config
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.images import ImageSettings, with_image_settings
 from proximo.errors import UsageError
+from proximo.protocols import FrameStack
 
 
 class Pictures(gym.Env):
@@ -55,6 +56,36 @@ def test_colours_become_channels_first_and_the_newest_frame_is_last():
     after = env.step(0)[0]
     assert np.array_equal(after, np.concatenate([first.transpose(2, 0, 1), second.transpose(2, 0, 1)]))
     assert np.array_equal(obs[3:], first.transpose(2, 0, 1)), "an observation that was returned does not change"
+
+
+@pytest.mark.parametrize(("shape", "high", "stacked", "frames"), [
+    ((84, 84), 255, (4, 84, 84), (4, 1)), ((84, 84, 1), 255, (4, 84, 84), (4, 1)), ((64, 60, 3), 1.0, (12, 64, 60), (4, 3)),
+    ((64, 64, 12), 255, (48, 64, 64), (4, 12)), ((3, 64, 60), 255, (12, 64, 60), (4, 3)), ((7, 7, 3), 255, (12, 7, 7), (4, 3)),
+    ((3, 2), 1.0, (12, 2), None), ((9, 9, 3), 9.0, (36, 9, 3), None)])
+def test_what_counts_as_an_image_is_stacked_along_its_channels(shape, high, stacked, frames):
+    """Every kind that docs/add-an-environment.md names, channel by channel; other arrays along their first axis."""
+    class Kind(Pictures):
+        observation_space = spaces.Box(0, high, shape, np.float32 if isinstance(high, float) else np.uint8)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return self.observe(), {}
+
+        def observe(self):
+            return (self.np_random.uniform(0, high, shape)).astype(self.observation_space.dtype)
+
+        def step(self, action):
+            return self.observe(), 0.0, False, False, {}
+
+    bare = Kind()
+    seen = [bare.reset(seed=5)[0], bare.step(0)[0]]
+    one_by_one = [np.moveaxis(x, -1, 0) if x.ndim == 3 and x.shape[2] < x.shape[0] and frames
+                  else x[None] if x.ndim == 2 and frames else x for x in seen]
+    envs = GymEnvs(lambda: settled(Kind(), frame_stack=4), [5], "Kind")
+    begin = envs.reset().obs.copy()
+    assert envs.obs_shape == stacked and envs.frames == (frames and FrameStack(*frames))
+    assert np.array_equal(begin[0], np.concatenate([one_by_one[0]] * 4))
+    assert np.array_equal(envs.step(np.zeros(1, int)).obs[0], np.concatenate([one_by_one[0]] * 3 + one_by_one[1:]))
 
 
 def test_actions_are_repeated_until_the_episode_ends():
