@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 LOGGER = logging.getLogger("proximo")
+COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 
 
@@ -63,6 +64,11 @@ class PeerError(ProximoError, ConnectionError):
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that the memory of the machine or of a GPU is full: Python's, torch's or JAX's."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
+
+
+def is_of_communication(error: BaseException) -> bool:
+    """Return whether an error says that the communication between processes broke off: torch's or JAX's."""
+    return any(word in str(error).lower() for word in COMMUNICATION)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Everything that is wrong with a configuration by itself: types, ranges, sizes, and limits of its variant."""
 
 import math
+import re
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -38,7 +39,7 @@ def config_problems(cfg: Config) -> list[str]:
                      "Use 2 or more, or 0 for all.")
     if "/" in cfg.exp_name or "\\" in cfg.exp_name or (cfg.exp_name and not cfg.exp_name.strip(". ")):
         wrong.append(f"exp_name={cfg.exp_name} is not a name. Use one without / and \\; --run-dir names a folder.")
-    if not (cfg.device in ("cpu", "cuda", "auto") or cfg.device.removeprefix("cuda:").isdigit()):
+    if not re.fullmatch("cpu|auto|cuda(:[0-9]+)?", cfg.device):
         wrong.append(f"device={cfg.device} is unknown. Use cpu, cuda, cuda:N or auto.")
     if cfg.track and cfg.logger in ("mlflow", "trackio"):
         wrong.append(f"track=True logs to Weights & Biases, and logger={cfg.logger} to another service. "
@@ -50,7 +51,7 @@ def config_problems(cfg: Config) -> list[str]:
         wrong += [*_problems_of_sizes(cfg), *_problems_of_memory(cfg)]
     return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
             *_problems_of_overlap(cfg), *source_problems(cfg),
-            *group_problems(cfg, BY_ITSELF.get(cfg.engine) or BY_ITSELF.get(cfg.limits.engines[0])),
+            *group_problems(cfg, BY_ITSELF.get(engine_of(cfg))),
             *_problems_of_single_envs(cfg)]
 
 

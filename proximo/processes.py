@@ -1,6 +1,7 @@
 """The processes that train one agent together, as torchrun starts them (detail A2), and which of them live."""
 
 import os
+import re
 import secrets
 import socket
 import threading
@@ -47,7 +48,7 @@ def world_from_environment() -> World:
         raise UsageError(f"{' and '.join(present)} {'is' if len(present) == 1 else 'are'} set in the environment, "
                          f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not. torchrun sets all of them. "
                          f"To train with one process, remove them: unset {' '.join(present)}")
-    wrong = [name for name in TORCHRUN if not os.environ[name].isdigit()]
+    wrong = [name for name in TORCHRUN if not re.fullmatch("[0-9]+", os.environ[name])]
     if wrong:
         raise UsageError(f"The environment variable {wrong[0]}={os.environ[wrong[0]]} is not a number. Start processes "
                          "with torchrun, or unset it.")

@@ -24,7 +24,7 @@ from proximo.on_jax.learner import start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, named_parameters
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import MakeAgent, MakeEnvs, make_inside_player
+from proximo.on_jax.setup import MakeAgent, MakeEnvs, checked, make_inside_player
 from proximo.on_jax.train_step import Keys, StepFn, TrainState, key_data
 from proximo.streams import stream_generator, stream_seed
 
@@ -59,7 +59,7 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     Raises:
         UsageError: The configuration cannot work, or the environments are not pure functions of JAX.
     """
-    player = make_inside_player(cfg, make_envs, make_agent, loss_fn)
+    player = make_inside_player(checked(cfg), make_envs, make_agent, loss_fn)
     return Training(init=partial(init_state, player), step=player.step)
 
 

@@ -31,9 +31,23 @@ MakeEnvs = Callable[[Any, list[int]], VecEnv]
 MakeAgent = Callable[[Any, Any], Any]
 
 
+def checked(cfg: Config) -> Config:
+    """Return the configuration as training uses it, with 1e6 as 1000000 and the defaults that other fields decide.
+
+    Raises:
+        UsageError: It cannot work; the message has one line for each problem.
+    """
+    cfg = cfg.resolved()
+    if problems := config_problems(cfg):
+        raise UsageError("\n".join(problems))
+    return cfg
+
+
 def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any],
            done: int = 0) -> tuple[Player, TrainState]:
     """Join the other processes, which must have done as many iterations, and make everything.
+
+    `cfg` is that of checked().
 
     Returns:
         The player, and the state before the first iteration, which Player.place() has not put on the devices yet.
@@ -41,7 +55,6 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
     Raises:
         UsageError: The configuration does not fit this machine, the other processes, or the environments.
     """
-    check(cfg)
     ranks = join(cfg)
     check_same_start(ranks, done)
     own, seeded_envs = share_of(cfg, ranks.size), partial(make_seeded_envs, cfg, ranks, make_envs)
@@ -60,12 +73,6 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
     except BaseException:
         envs.close()
         raise
-
-
-def check(cfg: Config) -> None:
-    """Raise UsageError for a configuration that cannot work."""
-    if problems := config_problems(cfg):
-        raise UsageError("\n".join(problems))
 
 
 def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: int) -> VecEnv:
@@ -103,12 +110,11 @@ def make_player(ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Lea
 
 def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
                        loss_fn: Callable[..., Any]) -> InsidePlayer:
-    """Make what plays environments inside the compiled function on one device.
+    """Make what plays environments inside the compiled function on one device; `cfg` is that of checked().
 
     Raises:
-        UsageError: The configuration cannot work, or the environments cannot be there.
+        UsageError: The environments cannot be there.
     """
-    check(cfg)
     envs = make_envs(cfg, env_seeds(cfg.seed, cfg.num_envs))
     try:
         if envs.play != "inside":

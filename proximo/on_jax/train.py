@@ -11,7 +11,7 @@ from proximo.errors import NumbersError, reading_checkpoint, warn
 from proximo.on_jax.advance import Results, make_advance
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
-from proximo.on_jax.setup import MakeAgent, MakeEnvs, set_up
+from proximo.on_jax.setup import MakeAgent, MakeEnvs, checked, set_up
 from proximo.on_jax.snapshot import fits, restore, snapshot
 from proximo.on_jax.train_step import TrainState
 from proximo.types import Iteration
@@ -39,6 +39,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
         EnvError: An environment failed.
         NumbersError: The loss or its gradient is not finite.
     """
+    cfg = checked(cfg)
     player, now = set_up(cfg, make_envs, make_agent, loss_fn, state["iteration"] if state else 0)
     try:
         now, begin_again = resume(player, now, state) if state else (now, False)

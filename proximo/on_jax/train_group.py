@@ -19,7 +19,7 @@ from proximo.on_jax.advance import read_results
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import MakeAgent, MakeEnvs, first_state, make_inside_player
+from proximo.on_jax.setup import MakeAgent, MakeEnvs, checked, first_state, make_inside_player
 from proximo.on_jax.snapshot import restore
 from proximo.on_jax.train import History
 from proximo.on_jax.train_step import Metrics, TrainState, stream_key
@@ -48,6 +48,7 @@ def train_group(cfgs: Sequence[Config], make_envs: MakeEnvs, make_agent: MakeAge
         UsageError: The environments are not pure functions of JAX, or several devices were asked for.
         NumbersError: At the end, if the numbers of a member were not finite.
     """
+    cfgs = [checked(cfg) for cfg in cfgs]
     if join(cfgs[0]).size > 1:
         raise UsageError(f"{len(cfgs)} runs at once train on one device. Leave out --device-ids and torchrun.")
     player = make_inside_player(cfgs[0], make_envs, make_agent, loss_fn)

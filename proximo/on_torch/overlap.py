@@ -24,16 +24,14 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
-from proximo.errors import UsageError
 from proximo.on_torch.distributed import gather_episodes, merge_over_ranks
 from proximo.on_torch.learner import make_batch
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.overlap_player import Moment, start_player
 from proximo.on_torch.repro import failed_update
-from proximo.on_torch.setup import MakeEnvs, Setup, set_up
+from proximo.on_torch.setup import MakeEnvs, Setup, checked, set_up
 from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.on_torch.train import learn
-from proximo.problems import config_problems
 from proximo.types import Batch, Iteration, Minibatches, Rollout
 
 
@@ -45,8 +43,7 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
     A snapshot holds the environments as they were before the rollout in flight, and the weights that play it: a resume
     plays it again.
     """
-    if problems := config_problems(cfg):
-        raise UsageError("\n".join(problems))
+    cfg = checked(cfg)
     setup = set_up(replace(cfg, overlap=False), make_envs, make_agent, loss_fn, state)
     done_before, steps = (state["iteration"], state["steps"]) if state else (0, 0)
     player = start_player(setup, cfg, make_envs, make_agent, state)
@@ -54,7 +51,8 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
         player.begin(done_before + 1, setup.carry, first=True)
         for iteration in range(done_before + 1, cfg.num_iterations + 1):
             before, played = player.finish()
-            carry = played.carry._replace(statistics=merge_over_ranks(setup.world, None, played.carry.statistics))
+            statistics = merge_over_ranks(setup.world, None, played.carry.statistics, setup.device)
+            carry = played.carry._replace(statistics=statistics)
             rollout, proximal = with_proximal_logprob(setup.agent, played.rollout, cfg.minibatch_size)
             player.copy_weights(setup.adam.weights)
             player.begin(iteration + 1, carry)

@@ -11,7 +11,7 @@ from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, notify, warn
 from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step, pick_compiler
 from proximo.on_torch.device import pick_device, set_up_torch
-from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join
+from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join, leave
 from proximo.on_torch.frames import FrameStorage, stored_frames
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.noise import seeded_generator
@@ -46,15 +46,39 @@ class Setup(NamedTuple):
     keeps_state: bool  # the environments are part of a snapshot; otherwise they are rebuilt at every checkpoint
 
 
-def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any],
-           state: dict[str, Any] | None) -> Setup:
-    """Join the other processes, make everything, and restore a snapshot if one is given."""
+def checked(cfg: Config) -> Config:
+    """Return the configuration as training uses it, with 1e6 as 1000000 and the defaults that other fields decide.
+
+    Raises:
+        UsageError: It cannot work; the message has one line for each problem.
+    """
+    cfg = cfg.resolved()
     if problems := config_problems(cfg):
         raise UsageError("\n".join(problems))
+    return cfg
+
+
+def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any],
+           state: dict[str, Any] | None) -> Setup:
+    """Join the other processes, make everything, and restore a snapshot if one is given; `cfg` is that of checked().
+
+    Raises:
+        UsageError: The configuration does not fit this loop, the machine, the other processes or the environments.
+    """
     if cfg.overlap:
         raise UsageError("overlap=True needs the loop train_overlapped of proximo/on_torch/overlap.py. This one waits "
                          "for every update. Leave --overlap out.")
     world = join(cfg)
+    try:
+        return make_setup(cfg, world, make_envs, make_agent, loss_fn, state)
+    except BaseException:
+        leave(world)
+        raise
+
+
+def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Callable[..., Any],
+               loss_fn: Callable[..., Any], state: dict[str, Any] | None) -> Setup:
+    """Make everything for a process that has joined the others; see set_up."""
     device = pick_device(cfg, world)
     set_up_torch(cfg, world, device)
     check_same_start(world, state["iteration"] if state else 0, device)
@@ -160,9 +184,9 @@ def seeded_envs(make_envs: MakeEnvs, cfg: Config, iteration: int, world: World) 
 
 
 def seeded_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config) -> Any:
-    """Make the agent with weights drawn from stream "init". torch's own generator is left as it was."""
+    """Make the agent with weights drawn from stream "init". torch's own generators are left as they were."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(cfg.seed, "init"))
+        torch.default_generator.manual_seed(stream_seed(cfg.seed, "init"))  # of the CPU; it uses the low 32 bits
         return make_agent(spec, cfg)
 
 

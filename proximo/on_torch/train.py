@@ -14,7 +14,7 @@ from proximo.on_torch.gae import gae
 from proximo.on_torch.learner import explained_variance, make_batch, minibatch_indices, normalize_advantage, update
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.repro import failed_update
-from proximo.on_torch.setup import MakeEnvs, Setup, rebuild, set_up, torch_generator
+from proximo.on_torch.setup import MakeEnvs, Setup, checked, rebuild, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.streams import stream_generator
 from proximo.types import Iteration, Minibatches, Rollout
@@ -37,6 +37,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
     Raises:
         UsageError, EnvError, NumbersError: The parts do not fit, an environment failed, the loss is not finite.
     """
+    cfg = checked(cfg)
     setup = set_up(cfg, make_envs, make_agent, loss_fn, state)
     world, envs, carry, merged = setup.world, setup.envs, setup.carry, setup.statistics
     done_before, steps = (state["iteration"], state["steps"]) if state else (0, 0)
@@ -53,7 +54,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
             stats = learn(setup, played.rollout, carry.state, iteration, cfg) | played.metrics
             if not bool(setup.adam.ok):
                 raise failed_update(setup.agent, setup.normalizer.spec, played.rollout, carry.state, iteration, steps)
-            merged = merge_over_ranks(world, merged, played.carry.statistics)
+            merged = merge_over_ranks(world, merged, played.carry.statistics, setup.device)
             carry = played.carry._replace(statistics=merged)
             finished, steps = finished_episodes(*gather_episodes(world, played.episode, played.rollout.valid), steps)
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,

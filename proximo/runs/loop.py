@@ -9,7 +9,17 @@ from typing import Any
 from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.envs.imports import import_flags
-from proximo.errors import EnvError, NumbersError, PeerError, ProximoError, UsageError, first_line, notify, warn
+from proximo.errors import (
+    EnvError,
+    NumbersError,
+    PeerError,
+    ProximoError,
+    UsageError,
+    first_line,
+    is_of_communication,
+    notify,
+    warn,
+)
 from proximo.processes import world_from_environment
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.repro import save_repro
@@ -178,6 +188,5 @@ def train_nothing() -> Iterations:
 
 
 def is_of_another_process(error: Exception) -> bool:
-    """Return whether the communication of torch or JAX with other processes broke off."""
-    means = ("gloo", "nccl", "connection", "coordination")
-    return world_from_environment().size > 1 and any(name in str(error).lower() for name in means)
+    """Return whether the communication with other processes broke off."""
+    return world_from_environment().size > 1 and is_of_communication(error)

@@ -131,3 +131,15 @@ def test_a_loss_without_approx_kl_is_refused_where_a_setting_reads_it(framework,
     assert "losses/v_loss" in run().stats
     with pytest.raises(UsageError, match=f"{setting}=0.1 needs the statistic approx_kl, and the loss function returns v_loss"):
         run(**{setting: 0.1})
+
+
+def test_a_configuration_with_whole_floats_trains_as_that_of_whole_numbers(framework):
+    """1e2 is a float, which the check of configurations accepts; every bit of the weights is the same."""
+    numbers = {"num_envs": 2, "num_steps": 8, "total_timesteps": 32, "num_minibatches": 2, "update_epochs": 1,
+               "hidden_sizes": (8,)}
+    floats = {name: (8.0,) if name == "hidden_sizes" else float(x) for name, x in numbers.items()}
+    parts = parts_of("ppo", framework.name)
+    (*_, one), (*_, other) = (parts.train(Config(framework=framework.name, **fields), parts.make_envs, parts.make_agent)
+                              for fields in (numbers, floats))
+    assert one.iteration == other.iteration == 2
+    assert all(np.array_equal(other.weights()[name], x) for name, x in one.weights().items())

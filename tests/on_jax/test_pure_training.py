@@ -57,6 +57,12 @@ def test_step_under_jit_is_train_bit_for_bit(cfg, init_compiled):
     assert step._cache_size() == 1
 
 
+def test_whole_floats_are_converted():
+    """The check of configurations accepts them."""
+    training = make_training(replace(SMALL, num_steps=32.0, num_envs=4.0), make_envs, make_agent)
+    assert training.init(jax.random.key(1)).carry.obs.shape == (4, 4)
+
+
 def test_cfg_seed_is_not_used():
     one, other = (make_training(replace(SMALL, seed=seed), make_envs, make_agent).init(jax.random.key(7))
                   for seed in (1, 2))

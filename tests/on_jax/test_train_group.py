@@ -20,6 +20,7 @@ from proximo.on_jax.train_group import (
     make_member_step,
     member_name,
     stack_members,
+    train_group,
 )
 
 _, make_envs, make_agent, _ = parts_of("ppo", "jax")
@@ -49,6 +50,12 @@ def test_a_step_with_arrays_of_all_values_equals_one_that_has_them_as_constants(
     for one, other in zip(jax.tree.leaves((found.adam, found.carry)), jax.tree.leaves((expected.adam, expected.carry)),
                           strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_whole_floats_are_converted():
+    """The check of configurations accepts them."""
+    cfgs = [replace(BASE, total_timesteps=24.0, num_envs=2.0, seed=seed) for seed in (1, 2)]
+    assert [its[1].iteration for its in train_group(cfgs, make_envs, make_agent)] == [1, 2, 3]
 
 
 def test_members_are_stacked_and_read_without_compiling(caplog):

@@ -1,7 +1,6 @@
 """Two ranks learn as one (detail A2): the update with sums over ranks, in two threads, against the update of one rank.
 Ranks that do not come, or are lost, are named."""
 
-import socket
 import threading
 from dataclasses import replace
 
@@ -11,9 +10,10 @@ import torch
 import torch.distributed as dist
 
 from proximo.config import Config
-from proximo.errors import PeerError
+from proximo.envs.normalize import start_statistics
+from proximo.errors import PeerError, UsageError
 from proximo.on_torch.agent import SeparateAgent
-from proximo.on_torch.distributed import call_roll, join, lost_peers_named, meet_in_store, wait_for_listener
+from proximo.on_torch.distributed import join, lost_peers_named, merge_over_ranks
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import explained_variance, minibatch_indices
 from proximo.on_torch.mlp import MLP
@@ -136,50 +136,6 @@ def test_ranks_adapt_one_learning_rate():
     torch.testing.assert_close(one[0], weights, rtol=1e-5, atol=1e-6)
 
 
-def test_a_roll_call_names_who_does_not_come():
-    """Against the ranks that said so in the store; ranks that come late are waited for."""
-    store = dist.HashStore()
-    store.set("started/2", "here")
-    threading.Timer(0.3, lambda: store.set("started/3", "here")).start()
-    assert call_roll(store, World(0, 5, 0, 5), 1.0) == [1, 4]
-    assert store.check(["started/0"])
-    for rank in (1, 4):
-        store.set(f"started/{rank}", "here")
-    assert call_roll(store, World(4, 5, 0, 5), 30.0) == []
-
-
-def meet(store, ranks, size, seconds=20.0):
-    """Let ranks meet in threads; returns, by rank, the value that the first of them has written for all, and who is
-    absent."""
-    found = {}
-
-    def join_group(rank):
-        group, absent = meet_in_store(store, World(rank, size, rank, size), seconds)
-        if rank == ranks[0]:
-            group.set("name", f"{size}{ranks}")
-        if 0 in ranks:
-            group.wait(["name"])
-        found[rank] = group.get("name").decode() if 0 in ranks else "", absent
-
-    threads = [threading.Thread(target=join_group, args=(rank,)) for rank in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
-
-
-def test_groups_in_one_store_never_mix():
-    """A store that outlives its processes: three meet, then three of whom one does not come, then one that finds no
-    first process, then two, then four. No group hears what an earlier one has written."""
-    store = dist.HashStore()
-    assert meet(store, [0, 1, 2], 3) == dict.fromkeys(range(3), ("3[0, 1, 2]", []))
-    assert meet(store, [0, 1], 3, 0.5) == dict.fromkeys(range(2), ("3[0, 1]", [2]))
-    assert meet(store, [2], 3, 0.3) == {2: ("", [0])}
-    assert meet(store, [0, 1], 2) == dict.fromkeys(range(2), ("2[0, 1]", []))
-    assert meet(store, [0, 1, 2, 3], 4) == dict.fromkeys(range(4), ("4[0, 1, 2, 3]", []))
-
-
 class Lost:
     """Names ranks as a Presence does, and notes what this process does."""
 
@@ -209,20 +165,51 @@ def test_a_process_waits_only_while_it_communicates():
     assert presence.word == WORKS
 
 
+def test_an_error_that_is_no_lost_peer_stays_what_it_is():
+    """A group that, like one of NCCL, knows no tensors of the CPU; and an error of the code inside."""
+    world, statistics = World(0, 2, 0, 2, Lost([1])), start_statistics(2, (3,))
+    dist.init_process_group("cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(RuntimeError, match="No backend type associated with device type cpu"):
+            merge_over_ranks(world, statistics, statistics, torch.device("cpu"))
+    finally:
+        dist.destroy_process_group()
+    with pytest.raises(RuntimeError, match="^out of memory$"), lost_peers_named(world):
+        raise RuntimeError("out of memory")
+
+
+def test_statistics_are_added_on_the_device_that_learns(monkeypatch):
+    """NCCL adds tensors of GPUs only. Without a GPU, the device without data takes its place."""
+    class Added(Exception):
+        pass
+
+    def all_reduce(x):
+        raise Added(x.device.type)
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    statistics = start_statistics(2, (3,))
+    with pytest.raises(Added, match="meta"):
+        merge_over_ranks(World(0, 2, 0, 2), statistics, statistics, torch.device("meta"))
+
+
+def start_in_environment(monkeypatch, rank, size):
+    """Set what torchrun sets for a process of one machine, at a port where nobody listens."""
+    for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", size), ("LOCAL_WORLD_SIZE", size),
+                        ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", free_port())):
+        monkeypatch.setenv(name, str(value))
+
+
+def test_nccl_without_gpus_is_refused_before_any_process_waits(monkeypatch):
+    start_in_environment(monkeypatch, 0, 2)
+    with pytest.raises(UsageError, match="^backend=nccl connects GPUs, and this process learns on the CPU. Use --back"):
+        join(Config(backend="nccl", device="cpu"))
+
+
 @pytest.mark.parametrize(("rank", "sentence"), [
     (0, "^Rank 1 of 2 did not start within 0.5 s .--collective-timeout.. Start as many processes as WORLD_SIZE says"),
     (1, "^Rank 1 of 2 could not reach the others at 127.0.0.1:[0-9]+ within 0.5 s .* .Connection refused..$")])
 def test_a_process_that_never_comes(rank, sentence, monkeypatch):
-    for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", 2), ("LOCAL_WORLD_SIZE", 2),
-                        ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", free_port())):
-        monkeypatch.setenv(name, str(value))
+    start_in_environment(monkeypatch, rank, 2)
     with pytest.raises(PeerError, match=sentence):
         join(Config(collective_timeout=0.5))
     assert not dist.is_initialized()
-
-
-def test_a_listener_that_comes_late_is_found():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        threading.Timer(0.3, listener.listen).start()
-        wait_for_listener(*listener.getsockname(), 30)

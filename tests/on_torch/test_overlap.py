@@ -45,6 +45,12 @@ def test_a_policy_that_does_not_change_learns_what_the_plain_loop_learns(fields)
         assert other.stats["losses/lag_kl"] == pytest.approx(0, abs=1e-6)
 
 
+def test_whole_floats_are_converted():
+    """The check of configurations accepts them."""
+    cfg = replace(configuration(2), total_timesteps=128.0, num_envs=4.0)
+    assert [it.iteration for it in train_overlapped(cfg, make_gym, assemble)] == [1, 2]
+
+
 def test_the_policy_that_acts_is_exactly_one_update_old():
     """The weights at every call of act(), against those of the learner after each update."""
     agents, acted = [], []

@@ -32,7 +32,8 @@ def test_several_processes_are_started_by_torchrun(monkeypatch):
 @pytest.mark.parametrize(("variables", "words"), [
     ({"RANK": "1"}, "RANK is set in the environment, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE are not"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set in the environment"),
-    ({"RANK": "x", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, "RANK=x is not a number")])
+    ({"RANK": "x", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, "RANK=x is not a number"),
+    ({"RANK": "0", "WORLD_SIZE": "\u00b2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, "WORLD_SIZE=\u00b2 is not a n")])
 def test_variables_that_a_job_left_are_refused(variables, words, monkeypatch, tmp_path, capsys):
     """A run with RANK=1 alone would train, write nothing and say nothing."""
     for name, value in variables.items():

@@ -46,6 +46,10 @@ SELF_PLAY: Rewrites = {
         ("self.ret[first], self.length[first] = 0, 0", "self.ret[first] = 0"))}
 
 
+# The library has checked and completed the configuration when it ejects.
+CHECKED_CONFIG: Rewrites = {"train": (("    cfg = checked(cfg)\n", ""),)}
+
+
 def import_envpool() -> ModuleType:
     """Import EnvPool after Qt, which its Procgen needs: from PyQt5-Qt5 if that is installed, otherwise the system's."""
     found = importlib.util.find_spec("PyQt5")

@@ -14,7 +14,7 @@ from proximo.models.export.eject.definition import Definition, apply_all
 from proximo.models.export.eject.every_row_valid import REWRITES
 from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.library import Library, definition_text, module_names
-from proximo.models.export.eject.rewrites import GAMES_OF_POOL, SELF_PLAY, rewritten
+from proximo.models.export.eject.rewrites import CHECKED_CONFIG, GAMES_OF_POOL, SELF_PLAY, rewritten
 
 MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.on_torch.loss", "proximo.on_torch.learner",
            "proximo.on_torch.setup", "proximo.on_torch.train", "proximo.envs.envpool", "proximo.envs.envpool_ids", "proximo.envs.pettingzoo")
@@ -34,7 +34,7 @@ COUNTER = """class Counter:
 
 
 def test_every_rewrite_fits_the_text_of_the_library():
-    every, found = {**REWRITES, **GAMES_OF_POOL, **SELF_PLAY}, set()
+    every, found = {**REWRITES, **GAMES_OF_POOL, **SELF_PLAY, **CHECKED_CONFIG}, set()
     for module in map(importlib.import_module, MODULES):
         for name in every.keys() & {*module_names(module.__name__)}:
             text = rewritten(every, name, definition_text(module.__name__, name))

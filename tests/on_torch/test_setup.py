@@ -1,0 +1,72 @@
+"""What is made before the first step: the first weights, and what is left behind if something fails."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from proximo.config import Config
+from proximo.envs.gym import make_gym
+from proximo.on_torch import setup
+from proximo.on_torch.assemble import assemble
+from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.setup import seeded_agent, set_up
+from proximo.processes import World
+from proximo.protocols import Spec
+from proximo.streams import stream_seed
+
+SPEC = Spec((4,), np.dtype(np.float32), gym.spaces.Discrete(2))
+
+
+def test_first_weights_are_those_of_manual_seed_and_no_generator_changes(monkeypatch):
+    """torch.manual_seed would seed the generators of GPUs, too, which nothing restores."""
+    cfg, seeded = Config(seed=7), []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    before = torch.get_rng_state()
+    found = seeded_agent(assemble, SPEC, cfg)
+    assert torch.equal(torch.get_rng_state(), before) and not seeded
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed(7, "init"))
+        expected = assemble(SPEC, cfg)
+    assert seeded, "the probe does not see seeds of GPUs"
+    pairs = zip(found.parameters(), expected.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+class Left:
+    """Notes that a process has left the others."""
+
+    closed = False
+
+    def close(self):
+        self.closed = True
+
+
+def no_envs(cfg, seeds):
+    raise RuntimeError("no environments")
+
+
+class Counting(nn.Module):
+    """A network that several processes cannot share: a buffer of it changes."""
+
+    def __init__(self, spec, cfg):
+        super().__init__()
+        self.agent = assemble(spec, cfg)
+        self.register_buffer("count", torch.zeros(1))
+
+    def __getattr__(self, name):
+        return super().__getattr__(name) if name in ("agent", "count") else getattr(self.agent, name)
+
+
+@pytest.mark.parametrize(("parts", "sentence"), [
+    ({"make_envs": no_envs}, "no environments"), ({"make_agent": Counting}, "the network has the buffers count")])
+def test_a_failed_start_leaves_the_other_processes(parts, sentence, monkeypatch):
+    """Otherwise they would wait for this one, and the next training of this process would not join anybody."""
+    presence, checked = Left(), []
+    monkeypatch.setattr(setup, "join", lambda cfg: World(0, 2, 0, 2, presence))
+    monkeypatch.setattr(setup, "check_same_start", lambda *_: checked.append(1))
+    parts = {"make_envs": make_gym, "make_agent": assemble} | parts
+    with pytest.raises((RuntimeError, ValueError), match=sentence):
+        set_up(Config(threads=1), **parts, loss_fn=ppo_loss, state=None)
+    assert presence.closed and checked
