@@ -204,10 +204,14 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
 
 def explained_variance(value: Array, ret: Array, valid: Array, all_reduce_sum: Reduce) -> Array:
     """Return 1 - Var[ret - value] / Var[ret] over the valid rows of all ranks; NaN if all returns are equal."""
+    def mean(x: Array) -> Array:
+        return all_reduce_sum(jnp.where(valid, x, 0.0).sum()) / count
+
     def variance(x: Array) -> Array:
-        mean = all_reduce_sum(jnp.where(valid, x, 0.0).sum()) / count
-        return all_reduce_sum(jnp.where(valid, jnp.square(x - mean), 0.0).sum()) / count
+        return mean(jnp.square(x - mean(x)))
 
     count = jnp.maximum(all_reduce_sum(valid.sum()), 1)
     variance_of_returns = variance(ret)
-    return jnp.where(variance_of_returns > 0, 1 - variance(ret - value) / variance_of_returns, jnp.nan)
+    rounding = jnp.square(mean(ret - mean(ret)))  # of the mean: equal returns are as far from it as their mean is
+    varied = variance_of_returns > 2 * rounding
+    return jnp.where(varied, 1 - variance(ret - value) / variance_of_returns, jnp.nan)

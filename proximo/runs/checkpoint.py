@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -39,9 +40,11 @@ def save_tree(folder: Path, tree: dict[str, Any]) -> None:
     """
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
-        for left in folder.parent.glob(f".{folder.name}.*"):  # by a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        beside.mkdir(parents=True)
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        for path in folder.parent.iterdir():
+            if re.fullmatch(rf"\.{re.escape(folder.name)}\.[0-9]+\.(tmp|old)", path.name):
+                shutil.rmtree(path, ignore_errors=True)  # left by a process that was killed
+        beside.mkdir()
         arrays: dict[str, np.ndarray] = {}
         text = json.dumps(_without_arrays(tree, "", arrays), indent=1)
         save_file(arrays, beside / TENSORS)

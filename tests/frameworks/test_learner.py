@@ -189,3 +189,14 @@ def test_explained_variance_is_that_of_the_valid_rows(framework):
     expected = 1 - (ret - value)[valid].var() / ret[valid].var()
     assert float(framework.explained_variance(value, np.where(valid, ret, 1e5), valid)) == pytest.approx(expected)
     assert np.isnan(framework.explained_variance(value, np.ones((T, N)), valid))
+
+
+@pytest.mark.parametrize("rows", [2, 1000, 1536, 100_000])
+def test_explained_variance_of_equal_returns_is_nan_in_float32(framework, rows):
+    """The mean of equal numbers is rounded: it may differ from them. Returns that differ little are told from them."""
+    value, valid = np.linspace(0, 1, rows, dtype=np.float32)[:, None], np.ones((rows, 1), bool)
+    with framework.float32():
+        for number in np.random.default_rng(0).uniform(-50, 50, 30).astype(np.float32):
+            equal = np.full((rows, 1), number)
+            assert np.isnan(framework.explained_variance(value, equal, valid)), number
+            assert np.isfinite(framework.explained_variance(value, equal + 1e-4 * number * value, valid)), number

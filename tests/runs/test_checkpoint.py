@@ -108,10 +108,13 @@ def test_the_newest_stay_and_a_half_written_one_is_cleared(tmp_path):
 
 
 def test_what_a_kill_left_beside_a_model_is_cleared(tmp_path):
-    for name in (".model.77.tmp", ".model.77.old", ".other.77.tmp"):
+    """And nothing else: the folder may be that of a user, whose names are no patterns."""
+    left, others = [".model.77.tmp", ".model.77.old"], [".model.backup", ".model.77.tmp.old", ".modelx77.tmp", ".other.77.tmp"]
+    for name in left + others:
         (tmp_path / name).mkdir()
     save_tree(tmp_path / "model", {"a": 1})
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.77.tmp", "model"]
+    save_tree(tmp_path / "mode[l]", {"a": 2})
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "mode[l]", "model"])
 
 
 def no_rename(*_):

@@ -121,8 +121,9 @@ def learning() -> Rewrites:
             ("x if recurrent or x is None else x.reshape", "x.reshape"), (", valid=rows(rollout.valid)", "")),
         "explained_variance": (
             (" over the valid rows of all ranks", ""), (", valid: Array, all_reduce_sum: Reduce", ""),
-            (between(variance, "    def variance", "    variance_of"), ""),
-            ("variance(ret)\n", "ret.var()\n"), ("variance(ret - value)", "(ret - value).var()"))}
+            (between(variance, "    def mean", "    variance_of"), ""),
+            ("variance(ret)\n", "ret.var()\n"), ("mean(ret - mean(ret))", "(ret - ret.mean()).mean()"),
+            ("variance(ret - value)", "(ret - value).var()"))}
 
 
 def updating() -> Rewrites:
