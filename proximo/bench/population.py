@@ -22,6 +22,7 @@ KEYS = ("title", "variant", "env_id", "steps", "population", "rounds", "seed", "
 LIMITS = {"population": (4, 1000), "rounds": (1, 1000), "seed": (0, 2**62)}
 SCHEDULES = ("anneal_lr", "anneal_clip")  # they need the end of training, and every round ends
 FACTORS = (0.8, 1.2)  # of a value that is perturbed
+MOST_NAMED = 10  # values in a message
 RESAMPLED = 0.25  # probability that a value is drawn again instead
 
 
@@ -80,8 +81,7 @@ def load_population(path: str | Path, rounds: int | None = None) -> Population:
     if found.variant in VARIANTS:
         problems += _value_problems(found)
     if not problems:
-        row = Row(variant=found.variant, env_ids=(found.env_id,), steps=found.steps // found.rounds)
-        problems += config_problems(config_of(row, settings_of(found, example_of(found.space))))
+        problems += _setting_problems(found)
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return found
@@ -151,6 +151,34 @@ def _within(value: float, given: dict[str, Any]) -> Any:
     low, high = given["low"], given["high"]
     rounded = round(value) if isinstance(low, int) and isinstance(high, int) else float(f"{value:.4g}")
     return min(max(rounded, low), high)
+
+
+def _setting_problems(population: Population) -> list[str]:
+    """Return what is wrong with the values that a member may get, each with the first values of the other fields."""
+    row = Row(variant=population.variant, env_ids=(population.env_id,), steps=population.steps // population.rounds)
+
+    def problems_of(values: dict[str, Any]) -> list[str]:
+        settings = settings_of(population, example_of(population.space) | values)
+        return config_problems(config_of(row, settings))
+
+    if wrong := problems_of({}):
+        return wrong
+    for name, given in population.space.items():
+        failed = [(value, problems) for value in _values_of(given) if (problems := problems_of({name: value}))]
+        if failed:
+            named = ", ".join(str(value) for value, _ in failed[:MOST_NAMED]) + ", ..." * (len(failed) > MOST_NAMED)
+            why = failed[0][1][0].rstrip(".")
+            wrong.append(f"space: {name} cannot become {named}: {why}. Narrow the range, or list the values that work: "
+                         "{choices = [...]}.")
+    return wrong
+
+
+def _values_of(given: dict[str, Any]) -> Sequence[Any]:
+    """Return all choices, every whole number of a range, or both ends of a range of other numbers."""
+    if "choices" in given:
+        return list(given["choices"])
+    low, high = given["low"], given["high"]
+    return range(low, high + 1) if isinstance(low, int) and isinstance(high, int) else (low, high)
 
 
 def _value_problems(population: Population) -> list[str]:

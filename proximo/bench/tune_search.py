@@ -57,9 +57,12 @@ def load_search(path: str | Path) -> Search:
     wrong = task_problems(content)
     problems += wrong + space_problems(space)
     env_ids = content.get("env_ids", [])
-    if len(env_ids) > 1 and (set(targets) != set(env_ids) or any(len(pair) != 2 for pair in targets.values())):
+    if len(env_ids) > 1 and set(targets) != set(env_ids):
         problems.append('several environments need [target_scores], with a line "ID" = [score that counts as 0, score '
                         "that counts as 1] for each")
+    problems += [f"target_scores: {env_id}={pair} is not allowed. Use two different numbers: the score that counts as "
+                 "0, and the one that counts as 1"
+                 for env_id, pair in targets.items() if len(pair) != 2 or pair[0] == pair[1]]
     if content.get("trials", 1) < 1:
         problems.append(f"trials={content['trials']} is not at least 1")
     if content.get("pruner", "median") not in PRUNERS:

@@ -127,7 +127,9 @@ class Beta(NamedTuple):
         return per_part.sum(-1) + self.bounds.log_size()
 
     def mode(self) -> Array:
-        return self.bounds.from_unit(self.a / (self.a + self.b))
+        """Return the most likely action; the middle of the box where `a` and `b` underflow to 0."""
+        where, total = array_module(self.a).where, self.a + self.b
+        return self.bounds.from_unit(where(total > 0, self.a / where(total > 0, total, 1), 0.5))
 
     def perturbed(self, noise: Array | None) -> "Beta":
         return self

@@ -50,13 +50,21 @@ def _cpu() -> str:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder. It is created if it does not exist, and other users cannot read it."""
+    """Return the cache folder, created if it does not exist. What is in it is run as code.
+
+    Raises:
+        FilesError: It cannot be created, or other users may write into it.
+    """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proximo" / "aot"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as fault:
         raise FilesError(f"The cache {folder} cannot be created ({fault.strerror}). Set XDG_CACHE_HOME to another "
                          "folder, or run without --compile.") from fault
+    status = folder.stat()
+    if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
+        raise FilesError(f"The cache {folder} belongs to another user, or others may write into it. Set XDG_CACHE_HOME "
+                         f"to a folder of your own, run chmod go-w {folder}, or run without --compile.")
     return folder
 
 

@@ -126,7 +126,9 @@ class Beta(NamedTuple):
         return per_part.sum(-1) + self.bounds.log_size()
 
     def mode(self) -> Tensor:
-        return self.bounds.from_unit(self.a / (self.a + self.b))
+        """Return the most likely action; the middle of the box where `a` and `b` underflow to 0."""
+        total = self.a + self.b
+        return self.bounds.from_unit(torch.where(total > 0, self.a / total, 0.5))
 
     def perturbed(self, noise: Tensor | None) -> "Beta":
         return self

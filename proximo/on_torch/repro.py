@@ -46,7 +46,8 @@ def evidence(agent: nn.Module, spec: Spec, rollout: Rollout, start: tuple[Tensor
 def explain(agent: Any, found: dict[str, Any], cfg: Config) -> Iterator[tuple[bool, str]]:
     """Compute the update again, and yield (whether all is finite, what it is) for every quantity up to the first fault.
 
-    The loss is Proximo's own, over the whole batch instead of minibatches.
+    The loss is Proximo's own, over the whole batch instead of minibatches. The noise of RPO and the weights of
+    --overlap are left out.
 
     Args:
         agent: The network, with the weights before the failed step.
@@ -56,7 +57,7 @@ def explain(agent: Any, found: dict[str, Any], cfg: Config) -> Iterator[tuple[bo
     arrays = {name: torch.from_numpy(x) for name, x in found["rollout"].items()}
     rollout = Rollout(**{name: arrays.get(name) for name in Rollout._fields})
     start = tuple(torch.from_numpy(found["state"][str(i)]) for i in range(len(found["state"])))
-    for name, x in quantities(agent, rollout, start, cfg):
+    for name, x in quantities(agent, rollout, start, found["iteration"], cfg):
         if not x.is_floating_point():
             continue
         bad = (~x.isfinite()).nonzero()
@@ -67,8 +68,9 @@ def explain(agent: Any, found: dict[str, Any], cfg: Config) -> Iterator[tuple[bo
         yield True, f"{name} {tuple(x.shape)}: {float(x.min()):.4g} to {float(x.max()):.4g}" if x.numel() else name
 
 
-def quantities(agent: Any, rollout: Rollout, start: tuple[Tensor, ...], cfg: Config) -> Iterator[tuple[str, Tensor]]:
-    """Yield every quantity of an update by name, in the order in which they depend on each other."""
+def quantities(agent: Any, rollout: Rollout, start: tuple[Tensor, ...], iteration: int,
+               cfg: Config) -> Iterator[tuple[str, Tensor]]:
+    """Yield every quantity of the update of an iteration by name, in the order in which they depend on each other."""
     valid = rollout.valid
     for name, x in rollout._asdict().items():
         if x is not None and x.is_floating_point():
@@ -92,7 +94,7 @@ def quantities(agent: Any, rollout: Rollout, start: tuple[Tensor, ...], cfg: Con
     loss, stats = ppo_loss(LossInputs(
         logprob=logprob, old_logprob=batch.logprob, value=value, old_value=batch.value,
         advantage=scaled.float().reshape(shape), ret=batch.ret, entropy=entropy, valid=batch.valid,
-        count=batch.valid.sum().clamp(min=1).float(), clip_coef=torch.tensor(cfg.clip_coef)), cfg)
+        count=batch.valid.sum().clamp(min=1).float(), clip_coef=torch.tensor(cfg.clip_coef_at(iteration))), cfg)
     for name in ("policy_loss", "value_loss", "entropy"):
         yield f"loss: {name}", stats[name]
     yield "loss", loss.detach()

@@ -113,6 +113,16 @@ def test_every_problem_of_a_search_is_named_at_once(tmp_path):
         assert part in str(fault.value)
 
 
+@pytest.mark.parametrize("pair", ["[1, 1]", "[1]", "[0, 1, 2]"])
+def test_target_scores_are_two_different_numbers(pair, tmp_path):
+    """Scores are divided by their difference."""
+    path = tmp_path / "search.toml"
+    path.write_text(f'variant = "ppo"\nenv_ids = ["A-v0"]\nsteps = 1000\n[target_scores]\n"A-v0" = {pair}\n'
+                    '[space]\nlearning_rate = {low = 1e-4, high = 0.1}\n')
+    with pytest.raises(UsageError, match="target_scores: A-v0=.* is not allowed. Use two different numbers"):
+        load_search(path)
+
+
 def test_draws_are_keyed_by_seed_trial_and_field():
     """A search that starts again draws nothing a second time, fields differ, and the same seed draws the same."""
     def drawn(seed, start, count=4):

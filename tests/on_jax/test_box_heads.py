@@ -7,11 +7,23 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.on_jax.assemble import assemble
+from proximo.on_jax.bounded import Beta, Bounds
 from proximo.on_jax.parameters import initial_weights, make_bind, make_numpy_bind
 from tests.support.spec import Spec
 
 KINDS = {"gaussian": {"log_std_init": -0.5}, "beta": {"distribution": "beta"}, "gsde": {"distribution": "gsde"},
          "squashed": {"distribution": "squashed", "state_dependent_std": True, "layer_norm": True}}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("xp", [np, jax.numpy])
+def test_the_mode_of_beta_is_a_number_where_both_parts_underflow(xp):
+    """Otherwise every bit is that of a / (a + b); the type stays float32."""
+    a, b = xp.asarray(np.random.default_rng(0).uniform(0, 10, (2, 1000, 1)), xp.float32)
+    bounds = Bounds(xp.asarray([-1], xp.float32), xp.asarray([3], xp.float32))
+    assert xp.array_equal(Beta(a, b, bounds).mode(), bounds.from_unit(a / (a + b)))
+    middle = Beta(xp.zeros_like(a), xp.zeros_like(b), bounds).mode()
+    assert (middle == 1).all() and middle.dtype == np.float32
 
 
 @pytest.mark.parametrize("kind", KINDS)

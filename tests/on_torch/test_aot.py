@@ -18,7 +18,7 @@ from proximo.envs.obs_layout import obs_layout, write_rows
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch import aot_build
 from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
-from proximo.on_torch.aot_cache import store_library
+from proximo.on_torch.aot_cache import cache_folder, store_library
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.mlp import ACTIVATIONS, MLP
 from tests.support.spec import Spec
@@ -191,6 +191,21 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(FilesError, match="XDG_CACHE_HOME"):
         compile_ahead(lambda x: (x + x,), (torch.zeros(3),), "double")
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owner")
+def test_a_cache_that_others_may_write_is_refused(cache, monkeypatch):
+    """What is in it is run."""
+    assert cache_folder() == cache
+    cache.chmod(0o770)
+    with pytest.raises(FilesError, match="belongs to another user, or others may write into it. Set XDG_CACHE_HOME"):
+        cache_folder()
+    cache.chmod(0o755)
+    assert cache_folder() == cache
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    with pytest.raises(FilesError, match="belongs to another user"):
+        cache_folder()
 
 
 def test_no_compiler_is_one_sentence():

@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.on_torch.assemble import assemble
-from proximo.on_torch.bounded import Bounds, Squashed
+from proximo.on_torch.bounded import Beta, Bounds, Squashed
 from proximo.on_torch.distributions import Gaussian
 from proximo.on_torch.gsde import ExploringGaussian
 from tests.support.spec import Spec
@@ -15,6 +15,13 @@ from tests.support.spec import Spec
 KINDS = {"squashed": {"distribution": "squashed"}, "beta": {"distribution": "beta"}, "gsde": {"distribution": "gsde"},
          "state-dependent": {"state_dependent_std": True},
          "squashed, state-dependent": {"distribution": "squashed", "state_dependent_std": True}}
+
+
+def test_the_mode_of_beta_is_a_number_where_both_parts_underflow():
+    """Otherwise every bit is that of a / (a + b)."""
+    parts, bounds = torch.rand(2, 1000, 1) * 10, Bounds(torch.tensor([-1.0]), torch.tensor([3.0]))
+    assert torch.equal(Beta(*parts, bounds).mode(), bounds.from_unit(parts[0] / parts.sum(0)))
+    assert Beta(torch.zeros(1), torch.zeros(1), bounds).mode() == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
