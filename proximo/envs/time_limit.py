@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,7 +24,8 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
     """Raise EnvError in the code inside if it takes longer.
 
     It works by SIGALRM, which Python delivers to the main thread only. In another thread, on Windows, and in a call of
-    native code that does not return, there is no limit. An OBSERVER in another process can have one there too.
+    native code that does not return, there is no limit. An OBSERVER in another process can have one there too. A timer
+    of the program, or of a time_limit around this one, continues afterwards; if it has expired meanwhile, it ends then.
 
     Args:
         seconds: The limit.
@@ -47,13 +49,15 @@ def _alarm(seconds: float, what: str) -> Iterator[None]:
     if not main or not hasattr(signal, "setitimer"):
         yield
         return
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before, begin = signal.signal(signal.SIGALRM, end), time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - begin), 1e-3), interval)
 
 
 class LimitedEnv(gym.Wrapper[Any, Any, Any, Any]):

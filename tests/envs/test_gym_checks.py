@@ -250,6 +250,33 @@ def test_time_limits(monkeypatch):
     assert time.monotonic() - begin < 10 and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
+@pytest.mark.parametrize("closes", [Masking, Slow])
+def test_a_timer_of_the_program_continues(closes, monkeypatch):
+    """Also one that expires while the environment hangs. It fires once, with the program's own handler."""
+    monkeypatch.setattr("proximo.envs.time_limit.CLOSE_SECONDS", 0.2)
+    fired = []
+    before = signal.signal(signal.SIGALRM, lambda *_: fired.append(time.monotonic()))
+    begin = time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1 if closes is Slow else 1.0)
+        close_env(closes(), "Timed")
+        while not fired and time.monotonic() < begin + 30:
+            time.sleep(0.05)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(fired) == 1 and fired[0] - begin >= (0.2 if closes is Slow else 0.99)
+
+
+def test_limits_within_limits():
+    """The outer limit holds for what follows the inner call."""
+    with pytest.raises(EnvError, match="outer did not return within 0.5 s"), time_limit(0.5, "outer"):
+        with time_limit(60, "inner"):
+            pass
+        time.sleep(60)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 def test_workers_that_hang_end_with_their_parent(odd, tmp_path):
     """The parent is killed while its worker sleeps in step()."""
