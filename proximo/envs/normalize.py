@@ -66,7 +66,7 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
                          "numpy or JAX arrays; these return torch tensors. Set both to False.")
     xp = numpy_module(envs.arrays)
     begin: Callable[..., Statistics] = partial(count_reset, cfg=cfg, xp=xp)
-    count: Callable[..., Statistics] = partial(count_step, cfg=cfg, xp=xp, waits=bool(envs.players))
+    count: Callable[..., Statistics] = partial(count_step, cfg=cfg, xp=xp, waits=bool(envs.players or cfg.restart_envs))
     apply: Callable[..., Step] = partial(apply_statistics, cfg=cfg, xp=xp)
     if on_torch:
         import jax
@@ -157,14 +157,15 @@ def count_step(statistics: Statistics, step: Step, cfg: Config, xp: Any = np, wa
 
     A next-step suite (`final_obs` None) returns the last observation of an episode as obs. It is not counted, because
     the row after it is a filler. The obs of the filler begins the next episode and is counted. A same-step suite has
-    fillers only in self-play, where a player who is out waits until the next game begins (`first`).
+    fillers only in self-play, where a player who is out waits until the next game begins (`first`), and where a worker
+    process was replaced (--restart-envs), whose rows begin an episode.
 
     Args:
         statistics: The statistics so far.
         step: A Step before normalisation.
         cfg: Its `norm_obs`, `norm_reward` and `gamma` are read.
         xp: numpy or jax.numpy.
-        waits: Whether players may have to wait.
+        waits: Whether a same-step suite may have fillers.
     """
     over = step.terminated | step.truncated
     acted_on, played = _counted_rows(step, over) if waits or step.final_obs is None else (None, None)
@@ -175,7 +176,7 @@ def count_step(statistics: Statistics, step: Step, cfg: Config, xp: Any = np, wa
         gathered = running * cfg.gamma + step.reward
         ret = update_moments(ret, gathered, played, xp)
         after = xp.where(over, 0, gathered)
-        running = after if played is None else xp.where(step.valid, after, running)
+        running = after if played is None else xp.where(step.valid | over, after, running)
     return Statistics(obs=obs, ret=ret, running=running)
 
 

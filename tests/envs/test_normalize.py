@@ -148,6 +148,31 @@ def test_a_player_who_is_out_is_not_counted():
     np.testing.assert_array_equal(statistics.running, np.zeros(4))
 
 
+def test_the_rows_of_a_lost_worker_have_no_return():
+    """--restart-envs with three rows, of which the second is lost at step 1: truncated, not valid, and begun again.
+
+    Statistics equal the definition over all observations, and over returns of valid rows.
+    """
+    rng, no, lost = np.random.default_rng(0), np.zeros(3, bool), np.array([False, True, False])
+    plain = some_step(rng)._replace(first=no, terminated=no, truncated=no, valid=~no)
+    steps = [plain._replace(obs=some_step(rng).obs, reward=rng.normal(size=3).astype(np.float32)) for _ in range(3)]
+    steps[1] = steps[1]._replace(first=lost, truncated=lost, valid=~lost, reward=np.where(lost, 0, steps[1].reward))
+    cfg, played = replace(CFG, env_workers=3, restart_envs=1), iter(steps)
+    envs = Normalized(SimpleNamespace(num_envs=3, obs_shape=(2,), obs_dtype=np.float32, action_space=None, players=(),
+                                      observation_space=None, arrays="numpy", metric_names=(), play="host",
+                                      step=lambda action: next(played)), cfg)
+    running, returns = np.zeros(3), []
+    for step in steps:
+        envs.step(np.zeros(3))
+        running = running * CFG.gamma + step.reward
+        returns.append(running[step.valid])
+        running = np.where(step.truncated, 0, running)
+    seen = np.concatenate([step.obs for step in steps]).astype(float)
+    for moments, rows in ((envs.statistics.obs, seen), (envs.statistics.ret, np.concatenate(returns))):
+        np.testing.assert_allclose((moments.mean, moments.var), definition(rows), rtol=1e-9)
+    np.testing.assert_array_equal(envs.statistics.running, running)
+
+
 def merge_all(base, locals_):
     """Return what each rank has after an all-reduce."""
     parts = []
