@@ -47,7 +47,10 @@ class Step(NamedTuple):
     final_obs: Array | None  # (N, *obs_shape)  observation after the action, where the episode ended. None: always obs
     valid: Array  # (N,) bool  False in filler rows, whose action was ignored: there is nothing to learn
     episode: Episode
-    metrics: dict[str, Array]  # further values to log as charts/<name>, (N,) each, NaN where there is none
+    metrics: dict[str, Array]  # further values to log as charts/<name>, (N,) each, NaN where there is none; see COUNTS
+
+
+COUNTS = ("env_restarts",)  # metrics that count: the last value is logged, added up over processes. Others are averaged
 
 
 class VecEnv(Protocol):

@@ -19,7 +19,7 @@ from proximo.on_jax.device import set_up_jax
 from proximo.on_jax.roll_call import call_roll
 from proximo.on_jax.train_step import Metrics
 from proximo.processes import World, check_shares, refuse_different_starts, world_from_environment
-from proximo.protocols import Episode
+from proximo.protocols import COUNTS, Episode
 
 AXIS = "ranks"  # of the mesh
 HEARTBEAT = 20  # seconds without one after which a process counts as lost
@@ -143,14 +143,18 @@ def merge_arrays_over_processes(ranks: Ranks, base: Statistics | None, local: St
 
 
 def gather_metrics(ranks: Ranks, metrics: Metrics) -> Metrics:
-    """Return the metrics of all processes: environments side by side in order of rank, (T, N) over all."""
+    """Return the metrics of all processes: environments side by side in order of rank, (T, N) over all.
+
+    Of charts, counts are added up, and others are averaged over the processes that have them.
+    """
     if ranks.processes == 1:
         return metrics
     finished, ret, length = (np.concatenate(list(all_gather(ranks, np.asarray(x))), axis=1) for x in metrics.episode)
     charts = {}
     for name, x in metrics.charts.items():
         each = all_gather(ranks, np.asarray(x, np.float64))
-        charts[name] = np.nanmean(each) if not np.isnan(each).all() else np.nan
+        mean = np.nanmean(each) if not np.isnan(each).all() else np.nan
+        charts[name] = each.sum() if name in COUNTS else mean
     valid = all_gather(ranks, np.asarray(metrics.valid, np.int64)).sum(0)
     return Metrics(losses=metrics.losses, charts=charts, episode=Episode(finished=finished, ret=ret, length=length),
                    valid=valid)

@@ -20,7 +20,7 @@ from proximo.on_jax.player import SeededEnvs
 from proximo.on_jax.rollout import Collected
 from proximo.on_jax.snapshot import pack_carry, unpack_carry
 from proximo.on_jax.train_step import Keys, Metrics, TrainState, fold_key, make_step
-from proximo.protocols import Acted, Episode, VecEnv
+from proximo.protocols import COUNTS, Acted, Episode, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
 NUMPY_ROWS = 64  # up to this many environments, acting in numpy is faster than calling a compiled function
@@ -199,6 +199,7 @@ def collect_on_host(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry:
 
 
 def mean_metrics(buffer: RolloutBuffer) -> dict[str, Any]:
-    """Return the mean of every metric over the rows that have it; NaN where none has."""
-    known = {name: x[~np.isnan(x)] for name, x in buffer.metrics.items()}
+    """Return the mean of every metric over the rows that have it, NaN where none has; of a count, the last value."""
+    rows = {name: x[-1] if name in COUNTS else x for name, x in buffer.metrics.items()}
+    known = {name: x[~np.isnan(x)] for name, x in rows.items()}
     return {name: x.mean() if x.size else np.nan for name, x in known.items()}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from proximo.envs.normalize import Normalizer
 from proximo.on_torch.device import host_zeros, keep_computed, local_copies
-from proximo.protocols import Acted, Agent, Episode, Head, VecEnv
+from proximo.protocols import COUNTS, Acted, Agent, Episode, Head, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
 
@@ -27,7 +27,7 @@ class Collected(NamedTuple):
     rollout: Rollout
     carry: Carry
     episode: Episode  # (T, N) numpy arrays
-    metrics: dict[str, float]  # means over all rows
+    metrics: dict[str, float]  # charts/<name>: means over all rows, or counts
 
 
 class Storage(RolloutBuffer):
@@ -71,9 +71,27 @@ class Storage(RolloutBuffer):
         return Episode(finished=self.tensors["finished"].cpu().numpy(), ret=self.tensors["ret"].cpu().numpy(),
                        length=self.tensors["length"].cpu().numpy())
 
-    def means(self) -> dict[str, float]:
-        """Return the mean of every further metric of the environments."""
-        return {f"charts/{name}": float(torch.as_tensor(x).nanmean()) for name, x in self.metrics.items()}
+    def charts(self) -> dict[str, float]:
+        """Return the mean of every further metric of the environments; of a count, what it is at the end."""
+        return {f"charts/{name}": float(torch.as_tensor(x[-1] if name in COUNTS else x).nanmean())
+                for name, x in self.metrics.items()}
+
+
+def merge_metrics(metrics: dict[str, float], reduce_sum: Callable[[Tensor], Tensor],
+                  device: torch.device) -> dict[str, float]:
+    """Return the metrics of all ranks: the sums of counts, and the means of others over the ranks that have them.
+
+    Args:
+        metrics: Those of this rank, under the same names on each.
+        reduce_sum: Adds a tensor on `device` over all ranks.
+        device: The device that learns.
+    """
+    if not metrics:
+        return metrics
+    own = torch.tensor(list(metrics.values()), dtype=torch.float64, device=device)
+    total, ranks = reduce_sum(torch.stack([own.nan_to_num(), (~own.isnan()).double()])).tolist()
+    return {name: x if name.removeprefix("charts/") in COUNTS else x / n if n else float("nan")
+            for name, x, n in zip(metrics, total, ranks, strict=True)}
 
 
 def make_policy(agent: Agent) -> Policy:
@@ -136,4 +154,4 @@ def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.nd
     if bootstrapped.any():
         final = storage.whole("truncated") & torch.from_numpy(bootstrapped).to(storage.device)
         next_value = torch.where(final, storage.whole("final_value"), next_value)
-    return Collected(storage.rollout(logprob, value, next_value), closing, storage.episode(), storage.means())
+    return Collected(storage.rollout(logprob, value, next_value), closing, storage.episode(), storage.charts())

@@ -14,6 +14,7 @@ from proximo.on_torch.gae import gae
 from proximo.on_torch.learner import explained_variance, make_batch, minibatch_indices, normalize_advantage, update
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.repro import failed_update
+from proximo.on_torch.rollout import merge_metrics
 from proximo.on_torch.setup import MakeEnvs, Setup, checked, rebuild, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.streams import stream_generator
@@ -51,7 +52,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
                 noise = setup.agent.head.noise(torch_generator(cfg, "action", iteration, world), cfg.num_steps,
                                                envs.num_envs).to(setup.device)
                 played = setup.collect(setup.policy, envs, setup.normalizer, carry, setup.storage, noise)
-            stats = learn(setup, played.rollout, carry.state, iteration, cfg) | played.metrics
+            stats = learn(setup, played.rollout, carry.state, iteration, cfg) | merge_metrics(
+                played.metrics, setup.learner.all_reduce_sum, setup.device)
             if not bool(setup.adam.ok):
                 raise failed_update(setup.agent, setup.normalizer.spec, played.rollout, carry.state, iteration, steps)
             merged = merge_over_ranks(world, merged, played.carry.statistics, setup.device)

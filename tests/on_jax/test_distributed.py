@@ -207,3 +207,18 @@ def test_two_devices_of_one_process_learn_as_one():
     for name in ("inside", "outside"):
         assert found[name]["placed"] == 2 and found[name]["compiled"] == [], found[name]
     assert "Start one process for each device with torchrun" in found["pool"]
+
+
+def test_counts_of_processes_are_added_up_and_other_metrics_averaged(monkeypatch):
+    """Over the processes that have them."""
+    from proximo.on_jax import distributed
+    from proximo.on_jax.train_step import Metrics
+    from proximo.protocols import Episode
+
+    other = iter([np.zeros((4, 2), bool), *np.zeros((2, 4, 2)), 1.0, 5.0, 7.0, np.nan, np.full(4, 2)])
+    monkeypatch.setattr(distributed, "all_gather", lambda ranks, x: np.stack([x, next(other)]))
+    own = Metrics(losses={}, episode=Episode(np.ones((4, 2), bool), *np.ones((2, 4, 2))), valid=np.full(4, 2),
+                  charts={"env_restarts": 2.0, "speed": 3.0, "late": np.nan, "never": np.nan})
+    found = distributed.gather_metrics(distributed.Ranks(process=0, processes=2, mesh=None), own)
+    np.testing.assert_equal(found.charts, {"env_restarts": 3, "speed": 4, "late": 7, "never": np.nan})
+    assert found.episode.finished.sum() == 8 and found.valid.tolist() == [4] * 4

@@ -2,6 +2,7 @@
 Ranks that do not come, or are lost, are named."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from proximo.on_torch.distributed import join, lost_peers_named, merge_over_rank
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import explained_variance, minibatch_indices
 from proximo.on_torch.mlp import MLP
+from proximo.on_torch.rollout import merge_metrics
 from proximo.processes import WAITS, WORKS, World
 from proximo.types import Rollout
 from tests.support.torch_learning import make_learner, update_once
@@ -40,6 +42,18 @@ class Meeting:
             return x.copy_(total)
 
         return reduce_sum
+
+
+def test_counts_of_ranks_are_added_up_and_other_metrics_averaged():
+    """Over the ranks that have them."""
+    nan, meeting = float("nan"), Meeting(2)
+    own = [{"charts/env_restarts": 2.0, "charts/speed": 3.0, "charts/late": nan, "charts/never": nan},
+           {"charts/env_restarts": 1.0, "charts/speed": 5.0, "charts/late": 7.0, "charts/never": nan}]
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda rank: merge_metrics(own[rank], meeting.all_reduce_sum(rank), torch.device("cpu")), range(2)))
+    for found in both:
+        np.testing.assert_equal(found, {"charts/env_restarts": 3, "charts/speed": 4, "charts/late": 7, "charts/never": nan})
+    assert merge_metrics({}, None, torch.device("cpu")) == {}
 
 
 def make_rollout():

@@ -67,6 +67,8 @@ def _results(setup: Any, cfg: Config) -> dict[str, Any]:
              "config_problems": (), "action_problems": (), "can_compile": False, "is_exporting": False}
     if not saved_buffers(setup.agent):
         found["saved_buffers"] = {}
+    if not setup.envs.metric_names:
+        found["merge_metrics"] = {}
     return found if setup.statistics is not None else found | {"merge_over_ranks": None}
 
 
