@@ -89,7 +89,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
         for it in proximo.iterations("ppo", env_id="CartPole-v1"):
             print(it.steps, it.stats["losses/entropy"], it.finished.ret.mean())
             if enough:
-                snapshot = it.snapshot()    # iterations(..., state=snapshot) continues, bit for bit
+                snapshot = it.snapshot()    # iterations(..., state=snapshot) continues from it
                 break
 
     For JAX, `proximo.on_jax.pure_training.make_training` gives the same training as pure functions `init` and `step`.
@@ -100,7 +100,8 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
         make_envs: As in `train`.
         make_agent: As in `train`.
         loss_fn: As in `train`.
-        state: The snapshot() of an earlier Iteration.
+        state: The snapshot() of an earlier Iteration. Training continues bit for bit if the state of the environments
+            can be saved (Iteration.keeps_state), otherwise only after a multiple of checkpoint_every iterations.
         values: Fields of the configuration.
 
     Raises:

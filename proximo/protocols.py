@@ -107,6 +107,7 @@ class VecEnv(Protocol):
 
         Returns:
             Nested dicts with string keys. Leaves are numpy arrays, numbers, strings, booleans, None or lists of such.
+            They are copies: later steps do not change them.
         """
         ...
 

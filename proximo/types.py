@@ -42,27 +42,28 @@ class Rollout(NamedTuple):
 class RolloutBuffer:
     """Preallocated arrays that a rollout is written into, one row per step (`obs_rows` of observations, None: T + 1).
 
-    The agent reads `obs_dtype`. Masks cover `mask_size` actions, None: no masks. `empty` makes zeros.
+    The agent reads `obs_dtype`. Masks cover `mask_size` actions, None: no masks. `zeros` makes the arrays.
     """
 
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Any, mask_size: int | None,
-                 empty: Callable[..., Array] = np.zeros, obs_rows: int | None = None) -> None:
-        steps, rows = (num_steps, envs.num_envs), (num_steps + 1, envs.num_envs)  # rows: with the closing one
+                 zeros: Callable[..., Array] = np.zeros, obs_rows: int | None = None) -> None:
+        T, N = num_steps, envs.num_envs
         self.arrays: dict[str, Array] = {
-            "obs": empty((obs_rows or rows[0], steps[1], *envs.obs_shape), obs_dtype), "first": empty(rows, np.bool_),
-            "action": empty((*steps, *head.action_shape), head.action_dtype), "length": empty(steps, np.int32)}
-        self.arrays |= {name: empty(steps, np.float32) for name in ("logprob", "value", "final_value", "reward", "ret")}
-        self.arrays |= {name: empty(steps, np.bool_) for name in ("terminated", "truncated", "valid", "finished")}
+            "obs": zeros((obs_rows or T + 1, N, *envs.obs_shape), obs_dtype), "first": zeros((T + 1, N), np.bool_),
+            "action": zeros((T, N, *head.action_shape), head.action_dtype), "length": zeros((T, N), np.int32)}
+        self.arrays |= {name: zeros((T, N), np.float32)
+                        for name in ("logprob", "value", "final_value", "reward", "ret")}
+        self.arrays |= {name: zeros((T, N), np.bool_) for name in ("terminated", "truncated", "valid", "finished")}
         if mask_size is not None:
-            self.arrays["mask"] = empty((*rows, mask_size), np.bool_)
-        self.metrics = {name: empty(steps, np.float32) for name in envs.metric_names}
-        self.rows = {name: list(x) for name, x in (self.arrays | self.metrics).items()}
+            self.arrays["mask"] = zeros((T + 1, N, mask_size), np.bool_)
+        self.metrics = {name: zeros((T, N), np.float32) for name in envs.metric_names}
+        self.host_rows = {name: list(x) for name, x in (self.arrays | self.metrics).items()}
         shape = envs.action_space.shape or head.action_shape  # Dict and Tuple spaces have none: an action is a row
-        self.env_actions = [row.reshape(envs.num_envs, *shape) for row in self.rows["action"]]
+        self.env_actions = [row.reshape(envs.num_envs, *shape) for row in self.host_rows["action"]]
 
     def put(self, t: int, step: Step) -> None:
         """Write what followed the action at t. `obs`, `first` and `mask` belong to t + 1."""
-        rows = self.rows
+        rows = self.host_rows
         rows["obs"][t + 1][...], rows["first"][t + 1][...] = step.obs, step.first
         if step.mask is not None:
             rows["mask"][t + 1][...] = step.mask

@@ -65,7 +65,7 @@ def _for_environments(shares: Shares, cfg: Config, machine: Machine) -> list[str
     return lines
 
 
-def _for_acting(shares: Shares, cfg: Config, machine: Machine) -> list[str]:
+def _for_acting(_: Shares, cfg: Config, machine: Machine) -> list[str]:
     lines = ["--compile makes the calls of a small network cheaper."] * _could_compile(cfg, machine)
     if not _on_cpu(cfg, machine) and cfg.model == "mlp":
         lines.append("A small network is faster with --device cpu.")
@@ -73,7 +73,7 @@ def _for_acting(shares: Shares, cfg: Config, machine: Machine) -> list[str]:
     return [*lines, f"{wider} acts in fewer, larger calls. This changes what is learned."]
 
 
-def _for_learning(shares: Shares, cfg: Config, machine: Machine) -> list[str]:
+def _for_learning(_: Shares, cfg: Config, machine: Machine) -> list[str]:
     lines, images = [], cfg.model != "mlp"
     if images and cfg.threads < machine.cores and _on_cpu(cfg, machine):
         lines.append(f"--threads {machine.cores} uses all cores; the network is large enough.")

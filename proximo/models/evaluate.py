@@ -33,7 +33,8 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
              max_steps: int = MAX_STEPS, show: ShowProgress | None = None) -> Evaluation:
     """Play whole episodes.
 
-    Every environment plays the same number of episodes, so that short episodes are not favoured.
+    Every environment plays the same number of episodes, so that short episodes are not favoured. If `episodes` is not a
+    multiple of their number, those beyond it, of the last environments, are left out.
 
     Args:
         model: The model that acts.

@@ -9,7 +9,7 @@ from flax import nnx
 
 from proximo.config import Config
 from proximo.envs.joint_actions import action_parts, has_mask, num_outputs
-from proximo.envs.model_fit import has_image_parts
+from proximo.envs.model_fit import check_model, has_image_parts
 from proximo.errors import UsageError
 from proximo.on_jax.agent import SeparateAgent, SharedAgent
 from proximo.on_jax.box_heads import Identity, MakeBoxHead, PolicyNetwork, make_box_head
@@ -70,24 +70,45 @@ def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> 
     if problems := action_problems(cfg, spec.action_space):
         raise UsageError("\n".join(problems))
 
-    def linear(size: int, std: float, features: int) -> Linear:
-        return layer_init(Linear(features, size), std, orthogonal=cfg.orthogonal_init)
-
-    trunk, features = make_trunk(spec, cfg)
     if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network and not has_image_parts(spec):
-        critic = make_network(spec, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, sees_all=True)
-        policy_sizes = cfg.policy_sizes or cfg.hidden_sizes
-        network = PolicyNetwork(
-            whole=lambda n: make_network(spec, [*policy_sizes, n], cfg, 0.01),
-            parts=lambda n: (make_network(spec, policy_sizes, cfg), linear(n, 0.01, policy_sizes[-1])))
-        head = make_head(network.whole, spec.action_space, lambda space: make_box(network, space, cfg))
-        return SeparateAgent(critic, head)
-    memory = None
-    if cfg.recurrent != "none":
-        memory = Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
-        features = cfg.memory_size
-    critic = linear(1, 1.0, features)
-    network = PolicyNetwork(whole=lambda n: linear(n, 0.01, features),
-                            parts=lambda n: (Identity(), linear(n, 0.01, features)))
-    head = make_head(network.whole, spec.action_space, lambda space: make_box(network, space, cfg))
-    return SharedAgent(trunk, critic, head, memory)
+        check_model(spec, cfg)
+        return separate_agent(spec, cfg, make_box)
+    return shared_agent(spec, cfg, make_box)
+
+
+def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAgent:
+    """Make networks of policy and value that share nothing."""
+    critic = make_network(spec, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, sees_all=True)
+    policy_sizes = cfg.policy_sizes or cfg.hidden_sizes
+
+    def whole(size: int) -> nnx.Module:
+        return make_network(spec, [*policy_sizes, size], cfg, 0.01)
+
+    def parts(size: int) -> tuple[nnx.Module, Linear]:
+        return make_network(spec, policy_sizes, cfg), linear(policy_sizes[-1], size, 0.01, cfg)
+
+    network = PolicyNetwork(whole=whole, parts=parts)
+    return SeparateAgent(critic, make_head(whole, spec.action_space, lambda space: make_box(network, space, cfg)))
+
+
+def shared_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SharedAgent:
+    """Make a linear policy and a linear value function over a trunk and its recurrent layer, if there is one."""
+    trunk, features = make_trunk(spec, cfg)
+    memory = None if cfg.recurrent == "none" else Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
+    width = features if memory is None else cfg.memory_size
+    value = linear(width, 1, 1.0, cfg)
+
+    def whole(size: int) -> nnx.Module:
+        return linear(width, size, 0.01, cfg)
+
+    def parts(size: int) -> tuple[nnx.Module, Linear]:
+        return Identity(), linear(width, size, 0.01, cfg)
+
+    network = PolicyNetwork(whole=whole, parts=parts)
+    head = make_head(whole, spec.action_space, lambda space: make_box(network, space, cfg))
+    return SharedAgent(trunk, value, head, memory)
+
+
+def linear(features: int, size: int, std: float, cfg: Config) -> Linear:
+    """Return a linear layer of a head, with weights of gain `std`."""
+    return layer_init(Linear(features, size), std, orthogonal=cfg.orthogonal_init)

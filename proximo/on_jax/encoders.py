@@ -114,5 +114,5 @@ class Encoded(nnx.Module):
 
     def __call__(self, rows: Array) -> Array:
         """Packed rows (..., size) -> what the network makes of their features."""
-        made: Any = self.network
-        return made(self.encoder(rows))  # type: ignore[no-any-return]
+        network: Any = self.network
+        return network(self.encoder(rows))  # type: ignore[no-any-return]

@@ -78,8 +78,8 @@ class JointHead(nnx.Module):
                             for head, width, stop in zip(heads, widths, np.cumsum(widths)))
 
     def __call__(self, features: Array, mask: Array | None) -> Joint:
-        made: Any = self.network
-        outputs = split(made(features), self.sizes)
+        network: Any = self.network
+        outputs = split(network(features), self.sizes)
         masks = [None] * len(outputs) if mask is None else split(mask, self.mask_sizes)
         parts = tuple(head(x, allowed if allowed is not None and allowed.shape[-1] else None)
                       for head, x, allowed in zip(self.heads, outputs, masks))

@@ -75,7 +75,7 @@ def learn_over_mesh(mesh: Mesh, learn: LearnFn, keys: Keys) -> LearnFn:
     """Compile `learn` for every device at once, where each process plays its own environments.
 
     The compiled function takes the rollout and the recurrent state of this process; everything else is the same in all
-    processes. It uses `keys` whatever keys it is given.
+    processes.
     """
     shared, rows, steps = PartitionSpec(), PartitionSpec(AXIS), PartitionSpec(None, AXIS)
     key_data = jax.tree.map(lambda key: np.asarray(jax.random.key_data(key)), keys)
@@ -87,8 +87,9 @@ def learn_over_mesh(mesh: Mesh, learn: LearnFn, keys: Keys) -> LearnFn:
     mapped = jax.jit(jax.shard_map(learn_of_rank, mesh=mesh, in_specs=(shared, steps, rows, shared, shared),
                                    out_specs=shared, check_vma=False))
 
-    def learn_of_all(adam: Adam, rollout: Rollout, memory: tuple[Array, ...], keys: Keys,
+    def learn_of_all(adam: Adam, rollout: Rollout, memory: tuple[Array, ...], _keys: Keys,
                      iteration: Any) -> tuple[Adam, dict[str, Array]]:
+        # `_keys` are not on the mesh: `key_data` has the same ones
         return mapped(adam, join_rows(mesh, rollout, None, AXIS), join_rows(mesh, memory, AXIS), key_data,
                       np.int32(iteration))
 

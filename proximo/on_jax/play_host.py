@@ -165,7 +165,7 @@ def collect_on_host(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry:
     V(final_obs) and V of the closing observation use the state of the recurrent layer after the last step, and do not
     advance it. The rollout's arrays are those of the buffer.
     """
-    arrays, rows, state, statistics = buffer.arrays, buffer.rows, carry.state, carry.statistics
+    arrays, rows, state, statistics = buffer.arrays, buffer.host_rows, carry.state, carry.statistics
     never, truncated_at = np.zeros(envs.num_envs, bool), []
     masks = rows.get("mask", [None] * (len(noise) + 1))
     rows["obs"][0][...], rows["first"][0][...] = carry.obs, carry.first

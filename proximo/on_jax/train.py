@@ -42,6 +42,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
     cfg = checked(cfg)
     player, now = set_up(cfg, make_envs, make_agent, loss_fn, state["iteration"] if state else 0)
     try:
+        if state and "envs" not in state:
+            player.keeps_state = False  # several processes made this checkpoint
         now, begin_again = resume(player, now, state) if state else (now, False)
         now, history, advance = player.place(now), History(cfg, state), make_advance(cfg, player)
         done, every = int(now.iteration), cfg.checkpoint_every
@@ -59,8 +61,6 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
 @reading_checkpoint()
 def resume(player: Player, state: TrainState, kept: dict[str, Any]) -> tuple[TrainState, bool]:
     """Restore a snapshot into the state of a new run. Returns too whether the environments must be made again."""
-    if "envs" not in kept:  # several processes made this checkpoint
-        player.keeps_state = False
     whole = player.keeps_state and fits(kept, state)
     if player.keeps_state and not whole:
         warn("The environments of this checkpoint are divided over another number of devices. They are made again.")

@@ -69,10 +69,15 @@ def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> 
     if problems := action_problems(cfg, spec.action_space):
         raise UsageError("\n".join(problems))
 
-    trunk, features = make_trunk(spec, cfg)
     if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network and not has_image_parts(spec):
-        return separate_agent(spec, cfg, make_box)  # the trunk above is not used: it only draws random numbers
-    return shared_agent(spec, cfg, make_box, trunk, features)
+        draw_for_absent_trunk(spec, cfg)
+        return separate_agent(spec, cfg, make_box)
+    return shared_agent(spec, cfg, make_box)
+
+
+def draw_for_absent_trunk(spec: Spec, cfg: Config) -> None:
+    """Draw the random numbers of a trunk: the weights of a seed are those that follow them, with a trunk or without."""
+    make_trunk(spec, cfg)
 
 
 def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAgent:
@@ -90,8 +95,9 @@ def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAg
     return SeparateAgent(critic, make_head(whole, spec.action_space, lambda space: make_box(network, space, cfg)))
 
 
-def shared_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead, trunk: nn.Module, features: int) -> SharedAgent:
+def shared_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SharedAgent:
     """Make a linear policy and a linear value function over a trunk and its recurrent layer, if there is one."""
+    trunk, features = make_trunk(spec, cfg)
     memory = None if cfg.recurrent == "none" else Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
     width = features if memory is None else cfg.memory_size
     value = linear(width, 1, 1.0, cfg)

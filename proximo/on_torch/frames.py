@@ -55,7 +55,7 @@ class FrameStorage(Storage):
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Head, mask_size: int | None,
                  device: torch.device) -> None:
         super().__init__(envs, obs_dtype, num_steps, head, mask_size, device, obs_rows=1)
-        for rows in (self.rows, self.tensor_rows):
+        for rows in (self.host_rows, self.rows):
             rows["obs"] *= num_steps + 1
         stack = envs.frames
         assert stack is not None, "stored_frames() was asked before"

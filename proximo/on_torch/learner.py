@@ -12,7 +12,6 @@ from proximo.types import Batch, LossInputs, Minibatches, Rollout
 
 BETA1 = 0.9
 BETA2 = 0.999
-ROUNDING = 1e-13  # of a variance in float64, as a part of the mean square
 
 
 class Adam(NamedTuple):
@@ -182,5 +181,5 @@ def explained_variance(value: Tensor, ret: Tensor, valid: Tensor, all_reduce_sum
     count, error_sum, error_square, ret_sum, ret_square = sums.tolist()
     count = max(count, 1.0)
     variance = ret_square / count - (ret_sum / count) ** 2
-    equal = variance <= ROUNDING * ret_square / count
+    equal = variance <= 1e-13 * ret_square / count  # what float64 rounds
     return float("nan") if equal else 1 - (error_square / count - (error_sum / count) ** 2) / variance

@@ -1,7 +1,6 @@
 """The thread that plays one rollout while the loop learns from the one before (overlap.py)."""
 
 from collections.abc import Callable
-from copy import deepcopy
 from queue import Queue
 from threading import Thread
 from typing import Any, NamedTuple
@@ -100,7 +99,7 @@ class Player:
         """
         setup, due = self._setup, (iteration - 1) % self._cfg.checkpoint_every == 0 or first
         self.before = Moment(carry=carry, weights=self._acting.weights.cpu().numpy().copy(),
-                             envs=deepcopy(self._envs.state()) if setup.keeps_state else None)
+                             envs=self._envs.state() if setup.keeps_state else None)
         if iteration > self._cfg.num_iterations:
             return
         if due and iteration > 1 and not setup.keeps_state:

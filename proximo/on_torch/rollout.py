@@ -37,20 +37,20 @@ class Storage(RolloutBuffer):
                  device: torch.device, obs_rows: int | None = None) -> None:
         host, self.device, self.local = envs.arrays == "numpy", device, local_copies(device)
 
-        def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-            zeros = host_zeros(shape, dtype, device)
-            return zeros if host else torch.from_numpy(zeros).to(device)
+        def zeros(shape: tuple[int, ...], dtype: Any) -> Any:
+            array = host_zeros(shape, dtype, device)
+            return array if host else torch.from_numpy(array).to(device)
 
-        super().__init__(envs, obs_dtype, num_steps, head, mask_size, empty, obs_rows)
+        super().__init__(envs, obs_dtype, num_steps, head, mask_size, zeros, obs_rows)
         self.tensors = keep_computed(device, {name: torch.from_numpy(x) if host else x
                                               for name, x in self.arrays.items()})
-        self.tensor_rows = {name: list(x.unbind(0)) for name, x in self.tensors.items()}
-        self.masks: list[Any] = self.tensor_rows.get("mask", [None] * (num_steps + 1))
+        self.rows = {name: list(x.unbind(0)) for name, x in self.tensors.items()}
+        self.masks: list[Any] = self.rows.get("mask", [None] * (num_steps + 1))
 
     def start(self, carry: Carry) -> None:
         """Write what the first action depends on."""
-        self.tensor_rows["obs"][0].copy_(carry.obs)
-        self.tensor_rows["first"][0].copy_(carry.first)
+        self.rows["obs"][0].copy_(carry.obs)
+        self.rows["first"][0].copy_(carry.first)
         if carry.mask is not None:
             self.masks[0].copy_(carry.mask)
 
@@ -125,7 +125,7 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
 
     V(final_obs) and V of the closing observation read the state of the recurrent layer, and do not advance it.
     """
-    rows, masks, device, local = storage.tensor_rows, storage.masks, storage.device, storage.local
+    rows, masks, device, local = storage.rows, storage.masks, storage.device, storage.local
     state, statistics, bootstrapped = carry.state, carry.statistics, np.zeros((len(noise), 1), bool)
     storage.start(carry)
     for t, step_noise in enumerate(noise.unbind(0)):
@@ -148,7 +148,15 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
 
 
 def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.ndarray) -> Collected:
-    """Return what was played, and its values; `bootstrapped` (T, N) or (T, 1) says where final_value was computed."""
+    """Return what was played, and its values.
+
+    Args:
+        policy: What evaluates the observations.
+        storage: What was played.
+        closing: What followed the last step.
+        bootstrapped: (T, N), or (T, 1) for all environments: steps whose final_value was written. The other ones hold
+            those of an earlier rollout.
+    """
     logprob, value, last = policy.evaluate(storage, closing)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():

@@ -37,11 +37,11 @@ def view_columns(storage: Storage, columns: slice) -> Storage:
     part = copy(storage)
     part.arrays = {name: x[:, columns] for name, x in storage.arrays.items()}
     part.metrics = {name: x[:, columns] for name, x in storage.metrics.items()}
-    part.rows = {name: list(x) for name, x in (part.arrays | part.metrics).items()}
+    part.host_rows = {name: list(x) for name, x in (part.arrays | part.metrics).items()}
     part.env_actions = [row[columns] for row in storage.env_actions]
     part.tensors = {name: x[:, columns] for name, x in storage.tensors.items()}
-    part.tensor_rows = {name: list(x.unbind(0)) for name, x in part.tensors.items()}
-    part.masks = part.tensor_rows.get("mask", [None] * len(storage.masks))
+    part.rows = {name: list(x.unbind(0)) for name, x in part.tensors.items()}
+    part.masks = part.rows.get("mask", [None] * len(storage.masks))
     return part
 
 
@@ -70,11 +70,11 @@ def collect_in_groups(policy: Policy, envs: VecEnv, normalizer: Normalizer, carr
             if step.final_obs is not None and step.truncated.any():
                 final_obs = torch.as_tensor(step.final_obs, device=storage.device)
                 never = torch.zeros(len(final_obs), dtype=torch.bool, device=storage.device)
-                whole.groups[g].tensor_rows["final_value"][t].copy_(policy.value(final_obs, never, states[g]))
+                whole.groups[g].rows["final_value"][t].copy_(policy.value(final_obs, never, states[g]))
                 bootstrapped[t, columns] = True
             if t + 1 < len(noise):
                 act(g, t + 1)
-    rows, mask, device = storage.tensor_rows, storage.masks[-1], storage.device
+    rows, mask, device = storage.rows, storage.masks[-1], storage.device
     closing = Carry(obs=rows["obs"][-1].to(device, copy=True), first=rows["first"][-1].to(device, copy=True),
                     mask=None if mask is None else mask.to(device, copy=True),
                     state=tuple(torch.cat(parts) for parts in zip(*states, strict=True)), statistics=statistics)
@@ -84,7 +84,7 @@ def collect_in_groups(policy: Policy, envs: VecEnv, normalizer: Normalizer, carr
 def act_for_group(policy: Policy, group: Storage, state: tuple[Tensor, ...], t: int,
                   noise: Tensor) -> tuple[Tensor, ...]:
     """Choose the actions of a group at step t, and return the state of its recurrent layer."""
-    rows, mask = group.tensor_rows, group.masks[t]
+    rows, mask = group.rows, group.masks[t]
     acted = policy.act(group.local(rows["obs"][t]), None if mask is None else group.local(mask),
                        group.local(rows["first"][t]), state, noise)
     rows["action"][t].copy_(acted.action)

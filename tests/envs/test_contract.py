@@ -3,6 +3,8 @@
 A suite joins with a line in SUITES: its name, the packages it needs, its maker and a configuration.
 """
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -176,7 +178,8 @@ def test_same_seeds_same_behaviour(make_envs):
 
 
 def test_state_continues_or_is_none(make_envs):
-    """state() returns None unless keeps_state is True; then other environments continue from it exactly."""
+    """state() returns None unless keeps_state is True; then other environments continue from it exactly, and later steps
+    do not change it."""
     envs, other = make_envs(), make_envs([31, 32])
     rng = np.random.default_rng(0)
     *_, step = play(envs, 40, rng)
@@ -185,12 +188,14 @@ def test_state_continues_or_is_none(make_envs):
     if state is None:
         return
     assert_plain(state)
+    kept = deepcopy(state)
     *_, _ = play(other, 3, np.random.default_rng(1))
     other.load(state)
     for _ in range(60):
         action = as_suite_array(envs, random_actions(envs, step, rng))
         step = as_numpy(envs.step(action))
         assert_same(step, as_numpy(other.step(action)))
+    np.testing.assert_equal(state, kept)
 
 
 def assert_plain(state):

@@ -97,11 +97,11 @@ def test_random_episodes(seed):
         for storage in both:
             storage.start(envs.carry())
         for t in range(num_steps):
-            assert torch.equal(*(storage.tensor_rows["obs"][t] for storage in both))  # what is acted on
+            assert torch.equal(*(storage.rows["obs"][t] for storage in both))  # what is acted on
             step = envs.step(None)
             for storage in both:
                 storage.put(t, step)
-        assert torch.equal(*(storage.tensor_rows["obs"][-1] for storage in both))
+        assert torch.equal(*(storage.rows["obs"][-1] for storage in both))
         for found, expected in zip(*map(written, both), strict=True):
             assert torch.equal(found, expected) and found.is_contiguous() == expected.is_contiguous()
 

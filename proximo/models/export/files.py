@@ -158,7 +158,10 @@ def write_onnx(program: torch.export.ExportedProgram, portable: Portable, about:
 
 
 def write_pt2(program: torch.export.ExportedProgram, portable: Portable, about: dict[str, Any], path: Path) -> None:
-    """Write a program that `torch.export.load` reads; `about` becomes its extra file "proximo.json"."""
+    """Write a program that `torch.export.load` reads; `about` becomes its extra file "proximo.json".
+
+    `portable` is there for the same call as that of write_onnx.
+    """
     program.example_inputs = None  # which torch would pickle
     torch.export.save(program, path, extra_files={ABOUT: json.dumps(about)})
 

@@ -37,10 +37,10 @@ def inline_body(call: Call, definition: Definition, function: Function, most: in
     """
     check_arguments(call, function)
     statement = _statement_of(call)
-    if statement is None or call.partial or not _may_move(definition, function, call, most):
+    if statement is None or call.partial or not _may_move(function, call, most):
         return None
     bound = _bound(call, definition, function)
-    names = None if bound is None else _renamed(call, function, statement, bound)
+    names = None if bound is None else _renamed(function, statement, bound)
     if bound is None or names is None or not _is_safe(call, function, names, _taken_apart(call, function, statement)):
         return None
     assigned = [f"{name} = {text}" for name, text in bound.items() if name not in names and name != text]
@@ -71,7 +71,7 @@ def _tail(function: Function) -> ast.stmt:
     return last
 
 
-def _may_move(definition: Definition, function: Function, call: Call, most: int) -> bool:
+def _may_move(function: Function, call: Call, most: int) -> bool:
     """Whether a body is short, and returns only at its end."""
     body = without_docstring(function.body)
     texts = any(isinstance(one, ast.Constant) and isinstance(one.value, str) and one.lineno != one.end_lineno
@@ -114,7 +114,7 @@ def _stored(function: Function) -> set[str]:
     return {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
-def _renamed(call: Call, function: Function, statement: ast.stmt, bound: Texts) -> Texts | None:
+def _renamed(function: Function, statement: ast.stmt, bound: Texts) -> Texts | None:
     """Return the names of the function that have another text in the caller."""
     stored, reads = _stored(function), [node.id for node in walk(function) if isinstance(node, ast.Name)]
     names = {}

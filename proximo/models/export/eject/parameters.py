@@ -163,7 +163,7 @@ def constant_argument(calls: list[Call], function: Function, name: str) -> Value
     return joined(values)
 
 
-def removable_parameters(definition: Definition, qualified: str, function: Function,
+def removable_parameters(definition: Definition, function: Function,
                          calls: list[Call]) -> dict[str, str | None]:
     """Return the parameters that can be left out, with the text that takes their place in the body.
 

@@ -70,7 +70,7 @@ class Specialiser(Program):
             for name, function in definition.functions():
                 if name not in calls or name in other or self.root in (name, definition.name):
                     continue
-                removed = removable_parameters(definition, name, function, calls[name])
+                removed = removable_parameters(definition, function, calls[name])
                 if not removed:
                     continue
                 edits.setdefault(definition, []).extend(removal_edits(definition, function, removed))
