@@ -77,7 +77,7 @@ def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> 
 
 def draw_for_absent_trunk(spec: Spec, cfg: Config) -> None:
     """Draw the random numbers of a trunk: the weights of a seed are those that follow them, with a trunk or without."""
-    make_trunk(spec, cfg)
+    make_trunk(spec, cfg)  # is not used: it only draws random numbers
 
 
 def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAgent:
