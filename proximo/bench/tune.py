@@ -21,15 +21,13 @@ from proximo.bench.process import COMMAND, RunningJob, Work, close_job, record_i
 from proximo.bench.progress import progress
 from proximo.bench.records import Summary
 from proximo.bench.task import Ended, Where, stop_all
-from proximo.bench.tune_search import Search, latest_score, load_search, scaled, suggest
-from proximo.bench.tune_study import FAILURE, SharedStudy, locked_when_free, shared_study
-from proximo.catalog import VARIANTS
+from proximo.bench.tune_report import report_best, report_trial
+from proximo.bench.tune_search import Search, latest_score, load_search, scaled, suggest, trial_problems
+from proximo.bench.tune_study import REASON, SharedStudy, locked_when_free, shared_study
 from proximo.errors import UsageError, notify
-from proximo.problems import config_problems
 
 if TYPE_CHECKING:
-    from optuna import Study, Trial
-    from optuna.trial import FrozenTrial
+    from optuna import Trial
 
 REPORTS_PER_RUN = 10  # to the pruner
 HERE = Where()
@@ -72,7 +70,8 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
         The exit code. 0: a best trial was found; 1: no trial has finished; 130: interrupted.
 
     Raises:
-        UsageError: If the file or an argument has problems, or if Optuna is missing.
+        UsageError: If the file or an argument has problems, if the folder contains another search, or if Optuna is
+            missing.
     """
     try:
         import optuna  # noqa: F401
@@ -96,7 +95,7 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
         if halt.is_set():
             notify("stopped. The same command continues.")
             return 130
-        return _report_best(shared.study, folder)
+        return report_best(shared.study, folder, search.space)
 
 
 def _run_trials(context: Context) -> None:
@@ -119,7 +118,7 @@ def _run_until_enough(context: Context) -> None:
             study.tell(trial, state=TrialState.PRUNED)
         except TrialRunError as error:
             context.failures.append(trial.number)
-            trial.set_user_attr(FAILURE, str(error))
+            trial.set_user_attr(REASON, str(error))
             study.tell(trial, state=TrialState.FAIL)
         except BaseException as error:
             halt.set()
@@ -129,7 +128,7 @@ def _run_until_enough(context: Context) -> None:
             if isinstance(error, TuneHaltedError):
                 return
             raise
-        _report_trial(study.trials[trial.number])
+        report_trial(study.trials[trial.number], context.search.space)
 
 
 def _run_trial(trial: "Trial", context: Context) -> float:
@@ -138,8 +137,8 @@ def _run_trial(trial: "Trial", context: Context) -> float:
     search = context.search
     values = suggest(trial, search.space)
     overrides: dict[str, Any] = search.overrides | values
-    if problems := config_problems(VARIANTS[search.variant].config(total_timesteps=search.steps, **overrides)):
-        trial.set_user_attr("impossible", problems)
+    if problems := trial_problems(search.row, values):
+        trial.set_user_attr(REASON, "\n".join(problems))
         raise optuna.TrialPruned(problems[0])
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
     trial.set_user_attr("folder", name)
@@ -217,24 +216,3 @@ def _halt_on_signals() -> Iterator[Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _report_trial(trial: "FrozenTrial") -> None:
-    value = "" if trial.value is None else f" {trial.value:.4g}"
-    failure = trial.user_attrs.get(FAILURE, "")
-    lines = f"\n{failure}" if failure else ""
-    notify(f"trial {trial.number} {trial.state.name.lower()}{value} {trial.params}{lines}")
-
-
-def _report_best(study: "Study", folder: Path) -> int:
-    from optuna.trial import TrialState
-
-    finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if not finished:
-        notify("no trial has finished. The logs are beside the runs.")
-        return 1
-    best = study.best_trial
-    (folder / "best.json").write_text(json.dumps({"value": best.value, "params": best.params}, indent=1))
-    chosen = " ".join(f"{name}={value}" for name, value in best.params.items())
-    notify(f"best of {len(finished)} trials: {best.value:.6g} with {chosen}")
-    return 0

@@ -1,16 +1,22 @@
 """A search file: which fields may have which values, in which environments and with which seeds; and its scores."""
 
 import csv
+import json
+import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from proximo.bench.records import SearchFile
-from proximo.bench.sets import override_problems, read_seeds, read_tables, task_problems
+from proximo.bench.sets import Row, config_of, override_problems, read_seeds, read_tables, task_problems
+from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
+from proximo.facts import converted_fields, range_problems, shown
+from proximo.problems import config_problems
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
 SEARCH_KEYS = ("title", "variant", "env_ids", "steps", "seeds", "trials", "metric", "pruner", "storage", "sampler_seed",
                "overrides", "space", "target_scores")
 PRUNERS = ("median", "hyperband", "none")
+MOST_TRIED = 200  # trials that are drawn to find one that is possible
 
 Space = Mapping[str, dict[str, Any]]  # field -> {low, high}, {low, high, log = true} or {choices = [...]}
 
@@ -40,6 +47,11 @@ class Search(NamedTuple):
     space: Space
     target_scores: dict[str, list[float]]
     """environment -> scores that count as 0 and as 1; required for several environments"""
+
+    @property
+    def row(self) -> Row:
+        """What all trials train."""
+        return Row(variant=self.variant, env_ids=self.env_ids, steps=self.steps, overrides=self.overrides)
 
 
 def load_search(path: str | Path) -> Search:
@@ -68,7 +80,9 @@ def load_search(path: str | Path) -> Search:
     if content.get("pruner", "median") not in PRUNERS:
         problems.append(f"pruner={content['pruner']!r} is unknown. Use one of {', '.join(PRUNERS)}.")
     if not any(problem.startswith("variant=") for problem in wrong):
-        problems += override_problems(content["variant"], content.get("overrides", {}) | example_of(space))
+        row = Row(variant=content["variant"], env_ids=tuple(env_ids), steps=content.get("steps", 0),
+                  overrides=content.get("overrides", {}))
+        problems += override_problems(row.variant, row.overrides) or _value_problems(row, space, not wrong)
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return Search(name=content.get("title", path.stem), variant=content["variant"], env_ids=tuple(content["env_ids"]),
@@ -78,17 +92,35 @@ def load_search(path: str | Path) -> Search:
                   overrides=content.get("overrides", {}), space=space, target_scores=targets)
 
 
-def suggest(trial: "Trial", space: Space) -> dict[str, object]:
+def suggest(trial: "Trial", space: Space) -> dict[str, Any]:
     """Return the value of each field in a trial."""
-    values: dict[str, object] = {}
+    drawn: dict[str, Any] = {}
     for name, given in space.items():
         if "choices" in given:
-            values[name] = trial.suggest_categorical(name, given["choices"])
-        elif isinstance(given["low"], int) and isinstance(given["high"], int):
-            values[name] = trial.suggest_int(name, given["low"], given["high"], log=given.get("log", False))
+            drawn[name] = trial.suggest_categorical(name, _labels(given))
+        elif _is_whole(given):
+            drawn[name] = trial.suggest_int(name, given["low"], given["high"], log=given.get("log", False))
         else:
-            values[name] = trial.suggest_float(name, given["low"], given["high"], log=given.get("log", False))
-    return values
+            drawn[name] = trial.suggest_float(name, given["low"], given["high"], log=given.get("log", False))
+    return field_values(drawn, space)
+
+
+def field_values(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    """Return the values of fields that Optuna's parameters of a trial stand for: it stores lists as texts."""
+    return {name: space[name]["choices"][_labels(space[name]).index(value)] if "choices" in space[name] else value
+            for name, value in params.items()}
+
+
+def _labels(given: dict[str, Any]) -> list[Any]:
+    """Return the choices of a field as Optuna stores them, which knows numbers and texts only."""
+    return [one if isinstance(one, (int, float, str)) else json.dumps(one) for one in given["choices"]]
+
+
+def trial_problems(row: Row, values: Mapping[str, Any]) -> list[str]:
+    """Return why a trial with these values is impossible, one sentence each."""
+    rows = [replace(row, env_ids=(env_id,)) for env_id in row.env_ids]
+    return list(dict.fromkeys(problem for one in rows
+                              for problem in config_problems(config_of(one, {**row.overrides, **values}))))
 
 
 def latest_score(run_dir: Path, search: Search, env_id: str) -> float | None:
@@ -131,11 +163,75 @@ def example_of(space: Space) -> dict[str, Any]:
 
 
 def _range_problem(name: str, given: dict[str, Any]) -> str:
-    choices, low, high = (given.get(key) for key in ("choices", "low", "high"))
-    if isinstance(choices, list) and choices:
+    if given.keys() == {"choices"} and isinstance(given["choices"], list) and given["choices"]:
         return ""
-    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low < high \
-            and not (given.get("log") and low <= 0):
+    if {"low", "high"} <= given.keys() <= {"low", "high", "log"} and _is_range(**given):
         return ""
     return (f"space: {name}={reprlib.repr(given)} is not allowed. Use {{low, high}} with low below high (and above 0 "
             "with log), or {choices = [...]}.")
+
+
+def _is_range(low: Any, high: Any, log: Any = False) -> bool:
+    numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (low, high))
+    return numbers and isinstance(log, bool) and low < high and not (log and low <= 0)
+
+
+def _is_whole(given: dict[str, Any]) -> bool:
+    return isinstance(given["low"], int) and isinstance(given["high"], int)
+
+
+def _value_problems(row: Row, space: Space, tasks_are_right: bool) -> list[str]:
+    """Return what is wrong with the ends and the choices of a [space], one sentence each."""
+    right = {name: given for name, given in space.items() if not _range_problem(name, given)}
+    alone = {name: list(dict.fromkeys(_problems_alone(row.variant, name, given))) for name, given in right.items()}
+    problems = [f"space: {problem}" for found in alone.values() for problem in found]
+    base = _range_problems(row.variant, row.overrides)
+    if tasks_are_right and not base:
+        problems += _problems_together(row, {name: given for name, given in right.items() if not alone[name]})
+    return base + problems
+
+
+def _problems_alone(variant: str, name: str, given: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the values of one field, whatever the others are: types and ranges."""
+    for value in _ends(given):
+        yield from override_problems(variant, {name: value}) or _range_problems(variant, {name: value})
+    if "choices" in given or _is_whole(given) or override_problems(variant, {name: given["low"]}):
+        return
+    if override_problems(variant, {name: (given["low"] + given["high"]) / math.pi}):  # no whole number
+        yield f"{name} is a whole number. Write both ends without a decimal point."
+
+
+def _range_problems(variant: str, values: Mapping[str, Any]) -> list[str]:
+    return range_problems(converted_fields(VARIANTS[variant].config(**values)))
+
+
+def _problems_together(row: Row, space: Space) -> list[str]:
+    """Return which ends and choices no trial can have, because sizes or settings do not fit; others are drawn."""
+    if found := _never_possible(row, space, {}):
+        return [f"no trial is possible with these steps, overrides and values: {problem}" for problem in found]
+    return [f"space: no trial is possible with {name}={shown(value)}: {problem}" for name, given in space.items()
+            for value in _ends(given) for problem in _never_possible(row, space, {name: value})]
+
+
+def _never_possible(row: Row, space: Space, fixed: dict[str, Any]) -> list[str]:
+    """Return the problems of the first trial with the fixed values, if all that were drawn have problems."""
+    rng = np.random.default_rng(0)
+    first: list[str] = []
+    for _ in range(MOST_TRIED):
+        found = trial_problems(row, {name: _draw(rng, given) for name, given in space.items()} | fixed)
+        if not found:
+            return []
+        first = first or found
+    return first
+
+
+def _ends(given: dict[str, Any]) -> list[Any]:
+    return given["choices"] if "choices" in given else [given["low"], given["high"]]
+
+
+def _draw(rng: np.random.Generator, given: dict[str, Any]) -> Any:
+    if "choices" in given:
+        return given["choices"][rng.integers(len(given["choices"]))]
+    low, high = given["low"], given["high"]
+    drawn = float(np.exp(rng.uniform(np.log(low), np.log(high))) if given.get("log") else rng.uniform(low, high))
+    return round(drawn) if _is_whole(given) else drawn

@@ -1,6 +1,7 @@
 """The study of a search: a file that any number of processes and machines share, and who works on which trial."""
 
 import hashlib
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from proximo.bench.sets import logging_fields
 from proximo.bench.tune_search import Search
 from proximo.errors import UsageError, notify
 from proximo.runs.lock import locked
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 WORKERS = "workers"  # folder with one folder for each process, which holds its lock while it works
 WORKER = "worker"  # attribute of a trial: the name of that folder
-FAILURE = "failure"  # attribute of a trial whose run failed
+REASON = "reason"  # attribute of a trial that failed or is impossible
+SEARCH = "search"  # attribute of a study: what the scores of its trials depend on
 
 
 class SharedStudy(NamedTuple):
@@ -70,17 +73,63 @@ class SharedStudy(NamedTuple):
 
 @contextmanager
 def shared_study(search: Search, folder: Path, halt: Event) -> Iterator[SharedStudy]:
-    """Open or create the study of a search, and be one of its workers."""
+    """Open or create the study of a search, and be one of its workers.
+
+    Raises:
+        UsageError: If the study is that of another search, whose scores mean something else.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     worker = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
     with locked(folder / WORKERS / worker, new=True):
         with locked_when_free(folder, halt):
+            storage = search.storage or journal(folder)
+            if not search.storage and (names := optuna.get_all_study_names(storage)) and search.name not in names:
+                raise UsageError(_other_search(search, folder, [f"title={names[0]!r} instead of {search.name!r}"]))
             study = optuna.create_study(
-                study_name=search.name, storage=search.storage or journal(folder), direction="maximize",
-                load_if_exists=True, pruner=make_pruner(search.pruner), sampler=make_sampler(search.sampler_seed))
+                study_name=search.name, storage=storage, direction="maximize", load_if_exists=True,
+                pruner=make_pruner(search.pruner), sampler=make_sampler(search.sampler_seed))
+            check_same_search(study, search, folder)
         yield SharedStudy(study=study, folder=folder, worker=worker, halt=halt)
+
+
+def check_same_search(study: "Study", search: Search, folder: Path) -> None:
+    """Record in a new study what its scores depend on, and compare a study that exists with it.
+
+    Raises:
+        UsageError: If they differ.
+    """
+    content = json.loads(json.dumps(_meaning(search)))
+    recorded = study.user_attrs.get(SEARCH)
+    if recorded is None:
+        study.set_user_attr(SEARCH, content)
+        return
+    names = [*recorded, *(content.keys() - recorded.keys())]
+    different = [f"{name}={_text(recorded, name)} instead of {_text(content, name)}" for name in names
+                 if _text(recorded, name) != _text(content, name)]
+    if different:
+        raise UsageError(_other_search(search, folder, different))
+
+
+def _meaning(search: Search) -> dict[str, Any]:
+    """Return what the scores of trials depend on: all but how trials are chosen, given up, counted and logged."""
+    skipped = logging_fields()
+    tables = {"overrides": {name: value for name, value in search.overrides.items() if name not in skipped},
+              "space": search.space, "target_scores": search.target_scores}
+    return {"variant": search.variant, "env_ids": search.env_ids, "steps": search.steps, "seeds": search.seeds,
+            "metric": search.metric,
+            **{f"{table}.{name}": value for table, content in tables.items() for name, value in content.items()}}
+
+
+def _text(content: dict[str, Any], name: str) -> str:
+    return json.dumps(content[name], sort_keys=True) if name in content else "nothing"
+
+
+def _other_search(search: Search, folder: Path, different: list[str]) -> str:
+    where, advice = (f"The study {search.name!r} of the storage", "Choose another title.") if search.storage else (
+        str(folder), "Choose another folder with --out.")
+    return f"{where} contains another search: {', '.join(different)}. {advice}"
 
 
 def journal(folder: Path) -> "BaseStorage":

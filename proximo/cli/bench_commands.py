@@ -128,14 +128,12 @@ def bench_command(name: str, words: list[str]) -> int:
         case "pbt":
             return _pbt(tyro.cli(PbtArguments, args=words, prog="proximo pbt"))
         case _:
-            from proximo.bench.sets import Row, check_set_imports
+            from proximo.bench.sets import check_set_imports
             from proximo.bench.tune import tune
             from proximo.bench.tune_search import load_search
 
             tune_args = tyro.cli(TuneArguments, args=words, prog="proximo tune")
-            search = load_search(tune_args.file)
-            row = Row(variant=search.variant, env_ids=search.env_ids, steps=search.steps, overrides=search.overrides)
-            check_set_imports([row], tune_args.allow_import, tune_args.file)
+            check_set_imports([load_search(tune_args.file).row], tune_args.allow_import, tune_args.file)
             return tune(tune_args.file, tune_args.where, tune_args.out, tune_args.trials)
 
 

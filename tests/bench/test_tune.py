@@ -182,3 +182,112 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path):
         lines = (run_dir / "metrics.csv").read_text().splitlines()[1:]
         assert [line.split(",")[0] for line in lines] == [str(k) for k in range(1, 21)]
     assert not list((out / "workers").glob("*/.lock"))
+
+
+@pytest.mark.parametrize("before, after, told", [
+    ("steps = 10000", "steps = 20000", "steps=10000 instead of 20000"),
+    ("seeds = 2", "seeds = [3]", "seeds=[1, 2] instead of [3]"),
+    ('["CartPole-v1"]', '["Acrobot-v1"]', 'env_ids=["CartPole-v1"] instead of ["Acrobot-v1"]'),
+    ('variant = "ppo"', 'variant = "ppo"\nmetric = "episodic_length"', 'metric="episodic_return" instead of "episodic_length"'),
+    ("[space]", "[overrides]\ngamma = 0.9\n[space]", "overrides.gamma=nothing instead of 0.9"),
+    ("[true, false]", "[true]", 'space.anneal_lr={"choices": [true, false]} instead of {"choices": [true]}'),
+    ('"anneal or not"', '"another"', "title='anneal or not' instead of 'another'"),
+])
+def test_a_file_whose_scores_mean_something_else_is_refused(file, tmp_path, before, after, told):
+    """The folder keeps its best trial, and the sentence says what differs."""
+    out = tmp_path / "out"
+    assert tune(file, out=out, trials=1, command=FAKE) == 0
+    best = (out / "best.json").read_text()
+    file.write_text(SEARCH.replace(before, after))
+    with pytest.raises(UsageError, match="contains another search") as fault:
+        tune(file, out=out, command=FAKE)
+    assert told in str(fault.value) and "--out" in str(fault.value)
+    assert (out / "best.json").read_text() == best and len(study_of(out).trials) == 1
+
+
+def test_a_search_continues_with_more_trials_and_another_pruner(file, tmp_path):
+    """So do another seed of the sampler and settings that only watch the runs."""
+    out = tmp_path / "out"
+    assert tune(file, out=out, trials=1, command=FAKE) == 0
+    file.write_text(SEARCH.replace("trials = 4", "trials = 3\nsampler_seed = 7").replace('"none"', '"median"').replace(
+        "[space]", "[overrides]\nlogger = \"none\"\n[space]"))
+    assert tune(file, out=out, command=FAKE) == 0
+    assert len(study_of(out).trials) == 3
+
+
+def test_the_study_of_a_storage_is_compared_too(file, tmp_path):
+    """Two folders share a study in SQLite; --out would not help there."""
+    storage = f'storage = "sqlite:///{tmp_path / "studies.db"}"\n'
+    file.write_text(storage + SEARCH)
+    assert tune(file, out=tmp_path / "one", trials=1, command=FAKE) == 0
+    file.write_text(storage + SEARCH.replace("10000", "20000"))
+    with pytest.raises(UsageError, match="'anneal or not' of the storage contains another search.*another title"):
+        tune(file, out=tmp_path / "two", trials=1, command=FAKE)
+
+
+SPACES = {
+    "gamma = {low = 0.9, high = 1.5}": "space: gamma=1.5 must be between",
+    "gamma = {low = -1.0, high = 0.9}": "space: gamma=-1.0 must be between",
+    "num_minibatches = {choices = [4, 0]}": "space: num_minibatches=0 must be at least 1",
+    'activation = {choices = ["tanh", "foo"]}': "space: activation='foo' is not allowed",
+    "update_epochs = {low = 1.0, high = 8.0}": "space: update_epochs is a whole number",
+    "learning_rate = {low = 1e-4, high = 1e-2, logg = true}": "space: learning_rate=",
+    "learning_rate = {low = 1e-4, high = inf}": "space: learning_rate=",
+    "hidden_sizes = {choices = [[64, 64], [0]]}": "space: hidden_sizes=0 must be at least 1",
+    "num_minibatches = {choices = [4, 3]}": "space: no trial is possible with num_minibatches=3: batch_size=512",
+}
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: space.split()[0])
+def test_impossible_values_are_refused_before_the_first_trial(file, space):
+    """Both ends, every choice, and values that fit no other value."""
+    file.write_text(SEARCH + space)
+    with pytest.raises(UsageError) as fault:
+        load_search(file)
+    assert SPACES[space] in str(fault.value)
+
+
+def test_impossible_values_are_named_at_once(file):
+    """One sentence for each; the values that fit give none."""
+    alone = [line for line in SPACES if line.split()[0] in ("activation", "update_epochs", "hidden_sizes")]
+    file.write_text(SEARCH + "\n".join([*alone, "num_minibatches = {choices = [4, 3]}", "gamma = {low = 0.9, high = 1.0}"]))
+    with pytest.raises(UsageError) as fault:
+        load_search(file)
+    assert len(str(fault.value).splitlines()) == 4
+
+
+def test_values_that_fit_some_others_are_allowed(file):
+    """3 minibatches need a number of steps that 3 divides, which only some trials have."""
+    file.write_text(SEARCH + "num_minibatches = {choices = [3, 4]}\nnum_steps = {low = 100, high = 200}")
+    assert load_search(file).space["num_steps"] == {"low": 100, "high": 200}
+
+
+def test_steps_that_are_too_few_for_every_trial_are_said_once(file):
+    file.write_text(SEARCH.replace("10000", "100"))
+    with pytest.raises(UsageError, match="no trial is possible .*total_timesteps=100 is less than one batch") as fault:
+        load_search(file)
+    assert len(str(fault.value).splitlines()) == 1
+
+
+def test_the_reason_of_an_impossible_trial_is_said(file, tmp_path, capsys):
+    """Three minibatches cannot divide 101 steps of four environments."""
+    file.write_text(SEARCH.replace("anneal_lr = {choices = [true, false]}",
+                                   "num_minibatches = {choices = [3, 4]}\nnum_steps = {choices = [101, 102]}"))
+    assert tune(file, out=tmp_path / "out", trials=12, command=FAKE) == 0
+    said = capsys.readouterr().err
+    assert "impossible {'num_minibatches': 3, 'num_steps': 101}" in said
+    assert "batch_size=404 is not divisible by num_minibatches=3" in said
+
+
+@pytest.mark.filterwarnings("error")
+def test_choices_may_be_lists(file, tmp_path):
+    """best.json has the list, the run has the network, and Optuna has nothing to warn of."""
+    file.write_text(SEARCH.replace("anneal_lr = {choices = [true, false]}", "hidden_sizes = {choices = [[32, 16], [8]]}"))
+    out = tmp_path / "out"
+    assert tune(file, out=out, trials=2, command=FAKE) == 0
+    best = json.loads((out / "best.json").read_text())["params"]
+    assert best["hidden_sizes"] in ([32, 16], [8])
+    folder = study_of(out).best_trial.user_attrs["folder"]
+    words = json.loads((out / "CartPole-v1" / folder / "1.job.json").read_text())["command"]
+    first = words.index("--hidden-sizes") + 1
+    assert words[first:first + len(best["hidden_sizes"])] == list(map(str, best["hidden_sizes"]))
