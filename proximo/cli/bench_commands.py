@@ -73,10 +73,14 @@ class CompareArguments:
 
 @dataclass
 class TuneArguments:
-    """Search hyper-parameters with Optuna; the same command continues a search that was stopped."""
+    """Search hyper-parameters with Optuna; the same command continues a search that was stopped.
+
+    A search file names the variant, the environments, the steps, and in [space] the values that are tried. To copy:
+    benchmarks/tune/cartpole.toml of the repository. docs/scale.md lists all keys.
+    """
 
     file: Annotated[Path, tyro.conf.Positional, named("FILE")]
-    """a search file: variant, environments, seeds, ranges"""
+    """a search file, such as benchmarks/tune/cartpole.toml"""
     where: Annotated[Where, tyro.conf.arg(name="")] = Where()
     """where runs are trained"""
     out: Annotated[str, hint("runs/tune/NAME")] = ""

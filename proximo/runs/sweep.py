@@ -19,15 +19,18 @@ from proximo.runs.run_group import Members
 MOST_MEMBERS = 256  # each has open files
 
 
-def configure_sweep(config: str | Config | type[Config] | None, env: str | None,
+def configure_sweep(config: str | Config | type[Config] | None, env: Any,
                     values: dict[str, Any]) -> tuple[Config, str, dict[str, list[Any]]]:
     """Return the configuration that all members share, its variant, and the values of each field that has a list.
 
     Raises:
-        UsageError: A list is empty, or a value has a type that its field does not allow.
+        UsageError: A list is empty, a value has a type that its field does not allow, or the environment is no id.
     """
-    lists = {name: list(value) for name, value in values.items()
-             if name in ("seed", *swept_fields(Config)) and isinstance(value, (list, tuple))}
+    if not (env is None or isinstance(env, str)):
+        raise UsageError(f"env={getattr(env, '__name__', type(env).__name__)} was given. A sweep trains with the "
+                         "environments of the variant: name one by its id, as text.")
+    lists = {name: list(value) for name, value in values.items() if name in ("seed", *swept_fields(Config))
+             and (isinstance(value, (list, tuple, range)) or getattr(value, "ndim", 0) == 1)}
     if empty := [name for name, given in lists.items() if not given]:
         raise UsageError(f"{', '.join(empty)}: the list is empty. Give at least one value.")
     others = {name: value for name, value in values.items() if name not in lists}

@@ -2,21 +2,26 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from proximo.bench.progress import progress
+from proximo.bench.records import SearchFile
 from proximo.bench.tune import tune
-from proximo.bench.tune_search import latest_score, load_search
+from proximo.bench.tune_search import SEARCH_KEYS, latest_score, load_search
 from proximo.bench.tune_study import journal, make_sampler
+from proximo.cli.main import main
 from proximo.errors import UsageError
 from tests.support.fake_trainer import FAKE
 
 optuna = pytest.importorskip("optuna")
+ROOT = Path(__file__).resolve().parents[2]
 
 SEARCH = """
 title = "anneal or not"
@@ -291,3 +296,18 @@ def test_choices_may_be_lists(file, tmp_path):
     words = json.loads((out / "CartPole-v1" / folder / "1.job.json").read_text())["command"]
     first = words.index("--hidden-sizes") + 1
     assert words[first:first + len(best["hidden_sizes"])] == list(map(str, best["hidden_sizes"]))
+
+
+def test_the_page_lists_every_key_of_a_search(tmp_path, capsys):
+    """The table of docs/scale.md has what the reader accepts, its example is a search, and the help names the file."""
+    page = (ROOT / "docs" / "scale.md").read_text().partition("## A search\n")[2].partition("\n## ")[0]
+    keys = [key.strip("[]") for key in re.findall(r"^\| `(\S+)` \|", page, re.M)]
+    assert sorted(keys) == sorted(SEARCH_KEYS) == sorted(SearchFile.__annotations__)
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.S)
+    (tmp_path / "example.toml").write_text(example)
+    assert load_search(tmp_path / "example.toml").trials == 30
+    assert load_search(ROOT / "benchmarks" / "tune" / "cartpole.toml").name == "tune_cartpole"
+    with pytest.raises(SystemExit):
+        main(["tune", "--help"])
+    said = capsys.readouterr().out
+    assert "benchmarks/tune/cartpole.toml" in said and "docs/scale.md" in said

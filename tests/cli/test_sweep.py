@@ -4,6 +4,7 @@ import json
 import shutil
 from itertools import product
 
+import gymnasium as gym
 import jax
 import numpy as np
 import pytest
@@ -95,6 +96,15 @@ def test_the_call_is_the_command(whole, tmp_path, capsys):
     with pytest.raises(UsageError, match="gamma='x' is not allowed"):
         proximo.sweep("ppo", gamma=[0.9, "x"])
     assert configure_sweep("ppo", None, {"seed": [np.int64(3)], "hidden_sizes": [8, 8]})[2] == {"seed": [3]}
+    lists = configure_sweep("ppo", None, {"seed": range(1, 3), "gamma": np.array([0.5, 1.0])})[2]
+    assert lists == {"seed": [1, 2], "gamma": [0.5, 1.0]}
+
+
+@pytest.mark.parametrize("env", [lambda: gym.make("CartPole-v1"), gym.Env, gym.make("CartPole-v1")])
+def test_an_environment_that_is_no_id_is_refused(env, tmp_path):
+    """A sweep would train the environment of the variant that has the same id."""
+    with pytest.raises(UsageError, match="A sweep trains with the environments of the variant"):
+        proximo.sweep("ppo", env, run_dir=str(tmp_path / "runs"))
 
 
 def test_what_does_not_fit_a_sweep_is_refused(whole, tmp_path, capsys):
