@@ -13,7 +13,8 @@ from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run
 from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, evaluation_record, summarize, summarize_players
-from proximo.models.model import model_from, models_over_time
+from proximo.models.model import model_from
+from proximo.models.over_time import models_over_time
 from proximo.models.play import evaluate_model, pick_episode, record_video
 from proximo.runs.files import refuse_links
 from proximo.runs.output import printable

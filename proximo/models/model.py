@@ -11,15 +11,16 @@ from proximo.config import Config
 from proximo.envs.moments import Moments, Statistics
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
-from proximo.errors import FilesError, UsageError, reading, warn
+from proximo.errors import FilesError, UsageError, reading
 from proximo.models.raw_obs import ObsReader, Rows, read_raw, space_reader
+from proximo.models.save_folder import replaceable
 from proximo.models.spaces import action_for_env, action_from_env, space_to_json, spec_from
-from proximo.models.weights import check_finite, checkpoint_weights
+from proximo.models.weights import check_finite
 from proximo.problems import network_memory
 from proximo.protocols import Spec
-from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
+from proximo.runs.checkpoint import load_tree, save_tree
 from proximo.runs.files import is_folder
-from proximo.runs.records import Checkpoint, ModelFile
+from proximo.runs.records import ModelFile
 from proximo.streams import stream_seed
 
 
@@ -100,8 +101,17 @@ class Model:
         return self.actor.module
 
     def save(self, folder: str | Path) -> None:
-        """Write the model, with the weights that the network has now, to a folder that `proximo.load` reads."""
-        save_tree(Path(folder), model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights()))
+        """Write the model, with the weights that the network has now, to a folder that `proximo.load` reads.
+
+        Args:
+            folder: The folder; it may take the place of an earlier model.
+
+        Raises:
+            UsageError: It is a file, or holds something else than a model.
+            FilesError: It cannot be written.
+        """
+        tree = model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights())
+        save_tree(replaceable(Path(folder)), tree)
 
     def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
         """Write one file that acts without Proximo; `export_model` in export/files.py has the arguments and errors."""
@@ -225,26 +235,3 @@ def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]
         raise FilesError("\n".join(f"the model has {sentence}" for sentence in wrong))
     with reading("The network of the model cannot be made", "Use the folder that Proximo wrote."):
         return Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments)
-
-
-def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
-    """Return (environment steps, model as `read_model` returns it) for each checkpoint of a run, oldest first.
-
-    Damaged checkpoints are left out with a warning.
-
-    Raises:
-        FilesError: If the run has no model.
-    """
-    newest, found = read_model(run), []
-    for folder in checkpoints(run):
-        try:
-            state = load_tree(folder, Checkpoint)["state"]
-        except FilesError as error:
-            warn(f"{error}. This checkpoint is left out.")
-            continue
-        weights = checkpoint_weights(state, newest["weights"])
-        model = newest | {"weights": weights}
-        if "obs_moments" in newest:
-            model["obs_moments"] = {field: state["statistics"][f"obs_{field}"] for field in Moments._fields}
-        found.append((state["steps"], model))
-    return found

@@ -1,5 +1,7 @@
 """Trained models: the same actions as in training, with normaliser and memory inside."""
 
+import shutil
+
 import gymnasium
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from proximo.envs.gym import make_gym
 from proximo.envs.normalize import normalize_obs
 from proximo.errors import FilesError, UsageError
 from proximo.models.evaluate import evaluate
-from proximo.models.model import models_over_time, read_model
+from proximo.models.model import read_model
+from proximo.models.over_time import models_over_time
 from proximo.models.spaces import action_for_env, action_from_env, space_from_json, space_to_json
 from proximo.on_torch.train import learn
 from proximo.runs.checkpoint import load_tree, save_tree
@@ -176,6 +179,29 @@ def test_a_saved_model_is_the_model_that_it_is_now(runs, kind, tmp_path):
     again = proximo.load(tmp_path / "mine")
     assert np.array_equal(again.value(obs), model.value(obs)) and not np.allclose(again.value(obs), before)
     assert np.array_equal(again.predict(obs), model.predict(obs)) and repr(again) == repr(model)
+
+
+def test_saving_replaces_an_earlier_model_and_nothing_else(runs, tmp_path, monkeypatch):
+    """A run, a folder of the user's, a file, a link to such a folder and the working directory stay as they are."""
+    model = proximo.load(runs / "plain")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").write_text("years")
+    (tmp_path / "notes.txt").write_text("notes")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    (tmp_path / "empty").mkdir()
+    shutil.copytree(runs / "plain", tmp_path / "run")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for name in ("precious", "notes.txt", "link", "run"):
+        with pytest.raises(UsageError, match=f"{name} exists and is not a folder of a model alone"):
+            model.save(tmp_path / name)
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(UsageError, match="is the working directory"):
+        model.save(".")
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.chdir(tmp_path)
+    for name in ("new", "new", "empty"):
+        model.save(name)
+        assert repr(proximo.load(name)) == repr(model)
 
 
 def test_actions_of_several_parts_have_the_structure_of_their_space(runs):

@@ -8,7 +8,8 @@ from torch import nn
 import proximo
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.models.model import models_over_time, read_model
+from proximo.models.model import read_model
+from proximo.models.over_time import models_over_time
 from proximo.on_torch.agent import SharedAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.setup import check_buffers
