@@ -56,11 +56,21 @@ def announce_start(cfg: Config, processes: int) -> None:
              "`torchrun --standalone --nproc_per_node=2 -m proximo train ...`.")
 
 
-def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None) -> bool:
-    """Say where a run, or cfg.num_seeds runs, continue, and return whether any iteration is left."""
+def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None, ended: int | None = None) -> bool:
+    """Say where a run, or cfg.num_seeds runs, continue, and return whether any iteration is left.
+
+    Args:
+        folder: The folder of the run, or of the runs.
+        cfg: Its configuration.
+        checkpoint: What it continues from.
+        ended: The steps of a finished run that has no checkpoints any more.
+    """
     what = f"{cfg.num_seeds} runs in {folder}" if cfg.num_seeds > 1 else str(folder)
+    if ended is not None:
+        notify(f"{what}: finished after {ended} steps. The checkpoints were removed, so it cannot be trained longer.")
+        return False
     if checkpoint is None:
-        notify(f"{what}: stopped before the first checkpoint, so training starts with the first iteration.")
+        notify(f"{what}: there is no checkpoint, so training starts with the first iteration.")
         return True
     done: int = checkpoint["state"]["iteration"]
     if done >= cfg.num_iterations:

@@ -66,6 +66,12 @@ class RunConfig(TypedDict, total=False):
     total_timesteps: int
 
 
+class SummaryFile(TypedDict):
+    """summary.json of a finished run, as a resume reads it."""
+
+    steps: int
+
+
 class RunFile(TypedDict):
     """config.json of a run."""
 

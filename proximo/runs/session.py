@@ -12,15 +12,16 @@ from typing import Any
 from proximo.catalog import Parts, config_class, config_of_env
 from proximo.config import Config
 from proximo.envs.imports import check_imports, named_modules
-from proximo.errors import UsageError, warn
+from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
 from proximo.runs.announce import announce_changes, announce_resume, announce_start, announced
 from proximo.runs.checkpoint import find_checkpoint
 from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes
-from proximo.runs.files import refuse_links
+from proximo.runs.files import read_json, refuse_links
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
+from proximo.runs.records import SummaryFile
 from proximo.runs.resolve import problems_of, problems_of_parts, resolve, with_changes
 from proximo.runs.run import (
     SWEEP,
@@ -139,7 +140,8 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     checkpoints = same_iteration(runs, [find_checkpoint(run) for run in runs])
     runs = [run._replace(cfg=continue_schedule(run.cfg, kept)) for run, kept in zip(runs, checkpoints)]
     cfg = replace(runs[0].cfg, num_seeds=len(runs))
-    if not announce_resume(folder, cfg, checkpoints[0]):
+    ended = None if checkpoints[0] else steps_without_checkpoints(folder, runs)
+    if not announce_resume(folder, cfg, checkpoints[0], ended):
         return Session(folder, [], train_nothing(), release=held.pop_all().close)
     announce_changes(before[0].cfg, runs[0].cfg)
     share_cores(cfg)
@@ -152,6 +154,21 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     states = [kept["state"] for kept in checkpoints if kept is not None]
     training = train_together([run.cfg for run in runs], parts, states or None)
     return Session(folder, watchers, training, release=held.pop_all().close)
+
+
+def steps_without_checkpoints(folder: Path, runs: Sequence[Run]) -> int | None:
+    """Return the steps of finished runs whose checkpoints were removed; None for runs that have not finished.
+
+    Raises:
+        FilesError: They were asked to train longer, or a summary.json is damaged.
+    """
+    if not all((run.folder / "summary.json").exists() for run in runs):
+        return None
+    steps = min(read_json(run.folder / "summary.json", SummaryFile)["steps"] for run in runs)
+    if runs[0].cfg.total_timesteps - steps >= runs[0].cfg.batch_size:
+        raise FilesError(f"{folder} finished after {steps} steps, and its checkpoints were removed. It can be "
+                         "evaluated, but not trained longer. Nothing was changed. Start a new run.")
+    return steps
 
 
 def without_recorded_entity(cfg: Config, changes: dict[str, Any]) -> Config:

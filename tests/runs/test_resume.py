@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -152,6 +153,26 @@ def test_a_finished_run_is_not_run_again(tmp_path, capsys):
     assert main(["resume", str(tmp_path / "run")]) == 0
     assert "all 10 iterations are done" in capsys.readouterr().err
     assert (tmp_path / "run" / "summary.json").read_text() == summary
+
+
+@pytest.mark.parametrize("how", ["resume", "auto", "resume a seed", "resume both seeds"])
+def test_a_finished_run_without_checkpoints_is_not_trained_again(how, tmp_path, capsys):
+    """Its files stay as they are; more steps are refused."""
+    run = tmp_path / "run"
+    seeds = ("--num-seeds", 2, "--framework", "jax") if "seed" in how else ()
+    if seeds:
+        pytest.importorskip("flax")
+    assert train(run, *seeds) == 0
+    kept = [run / "seed-1", run / "seed-2"] if seeds else [run]
+    for one in kept:
+        shutil.rmtree(one / "checkpoints")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    target = run / "seed-1" if how == "resume a seed" else run
+    assert (train(run, "--resume", "auto") if how == "auto" else main(["resume", str(target)])) == 0
+    assert "finished after 320 steps. The checkpoints were removed" in capsys.readouterr().err
+    assert main(["resume", str(target), "--total-timesteps", "640", "--learning-rate", "0.01"]) == 5
+    assert "checkpoints were removed. It can be evaluated, but not trained longer" in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
 def test_a_finished_run_can_be_made_longer(tmp_path, capsys):
