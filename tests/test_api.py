@@ -140,6 +140,28 @@ def test_a_subclass_counts_as_the_variant_it_builds_on(given, tmp_path):
     assert json.loads((folder / "summary.json").read_text())["steps"] == 192
 
 
+@dataclass(frozen=True)
+class Frozen(Config):
+    """A schedule of its own."""
+
+    def learning_rate_at(self, iteration):
+        return 0.0 * iteration
+
+
+def test_a_class_with_a_schedule_of_its_own_is_needed_to_resume(tmp_path, monkeypatch, capsys):
+    """With the variant's class the rest would be trained with another schedule."""
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    proximo.train(Frozen, run_dir=str(whole), **VALUES)
+    at_iteration(monkeypatch, 5, terminate)
+    with pytest.raises(KeyboardInterrupt):
+        proximo.train(Frozen, run_dir=str(halves), **VALUES)
+    with pytest.raises(UsageError, match=r"proximo\.resume\('.*halves', config=\.\.\.\)"):
+        proximo.resume(halves)
+    assert json.loads((halves / "config.json").read_text())["own_parts"] == {"config": "Frozen"}
+    proximo.resume(halves, config=Frozen)
+    assert same_weights(whole, halves) and same_logs(whole, halves)
+
+
 def test_what_is_no_configuration_is_refused():
     class Bare(Config):
         seed = 3

@@ -45,6 +45,8 @@ class PartialRunFile(TypedDict, total=False):
     variant: str
     config: RunConfig
     versions: dict[str, str]
+    resume_with: str
+    own_parts: dict[str, str]
     command: str
     machine: str
 

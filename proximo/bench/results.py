@@ -15,6 +15,7 @@ from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, notify
 from proximo.facts import facts
 from proximo.runs.files import is_folder
+from proximo.runs.run import own_settings
 
 METRICS = ("episodic_return", "episodic_length")
 
@@ -165,18 +166,18 @@ def read_run(path: Path) -> Run:
     content, summary = (read_record(path / name, kind) for name, kind in (("config.json", PartialRunFile),
                                                                           ("summary.json", Summary)))
     record = read_record(path.with_name(f"{path.name}.job.json"), JobRecord)
-    config = content.get("config", {})
+    config = content.get("config", {}) | (own := own_settings(content))
     variant = record.get("variant") or content.get("variant") or "?"
     return Run(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",
-               variant=variant, label=record.get("label") or _label(variant, config),
+               variant=variant, label=record.get("label") or _label(variant, config, own),
                seed=record.get("seed", config.get("seed", 0)), config=config, versions=content.get("versions", {}),
                command=str(content.get("command", "")), machine=str(content.get("machine", "")), summary=summary,
                evaluation=read_record(path / "eval.json", EvaluationFile), ablates=record.get("ablates", ""),
                failure=record.get("lines", "") if record.get("status") == "failed" and not summary else "")
 
 
-def _label(variant: str, config: dict[str, Any]) -> str:
-    """Name a run that is not of a benchmark: its variant, and the settings that differ from the variant's defaults."""
+def _label(variant: str, config: dict[str, Any], own: dict[str, str]) -> str:
+    """Name a run that is not of a benchmark: its variant, settings that differ from its defaults, and its own parts."""
     if variant not in VARIANTS:
         return variant
     kind = VARIANTS[variant].config
@@ -185,4 +186,4 @@ def _label(variant: str, config: dict[str, Any]) -> str:
         skipped.add("num_envs")  # follows from it and the number of processes
     defaults = {f.name: list(f.default) if isinstance(f.default, tuple) else f.default for f in fields(kind)}
     return label_of(variant, {name: value for name, value in config.items()
-                              if name in defaults and name not in skipped and value != defaults[name]})
+                              if name in defaults and name not in skipped and value != defaults[name]} | own)

@@ -150,7 +150,7 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
         make_agent: (spec, cfg) -> the network, with a proximo.protocols.Spec.
     """
     own = OwnParts(train=train, make_envs=make_envs, make_agent=make_agent, config=config,
-                   resume_with=f"python {sys.argv[0]} resume RUN")
+                   resume_with=f"python {sys.argv[0]} resume RUN", names={"program": Path(sys.argv[0]).name})
     words = sys.argv[1:]
     if words[:1] == ["resume"]:
         sys.exit(exit_code(lambda: resume_command(words[1:], own)))

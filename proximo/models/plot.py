@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from proximo.catalog import VARIANTS
-from proximo.errors import FilesError, UsageError
+from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, last_of_equal, read_episodes, rolling_mean
 from proximo.runs.files import is_folder
-from proximo.runs.run import read_record
+from proximo.runs.run import own_settings, read_record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +73,10 @@ def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
     """
     from matplotlib.figure import Figure
 
-    panels = group_curves([_read(run) for run in find_runs(runs)])
+    curves = [read_curve(run) for run in find_runs(runs)]
+    if not any(len(curve.steps) for curve in curves):
+        warn("No episode has finished in these runs, so the picture has no line. Train longer, or give other runs.")
+    panels = group_curves(curves)
     columns = min(ceil(len(panels) ** 0.5), 3)
     rows = ceil(len(panels) / columns)
     figure = Figure(figsize=(max(7.5, 5.2 * columns), 4.2 * rows + 0.5), dpi=150, layout="constrained")
@@ -146,9 +149,10 @@ def average_over_seeds(curves: Sequence[Curve], window: int = WINDOW) -> tuple[n
     return at, mean, deviation
 
 
-def _read(run: Path) -> Curve:
+def read_curve(run: Path) -> Curve:
+    """Read the episodes and the settings of a run."""
     record = read_record(run)
-    config: dict[str, Any] = {"env_id": "?", "seed": 0, **record["config"]}
+    config: dict[str, Any] = {"env_id": "?", "seed": 0, **record["config"], **own_settings(record)}
     episodes = read_episodes(run)
     return Curve(variant=record["variant"], config=config, steps=episodes.step, returns=episodes.ret)
 

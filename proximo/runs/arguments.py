@@ -12,7 +12,7 @@ from proximo.envs.gym_source import OWN
 from proximo.envs.own_suite import make_complete
 from proximo.errors import UsageError
 from proximo.runs.announce import announce_preset, announce_variant
-from proximo.runs.own_parts import OwnParts
+from proximo.runs.own_parts import OwnParts, resume_call
 from proximo.runs.presets import preset_for
 from proximo.runs.resolve import with_changes
 
@@ -26,13 +26,20 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
         raise UsageError("env and make_envs were both given. Give one of them.")
     own_env = None if isinstance(env, str) else env
     given = {"env": own_env, "make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn}
-    names = [f"{name}=..." for name, part in given.items() if part is not None]
+    names = {name: _name_of(part) for name, part in given.items() if part is not None}
     if own_env is not None:
         make_envs = partial(make_from_factory, env_factory(own_env))
     elif make_envs is not None:
         make_envs = partial(make_complete, make_envs)
-    return OwnParts(make_envs=make_envs, make_agent=make_agent, loss_fn=loss_fn,
-                    resume_with=f"proximo.resume('RUN', {', '.join(names)})" if names else "")
+    return OwnParts(make_envs=make_envs, make_agent=make_agent, loss_fn=loss_fn, resume_with=resume_call(names),
+                    names=names)
+
+
+def _name_of(part: Any) -> str:
+    """Return the name of a function or a class, or that of an object's class."""
+    while isinstance(part, partial):
+        part = part.func
+    return str(getattr(part, "__name__", type(part).__name__))
 
 
 def configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,

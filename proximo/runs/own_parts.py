@@ -1,11 +1,12 @@
 """Parts of a run that belong to the user's program instead of the variant: environments, network, loss, loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from proximo.catalog import MakeEnvs, Parts, parts_of
+from proximo.catalog import MakeEnvs, Parts, config_class, parts_of, variant_of
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.models.play import record_run_video
@@ -14,13 +15,15 @@ from proximo.runs.evaluation import Evaluator
 from proximo.runs.files import is_folder
 from proximo.runs.run import Run, read_record
 
-ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn"}
+ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn",
+             "config": "config"}
 
 
 class OwnParts(NamedTuple):
     """Parts of a run that a program brings along in place of the variant's; None: the variant's.
 
-    `resume_with` is recorded in config.json: the call or command that resumes the run, RUN standing for its folder.
+    `resume_with` is recorded in config.json: the call or command that resumes the run, RUN standing for its folder. So
+    are the `names` of the parts: reports and plots count them as settings.
     """
 
     train: Callable[..., Any] | None = None
@@ -30,6 +33,7 @@ class OwnParts(NamedTuple):
     config: type[Config] | None = None  # the class of the configuration
     callbacks: tuple[Callback, ...] = ()  # called after every iteration
     resume_with: str = ""
+    names: Mapping[str, str] = MappingProxyType({})  # by argument
 
     def parts(self, variant: str, framework: str) -> Parts:
         """Return the parts that train, in a framework; UsageError if it is not installed."""
@@ -52,6 +56,13 @@ class OwnParts(NamedTuple):
 
     def _make_actor(self, framework: str) -> Callable[..., Any] | None:
         return None if self.make_agent is None else partial(_actor_class(framework), self.make_agent)
+
+    def new_run(self, folder: Path, cfg: Config, variant: str) -> Run:
+        """Return a run with these parts; the class of its configuration is one where it has methods or fields."""
+        if self.train is not None or not differs_from_variant(type(cfg)):
+            return Run(folder, cfg, variant, self.resume_with, own_parts=self.names)
+        names = {**self.names, "config": type(cfg).__name__}
+        return Run(folder, cfg, variant, resume_call(names), own_parts=names)
 
     def video_recorder(self, run: Run) -> Callable[[Path, int], None] | None:
         """Return what records the videos of a run; None without --capture-video."""
@@ -97,6 +108,18 @@ class OwnParts(NamedTuple):
 
 
 NO_OWN_PARTS = OwnParts()
+
+
+def resume_call(names: Iterable[str]) -> str:
+    """Return the call that resumes a run with these arguments; "" without any."""
+    return f"proximo.resume('RUN', {', '.join(f'{name}=...' for name in names)})" if names else ""
+
+
+def differs_from_variant(kind: type[Config]) -> bool:
+    """Return whether a configuration class has more of its own than other defaults of the variant's fields."""
+    base = config_class(variant_of(kind))
+    own = {name for one in kind.__mro__[:kind.__mro__.index(base)] for name in vars(one)} - {*base.__dataclass_fields__}
+    return any(name == "__post_init__" or not name.startswith("__") for name in own)
 
 
 def _actor_class(framework: str) -> Any:

@@ -79,6 +79,7 @@ class RunFile(TypedDict):
     config: RunConfig
     versions: NotRequired[dict[str, str]]
     resume_with: NotRequired[str]
+    own_parts: NotRequired[dict[str, str]]
     processes: NotRequired[int]
     command: NotRequired[str]
     machine: NotRequired[str]

@@ -11,6 +11,7 @@ from functools import cache
 from importlib import metadata
 from itertools import chain, count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from proximo.config import Config
@@ -36,6 +37,7 @@ class Run(NamedTuple):
     variant: str
     resume_with: str = ""  # the call or command that resumes a run with parts of its own; RUN stands for the folder
     processes: int = 1  # that trained it last
+    own_parts: Mapping[str, str] = MappingProxyType({})  # the names of parts that a program brought along, by argument
 
     @property
     def resume_line(self) -> str:
@@ -87,8 +89,8 @@ def write_config(run: Run) -> None:
     if world.rank > 0:
         return
     content = {"variant": run.variant, "config": asdict(run.cfg), "versions": versions(),
-               "resume_with": run.resume_with, "processes": world.size, "command": command_line(),
-               "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
+               "resume_with": run.resume_with, "own_parts": dict(run.own_parts), "processes": world.size,
+               "command": command_line(), "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
     write_json(run.folder / "config.json", content)
 
 
@@ -159,7 +161,17 @@ def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> Ru
     content = read_record(folder)
     variant, path = content["variant"], folder / "config.json"
     return Run(folder=folder, cfg=config_from(content["config"], config_class(variant), path), variant=variant,
-               resume_with=content.get("resume_with", ""), processes=content.get("processes", 1))
+               resume_with=content.get("resume_with", ""), processes=content.get("processes", 1),
+               own_parts=content.get("own_parts", {}))
+
+
+def own_settings(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parts of a program that a config.json names, by argument, as settings of the run.
+
+    The environment is not one of them: its name is the env_id. Earlier versions did not record the names.
+    """
+    found = record.get("own_parts") or dict.fromkeys(re.findall(r"(\w+)=\.\.\.", record.get("resume_with", "")), "own")
+    return {name: part for name, part in found.items() if name != "env"}
 
 
 def read_record(folder: Path) -> RunFile:

@@ -42,13 +42,14 @@ def members_of_seeds(cfg: Config) -> Members:
     return {f"seed-{seed}": {"seed": seed} for seed in seeds}
 
 
-def runs_of_members(base: Path, cfg: Config, variant: str, members: Members) -> list[Run]:
+def runs_of_members(run: Run, members: Members) -> list[Run]:
     """Return the run of each member, as if it was trained alone; only the first one uses the console."""
     runs = []
     for number, (name, changes) in enumerate(members.items()):
-        one = replace(cfg, **changes)
-        one = replace(one, num_seeds=1, run_dir=str(base / name), logger=cfg.logger if number == 0 else "none")
-        runs.append(Run(run_folder(one), one, variant))
+        one = replace(run.cfg, **changes)
+        logger = run.cfg.logger if number == 0 else "none"
+        one = replace(one, num_seeds=1, run_dir=str(run.folder / name), logger=logger)
+        runs.append(run._replace(folder=run_folder(one), cfg=one))
     return runs
 
 

@@ -75,10 +75,10 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
     if problems := [*wrong, *problems_of_members(cfg, world.size, sweep)]:
         raise UsageError("\n".join([*problems, *problems_of_parts(cfg, parts)]))
     folder = run_folder(cfg)
-    runs = [Run(folder, cfg, variant, own.resume_with)]
+    runs = [own.new_run(folder, cfg, variant)]
     if members := sweep or members_of_seeds(cfg):
         own.check_several_seeds()
-        runs = runs_of_members(folder, cfg, variant, members)
+        runs = runs_of_members(runs[0], members)
     with ExitStack() as held:
         held.enter_context(locked(*dict.fromkeys([folder, *[run.folder for run in runs]]), new=True))
         check_new([folder, *[run.folder for run in runs]])

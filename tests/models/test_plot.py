@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from proximo.bench.results import differing_settings, read_runs
 from proximo.errors import FilesError, UsageError
 from proximo.models.curves import last_of_equal, read_episodes, rolling_mean
-from proximo.models.plot import Curve, average_over_seeds, find_runs, group_curves, plot
+from proximo.models.plot import Curve, average_over_seeds, find_runs, group_curves, plot, read_curve
 
 
 def fake_run(folder: Path, seed: int, episodes: int = 300, env_id: str = "CartPole-v1", **config) -> Path:
@@ -63,6 +64,20 @@ def test_seeds_share_a_line_and_settings_that_differ_split_it(tmp_path):
         "Acrobot-v1": {"ppo": 1}, "CartPole-v1": {"ppo, clip_coef=0.1": 2, "ppo, clip_coef=0.2": 2}}
 
 
+def test_a_loss_of_ones_own_is_a_line_of_its_own(tmp_path):
+    """Also where an earlier version recorded only that there was one."""
+    for name, own in (("a", {}), ("b", {"own_parts": {"env": "CartPole", "loss_fn": "zero"}}),
+                      ("c", {"resume_with": "proximo.resume('RUN', env=..., loss_fn=...)"})):
+        path = fake_run(tmp_path / name, 1, 3, clip_coef=0.2) / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | own))
+    panels = group_curves([read_curve(run) for run in find_runs([tmp_path])])
+    assert [*panels["CartPole-v1"]] == ["ppo", "ppo, loss_fn=zero", "ppo, loss_fn=own"]
+    runs = read_runs(tmp_path)
+    assert sorted(run.label for run in runs) == ["ppo", "ppo-loss_fn=own", "ppo-loss_fn=zero"]
+    assert differing_settings({(run.env_id, run.label): [run] for run in runs})["loss_fn"] == {
+        "ppo": "-", "ppo-loss_fn=own": "own", "ppo-loss_fn=zero": "zero"}
+
+
 def test_picture_has_a_line_and_a_band(tmp_path):
     """The figure has pixels in the colour of the line, and for several seeds in that of the band."""
     runs = [fake_run(tmp_path / "runs" / str(seed), 40 * seed) for seed in (1, 2, 3)]
@@ -77,12 +92,15 @@ def test_picture_has_a_line_and_a_band(tmp_path):
     assert pixels(one, line) > 500 and pixels(one, band) < 500
 
 
-def test_runs_without_an_episode_are_named(tmp_path):
-    """An SVG draws letters as paths and keeps the words as comments."""
+def test_runs_without_an_episode_are_named(tmp_path, caplog):
+    """An SVG draws letters as paths and keeps the words as comments. An empty picture is told on the terminal too."""
     alone = plot([fake_run(tmp_path / "a", 5, 0)], tmp_path / "alone.svg").read_text()
+    assert "No episode has finished in these runs" in caplog.text
+    caplog.clear()
     both = plot([tmp_path / "a", fake_run(tmp_path / "b", 6)], tmp_path / "both.svg").read_text()
     assert "<!-- ppo, seed 5: no episode finished -->" in alone
     assert "<!-- ppo, seed 5: no episode finished -->" in both and "<!-- ppo (1 seed) -->" in both
+    assert not caplog.text
 
 
 def test_episodes_that_end_together_make_no_cliff():
