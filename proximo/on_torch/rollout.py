@@ -77,23 +77,6 @@ class Storage(RolloutBuffer):
                 for name, x in self.metrics.items()}
 
 
-def merge_metrics(metrics: dict[str, float], reduce_sum: Callable[[Tensor], Tensor],
-                  device: torch.device) -> dict[str, float]:
-    """Return the metrics of all ranks: the sums of counts, and the means of others over the ranks that have them.
-
-    Args:
-        metrics: Those of this rank, under the same names on each.
-        reduce_sum: Adds a tensor on `device` over all ranks.
-        device: The device that learns.
-    """
-    if not metrics:
-        return metrics
-    own = torch.tensor(list(metrics.values()), dtype=torch.float64, device=device)
-    total, ranks = reduce_sum(torch.stack([own.nan_to_num(), (~own.isnan()).double()])).tolist()
-    return {name: x if name.removeprefix("charts/") in COUNTS else x / n if n else float("nan")
-            for name, x, n in zip(metrics, total, ranks, strict=True)}
-
-
 def make_policy(agent: Agent) -> Policy:
     """Bundle the functions of an agent, not compiled."""
     later = evaluate_rollout(agent.evaluate) if agent.evaluates_later else evaluate_closing(agent.value)

@@ -13,8 +13,8 @@ from proximo.on_torch.distributed import gather_episodes, leave, merge_over_rank
 from proximo.on_torch.gae import gae
 from proximo.on_torch.learner import explained_variance, make_batch, minibatch_indices, normalize_advantage, update
 from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.metrics import merge_metrics
 from proximo.on_torch.repro import failed_update
-from proximo.on_torch.rollout import merge_metrics
 from proximo.on_torch.setup import MakeEnvs, Setup, checked, rebuild, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.streams import stream_generator

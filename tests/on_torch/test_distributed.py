@@ -17,8 +17,8 @@ from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributed import join, lost_peers_named, merge_over_ranks
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import explained_variance, minibatch_indices
+from proximo.on_torch.metrics import merge_metrics
 from proximo.on_torch.mlp import MLP
-from proximo.on_torch.rollout import merge_metrics
 from proximo.processes import WAITS, WORKS, World
 from proximo.types import Rollout
 from tests.support.torch_learning import make_learner, update_once
