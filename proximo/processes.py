@@ -48,8 +48,7 @@ def world_from_environment() -> World:
         raise UsageError(f"{' and '.join(present)} {'is' if len(present) == 1 else 'are'} set in the environment, "
                          f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not. torchrun sets all of them. "
                          f"To train with one process, remove them: unset {' '.join(present)}")
-    wrong = [name for name in TORCHRUN if not re.fullmatch("[0-9]+", os.environ[name])]
-    if wrong:
+    if wrong := [name for name in TORCHRUN if not re.fullmatch("[0-9]+", os.environ[name])]:
         raise UsageError(f"The environment variable {wrong[0]}={os.environ[wrong[0]]} is not a number. Start processes "
                          "with torchrun, or unset it.")
     rank, size, local_rank, local_size = (int(os.environ[name]) for name in TORCHRUN)
