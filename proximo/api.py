@@ -177,7 +177,7 @@ def load(path: str | Path, make_agent: Part | None = None, allow_import: Collect
     cfg = config_from(tree["config"], config_class(tree["variant"]), Path(path))
     parts = OwnParts(make_agent=make_agent).playing_parts(tree["variant"], cfg.framework)
     model = model_from(tree, cfg, parts.make_actor)
-    model.allow_import = tuple(allow_import)
+    model.allow_import = (allow_import,) if isinstance(allow_import, (str, Path)) else tuple(allow_import)
     return model
 
 

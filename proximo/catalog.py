@@ -1,7 +1,7 @@
 """The table of variants, the choice of one for an environment, and the parts that train it."""
 
 import importlib.util
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -99,10 +99,18 @@ class Parts(NamedTuple):
     make_actor: Callable[..., Any]  # (spec, cfg, weights) -> Actor
 
 
-def config_class(variant: str) -> type[Config]:
-    """Return the configuration class of a variant; raise UsageError, which lists all names, for an unknown one."""
+def config_class(variant: str, advice: str = "") -> type[Config]:
+    """Return the configuration class of a variant.
+
+    Args:
+        variant: Its name.
+        advice: What the message says where no variant has a similar name.
+
+    Raises:
+        UsageError: There is no such variant; the message lists all.
+    """
     if variant not in VARIANTS:
-        near = nearest(variant, VARIANTS) or f" To name an environment, write proximo train --env-id {variant}."
+        near = nearest(variant, VARIANTS) or advice
         raise UsageError(f"{variant} is not a variant.{near} The variants are {', '.join(VARIANTS)}.")
     return VARIANTS[variant].config
 
@@ -113,7 +121,7 @@ def variant_of(kind: type[Config]) -> str:
     found = [names[base] for base in kind.__mro__ if base in names]
     if not found:
         raise UsageError(f"{kind.__name__} is not a configuration class. Use Config, a class of proximo.variants, or a "
-                         "subclass of one of them.")
+                         "subclass of one of them. An environment is given as env=...")
     return found[0]
 
 
@@ -176,6 +184,21 @@ def config_of_env(values: dict[str, Any]) -> Config:
     """Return the configuration that has those of some values of fields which decide about the variant."""
     names = ("env_id", "engine", *OWN, *IMAGES)
     return replace(Config(), **{name: values[name] for name in names if name in values}).resolved()
+
+
+def check_given_id(values: Mapping[str, Any]) -> None:
+    """Raise UsageError if `env_id` and `env_file` were both given and the file has another environment.
+
+    Args:
+        values: The fields that were given. A configuration does not say whether its default id was.
+    """
+    if values.get("env_file") and "env_id" in values:
+        try:
+            name, path = name_in_file(config_of_env(dict(values)))
+        except UsageError:  # is reported with all other problems, where the environment is made
+            return
+        if name != values["env_id"]:
+            raise UsageError(f"env_file={path} has {name}, and env_id={values['env_id']} was given. Leave env_id out.")
 
 
 def choose_variant(cfg: Config) -> Choice:

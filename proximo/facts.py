@@ -17,7 +17,7 @@ Schedule = Literal["none", "linear", "cosine"]
 Group = Literal["environment", "policy", "training", "logging", "machine"]
 KEY = "proximo"  # of the metadata of a field
 NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text", NoneType: "None",
-         tuple[int, ...]: "whole numbers", tuple[str, ...]: "texts"}
+         tuple[int, ...]: "a list of whole numbers, such as [64, 64]", tuple[str, ...]: "a list of texts"}
 Cfg = TypeVar("Cfg")
 
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -32,6 +33,7 @@ from proximo.on_torch.loss import ppo_loss
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
 from proximo.runs.session import Session
 from tests.support.probes import Truncated
+from tests.support.run_folders import RunFolder
 from tests.support.runs import SMALL, at_iteration, same_weights, train
 
 FAULTS = (UsageError, EnvError, NumbersError, FilesError, PeerError)
@@ -126,6 +128,9 @@ def test_the_nearest_name_is_suggested():
     ("eval /no/such/run --episodes 0", "--episodes 0 must be at least 1"),
     ("resume /no/such/run", "/no/such/run is not a run: there is no such folder."),
     ("plot /no/such/run", "/no/such/run"),
+    ("eject foo", "foo is not a variant. To name an environment, write proximo eject ppo --env-id foo."),
+    ("sweep foo", "foo is not a variant. To name an environment, write proximo sweep --env-id foo."),
+    ("sweep ppo --seeds a", "--seeds a is not allowed. Use a whole number."),
     ("train --env-id", "--env-id needs a value")])
 def test_bad_input(words, sentence, capsys, tmp_path, monkeypatch):
     if "cuda" in words and torch.cuda.is_available():
@@ -144,6 +149,26 @@ def test_all_problems_come_at_once(capsys):
     starts = ("--foo is not a flag", "--seed x is not allowed", "gamma=2.0", "ent_coef=nan", "total_timesteps=5",
               "batch_size=512", "--device cuda", "env_id=CartPoll-v1")
     assert len(lines) == len(starts) and all(line.startswith(start) for line, start in zip(lines, starts))
+
+
+def test_an_unknown_device_is_told_once(capsys):
+    """No second sentence says that it needs a GPU."""
+    (line,) = refused(capsys, "train", "ppo", "--device", "gpu")
+    assert line == "device=gpu is unknown. Use cpu, cuda, cuda:N or auto."
+
+
+@pytest.mark.parametrize("words", [
+    ["train", "ppo", *SMALL, "--run-dir", "afile"], ["train", "ppo", *SMALL, "--run-dir", "afile/run"],
+    ["plot", "run", "--out", "afile/curve.png"], ["bench", "small.toml", "--out", "afile"]], ids=lambda words: f"{words[0]} {words[-1]}")
+def test_a_file_in_the_place_of_a_folder_is_told(words, tmp_path, monkeypatch, capsys):
+    """Free space on the disk would not help."""
+    monkeypatch.chdir(tmp_path)
+    Path("afile").write_text("")
+    RunFolder(Path("run")).grow(10).finish()
+    Path("small.toml").write_text('[[run]]\nvariant = "ppo"\nenv_ids = ["CartPole-v1"]\nsteps = 512\n')
+    assert main(words) == FilesError.exit_code
+    said = capsys.readouterr().err
+    assert "Remove the file that is in the place of the folder, or choose another" in said and "Free" not in said
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

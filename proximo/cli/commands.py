@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from proximo.catalog import choose_variant, config_class, config_of_env, variant_of
+from proximo.catalog import check_given_id, choose_variant, config_class, config_of_env, variant_of
 from proximo.cli.flags import parse_flags, read_flags, take_flag, take_flags
 from proximo.cli.messages import exit_code
 from proximo.cli.suites import variant_listing
@@ -17,6 +18,7 @@ from proximo.errors import UsageError
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.presets import Preset, named_preset, preset_for
+from proximo.runs.resolve import usage_errors
 from proximo.runs.restart import start_or_resume
 from proximo.runs.session import recorded_class, resume
 
@@ -86,13 +88,19 @@ def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
         own: The parts of a program.
         defaults: Fields of the configuration that differ from the variant's defaults unless a flag sets them.
     """
-    kind = own.config or config_class(variant)
+    kind = own.config or named_class(variant)
     if found := HELP_FLAGS & {*flags}:
         print_help(variant, kind, everything="--help-all" in found)
         return 0
     mode, flags = take_flag(flags, "resume")
     values, wrong = read_flags(kind, flags)
+    wrong += usage_errors(partial(check_given_id, values))
     return start_or_resume(kind(**{**defaults, **values}), variant, own, wrong, mode).play()
+
+
+def named_class(variant: str, command: str = "train") -> type[Config]:
+    """Return the configuration class of a variant that is the first word of a command; UsageError if it is none."""
+    return config_class(variant, f" To name an environment, write proximo {command} --env-id {variant}.")
 
 
 def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | None:
@@ -131,6 +139,7 @@ def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:
     name = values.get("env_id") or values.get("env_file")
     if not name:
         return "ppo", {}
+    check_given_id(values)
     choice = choose_variant(config_of_env(values))
     settings = {} if "model" in values else choice.settings
     announce_variant(choice.variant, name, choice.why, settings)

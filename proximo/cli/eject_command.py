@@ -2,7 +2,7 @@
 
 import shlex
 
-from proximo.catalog import config_class
+from proximo.cli.commands import named_class
 from proximo.cli.flags import parse_flags
 from proximo.errors import UsageError
 
@@ -23,7 +23,7 @@ def eject_command(words: list[str]) -> int:
     variant, flags = words[0], words[1:]
     if variant.startswith("-"):
         raise UsageError(f"{variant} is not a variant. Name one first: proximo eject ppo {shlex.join(words)}")
-    kind = config_class(variant)
+    kind = named_class(variant, "eject ppo")
     cfg = kind(**parse_flags(kind, flags))
     from proximo.models.export.eject.eject import eject
 

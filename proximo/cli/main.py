@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, or 2 (usage), 3 (environment), 4 (numbers), 5 (files), 6 (another process of the run), 130
         (interrupted), 128 plus the number of a signal that stopped training. `doctor`, `compare` and `verify`
-        return 1 where they find a problem, `bench`, `tune` and `pbt` where runs have failed and there is no result.
+        return 1 where they find a problem, `bench` where runs have failed, `tune` and `pbt` where all have.
     """
     with suppress(Exception):  # stderr is closed, or is no file
         faulthandler.enable()  # a crash of native code prints where it happened

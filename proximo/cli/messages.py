@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
+from proximo.runs.files import remedy
 from proximo.runs.output import open_closed_streams, silence, write_line
 
 
@@ -78,7 +79,9 @@ def _of_a_file(error: OSError) -> int:
         if write_line(sys.stdout, ""):  # not the output's fault
             raise error
         return _unwritten(error)
-    write_line(sys.stderr, f"proximo: {error.filename}: {error.strerror or type(error).__name__}.")
+    in_the_way = isinstance(error, (FileExistsError, NotADirectoryError))
+    advice = f" {remedy(error)}, or choose another name." if in_the_way else ""
+    write_line(sys.stderr, f"proximo: {error.filename}: {error.strerror or type(error).__name__}.{advice}")
     return FilesError.exit_code
 
 

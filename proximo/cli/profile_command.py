@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import VARIANTS, config_class, parts_of
-from proximo.cli.commands import HELP_FLAGS, chosen_defaults
+from proximo.catalog import VARIANTS, parts_of
+from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
 from proximo.cli.flags import read_flags, take_flag
 from proximo.cli.profile_advice import Machine, advice, draw, table
 from proximo.config import Config
@@ -82,7 +82,7 @@ def profile_one(variant: str, flags: list[str], iterations: int) -> tuple[str, C
         EnvError: An environment failed.
     """
     variant, flags, defaults = chosen_defaults(variant, flags)
-    kind = config_class(variant)
+    kind = named_class(variant, "profile")
     values, wrong = read_flags(kind, flags)
     cfg = resolve(kind(**{**defaults, **values}), variant, 1, 1)
     share_cores(cfg)

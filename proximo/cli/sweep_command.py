@@ -9,8 +9,7 @@ import numpy as np
 from proximo.bench.files import read_record
 from proximo.bench.records import Summary
 from proximo.bench.text import number_text
-from proximo.catalog import config_class
-from proximo.cli.commands import HELP_FLAGS, chosen_defaults
+from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
 from proximo.cli.flags import Flag, field_name, read_flags, split_flags, take_flag
 from proximo.config import Config
 from proximo.runs.run_group import Members
@@ -37,7 +36,7 @@ def sweep_command(words: list[str]) -> int:
     variant = words[0] if not words[0].startswith("-") else ""
     mode, flags = take_flag(words[1:] if variant else words, "resume")
     variant, flags, defaults = chosen_defaults(variant, flags)
-    kind = config_class(variant)
+    kind = named_class(variant, "sweep")
     lists, flags, wrong = take_lists(kind, flags)
     values, more = read_flags(kind, flags)
     cfg = kind(**{**defaults, "framework": "jax", **values})
@@ -99,5 +98,7 @@ def sweep_table(folder: Path, members: Members) -> str:
 def _values(kind: type[Config], name: str, flag: Flag) -> tuple[list[Any], list[str]]:
     """Return the values of a flag, and one sentence for each word that is not allowed, or if there is none."""
     given = flag.words if flag.inline is None else [flag.inline, *flag.words]
-    read = [read_flags(kind, [f"--{name.replace('_', '-')}", *word]) for word in [[x] for x in given] or [[]]]
-    return [values[name] for values, _ in read if values], [mistake for _, wrong in read for mistake in wrong]
+    word = f"--{name.replace('_', '-')}"
+    read = [read_flags(kind, [word, *one]) for one in [[x] for x in given] or [[]]]
+    mistakes = [mistake.replace(word, flag.word, 1) for _, wrong in read for mistake in wrong]
+    return [values[name] for values, _ in read if values], mistakes

@@ -12,7 +12,7 @@ from proximo.catalog import VARIANTS
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, last_of_equal, read_episodes, rolling_mean
-from proximo.runs.files import is_folder
+from proximo.runs.files import is_folder, remedy
 from proximo.runs.run import own_settings, read_record
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def save_figure(figure: "Figure", out: Path) -> Path:
     except ValueError as error:
         raise UsageError(f"{out.name}: {error}. Name it {out.with_suffix('.png').name}.") from None
     except OSError as error:
-        raise FilesError(f"the picture {out} cannot be written ({error.strerror}). Free some space, or choose another "
+        raise FilesError(f"the picture {out} cannot be written ({error.strerror}). {remedy(error)}, or choose another "
                          "place with --out.") from error
     return out
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from proximo.catalog import choose_variant, config_class, config_of_env, variant_by_spaces, variant_of
+from proximo.catalog import check_given_id, choose_variant, config_class, config_of_env, variant_by_spaces, variant_of
 from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_source import OWN
@@ -52,10 +52,11 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
         if isinstance(env, str) and "env_id" in values:
             raise UsageError(f"env={env!r} and env_id={values['env_id']!r} were both given. Give one of them.")
         values = {"env_id": name} | values
+    check_given_id(values)
     if config is None:
         config = _choose_config(own, values)
     if isinstance(config, str):
-        config = config_class(config)
+        config = config_class(config, f" To name an environment, write env_id={config!r}.")
     kind = config if isinstance(config, type) else type(config)
     variant = variant_of(kind)
     if "__dataclass_fields__" not in vars(kind) and vars(kind).keys() & kind.__dataclass_fields__.keys():

@@ -12,7 +12,7 @@ from typing import IO
 
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
-from proximo.runs.files import is_folder, open_regular
+from proximo.runs.files import is_folder, open_regular, remedy
 
 NAME = ".lock"
 
@@ -76,7 +76,7 @@ def _made(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", error)
-        raise FilesError(f"{folder} could not be written ({reason}). Free disk space, or choose another folder with "
+        raise FilesError(f"{folder} could not be written ({reason}). {remedy(error)}, or choose another folder with "
                          "--run-dir.") from error
     try:
         yield

@@ -14,6 +14,8 @@ from proximo.facts import facts, type_problems
 from proximo.problems import config_problems
 
 SHIFT_GIVEN = "iteration_shift={} was given. A resume that changes num_envs sets it. Leave it out."
+ADVICE = {"preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
+          "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3]."}
 
 
 def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own_env: bool = False) -> Config:
@@ -77,7 +79,7 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
         UsageError: The variant does not have a field, or a value has a type that its field does not allow.
     """
     known = facts(cfg)
-    wrong = [f"{name} is not a field of this variant.{nearest(name, known)}"
+    wrong = [f"{name} is not a field of this variant.{ADVICE.get(name) or nearest(name, known)}"
              for name in changes if name not in known]
     wrong += [SHIFT_GIVEN.format(changes["iteration_shift"])] if "iteration_shift" in changes else []
     if not wrong:
@@ -103,7 +105,7 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
     number of environments.
     """
     wrong = []
-    if cfg.framework == "torch":
+    if cfg.framework == "torch" and not any(problem.startswith("device=") for problem in config_problems(cfg)):
         from proximo.on_torch.device import pick_device
         from proximo.processes import world_from_environment
 

@@ -20,7 +20,7 @@ from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import type_problems
 from proximo.processes import world_from_environment
 from proximo.runs.command_line import command_line
-from proximo.runs.files import is_folder, read_json
+from proximo.runs.files import is_folder, read_json, remedy
 from proximo.runs.records import RunFile
 
 SWEEP = "sweep.json"  # in the folder of a sweep: lists the folders of its runs
@@ -120,7 +120,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         beside.write_text(json.dumps(content, indent=1) + "\n")
         beside.replace(path)
     except OSError as error:
-        raise FilesError(f"{path} could not be written ({error.strerror}). Free disk space, or choose another folder "
+        raise FilesError(f"{path} could not be written ({error.strerror}). {remedy(error)}, or choose another folder "
                          "with --run-dir.") from error
 
 
@@ -160,7 +160,8 @@ def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> Ru
     """
     content = read_record(folder)
     variant, path = content["variant"], folder / "config.json"
-    return Run(folder=folder, cfg=config_from(content["config"], config_class(variant), path), variant=variant,
+    kind = class_in_file(variant, path, config_class)
+    return Run(folder=folder, cfg=config_from(content["config"], kind, path), variant=variant,
                resume_with=content.get("resume_with", ""), processes=content.get("processes", 1),
                own_parts=content.get("own_parts", {}))
 
@@ -172,6 +173,14 @@ def own_settings(record: Mapping[str, Any]) -> dict[str, str]:
     """
     found = record.get("own_parts") or dict.fromkeys(re.findall(r"(\w+)=\.\.\.", record.get("resume_with", "")), "own")
     return {name: part for name, part in found.items() if name != "env"}
+
+
+def class_in_file(variant: str, path: Path, config_class: Callable[[str], type[Config]]) -> type[Config]:
+    """Return the class of the configuration that a file names; FilesError, with the file, for an unknown variant."""
+    try:
+        return config_class(variant)
+    except UsageError as error:
+        raise FilesError(f"{path}: {error}") from error
 
 
 def read_record(folder: Path) -> RunFile:

@@ -27,6 +27,7 @@ from proximo.runs.run import (
     SWEEP,
     Run,
     check_new,
+    class_in_file,
     forget_run,
     read_config,
     read_record,
@@ -113,7 +114,8 @@ def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
     """
     with ExitStack() as held:
         held.enter_context(locked(folder, *member_folders(folder)))
-        return _resume(folder, changes, own, held, [*allow_import, *named_modules(config_of_env(changes))])
+        allowed = [allow_import] if isinstance(allow_import, (str, Path)) else [*allow_import]
+        return _resume(folder, changes, own, held, [*allowed, *named_modules(config_of_env(changes))])
 
 
 def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStack, allowed: list[str]) -> Session:
@@ -188,7 +190,7 @@ def with_absolute_folders(runs: Sequence[Run]) -> list[Run]:
 def recorded_class(folder: Path) -> type[Config]:
     """Return the configuration class of a run, or of several runs of one command; raises what `read_config` raises."""
     first = (member_folders(folder) or [folder])[0]
-    return config_class(read_record(first)["variant"])
+    return class_in_file(read_record(first)["variant"], first / "config.json", config_class)
 
 
 def problems_of_members(cfg: Config, processes: int, sweep: Members) -> list[str]:

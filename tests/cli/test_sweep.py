@@ -114,7 +114,7 @@ def test_what_does_not_fit_a_sweep_is_refused(whole, tmp_path, capsys):
             (["--learning-rate", "1", "x", "-3", "--num-envs", "2", "4", "--seeds", "--gama", "3", "--framework", "torch",
               "--num-seeds", "4"],
              ["--learning-rate x is not allowed", "learning_rate=-3.0 must be above 0", "--num-envs 2 4: a sweep cannot",
-              "--seed needs a value", "--gama is not a flag", "framework=torch was given", "num_seeds=4 was given"]),
+              "--seeds needs a value", "--gama is not a flag", "framework=torch was given", "num_seeds=4 was given"]),
             (["--seeds", "1", "1"], ["seed has a value twice: 1 1"]),
             (["--seeds", *map(str, range(300))], ["300 combinations of values were given. A sweep has at most 256"]),
             (["--env-id", "tests.support.probes:Truncated-v0", "--seeds", "1", "2"], ["is not simulated inside the compiled function"])):

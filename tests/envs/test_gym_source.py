@@ -157,6 +157,19 @@ def test_an_id_with_a_path_is_told_of_env_file(env_id):
         made(env_id=env_id)
 
 
+def test_another_environment_than_that_of_the_file_is_refused(script, tmp_path, capsys):
+    """Also the id that is the default of the variant, and with or without a variant; nothing is trained."""
+    told = f"env_file={script} has MyEnv, and env_id=CartPole-v1 was given. Leave env_id out."
+    for variant, file in ((["ppo"], script), ([], script), (["ppo"], f"{script}:MyEnv")):
+        words = ["train", *variant, "--env-file", str(file), "--env-id", "CartPole-v1", "--run-dir", str(tmp_path / "run")]
+        assert main(words) == 2
+        assert capsys.readouterr().err.splitlines()[-1] == f"proximo: {told}"
+    for config in ("ppo", None):
+        with pytest.raises(UsageError, match="CartPole-v1 was given. Leave env_id out"):
+            proximo.train(config, env_file=str(script), env_id="CartPole-v1", run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_unknown_arguments_and_files():
     with pytest.raises(UsageError, match="CartPole-v1 could not be made with env_kwargs .*'size'"):
         made(env_id="CartPole-v1", env_kwargs=("size=5",))
@@ -193,6 +206,8 @@ def test_a_run_in_a_script_trains_resumes_and_plays_from_another_folder(flags, s
                              env_wrappers=[f"{script.stem}:Half"], run_dir=tmp_path / "mine", **parse_flags(Config, SMALL))
         proximo.resume(mine, total_timesteps=640, allow_import=[script])
         assert same_weights(run, mine)
+        assert proximo.load(mine, allow_import=str(script)).allow_import == (str(script),)  # one text is one name
+        proximo.resume(mine, total_timesteps=704, allow_import=str(script))
 
 
 def test_own_objects_take_arguments_wrappers_and_image_settings(tmp_path):

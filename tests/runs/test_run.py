@@ -54,7 +54,7 @@ def test_fields_of_other_versions_are_left_out_with_a_warning(capsys):
     (None, UsageError, "contains no config.json"), ("{", FilesError, "is not JSON"),
     ("[]", FilesError, "should be a valid dictionary"), ("{}", FilesError, "variant is missing"),
     (json.dumps({"variant": "ppo", "config": 3}), FilesError, "config=3 is not allowed"),
-    (json.dumps({"variant": "pppo", "config": {}}), UsageError, "pppo is not a variant")])
+    (json.dumps({"variant": "pppo", "config": {}}), FilesError, r"config.json: pppo is not a variant. Did you mean ppo\? The")])
 def test_what_is_no_run_is_told(content, kind, sentence, tmp_path):
     if content is not None:
         (tmp_path / "config.json").write_text(content)
@@ -68,3 +68,11 @@ def test_a_file_that_cannot_be_written_leaves_the_older_one(tmp_path):
     with pytest.raises(FilesError, match="could not be written"):
         write_json(tmp_path / "a.json", {"a": 2})
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": 1}
+
+
+def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):
+    """More space on the disk would not help."""
+    (tmp_path / "afile").write_text("")
+    for folder in ("afile", "afile/run"):
+        with pytest.raises(FilesError, match="Remove the file that is in the place of the folder, or choose another folder"):
+            write_json(tmp_path / folder / "config.json", {})

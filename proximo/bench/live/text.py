@@ -52,7 +52,9 @@ def write_lines(live: LiveRuns, every: float = LINE_SECONDS) -> None:
                 said[one.name] = news
                 if not write_line(sys.stdout, line_of(one)):
                     return
-        if found and not any(one.state.word == "running" for one in found):
+        if not found:
+            write_line(sys.stdout, f"There is no run in {', '.join(map(str, live.paths))}.")
+        if not any(one.state.word == "running" for one in found):
             return
         time.sleep(every)
 

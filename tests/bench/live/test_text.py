@@ -17,6 +17,12 @@ def test_lines_until_no_run_is_running(tmp_path, capsys):
         "a: finished, 1,000 of 10,000 steps, return 11.00, 500 steps/s; clipfrac 0.9 is above 0.4"]
 
 
+def test_a_folder_without_runs_ends_the_lines(tmp_path, capsys):
+    """No run is running in it."""
+    assert main(["live", str(tmp_path), "--text"]) == 0
+    assert capsys.readouterr().out == f"There is no run in {tmp_path}.\n"
+
+
 def test_the_view_of_a_terminal(tmp_path):
     from rich.console import Console
 
