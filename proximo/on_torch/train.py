@@ -23,10 +23,9 @@ from proximo.types import Iteration, Minibatches, Rollout
 
 def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any] = ppo_loss,
           state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
-    """Proximal policy optimization (Schulman et al. 2017, algorithm 1).
+    """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields one Iteration after every update.
 
-    Yields one Iteration after every update. Environments whose state cannot be saved are made again every
-    cfg.checkpoint_every iterations, resumed or not, and where a resume begins.
+    Environments whose state cannot be saved are made again every cfg.checkpoint_every iterations, and at a resume.
 
     Args:
         cfg: The hyper-parameters.
