@@ -13,6 +13,7 @@ from gymnasium import spaces
 from proximo.catalog import variant_by_name
 from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_new
+from proximo.envs.gym_checks import check_spaces, reset_answer
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import env_source, make_from_source, own_source
 from proximo.envs.masks import LATE_MASK, mask_methods, mask_parts, mask_row
@@ -67,11 +68,12 @@ def iter_findings(env: Any, cfg: Config) -> Iterator[Finding]:
         cfg: Its `env_timeout` and the fields that choose, configure and wrap the environment are read.
 
     Raises:
-        UsageError: The environment cannot be made, or its id is not one of Gymnasium.
+        UsageError: The environment cannot be made or has no spaces, or its id is not one of Gymnasium.
         EnvError: Making the environment fails for another reason.
     """
     subject = _subject(env, replace(cfg, env_id=env) if isinstance(env, str) else cfg)
     one = subject.make()
+    check_spaces([one], subject.name)
     spaces_found = list(_space_findings(one, subject.name))
     yield from spaces_found
     if not any(finding.ok is False for finding in spaces_found):
@@ -158,7 +160,7 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
     rewards: set[str] = set()
     begin = time.perf_counter()
     try:
-        observation, info = env.reset(seed=0)
+        observation, info = reset_answer(env.reset(seed=0), name)
         masked = read_mask(observation, info) is not None
         while steps < STEPS and (time.perf_counter() - begin < 10 or not ends) and time.perf_counter() - begin < 60:
             mask = read_mask(observation, info)

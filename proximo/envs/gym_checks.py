@@ -1,5 +1,6 @@
 """What Gymnasium environments return: which deviations are converted, and which are faults."""
 
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
@@ -9,14 +10,17 @@ from gymnasium import spaces
 
 from proximo.envs.obs_faults import cast_array, warn_once
 from proximo.envs.spaces import ObsReader, answer_fault
-from proximo.errors import UsageError
+from proximo.errors import EnvError, UsageError
 
 SMALL_SQUARES = 1e76  # a sum of squares below it has no number beyond the range of float32, which ends at 3.4e38
 
 
-def check_same_spaces(envs: list[gym.Env], env_id: str) -> None:
-    """Raise UsageError if environments of one run have different spaces. Bounds of observations may differ."""
+def check_spaces(envs: list[gym.Env], env_id: str) -> None:
+    """Raise UsageError if environments have no spaces, or different ones. Bounds of observations may differ."""
     first = envs[0]
+    if missing := [name for name in ("observation_space", "action_space") if getattr(first, name, None) is None]:
+        raise UsageError(f"{env_id} has no {' and no '.join(missing)}. Set self.{missing[0]} to a space of "
+                         "gymnasium.spaces when the environment is made.")
     for i, env in enumerate(envs[1:], 1):
         for what, one, other in (("observation", first.observation_space, env.observation_space),
                                  ("action", first.action_space, env.action_space)):
@@ -48,6 +52,22 @@ def wrong_numbers(reward: np.ndarray, obs: np.ndarray, floats: np.ndarray) -> tu
         if np.issubdtype(obs.dtype, np.floating) and not np.isfinite(obs[i]).all():
             return i, "observation is not finite (NaN or infinity)"
     return None
+
+
+def reset_answer(answer: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
+    """Return what reset() returned, if it is (observation, info); EnvError for anything else."""
+    if isinstance(answer, (tuple, list)) and len(answer) == 2 and isinstance(answer[1], Mapping):
+        return answer[0], dict(answer[1])
+    raise EnvError(f"{env_id}: reset returned a {type(answer).__name__}; it must return (observation, info), and info "
+                   "must be a dict.")
+
+
+def checked_flags(flags: tuple[Any, Any], env_id: str) -> tuple[bool, bool]:
+    """Return `terminated` and `truncated` as bools; ValueError if one of them is no boolean and no number."""
+    for name, flag in zip(("terminated", "truncated"), flags):
+        if np.asarray(flag).dtype.kind not in "buif":
+            raise ValueError(f"{name} is {flag!r}; it must be True or False")
+    return bool(flags[0]), bool(flags[1])
 
 
 def converted_answer(answer: Any, env_id: str) -> tuple[Any, ...]:

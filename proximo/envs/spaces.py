@@ -57,10 +57,10 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
                              native_dtype=layout.dtype, axes="", flatten=_packer(without_mask(space), layout, env_id),
                              masked=masked)
         flat = space if isinstance(space, spaces.Box) and space.shape else spaces.flatten_space(space)
-        if not isinstance(flat, spaces.Box):
-            raise ValueError("its observations have no fixed size")
+        if isinstance(space, spaces.Text) or not isinstance(flat, spaces.Box):
+            raise ValueError("its observations are not numbers of a fixed count")
     except (NotImplementedError, ValueError) as error:
-        raise UsageError(f"{env_id} has the observation space {space}, which has no fixed size. "
+        raise UsageError(f"{env_id} has the observation space {space}, which is not supported. "
                          "Use Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.") from error
     native_shape, native_dtype = space_layout(flat)
     axes = image_axes(space)

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from gymnasium import spaces
 
+from proximo.cli.check_env import check_env
 from proximo.config import Config
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.obs_faults import warn_once
@@ -102,6 +103,55 @@ def test_what_loses_no_number_is_converted_with_one_warning(how, words, workers,
     assert all(np.array_equal(a, b) for one, other in zip(found, expected) for a, b in zip(one, other))
     said = [record.getMessage() for record in caplog.records if words in record.getMessage()]
     assert len(said) == 1, caplog.messages
+
+
+class Plain(gym.Env):
+    """Returns what it is told to."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(2)
+
+    def __init__(self, terminated=True, begins=None):
+        self.terminated, self.begins = terminated, begins
+
+    def reset(self, *, seed=None, options=None):
+        return (np.zeros(2, np.float32), {}) if self.begins is None else self.begins
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.0, self.terminated, False, {}
+
+
+@pytest.mark.parametrize("value", ["False", b"x", [None]])
+def test_an_episode_ends_by_a_boolean_or_a_number(value):
+    envs = GymEnvs(lambda: Plain(value), [1], "Plain")
+    envs.reset()
+    with pytest.raises(EnvError, match=r"environment 0 \(Plain\), step 1: terminated is .* it must be True or False"):
+        envs.step(np.zeros(1, int))
+    for fine in (True, 1, np.True_, np.array(True)):
+        envs = GymEnvs(lambda fine=fine: Plain(fine), [1], "Plain")
+        envs.reset()
+        assert envs.step(np.zeros(1, int)).terminated.all()
+
+
+@pytest.mark.parametrize("value", [np.zeros(2, np.float32), (np.zeros(2), 1), np.zeros(2).tolist(), (1, 2, 3)])
+def test_reset_returns_an_observation_and_a_dict(value):
+    with pytest.raises(EnvError, match=r"reset returned .* it must return \(observation, info\)"):
+        GymEnvs(lambda: Plain(begins=value), [1], "Plain").reset()
+    (found,) = (finding for finding in check_env(lambda: Plain(begins=value)) if finding.ok is False)
+    assert "it must return (observation, info)" in found.what and found.ends
+
+
+def test_an_environment_without_spaces_is_refused():
+    for check in (check_env, lambda env: GymEnvs(env, [1], "Env")):
+        with pytest.raises(UsageError, match="has no observation_space and no action_space"):
+            check(gym.Env)
+
+
+def test_observations_that_are_text_are_refused():
+    class Speaking(Plain):
+        observation_space = gym.spaces.Text(5)
+
+    with pytest.raises(UsageError, match="which is not supported. Use Box"):
+        GymEnvs(Speaking, [1], "Speaking")
 
 
 class Pixels(gym.Env):
