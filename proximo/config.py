@@ -231,7 +231,7 @@ class Config:
         return rate if schedule == "none" else rate * self._annealed(schedule, iteration)
 
     def adapted_rate(self, scale: Any, approx_kl: Any) -> Any:
-        """Return the next factor of the learning rate, (); before annealing the rate is in [1e-6, 1e-2] (rsl_rl)."""
+        """Return the next factor of the rate, (); the rate is 1e-6 to 1e-2 before annealing (as in rsl_rl, skrl)."""
         if self.desired_kl is None:
             return scale
         power = 1.0 * (approx_kl < self.desired_kl / 2) - 1.0 * (approx_kl > 2 * self.desired_kl)

@@ -51,9 +51,8 @@ class RolloutBuffer:
         self.arrays: dict[str, Array] = {
             "obs": zeros((obs_rows or T + 1, N, *envs.obs_shape), obs_dtype), "first": zeros((T + 1, N), np.bool_),
             "action": zeros((T, N, *head.action_shape), head.action_dtype), "length": zeros((T, N), np.int32)}
-        self.arrays |= {name: zeros((T, N), np.float32)
-                        for name in ("logprob", "value", "final_value", "reward", "ret")}
-        self.arrays |= {name: zeros((T, N), np.bool_) for name in ("terminated", "truncated", "valid", "finished")}
+        self.arrays |= {key: zeros((T, N), np.float32) for key in ("logprob", "value", "final_value", "reward", "ret")}
+        self.arrays |= {key: zeros((T, N), np.bool_) for key in ("terminated", "truncated", "valid", "finished")}
         if mask_size is not None:
             self.arrays["mask"] = zeros((T + 1, N, mask_size), np.bool_)
         self.metrics = {name: zeros((T, N), np.float32) for name in envs.metric_names}

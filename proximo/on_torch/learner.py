@@ -180,6 +180,5 @@ def explained_variance(value: Tensor, ret: Tensor, valid: Tensor, all_reduce_sum
                                        kept.square().sum()]))
     count, error_sum, error_square, ret_sum, ret_square = sums.tolist()
     count = max(count, 1.0)
-    variance = ret_square / count - (ret_sum / count) ** 2
-    equal = variance <= 1e-13 * ret_square / count  # what float64 rounds
-    return float("nan") if equal else 1 - (error_square / count - (error_sum / count) ** 2) / variance
+    variance, unexplained = ret_square / count - (ret_sum / count) ** 2, error_square / count - (error_sum / count) ** 2
+    return float("nan") if variance <= 1e-13 * ret_square / count else 1 - unexplained / variance  # 1e-13: rounding

@@ -131,15 +131,7 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
 
 
 def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.ndarray) -> Collected:
-    """Return what was played, and its values.
-
-    Args:
-        policy: What evaluates the observations.
-        storage: What was played.
-        closing: What followed the last step.
-        bootstrapped: (T, N), or (T, 1) for all environments: steps whose final_value was written. The other ones hold
-            those of an earlier rollout.
-    """
+    """Return what was played, and its values; `bootstrapped` (T, N) or (T, 1): where final_value is of this rollout."""
     logprob, value, last = policy.evaluate(storage, closing)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():

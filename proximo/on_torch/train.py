@@ -37,8 +37,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
     Raises:
         UsageError, EnvError, NumbersError: The parts do not fit, an environment failed, the loss is not finite.
     """
-    cfg = checked(cfg)
-    setup = set_up(cfg, make_envs, make_agent, loss_fn, state)
+    setup = set_up(cfg := checked(cfg), make_envs, make_agent, loss_fn, state)
     world, envs, carry, merged = setup.world, setup.envs, setup.carry, setup.statistics
     done_before, steps = (state["iteration"], state["steps"]) if state else (0, 0)
     try:

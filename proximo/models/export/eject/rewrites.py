@@ -47,7 +47,7 @@ SELF_PLAY: Rewrites = {
 
 
 # The library has checked and completed the configuration when it ejects.
-CHECKED_CONFIG: Rewrites = {"train": (("    cfg = checked(cfg)\n", ""),)}
+CHECKED_CONFIG: Rewrites = {"train": (("cfg := checked(cfg)", "cfg"),)}
 
 
 def import_envpool() -> ModuleType:
