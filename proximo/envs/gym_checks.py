@@ -62,7 +62,7 @@ def reset_answer(answer: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
                    "must be a dict.")
 
 
-def checked_flags(flags: tuple[Any, Any], env_id: str) -> tuple[bool, bool]:
+def flags_of(flags: tuple[Any, Any], env_id: str) -> tuple[bool, bool]:
     """Return `terminated` and `truncated` as bools; ValueError if one of them is no boolean and no number."""
     for name, flag in zip(("terminated", "truncated"), flags):
         if np.asarray(flag).dtype.kind not in "buif":
@@ -85,7 +85,7 @@ def converted_answer(answer: Any, env_id: str) -> tuple[Any, ...]:
     raise ValueError(answer_fault(answer))
 
 
-def converted_observation(value: Any, env_id: str, reader: ObsReader) -> np.ndarray:
+def converted_obs(value: Any, env_id: str, reader: ObsReader) -> np.ndarray:
     """Return an observation as an array of its space. Lists and other dtypes are converted where no number is lost.
 
     Args:

@@ -7,10 +7,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from proximo.envs import gym_checks as checks
 from proximo.envs.env_state import PLAIN_STATE, StateFunctions
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
+from proximo.envs.gym_checks import check_spaces, converted_answer, converted_obs, flags_of, reset_answer, wrong_numbers
 from proximo.envs.headless import env_fps, render_env
 from proximo.envs.image_axes import as_returned
 from proximo.envs.images import frames_of
@@ -54,7 +54,7 @@ class GymEnvs:
         try:
             for _ in self._seeds:
                 self._envs.append(make_env())
-            checks.check_spaces(self._envs, env_id)
+            check_spaces(self._envs, env_id)
             self.action_space, self.observation_space = self._envs[0].action_space, self._envs[0].observation_space
             self._to_env = action_writer(self.action_space, env_id)
             self._reader = reader = read_space(self.observation_space, env_id, self.num_envs)
@@ -129,7 +129,7 @@ class GymEnvs:
             try:
                 observation, raw[i], terminated, truncated, info = answer
             except (TypeError, ValueError):
-                observation, raw[i], terminated, truncated, info = self._converted(i, checks.converted_answer, answer)
+                observation, raw[i], terminated, truncated, info = self._converted(i, converted_answer, answer)
             if masks is None and info and "action_mask" in info:
                 raise self._fault(i, LATE_MASK)
             if masks is not None and not masks.read(i, observation, info, terminated or truncated):
@@ -137,14 +137,14 @@ class GymEnvs:
             if flatten is not None:
                 observation = flatten(observation)
             if type(observation) is not np.ndarray or observation.shape != shape or observation.dtype is not dtype:
-                observation = self._converted(i, checks.converted_observation, observation, reader)
+                observation = self._converted(i, converted_obs, observation, reader)
             if terminated or truncated:
                 observation = self._end(i, observation, (terminated, truncated))
             rows[i] = observation
 
     def _end(self, i: int, observation: np.ndarray, flags: tuple[Any, Any]) -> np.ndarray:
         """End the episode of row i; return what becomes its row of obs."""
-        terminated, _ = self._converted(i, checks.checked_flags, flags)
+        terminated, _ = self._converted(i, flags_of, flags)
         self._any_over = self._over[i] = True
         self._terminated[i], self._truncated[i] = terminated, not terminated
         if not self._same_step:
@@ -168,7 +168,7 @@ class GymEnvs:
         """Reset row i; return its first observation, flattened and checked."""
         reader = self._reader
         try:
-            observation, info = checks.reset_answer(self._envs[i].reset(seed=seed), self._env_id)
+            observation, info = reset_answer(self._envs[i].reset(seed=seed), self._env_id)
             if self._masks is None and (reader.masked or "action_mask" in info or self._mask_methods):
                 if self._begun:
                     raise self._fault(i, LATE_MASK)
@@ -181,7 +181,7 @@ class GymEnvs:
             raise
         except BaseException as error:
             raise self._fault(i, f"reset raised {type(error).__name__}: {error}") from error
-        convert = checks.converted_observation
+        convert = converted_obs
         return np.asarray(self._converted(i, convert, observation, reader, where=" (at reset)"))
 
     def _open_masks(self) -> None:
@@ -196,7 +196,7 @@ class GymEnvs:
             raise self._fault(i, f"{error}{where}") from error
 
     def _check_numbers(self) -> None:
-        if fault := checks.wrong_numbers(self._raw, self._obs, self._obs_flat):
+        if fault := wrong_numbers(self._raw, self._obs, self._obs_flat):
             raise self._fault(*fault)
 
     def _fault(self, i: int, cause: str) -> EnvError:
