@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from proximo.bench.sets import logging_fields
 from proximo.bench.tune_search import Search
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError, notify, warn
 from proximo.runs.lock import locked
 
 if TYPE_CHECKING:
@@ -103,6 +103,9 @@ def check_same_search(study: "Study", search: Search, folder: Path) -> None:
     content = json.loads(json.dumps(_meaning(search)))
     recorded = study.user_attrs.get(SEARCH)
     if recorded is None:
+        if study.get_trials(deepcopy=False):
+            warn(f"The study {search.name!r} was begun by an earlier version, which did not record what its scores "
+                 "mean. If the file has changed since then, choose another folder with --out.")
         study.set_user_attr(SEARCH, content)
         return
     names = [*recorded, *(content.keys() - recorded.keys())]

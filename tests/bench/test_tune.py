@@ -230,6 +230,19 @@ def test_the_study_of_a_storage_is_compared_too(file, tmp_path):
         tune(file, out=tmp_path / "two", trials=1, command=FAKE)
 
 
+def test_a_study_that_recorded_nothing_continues_with_a_warning(file, tmp_path, capsys):
+    """As of earlier versions; from then on it is compared."""
+    out = tmp_path / "out"
+    out.mkdir()
+    study = optuna.create_study(study_name="anneal or not", storage=journal(out), direction="maximize")
+    study.tell(study.ask(), 1.0)
+    assert tune(file, out=out, trials=2, command=FAKE) == 0
+    assert "begun by an earlier version" in capsys.readouterr().err
+    file.write_text(SEARCH.replace("10000", "20000"))
+    with pytest.raises(UsageError, match="steps=10000 instead of 20000"):
+        tune(file, out=out, command=FAKE)
+
+
 SPACES = {
     "gamma = {low = 0.9, high = 1.5}": "space: gamma=1.5 must be between",
     "gamma = {low = -1.0, high = 0.9}": "space: gamma=-1.0 must be between",
