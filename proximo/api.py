@@ -1,7 +1,6 @@
 """What a program calls: train, sweep, iterations, resume, load, evaluate, check_env."""
 
 from collections.abc import Callable, Collection, Generator, Sequence
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,9 +58,9 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
     from proximo.runs.arguments import configure, own_parts
     from proximo.runs.restart import start_or_resume
 
-    own = own_parts(env, make_envs, make_agent, loss_fn)._replace(callbacks=tuple(callbacks))
+    own = own_parts(env, make_envs, make_agent, loss_fn, callbacks)
     cfg, variant = configure(config, env, own, values)
-    return _play(start_or_resume(replace(cfg, env_workers=cfg.env_workers or 0), variant, own, mode=resume))
+    return _play(start_or_resume(replace(cfg, env_workers=cfg.env_workers or 0), variant, own, own.wrong, resume))
 
 
 def sweep(config: str | Config | type[Config] | None = None, env: str | None = None, *, resume: str | None = None,
@@ -85,6 +84,8 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
                make_agent: Part | None = None, loss_fn: Part | None = None, state: dict[str, Any] | None = None,
                **values: Any) -> "Generator[Iteration, None, None]":
     """Train, and yield after every iteration; nothing is written and nothing watches.
+
+    Fields about files, logging, evaluation and videos (run_dir, logger, eval_every, capture_video, ...) have no effect.
 
         for it in proximo.iterations("ppo", env_id="CartPole-v1"):
             print(it.steps, it.stats["losses/entropy"], it.finished.ret.mean())
@@ -116,7 +117,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
     world = world_from_environment()
     cfg = resolve(replace(cfg, env_workers=cfg.env_workers or 0), variant, world.size, world.local_size,
                   own_env=own.make_envs is not None)
-    problems = problems_of(cfg, world.size)
+    problems = [*own.wrong, *problems_of(cfg, world.size)]
     if cfg.num_seeds > 1:
         problems.append(f"num_seeds={cfg.num_seeds}: call proximo.iterations once for each seed, or proximo.train.")
     if problems:
@@ -150,11 +151,14 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
         FilesError: Its files are damaged, or cannot be written.
         EnvError, NumbersError, PeerError, KeyboardInterrupt: As in `train`.
     """
-    from proximo.runs.arguments import own_parts
+    from proximo.runs.arguments import check_wrappers, folder_of, modules_of, own_parts
     from proximo.runs.session import resume
 
-    own = own_parts(env, make_envs, make_agent, loss_fn)._replace(config=config, callbacks=tuple(callbacks))
-    return _play(resume(Path(run), changes, own, changes.pop("allow_import", ())))
+    own = own_parts(env, make_envs, make_agent, loss_fn, callbacks)._replace(config=config)
+    allowed = modules_of(changes.pop("allow_import", ()))
+    check_wrappers(changes)
+    changes = ({"env_id": env} if isinstance(env, str) else {}) | changes
+    return _play(resume(folder_of(run, "run"), changes, own, allowed))
 
 
 def load(path: str | Path, make_agent: Part | None = None, allow_import: Collection[str] = ()) -> "Model":
@@ -168,21 +172,17 @@ def load(path: str | Path, make_agent: Part | None = None, allow_import: Collect
     Raises:
         FilesError: There is no model, it is damaged, or its weights belong to another network.
     """
-    from proximo.catalog import config_class
-    from proximo.models.model import model_from, read_model
-    from proximo.runs.own_parts import OwnParts
-    from proximo.runs.run import config_from
+    from proximo.runs.arguments import folder_of, modules_of, own_parts
+    from proximo.runs.playing import load_model
 
-    tree = read_model(Path(path))
-    cfg = config_from(tree["config"], config_class(tree["variant"]), Path(path))
-    parts = OwnParts(make_agent=make_agent).playing_parts(tree["variant"], cfg.framework)
-    model = model_from(tree, cfg, parts.make_actor)
-    model.allow_import = (allow_import,) if isinstance(allow_import, (str, Path)) else tuple(allow_import)
-    return model
+    own = own_parts(None, make_agent=make_agent)
+    if own.wrong:
+        raise UsageError("\n".join(own.wrong))
+    return load_model(folder_of(path, "path"), own, modules_of(allow_import))
 
 
 def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, *, deterministic: bool = True,
-             seed: int = 0, max_steps: int | None = None, make_agent: Part | None = None) -> "Evaluation":
+             seed: int = 0, max_steps: int | None = None, **parts: Any) -> "Evaluation":
     """Play whole episodes with a trained model, as `proximo eval` does.
 
     Args:
@@ -192,34 +192,21 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
         deterministic: Take the most likely actions instead of sampling them.
         seed: The seed of environments and actions.
         max_steps: Steps after which an unfinished episode is given up; None: 50,000.
-        make_agent: The network, if the run was started with one of its own.
+        parts: `make_envs` and `make_agent`, if the run was started with them; `allow_import=[...]`, modules and scripts
+            that may be imported because the model names them.
 
     Returns:
         Raw returns and lengths of the episodes.
 
     Raises:
-        UsageError: No episode ended, or the run was trained in an environment of its own and `env` is missing. Or
-            the model names a module that is not allowed: pass its id as `env`, or load(path, allow_import=...).
+        UsageError: An argument cannot work, no episode ended, the run was trained in an environment of its own and
+            `env` is missing, or the model names a module that is not allowed.
         FilesError: There is no model, or it is damaged.
         EnvError: An environment failed.
     """
-    from proximo.envs.imports import check_imports
-    from proximo.models.evaluate import MAX_STEPS
-    from proximo.models.play import evaluate_model
-    from proximo.runs.arguments import own_parts
-    from proximo.runs.own_parts import has_own_env
+    from proximo.runs.playing import HowToPlay, play_episodes
 
-    if isinstance(model, (str, Path)):
-        if env is None and has_own_env(Path(model)):
-            raise UsageError(f"{model} was trained in an environment of its own. Pass it: "
-                             f"proximo.evaluate({str(model)!r}, env=...).")
-        model = load(model, make_agent)
-    check_imports(model.cfg if env is None else replace(model.cfg, env_id="", env_file=""), model.allow_import, model)
-    if isinstance(env, str):
-        model = copy(model)
-        model.cfg = replace(model.cfg, env_id=env, env_file="")
-    parts = own_parts(env).playing_parts(model.variant, model.cfg.framework)
-    return evaluate_model(model, parts, episodes, deterministic, seed, max_steps or MAX_STEPS)
+    return play_episodes(model, env, HowToPlay(episodes, deterministic, seed, max_steps), parts)
 
 
 def check_env(env: Any = None, **values: Any) -> "list[Finding]":

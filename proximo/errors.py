@@ -87,7 +87,9 @@ def reading(problem: str, advice: str) -> Iterator[None]:
 def reading_checkpoint() -> Any:
     """Return what turns errors of reading a snapshot into a FilesError; also a decorator."""
     return reading("The checkpoint does not fit this run",
-                   "Remove the newest folder of checkpoints/ to continue from the one before it.")
+                   "Resume with the environment, the network and the versions that the run was started with. If they "
+                   "are the same, move the newest folder of checkpoints/ to another place, so that the one before it "
+                   "is used.")
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

@@ -256,6 +256,44 @@ def test_environments_that_are_registered_nowhere(env, tmp_path):
     assert content["resume_with"] == "proximo.resume('RUN', env=...)"
 
 
+def test_an_environment_for_a_run_that_has_an_id_is_refused(tmp_path):
+    """Nothing is said about the checkpoint, which is whole. The same id is no change; another one is."""
+    run = proximo.train("ppo", run_dir=str(tmp_path / "run"), **VALUES)
+    for given in ({"env": Corridor}, {"make_envs": lambda cfg, seeds: GymEnvs(Corridor, seeds, "Corridor")}):
+        with pytest.raises(UsageError, match="was trained with env_id=CartPole-v1, .* Leave env and make_envs out"):
+            proximo.resume(run, total_timesteps=640, **given)
+    with pytest.raises(UsageError, match="env_id=Acrobot-v1 was given, but the run has env_id=CartPole-v1"):
+        proximo.resume(run, env="Acrobot-v1")
+    assert proximo.resume(run, env="CartPole-v1", total_timesteps=640) == run
+    own = proximo.train(env=Corridor, run_dir=str(tmp_path / "own"), **VALUES)
+    with pytest.raises(UsageError, match="an id does not take its place"):
+        proximo.resume(own, env="Corridor-v0")
+
+
+def test_parts_are_checked_before_training_together_with_the_configuration(tmp_path):
+    wrong = {"make_agent": "net", "loss_fn": 3, "callbacks": print, "gamma": 3, "update_epochs": 0}
+    for call in (proximo.train, proximo.iterations):
+        given = wrong if call is proximo.train else {name: x for name, x in wrong.items() if name != "callbacks"}
+        with pytest.raises(UsageError) as error:
+            call("ppo", run_dir=str(tmp_path / "run"), **VALUES | given)
+        assert all(any(line.startswith(name) for line in str(error.value).splitlines()) for name in given)
+    with pytest.raises(UsageError, match="make_agent returned None, which lacks recurrent, .* of Agent"):
+        proximo.train("ppo", make_agent=lambda spec, cfg: None, run_dir=str(tmp_path / "run"), **VALUES)
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_wrappers_are_named_as_texts(tmp_path):
+    """A class is refused with the text that names it, which works; a text in place of a list is one problem."""
+    wrapper = gymnasium.wrappers.RecordEpisodeStatistics
+    with pytest.raises(UsageError, match="Write it as the text 'gymnasium.wrappers.*:RecordEpisodeStatistics'") as error:
+        proximo.train("ppo", env_wrappers=[wrapper], run_dir=str(tmp_path / "run"), **VALUES)
+    text = str(error.value).partition("the text '")[2].partition("'")[0]
+    with pytest.raises(UsageError, match="is one text. Write a list: env_wrappers=") as error:
+        proximo.train(env_id="CartPole-v1", env_wrappers=text, run_dir=str(tmp_path / "run"), **VALUES)
+    assert len(str(error.value).splitlines()) == 1
+    proximo.train("ppo", env_wrappers=[text], run_dir=str(tmp_path / "run"), **VALUES)
+
+
 def test_a_run_in_an_environment_of_its_own_resumes_and_is_evaluated_with_it(tmp_path, monkeypatch, capsys):
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     proximo.train(env=Corridor, run_dir=str(whole), **VALUES)

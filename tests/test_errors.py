@@ -341,7 +341,7 @@ def test_a_full_memory_is_no_fault_of_a_checkpoint(error, capsys):
     assert exit_code(lambda: read(error)) == 2
     assert "The memory is full" in (said := capsys.readouterr().err) and "Remove" not in said
     assert exit_code(lambda: read(RuntimeError("sizes differ"))) == 5
-    assert "Remove the newest folder" in capsys.readouterr().err
+    assert "move the newest folder of checkpoints/ to another place" in capsys.readouterr().err
 
 
 def test_processes_end_with_the_same_codes():

@@ -8,7 +8,7 @@ from proximo.envs.imports import check_imports
 from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.runs.evaluation import BEST
-from proximo.runs.own_parts import has_own_env
+from proximo.runs.own_parts import own_env_argument
 from proximo.runs.run_group import member_folders
 
 
@@ -39,9 +39,9 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False) -> t
         UsageError: As for `model_of_run`, or it has an environment of its own, or names a module that is not allowed.
         FilesError: There is no model, or it is damaged.
     """
-    if has_own_env(path):
+    if argument := own_env_argument(path):
         raise UsageError(f"{path} was trained in an environment of its own, which only its program has. Use "
-                         f"proximo.evaluate({str(path)!r}, env=...) there.")
+                         f"proximo.evaluate({str(path)!r}, {argument}=...) there.")
     model = model_of_run(path, best)
     check_imports(model.cfg, allow_import, path)
     return model, parts_of(model.variant, "torch")

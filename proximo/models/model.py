@@ -12,7 +12,7 @@ from proximo.envs.moments import Moments, Statistics
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, reading
-from proximo.models.raw_obs import ObsReader, Rows, read_raw, space_reader
+from proximo.models.raw_obs import ObsReader, Rows, read_mask, read_raw, space_reader
 from proximo.models.save_folder import replaceable
 from proximo.models.spaces import action_for_env, action_from_env, space_to_json, spec_from
 from proximo.models.weights import check_finite
@@ -123,9 +123,12 @@ class Model:
         """Return the rows of observations with their masks, and which of them begin an episode."""
         self._reader = self._reader or space_reader(self.spec.observation_space)
         rows = read_raw(self.spec.observation_space, self.spec.obs_shape, raw_obs, self.cfg.critic_obs, self._reader)
-        flags = None if first is None else np.broadcast_to(np.asarray(first, bool), len(rows.obs)).copy()
-        masks = rows.mask if mask is None else np.asarray(mask, bool).reshape(len(rows.obs), -1)
-        return rows._replace(mask=masks), flags
+        count = len(rows.obs)
+        flags = None if first is None else np.asarray(first, bool)
+        if flags is not None and flags.shape not in ((), (1,) if rows.single else (count,)):
+            raise UsageError(f"first has shape {flags.shape}. {count} observations need {(count,)}, or one value.")
+        return (rows._replace(mask=rows.mask if mask is None else read_mask(mask, self.spec.action_space, count)),
+                None if flags is None else np.broadcast_to(flags, count).copy())
 
     def _evaluate(self, raw_obs: Any, first: Any, mask: Any, action: Any) -> tuple[Any, Any]:
         rows, flags = self._read(raw_obs, first, mask)

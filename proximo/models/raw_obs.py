@@ -8,10 +8,10 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.envs.image_axes import channels_first
-from proximo.envs.masks import mask_row
+from proximo.envs.masks import mask_parts, mask_row
 from proximo.envs.obs_faults import leaf_fault
 from proximo.envs.spaces import ObsReader, read_space
-from proximo.errors import UsageError
+from proximo.errors import ProximoError, UsageError, first_line
 
 Space = spaces.Space[Any]
 Convert = Callable[[Space, Any, str], Any]  # (space of a leaf, its value, its name in messages)
@@ -43,8 +43,19 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: 
         reader: What `space_reader` returned, so that it need not be made again; None: it is made.
 
     Raises:
-        UsageError: The structure, a shape or a dtype is another one.
+        UsageError: The structure, a shape or a dtype is another one, or a value is no array.
     """
+    try:
+        return _read_rows(space, obs_shape, raw, unseen, reader)
+    except (RuntimeError, TypeError, ValueError) as error:  # numpy's of ragged lists, torch's of a gradient
+        if isinstance(error, ProximoError):
+            raise
+        raise UsageError(f"the observation cannot be read ({type(error).__name__}: {first_line(error)}). Give it as "
+                         "the environment returns it: arrays, numbers, dicts or tuples.") from error
+
+
+def _read_rows(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: str,
+               reader: ObsReader | None) -> Rows:
     reader = reader or space_reader(space)
     if space is None or reader is None:
         return _read_arrays(None, obs_shape, np.asarray(raw))
@@ -53,6 +64,8 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: 
     if unseen:
         raw = _with_key(space, unseen, raw)
     several, single = _observations(space, raw)
+    if not several:
+        raise UsageError("no observation was given. Give at least one.")
     return Rows(obs=np.stack([_flat_row(space, reader, one) for one in several]),
                 mask=_masks(several) if reader.masked else None, single=single)
 
@@ -60,6 +73,8 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: 
 def _read_arrays(reader: ObsReader | None, obs_shape: tuple[int, ...], obs: np.ndarray) -> Rows:
     shape = obs_shape if reader is None else reader.native_shape
     extra = obs.ndim - len(shape)
+    if not obs.size:
+        raise UsageError("no observation was given. Give at least one.")
     if obs.shape[max(extra, 0):] != shape or extra not in (0, 1):
         raise UsageError(f"the observation has shape {obs.shape}. This model takes {shape} or (N, {str(shape)[1:]}.")
     rows = obs if extra else obs[None]
@@ -149,6 +164,14 @@ def _flat_row(space: Space, reader: ObsReader, raw: Any) -> np.ndarray:
 
     assert reader.flatten is not None
     return reader.flatten(_convert(space, raw, cast)).astype(reader.dtype)
+
+
+def read_mask(mask: Any, space: Space, count: int) -> np.ndarray:
+    """Return the argument `mask` of a model as (count, A) bool, A choices in all; UsageError if it has another size."""
+    given, parts = np.asarray(mask, bool), mask_parts(space)
+    if parts is not None and given.size != count * parts.sum():
+        raise UsageError(f"mask has {given.size} entries. {count} observations need {(count, int(parts.sum()))}.")
+    return given.reshape(count, -1)
 
 
 def _masks(observations: list[Any]) -> np.ndarray:

@@ -125,18 +125,23 @@ def action_from_env(action: Any, space: gym.Space[Any], count: int) -> np.ndarra
         (count, *action_shape): int64 choices from 0, or float32 components; float32 rows for a Dict or Tuple.
 
     Raises:
-        UsageError: There is another number of actions, or they have another shape.
+        UsageError: There is another number of actions, they have another shape, or they are not in the space.
     """
     if space.shape is None:
         return _rows_of_parts(action if isinstance(action, list) else [action], space, count)
     given = np.asarray(action)
     if given.shape not in ((count, *space.shape), space.shape if count == 1 else None):
         raise UsageError(f"the action has shape {given.shape}. {count} observations need {(count, *space.shape)}.")
+    if given.dtype.kind not in ("biuf" if isinstance(space, gym.spaces.Box) else "biu"):
+        raise UsageError(f"the action has dtype {given.dtype}. {space} needs {np.dtype(space.dtype)}.")
     rows = given.reshape(count, -1) if space.shape else given.reshape(count)
     if isinstance(space, gym.spaces.Box):
         return rows.astype(np.float32)
     if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
         rows = rows - space.start
+    choices = space.n if isinstance(space, gym.spaces.Discrete) else getattr(space, "nvec", np.int64(2))
+    if wrong := given.reshape(rows.shape)[(rows < 0) | (rows >= choices)].tolist():
+        raise UsageError(f"the action {wrong[0]} is not in {space}. Give actions as `act` returns them.")
     return rows.astype(np.int64)
 
 

@@ -1,8 +1,10 @@
 """What the arguments of proximo.train mean: a configuration, its variant, and parts that a program brings along."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from proximo.catalog import check_given_id, choose_variant, config_class, config_of_env, variant_by_spaces, variant_of
@@ -12,27 +14,53 @@ from proximo.envs.gym_source import OWN
 from proximo.envs.own_suite import make_complete
 from proximo.errors import UsageError
 from proximo.runs.announce import announce_preset, announce_variant
+from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.own_parts import OwnParts, resume_call
 from proximo.runs.presets import preset_for
-from proximo.runs.resolve import with_changes
+from proximo.runs.resolve import usage_errors, with_changes
 
 Part = Callable[..., Any]
+USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "make_agent": "Pass (spec, cfg) -> the network.",
+        "loss_fn": "Pass (batch, cfg) -> the loss and named statistics."}
 
 
-def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None,
-              loss_fn: Part | None = None) -> OwnParts:
-    """Collect the parts that a program brings along, and the call that resumes a run with them."""
-    if env is not None and make_envs is not None:
-        raise UsageError("env and make_envs were both given. Give one of them.")
+AGENT = ("recurrent", "evaluates_later", "head", "initial_state", "act", "value")  # what training calls and reads
+
+
+def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None, loss_fn: Part | None = None,
+              callbacks: Any = ()) -> OwnParts:
+    """Collect the parts that a program brings along, what is wrong with them, and the call that resumes with them.
+
+    Raises:
+        UsageError: It is not clear which environment is meant, or it cannot be made.
+    """
+    functions = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn}
+    bad = [name for name, part in functions.items() if part is not None and not callable(part)]
+    wrong = [f"{name}={functions[name]!r:.60} is not a function. {USES[name]}" for name in bad]
+    wrong += found if (found := problems_of_callbacks(callbacks)) else ()
     own_env = None if isinstance(env, str) else env
-    given = {"env": own_env, "make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn}
+    unclear = ["env and make_envs were both given. Give one of them."] * (None not in (env, make_envs))
+    unclear += usage_errors(lambda: env_factory(own_env)) if own_env is not None else ()
+    if unclear or "make_envs" in bad:  # nothing more can be found
+        raise UsageError("\n".join([*unclear, *wrong]))
+    given: dict[str, Any] = {"env": own_env} | {name: None if name in bad else part for name, part in functions.items()}
     names = {name: _name_of(part) for name, part in given.items() if part is not None}
     if own_env is not None:
         make_envs = partial(make_from_factory, env_factory(own_env))
     elif make_envs is not None:
         make_envs = partial(make_complete, make_envs)
-    return OwnParts(make_envs=make_envs, make_agent=make_agent, loss_fn=loss_fn, resume_with=resume_call(names),
-                    names=names)
+    agent = given["make_agent"]
+    return OwnParts(make_envs=make_envs, make_agent=agent and partial(_make_complete_agent, agent),
+                    loss_fn=given["loss_fn"], callbacks=() if found else tuple(callbacks),
+                    resume_with=resume_call(names), names=names, wrong=tuple(wrong))
+
+
+def _make_complete_agent(make_agent: Part, spec: Any, cfg: Config) -> Any:
+    agent = make_agent(spec, cfg)
+    if missing := [name for name in AGENT if not hasattr(agent, name)]:
+        raise UsageError(f"make_agent returned {agent!r:.60}, which lacks {', '.join(missing)} of Agent "
+                         "(proximo/protocols.py). Return a network such as SharedAgent: docs/add-a-network.md.")
+    return agent
 
 
 def _name_of(part: Any) -> str:
@@ -42,9 +70,41 @@ def _name_of(part: Any) -> str:
     return str(getattr(part, "__name__", type(part).__name__))
 
 
+def folder_of(given: Any, name: str) -> Path:
+    """Return the folder that an argument names; UsageError if it is no path."""
+    if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
+        raise UsageError(f"{name}={given!r:.60} is not a folder. Give the folder of a run, as proximo.train returns "
+                         "it.")
+    return Path(given)
+
+
+def modules_of(allow_import: Any) -> tuple[str, ...]:
+    """Return the names in the argument `allow_import`; a text is one name."""
+    given = [allow_import] if isinstance(allow_import, (str, os.PathLike)) else allow_import
+    if not isinstance(given, Collection) or not all(isinstance(one, (str, os.PathLike)) for one in given):
+        raise UsageError(f"allow_import={allow_import!r:.60} is not a list of names. Write allow_import=['MODULE'].")
+    return tuple(os.fspath(one) for one in given)
+
+
+def check_wrappers(values: Mapping[str, Any]) -> None:
+    """Raise UsageError if env_wrappers has something else than texts: they are recorded, and made again on resume."""
+    given = values.get("env_wrappers", ())
+    if isinstance(given, str):
+        raise UsageError(f"env_wrappers={given!r:.60} is one text. Write a list: env_wrappers=[{given!r:.60}].")
+    wrong = []
+    for one in given if isinstance(given, (list, tuple)) else ():
+        if not isinstance(one, str):
+            text = f"the text '{one.__module__}:{one.__name__}'" if isinstance(one, type) else "text, module:Wrapper"
+            wrong.append(f"env_wrappers has {one!r:.80}. Write it as {text}, or wrap the environment yourself: "
+                         "env=lambda: WRAPPER(gymnasium.make(ID)).")
+    if wrong:
+        raise UsageError("\n".join(wrong))
+
+
 def configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
               values: dict[str, Any]) -> tuple[Config, str]:
     """Return the configuration that `train` was asked for, and its variant."""
+    check_wrappers(values)
     if env is not None:
         name = env if isinstance(env, str) else env_name(env, config_of_env(values).env_kwargs)
         if values.get("env_file"):

@@ -1,5 +1,6 @@
 """Functions that proximo.train calls after every iteration, and some that end training."""
 
+import numbers
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,8 @@ def run_callbacks(callbacks: Sequence[Callback], it: "Iteration") -> tuple[dict[
         Their metrics under user/NAME, and why training should end; "" if it should not.
 
     Raises:
-        UsageError: A function returned something else than numbers by name.
+        UsageError: A function returned something else than numbers by name, a name that metrics.csv cannot hold, or
+            one that another function returned too.
     """
     metrics: dict[str, float] = {}
     reason = ""
@@ -39,11 +41,53 @@ def run_callbacks(callbacks: Sequence[Callback], it: "Iteration") -> tuple[dict[
             reason = str(stop) or "a callback ended training"
             continue
         try:
-            metrics |= {f"user/{name}": float(value) for name, value in (found or {}).items()}
-        except (AttributeError, TypeError, ValueError):
+            logged = {f"user/{_checked_name(name)}": float(value) for name, value in (found or {}).items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            if isinstance(error, UsageError):
+                raise
             raise UsageError(f"A callback returned {found!r:.60}. Return None, or numbers by name such as "
                              '{"entropy": 0.5}.') from None
+        if twice := sorted(metrics.keys() & logged.keys()):
+            raise UsageError(f"Two callbacks returned the metric {', '.join(twice)}. Give each a name of its own.")
+        metrics |= logged
     return metrics, reason
+
+
+def _checked_name(name: object) -> str:
+    text = str(name)
+    if not text.isprintable() or text != text.strip() or not text or {*text} & {*',"'}:
+        raise UsageError(f"A callback returned a metric with the name {name!r:.60}. Use printable characters without "
+                         "comma and quotation mark, and no space at either end: names are columns of metrics.csv.")
+    return text
+
+
+def problems_of_callbacks(callbacks: object) -> list[str]:
+    """Return what is wrong with the argument `callbacks`, one sentence for each part that is no function."""
+    if isinstance(callbacks, (list, tuple)):
+        return [f"callbacks has {one!r:.60}, which is not a function. Use functions of an iteration."
+                for one in callbacks if not callable(one) or isinstance(one, type)]
+    return [f"callbacks={callbacks!r:.60} is not a list of functions. Write callbacks=[FUNCTION]."]
+
+
+def _check_arguments(name: str, **values: object) -> None:
+    """Check the arguments of a function that makes a callback.
+
+    Args:
+        name: The function.
+        values: Its arguments: numbers, and counts, which are `episodes` and `iterations`.
+
+    Raises:
+        UsageError: They are no numbers, or counts below 1; one sentence for each.
+    """
+    wrong = []
+    for argument, value in values.items():
+        counts = argument in ("episodes", "iterations")
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral if counts else numbers.Real) or (
+                value < 1 if counts else value != value):
+            wrong.append(f"{name}: {argument}={value!r:.60} is not allowed. Use a "
+                         f"{'whole number of at least 1' if counts else 'number'}.")
+    if wrong:
+        raise UsageError("\n".join(wrong))
 
 
 def stop_at(ret: float, episodes: int = 100) -> Callback:
@@ -53,6 +97,7 @@ def stop_at(ret: float, episodes: int = 100) -> Callback:
         ret: The value.
         episodes: How many episodes the mean is over; all of them must have ended in this process.
     """
+    _check_arguments("stop_at", ret=ret, episodes=episodes)
     returns: deque[float] = deque(maxlen=episodes)
 
     def callback(it: "Iteration") -> None:
@@ -66,6 +111,7 @@ def stop_at(ret: float, episodes: int = 100) -> Callback:
 
 def stop_after(seconds: float) -> Callback:
     """Return a callback that ends training after so many seconds, counted from this call."""
+    _check_arguments("stop_after", seconds=seconds)
     end = time.monotonic() + seconds
 
     def callback(it: "Iteration") -> None:
@@ -82,6 +128,7 @@ def stop_without_improvement(iterations: int, episodes: int = 100) -> Callback:
         iterations: How many iterations without a new maximum end training.
         episodes: How many of the last training episodes the mean is over.
     """
+    _check_arguments("stop_without_improvement", iterations=iterations, episodes=episodes)
     returns: deque[float] = deque(maxlen=episodes)
     best, best_iteration = float("-inf"), 0
 

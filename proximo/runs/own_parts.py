@@ -34,6 +34,7 @@ class OwnParts(NamedTuple):
     callbacks: tuple[Callback, ...] = ()  # called after every iteration
     resume_with: str = ""
     names: Mapping[str, str] = MappingProxyType({})  # by argument
+    wrong: tuple[str, ...] = ()  # problems of what was given; such parts are left out
 
     def parts(self, variant: str, framework: str) -> Parts:
         """Return the parts that train, in a framework; UsageError if it is not installed."""
@@ -79,12 +80,20 @@ class OwnParts(NamedTuple):
         """Check that the parts which a run was trained with are here again.
 
         Raises:
-            UsageError: Some are missing.
+            UsageError: Some are missing or wrong, or an environment was given to a run that has an id.
         """
+        if self.wrong:
+            raise UsageError("\n".join(self.wrong))
         lacking = [name for name, part in ARGUMENTS.items()
                    if f"{name}=..." in run.resume_with and getattr(self, part) is None]
         if lacking or (run.resume_with.startswith("python ") and self.train is None):
-            raise UsageError(f"{run.folder} was trained with parts of its own. Resume it with: {run.resume_line}")
+            raise UsageError(f"{run.folder} was trained with parts of its own. Resume it with: {run.resume_line}" + (
+                "\nenv is the function, the class or the object of the program that started the run: an id does not "
+                "take its place." if "env" in lacking else ""))
+        has_id = not any(f"{name}=..." in run.resume_with for name in ("env", "make_envs"))
+        if has_id and self.make_envs is not None and self.train is None:
+            raise UsageError(f"{run.folder} was trained with env_id={run.cfg.env_id}, and the resume was given an "
+                             "environment of a program. Leave env and make_envs out.")
 
     def check_several_seeds(self) -> None:
         """Check that no parts take the place of the variant's, for runs of several seeds in one function.
@@ -130,9 +139,10 @@ def _actor_class(framework: str) -> Any:
     return Actor
 
 
-def has_own_env(folder: Path) -> bool:
-    """Return whether a folder is that of a run whose environments a program brought along."""
+def own_env_argument(folder: Path) -> str:
+    """Return the argument, env or make_envs, with which a program brought along the environments of a run; "" of none.
+    """
     if not (is_folder(folder) and (folder / "config.json").is_file()):
-        return False
+        return ""
     resume_with = read_record(folder).get("resume_with", "")
-    return "env=..." in resume_with or "make_envs=..." in resume_with
+    return next((name for name in ("make_envs", "env") if f"{name}=..." in resume_with), "")

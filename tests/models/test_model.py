@@ -20,6 +20,7 @@ from proximo.models.over_time import models_over_time
 from proximo.models.spaces import action_for_env, action_from_env, space_from_json, space_to_json
 from proximo.on_torch.train import learn
 from proximo.runs.checkpoint import load_tree, save_tree
+from tests.support.models import random_model
 from tests.support.probes import Hybrid
 from tests.support.runs import train
 
@@ -202,6 +203,28 @@ def test_saving_replaces_an_earlier_model_and_nothing_else(runs, tmp_path, monke
     for name in ("new", "new", "empty"):
         model.save(name)
         assert repr(proximo.load(name)) == repr(model)
+
+
+@pytest.mark.parametrize(("call", "sentence"), [
+    (lambda model, obs: model.act([]), "no observation was given"),
+    (lambda model, obs: model.act(np.zeros((0, 4))), "no observation was given"),
+    (lambda model, obs: model.act(torch.zeros(4, requires_grad=True)), "the observation cannot be read"),
+    (lambda model, obs: model.act([[0.0, 1.0], [2.0]]), "the observation cannot be read"),
+    (lambda model, obs: model.act(np.stack([obs, obs]), first=[True]), "2 observations need"),
+    (lambda model, obs: model.act(obs, mask=[True] * 3), "mask has 3 entries"),
+    (lambda model, obs: model.logprob(obs, 9), r"the action 9 is not in Discrete\(2\)"),
+    (lambda model, obs: model.logprob(np.stack([obs, obs]), [0, -1]), "the action -1 is not in"),
+    (lambda model, obs: model.logprob(obs, 0.5), "the action has dtype float64")])
+def test_arguments_that_cannot_be_right(call, sentence, runs):
+    with pytest.raises(UsageError, match=sentence):
+        call(proximo.load(runs / "plain"), np.zeros(4, np.float32))
+
+
+def test_a_list_without_observations_of_several_parts():
+    model = random_model(spaces.Discrete(2), spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Discrete(3)))
+    for nothing in ([], {"a": np.zeros((0, 2)), "b": np.zeros(0, int)}):
+        with pytest.raises(UsageError, match="no observation was given"):
+            model.act(nothing)
 
 
 def test_actions_of_several_parts_have_the_structure_of_their_space(runs):

@@ -88,3 +88,33 @@ def test_callbacks_belong_to_one_run_in_one_process(tmp_path, monkeypatch):
     with pytest.raises(proximo.UsageError, match="callbacks were given, but 2 processes train together"):
         train(tmp_path / "run", print)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["a,b", "x\ny", "", " a", 'say "x"', "tab\t"])
+def test_a_name_that_metrics_csv_cannot_hold_is_refused(name, tmp_path):
+    with pytest.raises(proximo.UsageError, match="A callback returned a metric with the name"):
+        train(tmp_path / "run", lambda it: {name: 1.5})
+
+
+def test_two_callbacks_with_one_name_are_refused(tmp_path):
+    with pytest.raises(proximo.UsageError, match="Two callbacks returned the metric user/a"):
+        train(tmp_path / "run", lambda it: {"a": 1}, lambda it: {"a": 2, "b": 3})
+
+
+@pytest.mark.parametrize("given", [print, [3, print], [proximo.StopTraining], None, "stop"])
+def test_what_is_no_list_of_functions_is_refused_before_training(given, tmp_path):
+    """Together with the other problems."""
+    with pytest.raises(proximo.UsageError, match="callbacks") as error:
+        proximo.train("ppo", run_dir=tmp_path / "run", callbacks=given, **FIELDS | {"gamma": 3})
+    assert "gamma" in str(error.value) and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("make", "names"), [
+    (lambda: proximo.callbacks.stop_at("475", 2.5), ("ret='475'", "episodes=2.5")),
+    (lambda: proximo.callbacks.stop_at(475, episodes=0), ("episodes=0",)),
+    (lambda: proximo.callbacks.stop_after("60"), ("seconds='60'",)),
+    (lambda: proximo.callbacks.stop_without_improvement(-5, True), ("iterations=-5", "episodes=True"))])
+def test_arguments_of_the_functions_that_end_training(make, names):
+    with pytest.raises(proximo.UsageError) as error:
+        make()
+    assert len(str(error.value).splitlines()) == len(names) and all(name in str(error.value) for name in names)
