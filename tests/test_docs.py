@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import tyro
 from proximo import Config
 from proximo.catalog import VARIANTS
 from proximo.cli.flags import parse_flags
-from proximo.cli.main import command
+from proximo.cli.main import command, main
+from tests.support.runs import same_weights
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -33,10 +35,22 @@ def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
         assert any("losses/change" in path.read_text() for path in tmp_path.glob("runs/*/metrics.csv"))
 
 
+def test_the_program_of_a_page_is_a_command(tmp_path, monkeypatch):
+    """It trains as `proximo train ppo` does."""
+    monkeypatch.chdir(tmp_path)
+    (block,) = (one for one in blocks(ROOT / "docs" / "python.md", "python") if "run_program(" in one)
+    words = ["--total-timesteps", "1024", "--logger", "none", "--run-dir"]
+    monkeypatch.setattr(sys, "argv", ["my_program.py", *words, "program"])
+    with pytest.raises(SystemExit) as end:
+        exec(block, {"__name__": "__main__"})
+    assert end.value.code == 0 and main(["train", "ppo", *words, "command"]) == 0
+    assert same_weights("program", "command")
+
+
 def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = blocks(ROOT / "README.md", "python")
-    names = {"raw_obs": [0.0, 0.1, 0.0, 0.1]}
+    names = {}
     exec(block.replace("100_000", "1024").replace(", compile=True", ""), names)
     assert names["action"] in (0, 1)
 

@@ -32,7 +32,7 @@ HELP = """usage: proximo COMMAND ...
   doctor                           find what is wrong with this installation, and how to fix it
   check-env ID                     test an environment of your own
 
-`proximo COMMAND --help` explains a command, `proximo train VARIANT --help` every hyper-parameter.
+`proximo COMMAND --help` explains a command, `proximo train VARIANT --help-all` every hyper-parameter.
 `proximo --version` prints the version."""
 
 COMMANDS = ("train", "sweep", "resume", "eval", "watch", "export", "card", "push", "pull", "verify", "live", "plot",

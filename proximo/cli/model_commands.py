@@ -16,8 +16,10 @@ from proximo.models.evaluate import MAX_STEPS, evaluation_record, summarize, sum
 from proximo.models.model import model_from
 from proximo.models.over_time import models_over_time
 from proximo.models.play import evaluate_model, pick_episode, record_video
+from proximo.models.video import check_format
 from proximo.runs.files import refuse_links
 from proximo.runs.output import printable
+from proximo.runs.resolve import usage_errors
 from proximo.runs.run import write_json
 
 Arguments = TypeVar("Arguments")
@@ -164,10 +166,11 @@ def mean_text(summary: dict[str, Any]) -> str:
 def watch_command(args: WatchArguments) -> int:
     """Record a video and print its path."""
     folder = args.out is not None and args.out.is_dir()
-    check_least(args, *[f"--out {args.out} is a folder. Name a file in it: {args.out}/watch.mp4"] * folder,
-                seed=0, max_frames=1, episodes=1)
-    model, parts = load_run(args.run, args.allow_import, args.best)
     out = args.out or args.run / "videos" / "watch.mp4"
+    wrong = [f"--out {args.out} is a folder. Name a file in it: {args.out}/watch.mp4"] if folder else usage_errors(
+        lambda: check_format(out))
+    check_least(args, *wrong, seed=0, max_frames=1, episodes=1)
+    model, parts = load_run(args.run, args.allow_import, args.best)
     refuse_links([] if args.out else [out.parent, out])
     shown = range(args.episodes)
     if args.pick != "all":

@@ -106,7 +106,7 @@ def listing() -> str:
     extras = [f"  {name:{width}}  {_state(packages, name)}  ({use})" for name, (packages, use) in EXTRAS.items()]
     platforms = f"\nPyPI has wheels for these platforms; only {LINUX} was tested."
     return "\n".join(["Environments", *blocks, platforms, "", "Also", *extras, "",
-                      "`proximo train VARIANT --help` explains every hyper-parameter of a variant."])
+                      "`proximo train VARIANT --help-all` explains every hyper-parameter of a variant."])
 
 
 def _suite_block(suite: Suite) -> str:

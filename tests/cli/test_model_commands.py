@@ -45,6 +45,7 @@ def test_where_a_video_cannot_be_written_is_said(run, capsys):
 @pytest.mark.parametrize("words,wanted", [
     ("eval {} --episodes 0 --seed -1 --max-steps 0",
      ["--episodes 0 must be at least 1", "--seed -1 must be at least 0", "--max-steps 0 must be at least 1"]),
+    ("watch {} --episodes 0 --out foo.txt", ["--episodes 0 must be at least 1", "foo.txt is neither an .mp4 nor a .gif"]),
     ("watch {} --seed -1 --max-frames 0 --out {}", ["--seed -1 must be at least 0", "--max-frames 0 must be at least 1",
                                                     "--out {} is a folder. Name a file in it: {}/watch.mp4"]),
     ("plot {} --window -3", ["--window -3 must be at least 1"]), ("plot {} --window 0", ["--window 0 must be"])])
