@@ -55,10 +55,11 @@ def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministi
         envs.close()
     if not found.returns:
         raise UsageError(f"{model.cfg.env_id}: no episode ended within {max_steps:,} steps. Allow more with "
-                         "--max-steps N; an environment whose episodes never end needs a time limit.")
+                         "--max-steps N (from Python: max_steps=N); an environment whose episodes never end needs a "
+                         "time limit.")
     if len(found.returns) < episodes:
         warn(f"Only {len(found.returns)} of {episodes} episodes ended within {max_steps:,} steps: the longest are "
-             "missing. Allow more with --max-steps N.")
+             "missing. Allow more with --max-steps N (from Python: max_steps=N).")
     return found
 
 

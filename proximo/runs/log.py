@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
+from proximo.errors import warn
 from proximo.runs.clock import Clock
 from proximo.runs.console import Meter, Progress
 from proximo.runs.csv_file import CsvFile, files_of
@@ -46,6 +47,7 @@ class Log:
         self._episodes: int = kept.get("episodes", 0)
         self._returns: deque[float] = deque(kept.get("last_returns", ()), LAST_EPISODES)
         self._lengths: deque[int] = deque(kept.get("last_lengths", ()), LAST_EPISODES)
+        self._left_out: set[str] = set()  # names that metrics.csv has no column for
         self._evaluated: float | None = kept.get("evaluated")  # mean return of the last evaluation
         self._tracker_ids: dict[str, str] = kept.get("tracker_ids", {})
         self._tracker = start_tracker(run, self._tracker_ids)
@@ -140,6 +142,11 @@ class Log:
             names = sorted(values, key=lambda name: not name.startswith("charts/"))
             self._names = ["iteration", "global_step", "seconds", *names]
             self._metrics.write(",".join(self._names) + "\n")
+        for name in sorted(values.keys() - {*self._names} - self._left_out):
+            self._left_out.add(name)
+            if name.startswith("user/"):
+                warn(f"{name} was not returned in the first iteration, so metrics.csv has no column for it. Return the "
+                     "same names in every iteration.")
         cells = [number(values.get(name, math.nan)) for name in self._names[3:]]
         self._metrics.write(f"{begin},{','.join(cells)}\n")
 

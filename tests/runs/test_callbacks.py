@@ -96,6 +96,13 @@ def test_a_name_that_metrics_csv_cannot_hold_is_refused(name, tmp_path):
         train(tmp_path / "run", lambda it: {name: 1.5})
 
 
+def test_a_name_of_a_later_iteration_is_told_once(tmp_path, caplog):
+    """metrics.csv has the columns of the first iteration."""
+    run = train(tmp_path / "run", lambda it: {"a": 1} | ({"late": 2} if it.iteration > 2 else {}))
+    assert caplog.text.count("user/late was not returned in the first iteration") == 1
+    assert "user/a" in rows(run, "metrics.csv")[0] and "user/late" not in rows(run, "metrics.csv")[0]
+
+
 def test_two_callbacks_with_one_name_are_refused(tmp_path):
     with pytest.raises(proximo.UsageError, match="Two callbacks returned the metric user/a"):
         train(tmp_path / "run", lambda it: {"a": 1}, lambda it: {"a": 2, "b": 3})
