@@ -4,9 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from proximo.config import Config
@@ -21,6 +19,7 @@ from proximo.protocols import FrameStack, Spec
 
 LEAST_ROW = 34  # bytes of one row of a rollout: one uint8 of an observation, an action, four flags, six numbers
 LEAST_ENV = 4096  # bytes of a Gymnasium environment with its wrappers and its random generator
+DEVICE = re.compile("cpu|auto|cuda(:[0-9]+)?")
 BYTES_OF_WEIGHT = 16  # float32, with its gradient and Adam's two moments
 
 BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
@@ -39,7 +38,7 @@ def config_problems(cfg: Config) -> list[str]:
                      "Use 2 or more, or 0 for all.")
     if "/" in cfg.exp_name or "\\" in cfg.exp_name or (cfg.exp_name and not cfg.exp_name.strip(". ")):
         wrong.append(f"exp_name={cfg.exp_name} is not a name. Use one without / and \\; --run-dir names a folder.")
-    if not re.fullmatch("cpu|auto|cuda(:[0-9]+)?", cfg.device):
+    if not DEVICE.fullmatch(cfg.device):
         wrong.append(f"device={cfg.device} is unknown. Use cpu, cuda, cuda:N or auto.")
     if cfg.track and cfg.logger in ("mlflow", "trackio"):
         wrong.append(f"track=True logs to Weights & Biases, and logger={cfg.logger} to another service. "
@@ -55,16 +54,16 @@ def config_problems(cfg: Config) -> list[str]:
             *_problems_of_single_envs(cfg)]
 
 
-def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
-    """Return what is wrong with the policy's settings for an action space, one sentence each."""
-    if not isinstance(space, gym.spaces.Box):
-        return [f"{name}={getattr(cfg, name)} has no effect: {cfg.env_id} has no continuous actions. Leave {name} out."
-                for name in ("distribution", "state_dependent_std", "sde_sample_freq", "log_std_init")
-                if getattr(cfg, name) != getattr(Config, name)]
-    if cfg.distribution in ("squashed", "beta") and not space.is_bounded("both"):
-        return [f"distribution={cfg.distribution} needs finite bounds. The actions of {cfg.env_id} lie between "
-                f"{space.low.min()} and {space.high.max()}. Use --distribution gaussian or gsde."]
-    return []
+def checked(cfg: Config) -> Config:
+    """Return the configuration as training uses it, with 1e6 as 1000000 and the defaults that other fields decide.
+
+    Raises:
+        UsageError: It cannot work; the message has one line for each problem.
+    """
+    cfg = cfg.resolved()
+    if problems := config_problems(cfg):
+        raise UsageError("\n".join(problems))
+    return cfg
 
 
 def engine_of(cfg: Config) -> Engine:

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.bench.records import PopulationFile
-from proximo.bench.sets import Row, config_of, override_problems, read_tables, task_problems
-from proximo.bench.tune_search import Space, example_of, space_problems
+from proximo.bench.sets import Row, override_problems, read_tables, task_problems
+from proximo.bench.tune_search import Space, draw_value, example_of, is_whole, space_problems, trial_problems, within
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 from proximo.facts import facts
-from proximo.problems import config_problems
 from proximo.streams import stream_generator
 
 KEYS = ("title", "variant", "env_id", "steps", "population", "rounds", "seed", "metric", "overrides", "space")
@@ -131,35 +130,19 @@ def next_members(population: Population, before: Sequence[Member], number: int) 
     return members
 
 
-def draw_value(rng: np.random.Generator, given: dict[str, Any]) -> Any:
-    """Draw a value of a field from its {low, high}, {low, high, log = true} or {choices = [...]}."""
-    if "choices" in given:
-        return given["choices"][rng.integers(len(given["choices"]))]
-    low, high = given["low"], given["high"]
-    drawn = np.exp(rng.uniform(np.log(low), np.log(high))) if given.get("log") else rng.uniform(low, high)
-    return _within(float(drawn), given)
-
-
 def change_value(rng: np.random.Generator, given: dict[str, Any], value: Any) -> Any:
     """Multiply a number by 0.8 or 1.2, within its range; with probability 1/4, and for choices, draw it again."""
     again, factor = rng.random() < RESAMPLED, FACTORS[rng.integers(2)]
-    return draw_value(rng, given) if again or "choices" in given else _within(value * factor, given)
-
-
-def _within(value: float, given: dict[str, Any]) -> Any:
-    """Return a value of few digits in its range, a whole number if the ends are."""
-    low, high = given["low"], given["high"]
-    rounded = round(value) if isinstance(low, int) and isinstance(high, int) else float(f"{value:.4g}")
-    return min(max(rounded, low), high)
+    return draw_value(rng, given) if again or "choices" in given else within(value * factor, given)
 
 
 def _setting_problems(population: Population) -> list[str]:
     """Return what is wrong with the values that a member may get, each with the first values of the other fields."""
-    row = Row(variant=population.variant, env_ids=(population.env_id,), steps=population.steps // population.rounds)
+    row = Row(variant=population.variant, env_ids=(population.env_id,), steps=population.steps // population.rounds,
+              overrides=settings_of(population, {}))
 
     def problems_of(values: dict[str, Any]) -> list[str]:
-        settings = settings_of(population, example_of(population.space) | values)
-        return config_problems(config_of(row, settings))
+        return trial_problems(row, example_of(population.space) | values)
 
     if wrong := problems_of({}):
         return wrong
@@ -178,7 +161,7 @@ def _values_of(given: dict[str, Any]) -> Sequence[Any]:
     if "choices" in given:
         return list(given["choices"])
     low, high = given["low"], given["high"]
-    return range(low, high + 1) if isinstance(low, int) and isinstance(high, int) else (low, high)
+    return range(low, high + 1) if is_whole(given) else (low, high)
 
 
 def _value_problems(population: Population) -> list[str]:

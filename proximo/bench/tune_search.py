@@ -98,7 +98,7 @@ def suggest(trial: "Trial", space: Space) -> dict[str, Any]:
     for name, given in space.items():
         if "choices" in given:
             drawn[name] = trial.suggest_categorical(name, _labels(given))
-        elif _is_whole(given):
+        elif is_whole(given):
             drawn[name] = trial.suggest_int(name, given["low"], given["high"], log=given.get("log", False))
         else:
             drawn[name] = trial.suggest_float(name, given["low"], given["high"], log=given.get("log", False))
@@ -176,7 +176,8 @@ def _is_range(low: Any, high: Any, log: Any = False) -> bool:
     return numbers and isinstance(log, bool) and low < high and not (log and low <= 0)
 
 
-def _is_whole(given: dict[str, Any]) -> bool:
+def is_whole(given: dict[str, Any]) -> bool:
+    """Return whether a range is one of whole numbers: both ends are."""
     return isinstance(given["low"], int) and isinstance(given["high"], int)
 
 
@@ -195,7 +196,7 @@ def _problems_alone(variant: str, name: str, given: dict[str, Any]) -> Iterator[
     """Yield what is wrong with the values of one field, whatever the others are: types and ranges."""
     for value in _ends(given):
         yield from override_problems(variant, {name: value}) or _range_problems(variant, {name: value})
-    if "choices" in given or _is_whole(given) or override_problems(variant, {name: given["low"]}):
+    if "choices" in given or is_whole(given) or override_problems(variant, {name: given["low"]}):
         return
     if override_problems(variant, {name: (given["low"] + given["high"]) / math.pi}):  # no whole number
         yield f"{name} is a whole number. Write both ends without a decimal point."
@@ -218,7 +219,7 @@ def _never_possible(row: Row, space: Space, fixed: dict[str, Any]) -> list[str]:
     rng = np.random.default_rng(0)
     first: list[str] = []
     for _ in range(MOST_TRIED):
-        found = trial_problems(row, {name: _draw(rng, given) for name, given in space.items()} | fixed)
+        found = trial_problems(row, {name: draw_value(rng, given) for name, given in space.items()} | fixed)
         if not found:
             return []
         first = first or found
@@ -229,9 +230,16 @@ def _ends(given: dict[str, Any]) -> list[Any]:
     return given["choices"] if "choices" in given else [given["low"], given["high"]]
 
 
-def _draw(rng: np.random.Generator, given: dict[str, Any]) -> Any:
+def draw_value(rng: np.random.Generator, given: dict[str, Any]) -> Any:
+    """Draw a value of a field from its {low, high}, {low, high, log = true} or {choices = [...]}."""
     if "choices" in given:
         return given["choices"][rng.integers(len(given["choices"]))]
     low, high = given["low"], given["high"]
-    drawn = float(np.exp(rng.uniform(np.log(low), np.log(high))) if given.get("log") else rng.uniform(low, high))
-    return round(drawn) if _is_whole(given) else drawn
+    drawn = np.exp(rng.uniform(np.log(low), np.log(high))) if given.get("log") else rng.uniform(low, high)
+    return within(float(drawn), given)
+
+
+def within(value: float, given: dict[str, Any]) -> Any:
+    """Return a value of few digits in its range, a whole number if the ends are."""
+    low, high = given["low"], given["high"]
+    return min(max(round(value) if is_whole(given) else float(f"{value:.4g}"), low), high)

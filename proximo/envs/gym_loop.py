@@ -10,7 +10,7 @@ import numpy as np
 from proximo.envs.env_state import PLAIN_STATE, StateFunctions
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
-from proximo.envs.gym_checks import check_spaces, converted_answer, converted_obs, flags_of, reset_answer, wrong_numbers
+from proximo.envs.gym_checks import check_spaces, converted_answer, converted_obs, reset_answer, terminal, wrong_numbers
 from proximo.envs.headless import env_fps, render_env
 from proximo.envs.image_axes import as_returned
 from proximo.envs.images import frames_of
@@ -144,7 +144,7 @@ class GymEnvs:
 
     def _end(self, i: int, observation: np.ndarray, flags: tuple[Any, Any]) -> np.ndarray:
         """End the episode of row i; return what becomes its row of obs."""
-        terminated, _ = self._converted(i, flags_of, flags)
+        terminated = self._converted(i, terminal, flags)
         self._any_over = self._over[i] = True
         self._terminated[i], self._truncated[i] = terminated, not terminated
         if not self._same_step:

@@ -1,7 +1,8 @@
-"""Whether the network that --model names fits the observations of an environment."""
+"""Whether the network that --model names and the settings of the policy fit the spaces of an environment."""
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from proximo.config import Config
@@ -106,3 +107,15 @@ def _problem_of_array(envs: Any, cfg: Config) -> str:
     if min(shape[1:]) < least:
         return f"{problem} Use --model {'impala or --model ' * (min(shape[1:]) >= SMALLEST_IMAGE)}mlp."
     return ""
+
+
+def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
+    """Return what is wrong with the policy's settings for an action space, one sentence each."""
+    if not isinstance(space, gym.spaces.Box):
+        return [f"{name}={getattr(cfg, name)} has no effect: {cfg.env_id} has no continuous actions. Leave {name} out."
+                for name in ("distribution", "state_dependent_std", "sde_sample_freq", "log_std_init")
+                if getattr(cfg, name) != getattr(Config, name)]
+    if cfg.distribution in ("squashed", "beta") and not space.is_bounded("both"):
+        return [f"distribution={cfg.distribution} needs finite bounds. The actions of {cfg.env_id} lie between "
+                f"{space.low.min()} and {space.high.max()}. Use --distribution gaussian or gsde."]
+    return []

@@ -3,9 +3,7 @@
 from pathlib import Path
 
 from proximo.errors import UsageError
-from proximo.runs.checkpoint import TENSORS, TREE
-
-MANIFEST = "manifest.json"
+from proximo.runs.checkpoint import MANIFEST, TENSORS, TREE
 
 
 def replaceable(folder: Path) -> Path:

@@ -9,7 +9,7 @@ from flax import nnx
 
 from proximo.config import Config
 from proximo.envs.joint_actions import action_parts, has_mask, num_outputs
-from proximo.envs.model_fit import check_model, has_image_parts
+from proximo.envs.model_fit import action_problems, check_model, has_image_parts
 from proximo.errors import UsageError
 from proximo.on_jax.agent import SeparateAgent, SharedAgent
 from proximo.on_jax.box_heads import Identity, MakeBoxHead, PolicyNetwork, make_box_head
@@ -18,7 +18,6 @@ from proximo.on_jax.joint import JointHead
 from proximo.on_jax.networks import Linear, Memory
 from proximo.on_jax.parameters import layer_init
 from proximo.on_jax.trunks import make_network, make_trunk
-from proximo.problems import action_problems
 from proximo.protocols import Spec
 
 

@@ -22,25 +22,13 @@ from proximo.on_jax.play_mesh import MeshPlayer
 from proximo.on_jax.play_pool import PoolPlayer
 from proximo.on_jax.player import Player, SeededEnvs
 from proximo.on_jax.train_step import TrainState, stream_keys
-from proximo.problems import check_memory, config_problems
+from proximo.problems import check_memory
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds, stream_generator
 from proximo.types import Carry
 
 MakeEnvs = Callable[[Any, list[int]], VecEnv]
 MakeAgent = Callable[[Any, Any], Any]
-
-
-def checked(cfg: Config) -> Config:
-    """Return the configuration as training uses it, with 1e6 as 1000000 and the defaults that other fields decide.
-
-    Raises:
-        UsageError: It cannot work; the message has one line for each problem.
-    """
-    cfg = cfg.resolved()
-    if problems := config_problems(cfg):
-        raise UsageError("\n".join(problems))
-    return cfg
 
 
 def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any],

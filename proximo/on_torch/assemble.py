@@ -9,7 +9,7 @@ from torch import nn
 
 from proximo.config import Config
 from proximo.envs.joint_actions import action_parts, has_mask, num_outputs
-from proximo.envs.model_fit import has_image_parts
+from proximo.envs.model_fit import action_problems, has_image_parts
 from proximo.errors import UsageError
 from proximo.on_torch.agent import SeparateAgent, SharedAgent
 from proximo.on_torch.box_heads import MakeBoxHead, PolicyNetwork, make_box_head
@@ -17,7 +17,6 @@ from proximo.on_torch.distributions import CategoricalHead, GaussianHead, MultiC
 from proximo.on_torch.joint import JointHead
 from proximo.on_torch.networks import Memory, layer_init
 from proximo.on_torch.trunks import make_network, make_trunk
-from proximo.problems import action_problems
 from proximo.protocols import Spec
 
 

@@ -19,7 +19,7 @@ from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Policy, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore, saved_buffers
-from proximo.problems import check_memory, check_statistics, config_problems
+from proximo.problems import check_memory, check_statistics
 from proximo.processes import World
 from proximo.protocols import Agent, Spec, VecEnv
 from proximo.streams import env_seeds, stream_seed
@@ -44,18 +44,6 @@ class Setup(NamedTuple):
     learner: Learner
     statistics: Statistics | None  # of normalisation, equal on all ranks: what each adds from here on is merged
     keeps_state: bool  # the environments are part of a snapshot; otherwise they are rebuilt at every checkpoint
-
-
-def checked(cfg: Config) -> Config:
-    """Return the configuration as training uses it, with 1e6 as 1000000 and the defaults that other fields decide.
-
-    Raises:
-        UsageError: It cannot work; the message has one line for each problem.
-    """
-    cfg = cfg.resolved()
-    if problems := config_problems(cfg):
-        raise UsageError("\n".join(problems))
-    return cfg
 
 
 def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any],

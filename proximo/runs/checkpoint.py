@@ -22,7 +22,7 @@ from proximo.runs.records import Checkpoint, Manifest
 from proximo.runs.run import Run, cpu_model, versions
 
 ARRAY = "__array__"
-TENSORS, TREE = "tensors.safetensors", "tree.json"
+TENSORS, TREE, MANIFEST = "tensors.safetensors", "tree.json", "manifest.json"
 REMOVED = "removed"  # an empty file beside the checkpoints, where all of them were removed on purpose
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of the system call renameat2 of Linux
 MOST_BYTES = 1 << 30  # of tree.json, which holds the states of all environments
@@ -50,7 +50,7 @@ def save_tree(folder: Path, tree: dict[str, Any]) -> None:
         save_file(arrays, beside / TENSORS)
         (beside / TREE).write_text(text)
         sums = {name: sha256(beside / name) for name in (TENSORS, TREE)}
-        (beside / "manifest.json").write_text(json.dumps({"format": 1, "sha256": sums}, indent=1))
+        (beside / MANIFEST).write_text(json.dumps({"format": 1, "sha256": sums}, indent=1))
         for path in [*beside.iterdir(), beside]:
             _sync(path)
         if folder.exists() and exchange(beside, folder):
@@ -93,7 +93,7 @@ def load_tree(folder: Path, kind: Any = dict[str, Any]) -> dict[str, Any]:
         FilesError: A file is missing, is not a regular one, its SHA-256 differs, or its content has other types.
     """
     try:
-        sums = read_json(folder / "manifest.json", Manifest)["sha256"]
+        sums = read_json(folder / MANIFEST, Manifest)["sha256"]
         for name, most in ((TREE, MOST_BYTES), (TENSORS, None)):
             if sha256(folder / name, most) != dict(sums)[name]:
                 raise FilesError(f"{folder / name} is damaged: its SHA-256 differs from the one in manifest.json")

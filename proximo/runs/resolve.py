@@ -11,7 +11,7 @@ from proximo.envs.gym_source import IMAGES, OWN
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, nearest, notify, warn
 from proximo.facts import facts, type_problems
-from proximo.problems import config_problems
+from proximo.problems import DEVICE, config_problems
 
 SHIFT_GIVEN = "iteration_shift={} was given. A resume that changes num_envs sets it. Leave it out."
 ADVICE = {"preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
@@ -105,7 +105,7 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
     number of environments.
     """
     wrong = []
-    if cfg.framework == "torch" and not any(problem.startswith("device=") for problem in config_problems(cfg)):
+    if cfg.framework == "torch" and DEVICE.fullmatch(cfg.device):
         from proximo.on_torch.device import pick_device
         from proximo.processes import world_from_environment
 
