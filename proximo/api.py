@@ -63,7 +63,8 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
     return _play(start_or_resume(replace(cfg, env_workers=cfg.env_workers or 0), variant, own, own.wrong, resume))
 
 
-def sweep(config: str | Config | type[Config] | None = None, env: str | None = None, *, resume: str | None = None,
+def sweep(config: str | Config | type[Config] | None = None, env: str | None = None, *, make_envs: Part | None = None,
+          make_agent: Part | None = None, loss_fn: Part | None = None, resume: str | None = None,
           **values: Any) -> Path:
     """Train one run for every combination of some values, all at once, as `proximo sweep` does; see `train`.
 
@@ -72,12 +73,20 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
     Args:
         config: As in `train`.
         env: The id of an environment that is written in JAX.
+        make_envs: (cfg, seeds) -> environments that are written in JAX (docs/add-an-environment.md).
+        make_agent: As in `train`, for JAX.
+        loss_fn: As in `train`, for JAX.
         resume: As in `train`.
         values: Fields of the configuration. The seed and the fields that docs/scale.md lists may have several values.
+
+    Raises:
+        UsageError: An argument cannot work; all problems are listed. Otherwise as in `train`.
     """
+    from proximo.runs.arguments import own_parts
     from proximo.runs.sweep import configure_sweep, start_sweep
 
-    return _play(start_sweep(*configure_sweep(config, env, values), (), resume)[0])
+    own = own_parts(None, make_envs, make_agent, loss_fn)
+    return _play(start_sweep(*configure_sweep(config, env, own, values), own.wrong, resume, own)[0])
 
 
 def iterations(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,

@@ -1,7 +1,7 @@
 """The table of variants, the choice of one for an environment, and the parts that train it."""
 
 import importlib.util
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -97,6 +97,7 @@ class Parts(NamedTuple):
     make_envs: MakeEnvs
     make_agent: Callable[[Any, Any], Any]  # (spec, cfg) -> the agent, with a Spec
     make_actor: Callable[..., Any]  # (spec, cfg, weights) -> Actor
+    train_group: Callable[..., Iterator[list[Iteration | None]]] | None = None  # several runs at once: on_jax
 
 
 def config_class(variant: str, advice: str = "") -> type[Config]:
@@ -154,6 +155,7 @@ def _jax_parts(variant: Variant) -> Parts:
     from proximo.on_jax.assemble import assemble
     from proximo.on_jax.box_heads import make_box_head, make_rpo_head
     from proximo.on_jax.train import train
+    from proximo.on_jax.train_group import train_group
 
     def make_envs(cfg: Any, seeds: Sequence[int]) -> VecEnv:
         envs = variant.make_envs_inside(cfg, seeds) if variant.make_envs_inside else None
@@ -162,7 +164,7 @@ def _jax_parts(variant: Variant) -> Parts:
     def make_agent(spec: Spec, cfg: Any) -> Any:
         return assemble(spec, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
 
-    return Parts(train, make_envs, make_agent, partial(Actor, make_agent))
+    return Parts(train, make_envs, make_agent, partial(Actor, make_agent), train_group)
 
 
 def played_env(cfg: Config) -> dict[str, str]:

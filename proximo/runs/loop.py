@@ -169,9 +169,8 @@ def train_together(cfgs: Sequence[Config], parts: Parts, states: list[dict[str, 
         states: The snapshot of each run to continue from.
     """
     if len(cfgs) > 1:
-        from proximo.on_jax.train_group import train_group
-
-        yield from train_group(cfgs, parts.make_envs, parts.make_agent, states=states)
+        assert parts.train_group is not None, "several runs at once need --framework jax, which was checked"
+        yield from parts.train_group(cfgs, parts.make_envs, parts.make_agent, states=states)
         return
     cfg = cfgs[0]
     iterations = parts.train(cfg, parts.make_envs, parts.make_agent, state=states[0] if states else None)

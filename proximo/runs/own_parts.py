@@ -39,10 +39,13 @@ class OwnParts(NamedTuple):
     def parts(self, variant: str, framework: str) -> Parts:
         """Return the parts that train, in a framework; UsageError if it is not installed."""
         usual = parts_of(variant, framework)
-        train = self.train or usual.train
-        return usual._replace(train=train if self.loss_fn is None else partial(train, loss_fn=self.loss_fn),
+        return usual._replace(train=self._with_loss(self.train or usual.train),
+                              train_group=usual.train_group and self._with_loss(usual.train_group),
                               make_envs=self.make_envs or usual.make_envs,
                               make_agent=self.make_agent or usual.make_agent)
+
+    def _with_loss(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        return train if self.loss_fn is None else partial(train, loss_fn=self.loss_fn)
 
     def playing_parts(self, variant: str, framework: str) -> Parts:
         """Return the parts with which a trained model plays: torch acts, and steps the environments from outside.
@@ -96,14 +99,14 @@ class OwnParts(NamedTuple):
                              "environment of a program. Leave env and make_envs out.")
 
     def check_several_seeds(self) -> None:
-        """Check that no parts take the place of the variant's, for runs of several seeds in one function.
+        """Check that nothing was given that belongs to one run, for several runs in one compiled function.
 
         Raises:
-            UsageError: There are such parts.
+            UsageError: There are callbacks, or a training function.
         """
-        if any((self.train, self.make_envs, self.make_agent, self.loss_fn, self.callbacks)):
-            raise UsageError("num_seeds trains with the environments, the network and the loss of the variant, and "
-                             "without callbacks. With parts of your own, call proximo.train once for each seed.")
+        if self.train is not None or self.callbacks:
+            raise UsageError("Several runs at once (num_seeds, sweep) train without callbacks, which belong to one "
+                             "run. Leave callbacks out, or call proximo.train once for each run.")
 
     def check_processes(self, processes: int) -> None:
         """Check that callbacks, which may end training, run where one process decides.

@@ -11,7 +11,7 @@ from proximo.facts import facts
 from proximo.processes import world_from_environment
 from proximo.runs.arguments import configure
 from proximo.runs.loop import Session
-from proximo.runs.own_parts import NO_OWN_PARTS
+from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.resolve import with_changes
 from proximo.runs.restart import start_or_resume
 from proximo.runs.run_group import Members
@@ -19,7 +19,7 @@ from proximo.runs.run_group import Members
 MOST_MEMBERS = 256  # each has open files
 
 
-def configure_sweep(config: str | Config | type[Config] | None, env: Any,
+def configure_sweep(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
                     values: dict[str, Any]) -> tuple[Config, str, dict[str, list[Any]]]:
     """Return the configuration that all members share, its variant, and the values of each field that has a list.
 
@@ -27,20 +27,20 @@ def configure_sweep(config: str | Config | type[Config] | None, env: Any,
         UsageError: A list is empty, a value has a type that its field does not allow, or the environment is no id.
     """
     if not (env is None or isinstance(env, str)):
-        raise UsageError(f"env={getattr(env, '__name__', type(env).__name__)} was given. A sweep trains with the "
-                         "environments of the variant: name one by its id, as text.")
+        raise UsageError(f"env={getattr(env, '__name__', type(env).__name__)} was given. A sweep trains in "
+                         "environments that are written in JAX: name one by its id, as text, or give make_envs.")
     lists = {name: list(value) for name, value in values.items() if name in ("seed", *swept_fields(Config))
              and (isinstance(value, (list, tuple, range)) or getattr(value, "ndim", 0) == 1)}
     if empty := [name for name, given in lists.items() if not given]:
         raise UsageError(f"{', '.join(empty)}: the list is empty. Give at least one value.")
     others = {name: value for name, value in values.items() if name not in lists}
-    cfg, variant = configure(config, env, NO_OWN_PARTS, {"framework": "jax"} | others)
+    cfg, variant = configure(config, env, own, {"framework": "jax"} | others)
     return cfg, variant, {name: [getattr(with_changes(cfg, {name: value}), name) for value in given]
                           for name, given in lists.items()}
 
 
 def start_sweep(cfg: Config, variant: str, lists: Mapping[str, Sequence[Any]], wrong: Sequence[str],
-                mode: str | None) -> tuple[Session, Members]:
+                mode: str | None, own: OwnParts = NO_OWN_PARTS) -> tuple[Session, Members]:
     """Start a sweep, or continue the one in its folder.
 
     Args:
@@ -49,6 +49,7 @@ def start_sweep(cfg: Config, variant: str, lists: Mapping[str, Sequence[Any]], w
         lists: The values of each field that has several; without any there is one member.
         wrong: Problems that were found already.
         mode: "auto", "never" or None; see start_or_resume().
+        own: Parts that take the place of the variant's.
 
     Returns:
         What trains, and the fields of each member by the name of its folder.
@@ -60,7 +61,7 @@ def start_sweep(cfg: Config, variant: str, lists: Mapping[str, Sequence[Any]], w
     count = prod(map(len, lists.values()))
     members = members_of(lists) if count <= MOST_MEMBERS else {}
     problems = [*wrong, *_problems(cfg, lists, count)]
-    return start_or_resume(cfg, variant, wrong=problems, mode=mode, sweep=members), members
+    return start_or_resume(cfg, variant, own, wrong=problems, mode=mode, sweep=members), members
 
 
 def swept_fields(kind: type[Config]) -> list[str]:

@@ -13,6 +13,7 @@ import proximo
 from proximo.cli.main import main
 from proximo.cli.sweep_command import sweep_table
 from proximo.errors import UsageError
+from proximo.runs.own_parts import NO_OWN_PARTS
 from proximo.runs.run_group import member_folders
 from proximo.runs.sweep import configure_sweep, members_of
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, same_logs, same_weights, train, weights
@@ -95,15 +96,15 @@ def test_the_call_is_the_command(whole, tmp_path, capsys):
         proximo.sweep("ppo", seed=[])
     with pytest.raises(UsageError, match="gamma='x' is not allowed"):
         proximo.sweep("ppo", gamma=[0.9, "x"])
-    assert configure_sweep("ppo", None, {"seed": [np.int64(3)], "hidden_sizes": [8, 8]})[2] == {"seed": [3]}
-    lists = configure_sweep("ppo", None, {"seed": range(1, 3), "gamma": np.array([0.5, 1.0])})[2]
+    assert configure_sweep("ppo", None, NO_OWN_PARTS, {"seed": [np.int64(3)], "hidden_sizes": [8, 8]})[2] == {"seed": [3]}
+    lists = configure_sweep("ppo", None, NO_OWN_PARTS, {"seed": range(1, 3), "gamma": np.array([0.5, 1.0])})[2]
     assert lists == {"seed": [1, 2], "gamma": [0.5, 1.0]}
 
 
 @pytest.mark.parametrize("env", [lambda: gym.make("CartPole-v1"), gym.Env, gym.make("CartPole-v1")])
 def test_an_environment_that_is_no_id_is_refused(env, tmp_path):
     """A sweep would train the environment of the variant that has the same id."""
-    with pytest.raises(UsageError, match="A sweep trains with the environments of the variant"):
+    with pytest.raises(UsageError, match="A sweep trains in environments that are written in JAX"):
         proximo.sweep("ppo", env, run_dir=str(tmp_path / "runs"))
 
 

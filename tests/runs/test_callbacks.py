@@ -80,7 +80,7 @@ def test_stop_without_improvement(tmp_path):
 
 
 def test_callbacks_belong_to_one_run_in_one_process(tmp_path, monkeypatch):
-    with pytest.raises(proximo.UsageError, match=r"without callbacks. With parts of your own, call proximo\.train once"):
+    with pytest.raises(proximo.UsageError, match=r"Leave callbacks out, or call proximo\.train once"):
         train(tmp_path / "run", print, framework="jax", engine="jax", num_seeds=2)
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2"),
                         ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")):

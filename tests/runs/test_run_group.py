@@ -4,13 +4,22 @@ import itertools
 import shutil
 from dataclasses import replace
 
+import gymnasium as gym
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import proximo
 from proximo.catalog import config_class
 from proximo.cli.main import main
+from proximo.envs.jax_control import ControlPure, Task
+from proximo.envs.pure import PureVec
 from proximo.errors import UsageError
+from proximo.on_jax.agent import SharedAgent
+from proximo.on_jax.assemble import make_head
+from proximo.on_jax.loss import ppo_loss
+from proximo.on_jax.networks import Linear
+from proximo.on_jax.parameters import layer_init
 from proximo.on_jax.train import Results
 from proximo.on_jax.train_group import select_member
 from proximo.runs.run import read_config
@@ -121,5 +130,50 @@ def test_several_seeds_from_python(whole, tmp_path):
     assert [len(rows(folder, "metrics.csv")) for folder in member_folders(tmp_path / "runs")] == [6, 6, 6]
     assert proximo.resume(tmp_path / "runs", total_timesteps=320) == tmp_path / "runs"
     assert [len(rows(folder, "metrics.csv")) for folder in member_folders(tmp_path / "runs")] == [10, 10, 10]
-    with pytest.raises(UsageError, match="call proximo.train once for each seed"):
-        proximo.train(replace(cfg, run_dir=str(tmp_path / "other")), loss_fn=print)
+
+
+def make_line(cfg, seeds):
+    """A point that a step moves by 0.1, inside the compiled function."""
+    def advance(state, action):
+        (x,) = state
+        x = x + jnp.where(action == 1, 0.1, -0.1)
+        return (x,), -jnp.abs(x), jnp.abs(x) > 1.0
+
+    task = Task(low=(-0.5,), high=(0.5,), advance=advance, observe=lambda state: state, obs_size=1,
+                action_space=gym.spaces.Discrete(2), limit=20)
+    return PureVec(ControlPure(task, len(seeds)), seeds[0])
+
+
+def linear(spec, cfg):
+    head = make_head(lambda size: layer_init(Linear(1, size), 0.01), spec.action_space)
+    return SharedAgent(jnp.tanh, layer_init(Linear(1, 1), 1.0), head)
+
+
+def loss_with_entropy(batch, cfg):
+    loss, stats = ppo_loss(batch, cfg)
+    spread = jnp.where(batch.valid, batch.entropy, 0.0).sum() / batch.count
+    return loss - 0.3 * spread, stats | {"spread": spread}
+
+
+OWN = {"make_envs": make_line, "make_agent": linear, "loss_fn": loss_with_entropy}
+
+
+def test_environments_network_and_loss_of_a_program_train_together(tmp_path):
+    """Every member equals the run that is trained alone, up to rounding; stopping and resuming changes no bit."""
+    values = {"env_id": "Line", "num_envs": 2, "num_steps": 16, "num_minibatches": 2, "anneal_lr": False, "logger": "none",
+              "checkpoint_every": 3}
+    config = proximo.Config(framework="jax", total_timesteps=320, **values)
+    together = proximo.train(replace(config, num_seeds=2, run_dir=str(tmp_path / "seeds")), **OWN)
+    values |= {"gamma": [0.9, 0.99], "run_dir": str(tmp_path / "sweep"), "seed": 2}
+    swept = proximo.sweep("ppo", **OWN, total_timesteps=160, **values)
+    with pytest.raises(UsageError, match="make_envs=..., make_agent=..., loss_fn=..."):
+        proximo.resume(swept, total_timesteps=320)
+    proximo.resume(swept, total_timesteps=320, **OWN)
+    alone = proximo.train(replace(config, seed=2, run_dir=str(tmp_path / "alone")), **OWN)
+    assert {name: x.size for name, x in weights(alone).items()} == {name: x.size for name, x in weights(together / "seed-2").items()}
+    for run in (together / "seed-2", swept / "gamma=0.99"):
+        assert "losses/spread" in rows(run, "metrics.csv")[-1]
+        for name, x in weights(alone).items():
+            np.testing.assert_allclose(weights(run)[name], x, atol=5e-5)
+    one, other = (weights(swept / name) for name in ("gamma=0.9", "gamma=0.99"))
+    assert any(np.abs(one[name] - other[name]).max() > 1e-3 for name in one)
