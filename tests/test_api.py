@@ -90,6 +90,19 @@ def test_environments_of_ones_own_are_normalized(tmp_path, framework):
     assert proximo.load(own).moments.count > 300 and same_weights(own, plain)
 
 
+def test_make_envs_without_an_id_says_under_which_one_the_run_is_recorded(tmp_path, capsys):
+    def make_envs(cfg, seeds):
+        return make_gym(cfg, seeds)
+
+    said = "make_envs was given without env_id, so the run is recorded as CartPole-v1."
+    proximo.train(cfg(tmp_path / "default"), make_envs=make_envs)
+    assert said in capsys.readouterr().err
+    proximo.train(cfg(tmp_path / "named"), env_id="CartPole-v1", make_envs=make_envs)
+    proximo.train(cfg(tmp_path / "other", env_id="Acrobot-v1"), make_envs=make_envs)
+    proximo.train(cfg(tmp_path / "variant"))
+    assert "make_envs" not in capsys.readouterr().err
+
+
 def test_a_run_with_a_network_of_its_own_resumes_with_it(tmp_path, monkeypatch, capsys):
     """Stopped and continued, against the same run in one go; the command line says how, and does not try."""
     whole, halves = tmp_path / "whole", tmp_path / "halves"

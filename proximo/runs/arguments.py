@@ -12,7 +12,7 @@ from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_source import OWN
 from proximo.envs.own_suite import make_complete
-from proximo.errors import UsageError
+from proximo.errors import UsageError, notify
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.own_parts import OwnParts, resume_call
@@ -122,7 +122,11 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
     if "__dataclass_fields__" not in vars(kind) and vars(kind).keys() & kind.__dataclass_fields__.keys():
         raise UsageError(f"{kind.__name__} needs the decorator @dataclass(frozen=True), otherwise its defaults are "
                          "not used.")
-    return with_changes(config() if isinstance(config, type) else config, values), variant
+    cfg = with_changes(config() if isinstance(config, type) else config, values)
+    if "make_envs" in own.names and "env_id" not in values and cfg.env_id == config_class(variant).env_id:
+        notify(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}. Name the environments with "
+               "env_id=....")
+    return cfg, variant
 
 
 def _choose_config(own: OwnParts, values: dict[str, Any]) -> str | Config:
