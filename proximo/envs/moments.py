@@ -7,6 +7,7 @@ import numpy as np
 from proximo.protocols import Array
 
 MOST_COUNTED = 2.0**23  # the largest weight of earlier rows in float32, which cannot count further than 2**24
+MOST_MERGED = MOST_COUNTED / 2  # the same after ranks were merged, which leaves room for the rows of a rollout
 PRIOR_COUNT = 1e-4  # the weight of the mean 0 and variance 1 that moments begin with, as in openai/baselines
 
 
@@ -35,8 +36,8 @@ def start_moments(shape: tuple[int, ...], xp: Any = np) -> Moments:
 def update_moments(moments: Moments, batch: Array, counted: Array | None, xp: Any = np) -> Moments:
     """Add rows.
 
-    In JAX, rows before the last 2**23 lose their weight gradually: float32 could not add more, and the variance would
-    grow without bound.
+    In JAX, rows before the last 2**23 (2**22 with several ranks) lose their weight gradually: float32 could not add
+    more, and the variance would grow without bound.
 
     Args:
         moments: The moments so far.
@@ -78,11 +79,16 @@ def moment_increments(base: Moments, local: Moments) -> np.ndarray:
     return np.concatenate([np.atleast_1d(number), np.ravel(first), np.ravel(second)]).astype(np.float64)
 
 
-def add_increments(base: Moments, sums: np.ndarray) -> Moments:
-    """Return `base` with a sum of moment_increments added."""
+def most_merged(moments: Moments) -> float:
+    """Return the largest count of merged moments from which rows can be counted in this dtype during a rollout."""
+    return np.inf if moments.mean.dtype == np.float64 else MOST_MERGED
+
+
+def add_increments(base: Moments, sums: np.ndarray, most: float = np.inf) -> Moments:
+    """Return `base` with a sum of moment_increments added, and a count of `most` at most."""
     shape = base.mean.shape
     first, second = (part.reshape(shape) for part in np.split(sums[1:], 2))
     total = base.count + sums[0]
     shift = first / total
     spread = np.maximum(base.var * base.count + second - shift * first, 0)
-    return Moments(mean=base.mean + shift, var=spread / total, count=total)
+    return Moments(mean=base.mean + shift, var=spread / total, count=np.minimum(total, most))

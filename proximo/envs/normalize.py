@@ -199,21 +199,23 @@ def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp: Any = 
     return step._replace(obs=obs, final_obs=final, reward=reward)
 
 
-def merge_statistics(base: Statistics, local: Statistics, reduce_sum: Callable[[np.ndarray], np.ndarray]) -> Statistics:
+def merge_statistics(base: Statistics, local: Statistics, reduce_sum: Callable[[np.ndarray], np.ndarray],
+                     most: float = np.inf) -> Statistics:
     """Merge the statistics of all ranks, in numpy: `base` and what each rank added since then.
 
     Args:
         base: Statistics that are equal on all ranks.
         local: This rank's statistics, which continue `base`.
         reduce_sum: Sums a float64 vector over all ranks.
+        most: The largest count; see most_merged().
 
     Returns:
         The merged statistics; `running` is this rank's own.
     """
     sums = reduce_sum(np.concatenate([moment_increments(base.obs, local.obs), moment_increments(base.ret, local.ret)]))
     size = 1 + 2 * base.obs.mean.size
-    return Statistics(obs=add_increments(base.obs, sums[:size]), ret=add_increments(base.ret, sums[size:]),
-                      running=local.running)
+    return Statistics(obs=add_increments(base.obs, sums[:size], most),
+                      ret=add_increments(base.ret, sums[size:], most), running=local.running)
 
 
 def to_numpy(statistics: Statistics | None) -> Statistics | None:

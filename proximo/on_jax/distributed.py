@@ -12,7 +12,7 @@ from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh
 
 from proximo.config import Config
-from proximo.envs.moments import Statistics
+from proximo.envs.moments import Statistics, most_merged
 from proximo.envs.normalize import merge_statistics
 from proximo.errors import UsageError
 from proximo.on_jax.device import set_up_jax
@@ -131,7 +131,7 @@ def merge_over_processes(ranks: Ranks, base: Statistics | None, local: Statistic
     """Add up what all processes saw since `base`, which is equal on all of them; see merge_statistics."""
     if ranks.processes == 1 or base is None or local is None:
         return local
-    return merge_statistics(base, local, lambda sums: all_gather(ranks, sums).sum(0))
+    return merge_statistics(base, local, lambda sums: all_gather(ranks, sums).sum(0), most_merged(local.obs))
 
 
 def merge_arrays_over_processes(ranks: Ranks, base: Statistics | None, local: Statistics | None) -> Statistics | None:

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from proximo.envs.moments import Moments, Statistics
+from proximo.envs.moments import MOST_MERGED, Moments, Statistics
 from proximo.envs.normalize import Normalizer, merge_statistics
 from proximo.on_jax.distributed import AXIS, Ranks
 from proximo.on_jax.learner import Learner
@@ -141,6 +141,6 @@ def merge_statistics_of_ranks(base: Statistics | None, local: Statistics | None)
         total = base.count + number
         shift = first / total
         spread = jnp.maximum(base.var * base.count + second - shift * first, 0)
-        return Moments(mean=base.mean + shift, var=spread / total, count=total)
+        return Moments(mean=base.mean + shift, var=spread / total, count=jnp.minimum(total, MOST_MERGED))
 
     return Statistics(obs=merge(base.obs, local.obs), ret=merge(base.ret, local.ret), running=local.running)

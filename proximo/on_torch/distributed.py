@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from proximo.config import Config
-from proximo.envs.moments import Statistics
+from proximo.envs.moments import Statistics, most_merged
 from proximo.envs.normalize import merge_statistics, to_numpy
 from proximo.errors import PeerError, UsageError, is_of_communication
 from proximo.on_torch.device import pick_device
@@ -81,11 +81,12 @@ def merge_over_ranks(world: World, base: Statistics | None, local: Statistics | 
     """
     if world.size == 1:
         return to_numpy(local)
-    base, local, reduce_sum = to_numpy(base), to_numpy(local), all_reduce_sum(world)
+    most, reduce_sum = np.inf if local is None else most_merged(local.obs), all_reduce_sum(world)
+    base, local = to_numpy(base), to_numpy(local)
     if base is None or local is None:
         return local
     return merge_statistics(
-        base, local, lambda x: reduce_sum(torch.from_numpy(np.array(x, np.float64)).to(device)).cpu().numpy())
+        base, local, lambda x: reduce_sum(torch.from_numpy(np.array(x, np.float64)).to(device)).cpu().numpy(), most)
 
 
 def gather_episodes(world: World, episode: Episode, valid: Tensor) -> tuple[Episode, np.ndarray]:

@@ -124,8 +124,8 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
                          "not used.")
     cfg = with_changes(config() if isinstance(config, type) else config, values)
     if "make_envs" in own.names and "env_id" not in values and cfg.env_id == config_class(variant).env_id:
-        notify(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}. Name the environments with "
-               "env_id=....")
+        notify(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}. Name the environments "
+               "with env_id=....")
     return cfg, variant
 
 

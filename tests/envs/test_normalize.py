@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.envs.moments import PRIOR_COUNT, Moments, Statistics, update_moments
+from proximo.envs.moments import PRIOR_COUNT, Moments, Statistics, most_merged, update_moments
 from proximo.envs.normalize import (
     apply_statistics,
     continue_statistics,
@@ -294,3 +294,32 @@ def test_many_rows_in_float32_do_not_inflate_the_variance():
     after = jax.jit(lambda start: jax.lax.scan(add, start, jax.random.split(jax.random.key(0), 200_000))[0])(few)
     assert abs(float(after.var) - 1) < 1e-2 and abs(float(after.mean)) < 1e-2
     assert float(after.count) <= 2**23 + 10
+
+
+def test_ranks_count_on_in_float32_after_many_rows():
+    """16 ranks of 2**16 rows an iteration pass 2**23 rows in the 9th; the moments stay those of the data, N(3, 2**2)."""
+    jax = pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    from proximo.on_jax.distributed import AXIS
+    from proximo.on_jax.play_mesh import merge_statistics_of_ranks
+
+    rng = np.random.default_rng(0)
+    start = start_statistics(4096, (1,), jnp)
+    over_processes = on_devices = start
+    on_mesh = jax.vmap(merge_statistics_of_ranks, in_axes=(None, 0), axis_name=AXIS)
+    for _ in range(12):
+        before, locals_ = (over_processes.obs, on_devices.obs), []
+        rows = jnp.asarray(rng.normal(3, 2, (16, 4096, 1)), jnp.float32)
+        for base in (over_processes, on_devices):
+            local = base
+            for batch in rows:  # the 16 steps of a rollout, the same on every rank
+                local = local._replace(obs=update_moments(local.obs, batch, None, jnp))
+            locals_.append(local)
+        one = merge_statistics(*jax.device_get((over_processes, locals_[0])), lambda part: 16 * part, most_merged(locals_[0].obs))
+        over_processes = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), one)
+        ranks = jax.tree.map(lambda x: jnp.stack([x] * 16), locals_[1])
+        on_devices = jax.tree.map(lambda x: x[0], on_mesh(on_devices, ranks))
+        for base, merged in zip(before, (over_processes.obs, on_devices.obs), strict=True):
+            assert merged.count >= base.count
+            assert abs(merged.mean[0] - 3) < 0.02 and abs(merged.var[0] - 4) < 0.05
