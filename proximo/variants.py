@@ -191,6 +191,7 @@ class BatchedSim(Config):
     vf_coef: float = 2.0
     max_grad_norm: float = 1.0
     hidden_sizes: tuple[int, ...] = (256, 256)
+    checkpoint_every: int = 100  # 1,600 steps: several processes make environments again, whose episodes have 1,000
     reward_scaler: float = setting(1.0, group="environment", above=0)
     """factor of every reward before learning"""
     record_video_step_frequency: int = setting(1464, group="logging", minimum=1, resume="free")
@@ -211,6 +212,7 @@ class BatchedHands(BatchedSim):
     num_steps: int = 8
     num_minibatches: int = 4
     update_epochs: int = 5
+    checkpoint_every: int = 200
     reward_scaler: float = 0.01
 
 

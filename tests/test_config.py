@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proximo.catalog import VARIANTS
 from proximo.config import Config
 from proximo.problems import config_problems
-from proximo.variants import RPO, Atari, BatchedSim, Compact, Procgen, SelfPlay
+from proximo.variants import RPO, Atari, BatchedHands, BatchedSim, Compact, Procgen, SelfPlay
 
 # steps, learning rate, envs, steps, minibatches, epochs, clip, entropy
 PUBLISHED = {
@@ -42,6 +42,8 @@ def test_defaults_are_the_published_ones(variant):
 
 def test_what_else_differs_between_the_variants():
     assert (Procgen().gamma, Procgen().anneal_lr, Procgen().model) == (0.999, "none", "impala")
+    for kind in (BatchedSim, BatchedHands):  # an episode of Brax, 1,000 steps, ends between two rebuilds
+        assert kind.checkpoint_every * kind.num_steps >= 1000
     sim = BatchedSim()
     assert (sim.anneal_lr, sim.clip_vloss, sim.vf_coef, sim.max_grad_norm) == ("none", False, 2, 1)
     assert sim.hidden_sizes == (256, 256)

@@ -13,6 +13,9 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from proximo.config import Config
+from proximo.errors import notify
+
 SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "deque": deque}
 STATELESS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, np.ufunc, EnvSpec)
 BIT_GENERATORS = {kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937,
@@ -28,6 +31,15 @@ class StateFunctions(NamedTuple):
 
     get: Callable[[gymnasium.Env], dict[str, Any] | None]  # None: it cannot be saved
     set: Callable[[gymnasium.Env, dict[str, Any]], None]
+
+
+def announce_rebuilds(cfg: Config, processes: int) -> None:
+    """Say how often environments that are not part of checkpoints are made again."""
+    cause = f"the state of {cfg.env_id} cannot be saved" if processes == 1 else \
+        f"the checkpoints of {processes} processes do not contain their environments"
+    notify(f"{cause}. The environments are made again every {cfg.checkpoint_every} iterations "
+           f"({cfg.checkpoint_every * cfg.num_steps:,} steps of each), so that a resumed run equals an uninterrupted "
+           "one. Longer episodes do not reach their end: if there are any, raise --checkpoint-every.")
 
 
 def get_env_state(env: gymnasium.Env, excluded: tuple[str, ...] = ()) -> dict[str, Any] | None:

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from proximo.config import Config
+from proximo.envs.env_state import announce_rebuilds
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, make_normalizer
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError
 from proximo.on_jax.distributed import Ranks, check_same_start, join, share_of
 from proximo.on_jax.learner import Learner, start_adam
 from proximo.on_jax.loss import ppo_loss
@@ -55,8 +56,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
         learner = make_learner(own, make_agent(normalizer.spec, own), loss_fn, ranks.size)
         player = make_player(ranks, envs, normalizer, learner, seeded_envs)
         if not player.keeps_state:
-            notify(f"the state of {cfg.env_id} cannot be saved. Its environments are made again every "
-                   f"{cfg.checkpoint_every} iterations, so that a resumed run equals an uninterrupted one.")
+            announce_rebuilds(cfg, ranks.processes)
         return player, first_state(player, cfg.seed, player.begin(0, player.normalizer.start()))
     except BaseException:
         envs.close()

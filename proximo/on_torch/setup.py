@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import torch
 
 from proximo.config import Config
+from proximo.envs.env_state import announce_rebuilds
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
-from proximo.errors import UsageError, notify, warn
+from proximo.errors import UsageError, warn
 from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step, pick_compiler
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join, leave
@@ -86,8 +87,7 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
         whole = state is None or "envs" in state  # False: several processes made this checkpoint
         keeps_state = world.size == 1 and whole and envs.keeps_state
         if not keeps_state and not state:
-            notify(f"the state of {cfg.env_id} cannot be saved. Its environments are made again every "
-                   f"{cfg.checkpoint_every} iterations, so that a resumed run equals an uninterrupted one.")
+            announce_rebuilds(cfg, world.size)
         if state:
             carry = restore(state, adam, agent, envs, carry, keeps_state)
             statistics = carry.statistics

@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 from proximo.catalog import parts_of
 from proximo.config import Config
+from proximo.envs.env_state import announce_rebuilds
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import UsageError
@@ -99,6 +100,13 @@ def test_the_reward_of_a_filler_row_changes_nothing(framework, change):
     for weights, stats in results[1:]:
         assert all(np.array_equal(results[0][0][name], x) for name, x in weights.items())
         np.testing.assert_equal(results[0][1], stats)
+
+
+@pytest.mark.parametrize(("processes", "cause"), [
+    (1, "the state of CartPole-v1 cannot be saved"), (2, "the checkpoints of 2 processes do not contain their environments")])
+def test_what_is_made_again_is_said_with_its_cause_and_its_interval(processes, cause, capsys):
+    announce_rebuilds(Config(num_steps=16, checkpoint_every=30), processes)
+    assert f"{cause}. The environments are made again every 30 iterations (480 steps of each)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("every", [3, 100])
