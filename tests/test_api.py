@@ -283,6 +283,38 @@ def test_an_environment_for_a_run_that_has_an_id_is_refused(tmp_path):
         proximo.resume(own, env="Corridor-v0")
 
 
+class Blank(gymnasium.Env):
+    """Episodes of ten steps in which nothing happens."""
+
+    def __init__(self, actions, dtype=np.float32, size=3):
+        self.action_space = actions
+        self.observation_space = gymnasium.spaces.Box(0, 9, (size,), dtype)
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(self.observation_space.shape, self.observation_space.dtype), {}
+
+    def step(self, action):
+        self.steps += 1
+        assert self.action_space.contains(action)
+        return np.zeros(self.observation_space.shape, self.observation_space.dtype), 1.0, self.steps == 10, False, {}
+
+
+def test_a_trained_agent_gets_the_spaces_that_it_was_trained_with(tmp_path):
+    """Others have as many numbers, so the weights fit: choices in another division, means instead of logits, bytes."""
+    spaces = gymnasium.spaces
+    own = partial(Blank, spaces.MultiDiscrete([2, 3]))
+    run = proximo.train("ppo", own, run_dir=str(tmp_path / "run"), **VALUES)
+    for other in (Blank(spaces.MultiDiscrete([3, 2])), Blank(spaces.Discrete(5)), Blank(spaces.Box(-1, 1, (5,))),
+                  Blank(spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])), Blank(spaces.MultiDiscrete([2, 3]), np.uint8)):
+        with pytest.raises(UsageError, match=r"was trained with observations float32 of shape \(3,\) and the actions Multi"):
+            proximo.evaluate(run, 2, env=other)
+        with pytest.raises(UsageError, match=r"was trained with observations float32 of shape \(3,\) and the actions Multi"):
+            proximo.resume(run, env=other, total_timesteps=640)
+    assert proximo.evaluate(run, 2, env=own).returns == [10.0, 10.0]
+    assert proximo.resume(run, env=own, total_timesteps=640) == run
+
+
 def test_parts_are_checked_before_training_together_with_the_configuration(tmp_path):
     wrong = {"make_agent": "net", "loss_fn": 3, "callbacks": print, "gamma": 3, "update_epochs": 0}
     for call in (proximo.train, proximo.iterations):

@@ -112,10 +112,13 @@ def make_registered(name: str, values: dict[str, Any]) -> gym.Env:
 
 
 def with_quick_space(env: gym.Env) -> gym.Env:
-    """Return the same environment. If its actions are Discrete, its own check of them becomes a fast one."""
+    """Make the environment's own check of Discrete actions a fast one, and return the environment.
+
+    The space stays the same object, with the random generator that the environment may have seeded.
+    """
     space = vars(env.unwrapped).get("action_space")
     if type(space) is spaces.Discrete:
-        env.unwrapped.action_space = QuickDiscrete(space.n, start=space.start)
+        space.__class__ = QuickDiscrete
     return env
 
 

@@ -31,6 +31,19 @@ def num_outputs(space: spaces.Space[Any]) -> int:
     return part_width(space) * (2 if isinstance(space, spaces.MultiBinary) else 1)
 
 
+def choices(space: spaces.Space[Any]) -> list[tuple[str, tuple[int, ...]]]:
+    """Return what a policy decides about each part: the kind of space, with its numbers of choices or its shape."""
+    found: list[tuple[str, tuple[int, ...]]] = []
+    for part in action_parts(space):
+        if isinstance(part, spaces.Discrete):
+            found.append(("Discrete", (int(part.n),)))
+        elif isinstance(part, spaces.MultiDiscrete):
+            found.append(("MultiDiscrete", tuple(map(int, part.nvec.ravel()))))
+        else:
+            found.append((type(part).__name__, part.shape or ()))
+    return found
+
+
 def has_mask(space: spaces.Space[Any]) -> bool:
     """Return whether an action mask covers the choices of a part."""
     return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))

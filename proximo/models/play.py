@@ -4,13 +4,15 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from proximo.catalog import Parts
 from proximo.config import Config
-from proximo.envs.joint_actions import action_parts, num_outputs
+from proximo.envs.joint_actions import choices
 from proximo.errors import ProximoError, UsageError, notify, warn
 from proximo.models.evaluate import MAX_STEPS, Evaluation, ShowProgress, episode_returns, evaluate, frames
 from proximo.models.model import Model, model_from, read_model
-from proximo.protocols import VecEnv
+from proximo.protocols import Spec, VecEnv
 from proximo.streams import env_seeds
 
 EVALUATION_ROWS = 8  # environments that play at once; a multiple of the players of every game
@@ -30,13 +32,24 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
     return parts.make_envs(here, env_seeds(seed, rows, stream="eval"))
 
 
-def check_task(model: Model, envs: VecEnv) -> None:
-    """Raise UsageError if environments have other observations or actions than those that a model was trained in."""
-    task, here = ((tuple(one.obs_shape), sum(map(num_outputs, action_parts(one.action_space))))
-                  for one in (model.spec, envs))
+def check_task(spec: Spec, envs: VecEnv, norm_obs: bool) -> None:
+    """Check that environments have the observations and actions that an agent was trained with.
+
+    Args:
+        spec: What the agent saw of its environments.
+        envs: The environments.
+        norm_obs: Whether observations are normalised, which turns every dtype into float32.
+
+    Raises:
+        UsageError: They differ in the shape or kind of observations, or in what a policy decides.
+    """
+    task, here = ((tuple(one.obs_shape), norm_obs or np.dtype(one.obs_dtype).kind, choices(one.action_space))
+                  for one in (spec, envs))
     if task != here:
-        raise UsageError(f"{model.cfg.env_id} has observations of shape {here[0]} and a policy of {here[1]} numbers, "
-                         f"but the model was trained with {task[0]} and {task[1]}. Use its own environment.")
+        now, trained = (f"observations {np.dtype(one.obs_dtype)} of shape {tuple(one.obs_shape)} and the actions "
+                        f"{one.action_space}" for one in (envs, spec))
+        raise UsageError(f"The environment has {now}, but the agent was trained with {trained}. Use the environment of "
+                         "the run, or one with the same spaces.")
 
 
 def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,
@@ -49,7 +62,7 @@ def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministi
     """
     envs = make_playing_envs(model.cfg, parts, EVALUATION_ROWS, seed)
     try:
-        check_task(model, envs)
+        check_task(model.spec, envs, bool(model.cfg.norm_obs))
         found = evaluate(model, envs, episodes, deterministic, seed, max_steps, show)
     finally:
         envs.close()
@@ -86,7 +99,7 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Fa
     check_format(out)
     envs = make_playing_envs(model.cfg, parts, model.cfg.limits.max_players, seed)
     try:
-        check_task(model, envs)
+        check_task(model.spec, envs, bool(model.cfg.norm_obs))
         pictures = frames(model, envs, deterministic, seed, max_frames, episodes)
         first = next(pictures, None)
         if first is None:

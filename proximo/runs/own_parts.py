@@ -1,6 +1,6 @@
 """Parts of a run that belong to the user's program instead of the variant: environments, network, loss, loop."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 from proximo.catalog import MakeEnvs, Parts, config_class, parts_of, variant_of
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.models.play import record_run_video
+from proximo.models.model import read_model
+from proximo.models.play import check_task, record_run_video
+from proximo.models.spaces import spec_from
+from proximo.protocols import VecEnv
 from proximo.runs.callbacks import Callback
 from proximo.runs.evaluation import Evaluator
 from proximo.runs.files import is_folder
@@ -97,6 +100,24 @@ class OwnParts(NamedTuple):
         if has_id and self.make_envs is not None and self.train is None:
             raise UsageError(f"{run.folder} was trained with env_id={run.cfg.env_id}, and the resume was given an "
                              "environment of a program. Leave env and make_envs out.")
+
+    def parts_of_resume(self, run: Run) -> Parts:
+        """Return the parts that continue a run. Environments of a program must have the spaces that the run had."""
+        parts = self.parts(run.variant, run.cfg.framework)
+        if self.make_envs is None or not (run.folder / "model" / "manifest.json").exists():
+            return parts
+        spec = spec_from(read_model(run.folder))
+
+        def make_same_envs(cfg: Config, seeds: Sequence[int]) -> VecEnv:
+            envs = parts.make_envs(cfg, seeds)
+            try:
+                check_task(spec, envs, bool(cfg.norm_obs))
+            except BaseException:
+                envs.close()
+                raise
+            return envs
+
+        return parts._replace(make_envs=make_same_envs)
 
     def check_several_seeds(self) -> None:
         """Check that nothing was given that belongs to one run, for several runs in one compiled function.

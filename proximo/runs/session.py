@@ -147,8 +147,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
         return Session(folder, [], train_nothing(), release=held.pop_all().close)
     announce_changes(before[0].cfg, runs[0].cfg)
     share_cores(cfg)
-    parts = own.parts(runs[0].variant, cfg.framework)
-    recorder = Recorder()
+    parts, recorder = own.parts_of_resume(runs[0]), Recorder()
     parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
     runs = [run._replace(processes=processes) for run in with_absolute_folders(runs)]
     watchers = [Watcher(run, own, kept, partial(write_config, run) if run != old else None, recorder)

@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from proximo.config import Config
 from proximo.envs.env_state_check import same_steps
+from proximo.envs.factory import make_from_factory
 from proximo.envs.gym import make_gym
 from proximo.envs.obs_layout import obs_layout, part_views
 from proximo.errors import EnvError
@@ -66,6 +67,29 @@ def test_both_reset_modes_play_the_same_episodes():
                 assert step.first[0] and step.reward[0] == 0 and not step.terminated[0] and not step.truncated[0]
     fewer = len(rows["next-step"])
     assert 30 < fewer < 40 and rows["next-step"] == rows["same-step"][:fewer]
+
+
+class Opponent(gymnasium.Env):
+    """Draws from the action space that it has seeded, and shows what it drew."""
+
+    observation_space = gymnasium.spaces.Box(0, 3, (1,), np.float32)
+
+    def __init__(self):
+        self.action_space = gymnasium.spaces.Discrete(4, seed=3)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.array([self.action_space.sample()], np.float32), 0.0, False, False, {}
+
+
+def test_an_action_space_keeps_the_generator_that_the_environment_has_seeded():
+    bare = Opponent()
+    drawn = [bare.step(0)[0] for _ in range(50)]
+    envs = make_from_factory(lambda **_: Opponent(), Config(env_id="Opponent"), [1])
+    envs.reset()
+    assert [float(envs.step(np.zeros(1, int)).obs[0, 0]) for _ in range(50)] == [float(one[0]) for one in drawn]
 
 
 def test_reset_begins_again_from_the_seeds():
