@@ -34,8 +34,7 @@ def config_problems(cfg: Config) -> list[str]:
     cfg = converted_fields(cfg)
     wrong = range_problems(cfg)
     if cfg.keep_checkpoints == 1:
-        wrong.append("keep_checkpoints=1 leaves nothing if the newest checkpoint is damaged. "
-                     "Use 2 or more, or 0 for all.")
+        wrong.append("keep_checkpoints=1 leaves nothing if the newest checkpoint is damaged. Use 2 or more, or 0: all.")
     if "/" in cfg.exp_name or "\\" in cfg.exp_name or (cfg.exp_name and not cfg.exp_name.strip(". ")):
         wrong.append(f"exp_name={cfg.exp_name} is not a name. Use one without / and \\; --run-dir names a folder.")
     if not DEVICE.fullmatch(cfg.device):
@@ -49,9 +48,8 @@ def config_problems(cfg: Config) -> list[str]:
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
         wrong += [*_problems_of_sizes(cfg), *_problems_of_memory(cfg)]
     return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
-            *_problems_of_overlap(cfg), *source_problems(cfg),
-            *group_problems(cfg, BY_ITSELF.get(engine_of(cfg))),
-            *_problems_of_single_envs(cfg)]
+            *_problems_of_overlap(cfg), *source_problems(cfg), *_problems_of_single_envs(cfg),
+            *group_problems(cfg, BY_ITSELF.get(engine_of(cfg)))]
 
 
 def checked(cfg: Config) -> Config:
@@ -84,12 +82,16 @@ def _problems_of_sizes(cfg: Config) -> list[str]:
     if cfg.total_timesteps < cfg.batch_size:
         wrong.append(f"total_timesteps={cfg.total_timesteps} is less than one batch, num_envs * num_steps = "
                      f"{cfg.batch_size}. Use at least {cfg.batch_size}.")
+    most = cfg.batch_size - (cfg.norm_adv == "minibatch")  # minibatches
     rows, what = (cfg.num_envs, "num_envs") if cfg.recurrent != "none" else (cfg.batch_size, "batch_size")
     for parts, name, total, whole in ((cfg.num_minibatches, "num_minibatches", rows, what),
                                       (cfg.env_workers or 1, "env_workers", cfg.num_envs, "num_envs")):
         if parts >= 1 and total % parts:
-            valid = ", ".join(str(k) for k in range(1, min(total, 64) + 1) if total % k == 0)
+            valid = ", ".join(str(k) for k in range(1, min(total, 64, most) + 1) if total % k == 0)
             wrong.append(f"{whole}={total} is not divisible by {name}={parts}. Use {valid}.")
+    if most < cfg.num_minibatches == cfg.batch_size:
+        wrong.append(f"num_minibatches={most + 1} leaves one row to each minibatch, and norm_adv=minibatch makes its "
+                     "advantage 0. Use fewer minibatches, or --norm-adv batch.")
     return wrong
 
 

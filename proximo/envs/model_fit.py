@@ -7,6 +7,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.image_axes import SMALLEST_IMAGE, image_axes, in_unit_interval
+from proximo.envs.joint_actions import action_parts
 from proximo.envs.obs_layout import Layout, Part, obs_layout
 from proximo.errors import UsageError, notify
 
@@ -100,7 +101,7 @@ def _problem_of_array(envs: Any, cfg: Config) -> str:
                f"{cfg.env_id} are {dtype} of shape {shape}.")
     if len(shape) != 3:
         return f"{problem} Use --model mlp."
-    if space is not None and image_axes(space) and dtype == np.float32 and not in_unit_interval(space):
+    if cfg.norm_obs and dtype == np.float32 and (space is None or (image_axes(space) and not in_unit_interval(space))):
         return f"{problem} Use --no-norm-obs: the network divides the pixels by 255."
     if dtype != np.uint8 and not (space is not None and in_unit_interval(space)):
         return f"{problem} Return uint8, or declare the bounds 0 and 1; or use --model mlp."
@@ -112,9 +113,14 @@ def _problem_of_array(envs: Any, cfg: Config) -> str:
 def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
     """Return what is wrong with the policy's settings for an action space, one sentence each."""
     if not isinstance(space, gym.spaces.Box):
-        return [f"{name}={getattr(cfg, name)} has no effect: {cfg.env_id} has no continuous actions. Leave {name} out."
-                for name in ("distribution", "state_dependent_std", "sde_sample_freq", "log_std_init")
-                if getattr(cfg, name) != getattr(Config, name)]
+        cause = "the Box parts of Dict and Tuple actions are Gaussians with log_std_init=0" \
+            if any(isinstance(part, gym.spaces.Box) for part in action_parts(space)) else \
+            f"{cfg.env_id} has no continuous actions"
+        own = [f"This variant has its own distribution of Box actions, and those of {cfg.env_id} are {space}. Use "
+               "ppo."] * cfg.limits.own_distribution
+        return own + [f"{name}={getattr(cfg, name)} has no effect: {cause}. Leave {name} out."
+                      for name in ("distribution", "state_dependent_std", "sde_sample_freq", "log_std_init")
+                      if getattr(cfg, name) != getattr(Config, name)]
     if cfg.distribution in ("squashed", "beta") and not space.is_bounded("both"):
         return [f"distribution={cfg.distribution} needs finite bounds. The actions of {cfg.env_id} lie between "
                 f"{space.low.min()} and {space.high.max()}. Use --distribution gaussian or gsde."]

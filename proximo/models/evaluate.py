@@ -43,7 +43,7 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
         episodes: How many episodes to play. In self-play this is rounded up, so that every player has equally many.
         deterministic: Take the most likely actions instead of sampling them.
         seed: The seed of the noise of sampled actions.
-        max_steps: Environment steps after which an unfinished episode is given up.
+        max_steps: The longest episode, in steps. An environment with a longer one plays no further episodes.
         show: Called after every step.
 
     Returns:
@@ -52,13 +52,15 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
     quota = -(-episodes // envs.num_envs)
     finished: list[list[tuple[float, int]]] = [[] for _ in range(envs.num_envs)]
     began = np.zeros(envs.num_envs, int)  # steps played before the current episode of each environment
+    given_up = np.zeros(envs.num_envs, bool)
     for count, step in enumerate(play(model, envs, deterministic, seed)):
-        for row in np.flatnonzero(_to_numpy(step.episode.finished)):
+        for row in np.flatnonzero(_to_numpy(step.episode.finished) & ~given_up):
             finished[row].append((float(step.episode.ret[row]), int(step.episode.length[row])))
             began[row] = count
+        given_up |= count - began >= max_steps
         if show is not None:
             show(sum(min(len(one), quota) for one in finished), count * envs.num_envs)
-        if all(len(one) >= quota or count - start >= max_steps for one, start in zip(finished, began)):
+        if all(len(one) >= quota or stopped for one, stopped in zip(finished, given_up)):
             break
         if count == PATIENCE and not any(finished):
             warn(f"{model.cfg.env_id}: no episode has ended within {count:,} steps. Evaluation waits for up to "

@@ -5,10 +5,11 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.model_fit import announce_images, check_model
+from proximo.envs.model_fit import action_problems, announce_images, check_model
 from proximo.envs.obs_layout import obs_layout
 from proximo.envs.spaces import read_space
 from proximo.errors import UsageError
+from proximo.variants import RPO
 from tests.support.spec import Spec
 
 BYTES, UNIT = spaces.Box(0, 255, (64, 64, 12), np.uint8), spaces.Box(0, 1, (64, 64, 3))
@@ -44,6 +45,17 @@ def test_what_fits(space, model):
 def test_what_does_not_fit_says_what_to_do(space, model, fields, words):
     with pytest.raises(UsageError, match=words):
         check(space, model, **fields)
+
+
+def test_normalised_images_of_a_suite_without_an_observation_space_get_the_same_advice():
+    with pytest.raises(UsageError, match="Use --no-norm-obs"):
+        check_model(Spec((4, 84, 84), np.dtype(np.float32), spaces.Discrete(2)), Config(model="cnn", norm_obs=True))
+
+
+@pytest.mark.parametrize("actions", [spaces.Discrete(2), spaces.Dict(grip=spaces.Discrete(2), move=spaces.Box(-1, 1, (2,)))])
+def test_a_variant_with_a_distribution_of_its_own_needs_box_actions(actions):
+    assert "This variant has its own distribution of Box actions" in "".join(action_problems(RPO(), actions))
+    assert not action_problems(Config(), actions) and not action_problems(RPO(), spaces.Box(-1, 1, (2,)))
 
 
 def test_networks_for_images_that_nobody_named_are_announced(caplog):

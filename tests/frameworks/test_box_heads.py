@@ -165,6 +165,8 @@ def test_a_state_dependent_deviation_stays_in_its_range(framework):
     ({"distribution": "gsde"}, spaces.Discrete(2), "distribution=gsde has no effect: CartPole-v1 has no continuous "
      "actions. Leave distribution out."),
     ({"log_std_init": -1.0}, spaces.MultiBinary(2), "log_std_init=-1.0 has no effect"),
+    ({"log_std_init": -1.0}, spaces.Dict(grip=spaces.Discrete(2), move=spaces.Box(-1, 1, (2,))), "log_std_init=-1.0 has no "
+     "effect: the Box parts of Dict and Tuple actions are Gaussians with log_std_init=0. Leave log_std_init out."),
     ({"state_dependent_std": True}, spaces.MultiDiscrete([2, 3]), "state_dependent_std=True has no effect")])
 def test_what_cannot_apply_to_the_actions_is_refused(framework, fields, space, sentence):
     with pytest.raises(UsageError) as refused:

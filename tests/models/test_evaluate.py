@@ -54,7 +54,17 @@ class Uneven(Probe):
         return super().reset(seed=seed)
 
 
+class Late(Uneven):
+    """Its long episodes have 10 steps."""
+
+    def reset(self, *, seed=None, options=None):
+        answer = super().reset(seed=seed)
+        self.length = min(self.length, 10)
+        return answer
+
+
 gymnasium.register("Uneven-v0", entry_point=Uneven)
+gymnasium.register("Late-v0", entry_point=Late)
 gymnasium.register("Drawn-v0", entry_point=Drawn)
 gymnasium.register("Unlucky-v0", entry_point=Unlucky)
 
@@ -94,6 +104,16 @@ def test_episodes_that_last_too_long_are_given_up(monkeypatch, capsys):
     found = evaluate(player, make_gym(Config(env_id="Uneven-v0"), [1, 3]), 2, True, max_steps=9)
     assert found.returns == []
     assert "no episode has ended within 5 steps. Evaluation waits for up to 9 steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("episodes", [6, 30])
+def test_an_episode_that_is_too_long_never_counts(episodes):
+    """However long the other environments play, and however often: theirs have 3 steps, its own 10."""
+    envs = make_gym(Config(env_id="Late-v0"), [0, 1])
+    found = evaluate(Player("Late-v0"), envs, episodes, True, max_steps=9)
+    assert found.lengths == [3] * (episodes // 2)
+    found = evaluate(Player("Late-v0"), envs, 6, True, max_steps=10)
+    assert found.lengths == [3, 3, 3, 10, 10, 10]
 
 
 def test_every_player_has_as_many_episodes():
