@@ -90,6 +90,8 @@ def conflicts(row):
 def conflicts_of_policies(row):
     """Conflicts of the distributions of continuous actions."""
     policy, found = row.get("policy", "plain"), []
+    if row.get("variant") == "rpo_continuous_action" and row.get("mask") == "yes":
+        found.append(conflict(row, "variant", "mask", DISCRETE, "This variant has its own distribution of Box actions"))
     if policy == "plain":
         return found
     if row.get("variant") == "rpo_continuous_action":
