@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.envs.moments import Moments, Statistics
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
-from proximo.errors import FilesError, UsageError, reading
+from proximo.errors import FilesError, UsageError, reading, warn
 from proximo.models.raw_obs import ObsReader, Rows, read_mask, read_raw, space_reader
 from proximo.models.save_folder import replaceable
 from proximo.models.spaces import action_for_env, action_from_env, space_to_json, spec_from
@@ -39,6 +39,7 @@ class Model:
         self.actor, self.spec, self.cfg, self.variant, self.moments = actor, spec, cfg, variant, moments
         self._view = float_view(spec.observation_space, spec.obs_shape)
         self._reader: ObsReader | None = None
+        self._told = False  # that another number of observations clears the recurrent state
         self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
         self.reset()
 
@@ -62,8 +63,8 @@ class Model:
             raw_obs: One observation as the environment returns it: an array, a number, a dict or a tuple. Or N of them:
                 the same structure with a first axis of N in every array, or a list of N dicts or tuples. The key
                 `cfg.critic_obs` may be missing.
-            first: (N,) bool, True where an episode begins: the memory is cleared there. By default only the first call
-                begins an episode.
+            first: (N,) bool, True where an episode begins: the recurrent state is cleared there. By default only the
+                first call begins an episode, and a call with another N.
             mask: (N, A) bool, the allowed actions (A choices in all). None allows all, or those of the observation's
                 own `action_mask`.
             deterministic: Take the most likely action instead of sampling one.
@@ -162,6 +163,10 @@ class Model:
     def _memory(self, count: int, first: np.ndarray | None) -> tuple[np.ndarray, tuple[Any, ...]]:
         """Return which of `count` rows begin an episode, and the memory before this step."""
         known = self._state if self._rows == count else None
+        if known is None and self._state and first is None and not self._told:
+            self._told = True
+            warn(f"The policy is recurrent, and had {self._rows} observations before these {count}: all of them begin "
+                 "an episode. Use one model for each group of environments, or pass `first`.")
         first = np.full(count, known is None) if first is None else first
         return first, self.actor.initial_state(count) if known is None else known
 

@@ -1,6 +1,7 @@
 """Evaluation while a run trains: its metrics, and the best model in RUN/model-best."""
 
 import math
+import shutil
 
 import numpy as np
 
@@ -39,6 +40,8 @@ class Evaluator:
             Mean and standard deviation of the returns, and the mean length of the episodes; NaN where none was due.
         """
         cfg = self._run.cfg
+        if self._best is None:
+            self._best = self._recorded_best(it.iteration)
         if it.iteration * cfg.batch_size // cfg.eval_every == (it.iteration - 1) * cfg.batch_size // cfg.eval_every:
             return NONE_DUE
         save_latest_model(self._run, it)
@@ -58,21 +61,26 @@ class Evaluator:
         return evaluate_model(model, self._parts, cfg.eval_episodes, deterministic=True, seed=cfg.seed)
 
     def _keep_best(self, mean: float, it: Iteration) -> None:
-        folder = self._run.folder / BEST
-        if self._best is None:
-            self._best = self._recorded_best()
-        if mean >= self._best:
+        if self._best is None or mean >= self._best:
             self._best = mean
             record = {"return_mean": mean, "iteration": it.iteration, "steps": it.steps}
-            save_tree(folder, read_model(self._run.folder) | {"best": record})
+            save_tree(self._run.folder / BEST, read_model(self._run.folder) | {"best": record})
 
-    def _recorded_best(self) -> float:
-        """Return the mean return of the best model that earlier processes of this run have found."""
+    def _recorded_best(self, iteration: int) -> float:
+        """Return the mean return of the best model that earlier processes of this run have found.
+
+        A model of this iteration or a later one is removed: the run continues from a checkpoint before it, and may end
+        without such a model.
+        """
         folder = self._run.folder / BEST
         if not folder.exists():
             return -math.inf
         try:
-            return float(load_tree(folder)["best"]["return_mean"])
+            best = load_tree(folder)["best"]
+            if best["iteration"] < iteration:
+                return float(best["return_mean"])
+            shutil.rmtree(folder)
+            return -math.inf
         except (FilesError, KeyError, TypeError, ValueError) as error:
             warn(f"{folder} cannot be read ({error}). The best model is looked for again from here on.")
             return -math.inf

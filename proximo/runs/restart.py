@@ -9,13 +9,15 @@ from typing import Any
 from proximo.catalog import config_class
 from proximo.config import Config
 from proximo.envs.imports import named_modules
-from proximo.errors import UsageError
+from proximo.errors import UsageError, notify
 from proximo.facts import facts, fixed_on_resume, refused_changes
 from proximo.processes import world_from_environment
 from proximo.runs.elastic import fit_to_processes
+from proximo.runs.files import read_json
 from proximo.runs.lock import locked
-from proximo.runs.loop import Session
+from proximo.runs.loop import Session, train_nothing
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
+from proximo.runs.records import SummaryFile
 from proximo.runs.resolve import resolve
 from proximo.runs.run import SWEEP, Run, forget_run, read_config
 from proximo.runs.run_group import NO_MEMBERS, Members, member_folders, members_of_seeds
@@ -58,7 +60,19 @@ def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wro
                          "with --run-dir.")
     before = read_config(found[0], lambda recorded: own.config or config_class(recorded))
     first = replace(cfg, **next(iter(sweep.values()), {}))
-    return resume(folder, _changes(first, variant, own, before, 1 if sweep else len(found)), own, named_modules(cfg))
+    changes = _changes(first, variant, own, before, 1 if sweep else len(found))
+    if "total_timesteps" not in changes and (steps := steps_of_early_end(before)):
+        notify(f"{folder}: a callback has ended the run after {steps} steps. proximo.resume continues it.")
+        return Session(folder, [], train_nothing())
+    return resume(folder, changes, own, named_modules(cfg))
+
+
+def steps_of_early_end(run: Run) -> int | None:
+    """Return the steps of a run that a callback has ended before total_timesteps; None for others."""
+    if not (run.folder / "summary.json").exists():
+        return None
+    steps = read_json(run.folder / "summary.json", SummaryFile)["steps"]
+    return steps if run.cfg.total_timesteps - steps >= run.cfg.batch_size else None
 
 
 def _is_auto(mode: str | None) -> bool:

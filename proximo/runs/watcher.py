@@ -111,7 +111,8 @@ class Watcher:
 
     def _open_log(self, it: Iteration) -> Log:
         with files_of(self.run.folder):
-            (self.run.folder / "summary.json").unlink(missing_ok=True)  # of a finished run that is made longer
+            for name in ("summary.json", "eval.json"):  # of a finished run that is trained longer
+                (self.run.folder / name).unlink(missing_ok=True)
         if self._before_first is not None:
             self._before_first()
         return Log(self.run, it.players, self._checkpoint["log"] if self._checkpoint else None, self._started)

@@ -167,6 +167,21 @@ def test_one_observation_has_one_value_and_log_probability(runs):
         model.logprob(obs, [0, 1])
 
 
+def test_another_number_of_observations_clears_the_recurrent_state_with_a_warning(runs, capsys):
+    obs, model = np.full((2, 4), 0.1, np.float32), proximo.load(runs / "lstm")
+    fresh = model.value(obs[0])
+    model.act(obs[0])
+    assert model.value(obs[0]) != fresh and capsys.readouterr().err == ""
+    for _ in range(2):
+        model.act(obs)
+        model.act(obs[0])
+    assert capsys.readouterr().err.count("had 1 observations before these 2: all of them begin an episode") == 1
+    plain = proximo.load(runs / "plain")
+    plain.act(obs)
+    plain.act(obs[0])
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("kind", ["lstm", "normalised"])
 def test_a_saved_model_is_the_model_that_it_is_now(runs, kind, tmp_path):
     """Also after its torch module was changed, as fine-tuning does."""

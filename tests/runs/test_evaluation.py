@@ -82,6 +82,16 @@ def test_a_better_model_of_an_earlier_process_stays(tmp_path, monkeypatch):
     assert all(np.array_equal(kept[name], after[name]) for name in kept)
 
 
+def test_a_best_model_after_the_checkpoint_goes_with_what_was_lost(tmp_path, monkeypatch):
+    """Killed in iteration 5, whose evaluation was the best; the run goes on after iteration 3 and ends with 4."""
+    at_iteration(monkeypatch, 5, crash)
+    with pytest.raises(CrashError):
+        train(tmp_path / "run", "--eval-every", "160", "--total-timesteps", "640")
+    assert load_tree(tmp_path / "run" / "model-best")["best"]["iteration"] == 5
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "128"]) == 0
+    assert len(rows(tmp_path / "run", "metrics.csv")) == 4 and not (tmp_path / "run" / "model-best").exists()
+
+
 def proximo_evaluation(ret):
     from proximo.models.evaluate import Evaluation
     return Evaluation(returns=[ret], lengths=[1], rows=[0])

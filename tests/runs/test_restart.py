@@ -38,6 +38,22 @@ def test_the_same_command_starts_continues_and_ends(tmp_path, monkeypatch, capsy
     assert train(run) == 2 and train(run, "--resume", "never") == 2
 
 
+def test_a_run_that_a_callback_has_ended_is_finished(tmp_path, capsys):
+    """The same call changes no file; more steps, and proximo.resume, continue it."""
+    def enough(it):
+        if it.iteration == 4:
+            raise proximo.StopTraining("enough")
+
+    run = tmp_path / "run"
+    values = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "hidden_sizes": (8, 8), "logger": "none", "run_dir": str(run)}
+    for _ in range(3):
+        proximo.train("ppo", total_timesteps=320, callbacks=[enough], resume="auto", **values)
+        assert len(rows(run, "metrics.csv")) == 4
+    assert "a callback has ended the run after 128 steps" in capsys.readouterr().err
+    proximo.train("ppo", total_timesteps=352, resume="auto", **values)
+    assert len(rows(run, "metrics.csv")) == 11
+
+
 def test_a_process_that_is_killed_again_and_again(tmp_path):
     """SIGKILL at times that differ: before the first checkpoint and after later ones."""
     run = tmp_path / "run"

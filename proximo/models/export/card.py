@@ -134,9 +134,12 @@ def verify_card(folder: Path, model: Model, parts: Parts, show: ShowProgress | N
     """
     record, how = read_card(folder)
     claimed = score_of(record["returns"])
-    if not math.isclose(claimed.mean, record["episodic_return_mean"], rel_tol=1e-6, abs_tol=1e-6):
-        raise UsageError(f"{folder / RECORD} contradicts itself: the mean of its returns is {claimed.mean:.2f}, and it "
-                         f"says {record['episodic_return_mean']:.2f}.")
+    numbers = [len(record["returns"]), *claimed]
+    said = [record["episodes"], record["episodic_return_mean"], *record["interval"]]
+    if not np.allclose(numbers, said, rtol=1e-6, atol=1e-6):
+        of_returns, of_card = ("{:,.0f} episodes with a mean of {:.2f} ({:.2f} to {:.2f})".format(*one)
+                               for one in (numbers, said))
+        raise UsageError(f"{folder / RECORD} contradicts itself: its returns are {of_returns}, and it says {of_card}.")
     if record["weights_sha256"] != sha256(folder / WEIGHTS):
         raise UsageError(f"{folder / RECORD} belongs to other weights than {folder / WEIGHTS}. Write the card again: "
                          "proximo card RUN.")
@@ -159,7 +162,7 @@ def read_card(folder: Path) -> tuple[CardFile, HowPlayed]:
                     max_steps=record["max_steps"])
     numbers = [*record["returns"], *record["interval"], record["episodic_return_mean"]]
     if not (1 <= how.episodes <= MOST_EPISODES and 0 <= how.seed < 2**63 and 1 <= how.max_steps <= MOST_STEPS
-            and 1 <= len(record["returns"]) <= MOST_EPISODES and len(record["interval"]) == 2
+            and 1 <= len(record["returns"]) <= how.episodes and len(record["interval"]) == 2
             and all(map(math.isfinite, numbers))):
         raise FilesError(f"{path} has numbers that are out of range. Write the card again: proximo card RUN")
     return record, how

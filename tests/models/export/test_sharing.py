@@ -103,10 +103,11 @@ def test_push_pull_and_verify_through_a_folder(carded, tmp_path, capsys):
 def test_a_card_that_does_not_hold(carded, tmp_path, capsys):
     """A score that the model does not reach: 1. A mean that is not that of the returns, other weights, no numbers: faults."""
     better = [500.0] * 20
-    folder = changed(carded, tmp_path / "a", returns=better, episodic_return_mean=500.0)
+    folder = changed(carded, tmp_path / "a", returns=better, episodic_return_mean=500.0, interval=[500.0, 500.0])
     assert main(["verify", str(folder)]) == 1 and "THE CARD DOES NOT HOLD" in capsys.readouterr().out
     for i, (values, code, words) in enumerate([
-            ({"episodic_return_mean": 500.0}, 2, "contradicts itself"), ({"weights_sha256": "0"}, 2, "belongs to other weights"),
+            ({"episodic_return_mean": 500.0}, 2, "contradicts itself"), ({"episodes": 500}, 2, "and it says 500 episodes"),
+            ({"interval": [0.0, 1.0]}, 2, "contradicts itself"), ({"weights_sha256": "0"}, 2, "belongs to other weights"),
             ({"returns": [float("nan")] * 20}, 5, "out of range"), ({"episodes_asked": 10**9}, 5, "out of range"),
             ({"returns": "many"}, 5, "returns='many' is not allowed"), ({"seed": None}, 5, "seed=None is not allowed")]):
         assert main(["verify", str(changed(carded, tmp_path / str(i), **values))]) == code
