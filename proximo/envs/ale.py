@@ -6,6 +6,7 @@ import numpy as np
 
 from proximo.variants import Atari
 
+NOOP = 0  # code of the action that does nothing
 MAX_FRAMES = 108_000  # 30 minutes of play; then the game is truncated
 
 
@@ -22,6 +23,13 @@ def clips_rewards(cfg: Atari) -> bool:
     return cfg.model != "mlp" if cfg.clip_rewards is None else cfg.clip_rewards
 
 
+def sticky_draws(seed: int, game: int, drawn: int) -> np.random.Generator:
+    """Return the generator of sticky actions in a game after some draws, each of one number."""
+    bits = np.random.PCG64((seed, game, 1))
+    bits.advance(drawn)
+    return np.random.Generator(bits)
+
+
 class AleGame:
     """One emulator with the wrappers.
 
@@ -30,7 +38,8 @@ class AleGame:
         seed: Seed of the emulator and of the no-ops.
         cfg: Its `noop_max`, `frame_skip`, `max_pool`, `end_on_life_loss`, `fire_reset`, `screen_size` and `grayscale`
             are read.
-        sticky: Probability that the last action is repeated, at every frame.
+        sticky: Probability that the last action is repeated, at every frame. It is drawn here, because a saved emulator
+            does not contain its last action.
         max_frames: Frames after which a game is truncated.
         stack: (frame_stack * channels, size, size) uint8, which is written in place; the newest frame is last.
     """
@@ -42,7 +51,8 @@ class AleGame:
         self._rom, self._seed, self._cfg, self._cv2, self._stack = rom, seed, cfg, cv2, stack
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self._ale, self._restored = ale_py.ALEInterface(), ale_py.ALEState
-        self._ale.setFloat("repeat_action_probability", sticky)
+        self._sticky = sticky
+        self._ale.setFloat("repeat_action_probability", 0.0)
         self._ale.setInt("max_num_frames_per_episode", max_frames)
         self._load_rom()
         actions = self._ale.getMinimalActionSet()
@@ -117,8 +127,10 @@ class AleGame:
     def _begin(self) -> None:
         ale = self._ale
         ale.reset_game()
+        self._played, self._drawn = NOOP, 0
+        self._random = sticky_draws(self._seed, self._games + 1, 0)
         for _ in range(noop_count(self._seed, self._games, self._cfg.noop_max)):
-            self.bonus += ale.act(0)
+            self.bonus += self._act(NOOP)
             if ale.game_over():
                 ale.reset_game()
         self._games, self._over = self._games + 1, False
@@ -131,7 +143,7 @@ class AleGame:
         first_read = skip - 2 if self._cfg.max_pool else skip - 1
         reward = seen = 0
         for frame in range(skip):
-            reward += ale.act(code)
+            reward += self._act(code)
             self._over = ale.game_over()
             if frame >= first_read or self._over:
                 ale.getScreenRGB(self._frames[seen])
@@ -140,6 +152,15 @@ class AleGame:
                 break
         self._seen = seen
         return reward
+
+    def _act(self, code: int) -> int:
+        """Play one frame. With sticky actions, it may repeat the action of the frame before (Machado et al. 2018)."""
+        if self._sticky:
+            self._drawn += 1
+            if self._random.random() < self._sticky:
+                code = self._played
+            self._played = code
+        return int(self._ale.act(code))
 
     def _life_lost(self) -> bool:
         """Whether a life was lost. In some games (Qbert) the last life ends before the game: that does not count."""
@@ -161,15 +182,16 @@ class AleGame:
             self._stack[-3:] = np.moveaxis(small, 2, 0)
 
     def state(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the emulator with its random state as uint8, and (seed, games begun, lives)."""
+        """Return the emulator as uint8, and (seed, games begun, lives, last action, draws of sticky actions)."""
         system = np.frombuffer(self._ale.cloneSystemState().serialize(), np.uint8)
-        return system, np.array([self._seed, self._games, self._lives])
+        return system, np.array([self._seed, self._games, self._lives, self._played, self._drawn])
 
     def load(self, system: np.ndarray, counts: np.ndarray) -> None:
         """Continue from what state() returned. The caller restores the stack."""
         self._ale.restoreSystemState(self._restored(system.tobytes()))
-        self._seed, self._games, self._lives = (int(count) for count in counts)
-        self._over = False
+        self._seed, self._games, self._lives, *sticky = (int(count) for count in counts)
+        self._played, self._drawn = sticky or (NOOP, 0)  # absent in checkpoints of version 0.1
+        self._random, self._over = sticky_draws(self._seed, self._games, self._drawn), False
 
     def screen(self) -> np.ndarray:
         """Return the screen, (H, W, 3) uint8."""

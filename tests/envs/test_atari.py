@@ -150,6 +150,38 @@ def test_sticky_actions_come_from_the_id_or_the_flag(capsys):
     assert not all(map(np.array_equal, play(free, 2), play(other, 3)))
 
 
+class Recorder:
+    """An emulator that notes what is played."""
+
+    def __init__(self, ale):
+        self._ale, self.played = ale, []
+
+    def __getattr__(self, name):
+        return getattr(self._ale, name)
+
+    def act(self, code):
+        self.played.append(code)
+        return self._ale.act(code)
+
+
+def test_every_frame_repeats_the_last_action_with_the_probability_of_sticky_actions():
+    """Actions alternate at every frame, so a repeated one is seen; 4,000 frames, four standard deviations."""
+    envs = AleEnvs(Atari(sticky=0.25, frame_skip=1, noop_max=0, fire_reset=False, end_on_life_loss=False), [1])
+    envs.reset()
+    game = envs._games[0]
+    game._ale = recorder = Recorder(game._ale)
+    wanted = [2 + i % 2 for i in range(4000)]
+    for action in wanted:
+        envs.step(np.array([action]))
+    played = recorder.played
+    codes = [game._codes[action] for action in wanted]
+    repeated = [now == before for now, before in zip(played[1:], played)]
+    asked = [now == before for now, before in zip(codes[1:], played)]  # what was asked for is the last action already
+    free = [one for one, same in zip(repeated, asked) if not same]
+    assert abs(np.mean(free) - 0.25) < 4 * np.sqrt(0.25 * 0.75 / len(free)) and len(free) > 2000
+    assert all(now in (code, before) for now, code, before in zip(played[1:], codes[1:], played))
+
+
 def test_the_frame_limit_truncates():
     """Pong cannot end within 600 frames. final_obs is the observation after the action, and a new game begins."""
     envs = AleEnvs(Atari(env_id="PongNoFrameskip-v4"), [3, 4], max_frames=600)
@@ -165,21 +197,22 @@ def test_the_frame_limit_truncates():
 
 
 def test_state_continues_exactly_in_other_environments():
-    """200 more steps are equal bit for bit, with sticky actions and over ends."""
-    cfg = Atari(sticky=0.25)
-    envs, rng = AleEnvs(cfg, [1, 2, 3]), np.random.default_rng(0)
+    """200 more steps are equal bit for bit, with sticky actions and over ends. A single game would be equal by chance in
+    four of five cases if the last action was forgotten."""
+    cfg, seeds = Atari(sticky=0.25), [*range(1, 17)]
+    envs, rng = AleEnvs(cfg, seeds), np.random.default_rng(0)
     envs.reset()
     for _ in range(77):
-        envs.step(rng.integers(0, 4, 3))
-    state, actions = envs.state(), rng.integers(0, 4, (200, 3))
-    others = AleEnvs(cfg, [1, 2, 3])
+        envs.step(rng.integers(0, 4, 16))
+    state, actions = envs.state(), rng.integers(0, 4, (200, 16))
+    others = AleEnvs(cfg, seeds)
     others.load(state)
     for action in actions:
         one, two = (again._replace(final_obs=again.final_obs[again.first]) for again in
                     (envs.step(action), others.step(action)))
         for left, right in zip(one[:9], two[:9], strict=True):
             assert all(map(np.array_equal, left, right)) if isinstance(left, tuple) else np.array_equal(left, right)
-    assert one.first.shape == (3,) and envs.state()["counts"].tolist() == others.state()["counts"].tolist()
+    assert one.first.shape == (16,) and envs.state()["counts"].tolist() == others.state()["counts"].tolist()
 
 
 def test_worker_processes_play_the_same_games():
