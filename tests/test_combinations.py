@@ -1,5 +1,6 @@
-"""Every pair of {variant, memory, mask, engine, framework, processes, policy, precision, playing} but (variant, playing), and every
-triple {variant, engine, framework}: a run of two iterations has it, or a command that asks for it ends with exit code 2 and the reason.
+"""Every pair of {variant, recurrent, mask, engine, framework, processes, policy, precision, collecting} but
+(variant, collecting), and every triple {variant, engine, framework}: a run of two iterations has it, or a command that asks
+for it ends with exit code 2 and the reason.
 
 `python -m tests.test_combinations` writes docs/combinations.md from the same rows."""
 
@@ -22,17 +23,17 @@ from tests.support import covering
 from tests.support.models import run_eagerly
 from tests.support.torchrun import run_lines_on_two_ranks
 
-DIMENSIONS = {"variant": tuple(VARIANTS), "memory": ("none", "lstm", "gru"), "mask": ("no", "yes"),
+DIMENSIONS = {"variant": tuple(VARIANTS), "recurrent": ("none", "lstm", "gru"), "mask": ("no", "yes"),
               "engine": ("gym", "ale", "envpool", "brax", "jax"), "framework": ("torch", "jax"),
               "processes": ("1", "2"), "policy": ("plain", "squashed", "beta", "gsde"),
-              "precision": ("float32", "bf16"), "playing": ("together", "groups", "overlap")}
+              "precision": ("float32", "bf16"), "collecting": ("together", "groups", "overlap")}
 POLICIES = {"plain": "",
             "squashed": "--distribution squashed --state-dependent-std --log-std-init -1 --activation silu --layer-norm",
             "beta": "--distribution beta --activation elu --anneal-lr cosine",
             "gsde": "--distribution gsde --sde-sample-freq 3 --activation relu --anneal-clip"}
-PLAYING = {"together": "", "groups": "--env-workers 2 --env-groups 2", "overlap": "--overlap"}
+COLLECTING = {"together": "", "groups": "--env-workers 2 --env-groups 2", "overlap": "--overlap"}
 TRIPLE = ("variant", "engine", "framework")
-ENGINE_DECIDES = ("variant", "playing")  # about this pair: it is neither run nor refused by itself
+ENGINE_DECIDES = ("variant", "collecting")  # about this pair: it is neither run nor refused by itself
 PAIRS = [pair for pair in combinations(DIMENSIONS, 2) if pair != ENGINE_DECIDES]
 GROUPS = [*PAIRS, TRIPLE]
 PAGE = Path("docs/combinations.md")
@@ -51,7 +52,7 @@ SUITES = {"ale": "Atari", "envpool": "EnvPool", "brax": "Brax", "jax": "engine j
 DISCRETE = "Only continuous actions have such a distribution."
 GROUPS_ON_TORCH = "Groups of environments run with --framework torch only."
 OVERLAP_ON_TORCH = "Rollouts overlap with updates with --framework torch only."
-OVERLAP_WITHOUT = "Rollouts do not overlap with updates where there {}."
+OVERLAP_WITHOUT = "Overlapping rollouts are not supported with {}."
 NO_WORKERS = "{} does not step its environments in worker processes."
 BF16 = "bfloat16 runs with --framework torch only."
 UNKNOWN = "{} does not have this environment."
@@ -84,7 +85,7 @@ def conflicts(row):
         found.append(conflict(row, "variant", "mask", UNKNOWN.format(suite), MASKED, suite))
     if masked == "yes" and engine in SUITES:
         found.append(conflict(row, "mask", "engine", UNKNOWN.format(SUITES[engine]), MASKED, SUITES[engine]))
-    return found + conflicts_of_policies(row) + conflicts_of_precisions(row) + conflicts_of_playing(row)
+    return found + conflicts_of_policies(row) + conflicts_of_precisions(row) + conflicts_of_collecting(row)
 
 
 def conflicts_of_policies(row):
@@ -123,24 +124,25 @@ def conflicts_of_precisions(row):
     return needs_torch(row, "precision", BF16, "precision=bf16") if row.get("precision") == "bf16" else []
 
 
-def conflicts_of_playing(row):
+def conflicts_of_collecting(row):
     """Conflicts of groups of environments, which need worker processes and torch, and of overlapping rollouts."""
     found = []
-    if row.get("playing") == "overlap":
-        found += needs_torch(row, "playing", OVERLAP_ON_TORCH, "overlap=True")
-        if row.get("memory", "none") != "none":
-            found.append(conflict(row, "memory", "playing", OVERLAP_WITHOUT.format("is a memory"), "overlap=True does not"))
+    if row.get("collecting") == "overlap":
+        found += needs_torch(row, "collecting", OVERLAP_ON_TORCH, "overlap=True")
+        if row.get("recurrent", "none") != "none":
+            found.append(conflict(row, "recurrent", "collecting", OVERLAP_WITHOUT.format("a recurrent layer"),
+                                  "overlap=True does not"))
         if row.get("processes") == "2":
-            found.append(conflict(row, "processes", "playing", OVERLAP_WITHOUT.format("are several processes"),
+            found.append(conflict(row, "processes", "collecting", OVERLAP_WITHOUT.format("several processes"),
                                   "overlap=True trains in one process, and 2 were started"))
-    if row.get("playing") == "groups":
+    if row.get("collecting") == "groups":
         if row.get("framework") == "jax":
-            found.append(conflict(row, "framework", "playing", GROUPS_ON_TORCH, "env_groups=2 runs with framework=torch only"))
+            found.append(conflict(row, "framework", "collecting", GROUPS_ON_TORCH, "env_groups=2 runs with framework=torch only"))
         if row.get("engine") in ("envpool", "brax", "jax"):
-            found.append(conflict(row, "engine", "playing", NO_WORKERS.format(SUITES[row["engine"]]), "env_groups=2 "))
+            found.append(conflict(row, "engine", "collecting", NO_WORKERS.format(SUITES[row["engine"]]), "env_groups=2 "))
         if row.get("variant") in (SELF_PLAY, *BRAX, "ppo_procgen", "ppo_atari_envpool", *XLA):
             suite = SUITES.get(row["variant"]) or SUITES[ENGINES[row["variant"]][0]]
-            found.append(conflict(row, "variant", "playing", NO_WORKERS.format(suite), "env_groups=2 "))
+            found.append(conflict(row, "variant", "collecting", NO_WORKERS.format(suite), "env_groups=2 "))
     return found
 
 
@@ -149,11 +151,11 @@ def conflict(row, one, other, reason, *words):
 
 
 def rows_that_run():
-    """Rows without a conflict that cover every group; few of JAX have memories or two processes: both compile long."""
+    """Rows without a conflict that cover every group; few of JAX are recurrent or have two processes: both compile long."""
     def cost(row):
-        return (row.get("framework") == "jax") * (2 * (row.get("memory", "none") != "none")
+        return (row.get("framework") == "jax") * (2 * (row.get("recurrent", "none") != "none")
                                                   + 5 * (row.get("processes", "1") == "2")) + 3 * (
-            row.get("playing") == "groups")
+            row.get("collecting") == "groups")
 
     return covering.covering_rows(DIMENSIONS, GROUPS, lambda row: not conflicts(row), cost)
 
@@ -206,9 +208,9 @@ def line(row, folder):
     steps = 4 if row["variant"] in XLA else 8  # their loops are compiled as repeated code
     return (f"train {row['variant']} --num-steps {steps} {local} --num-envs {envs} --num-minibatches 2 "
             f"--update-epochs 1 --hidden-sizes 8 8 --memory-size 8 --total-timesteps {2 * steps * envs} --threads 1 "
-            f"--logger none --run-dir {folder} --recurrent {row['memory']} --engine {row['engine']} "
+            f"--logger none --run-dir {folder} --recurrent {row['recurrent']} --engine {row['engine']} "
             f"--framework {row['framework']} {environment(row)} {POLICIES[row['policy']]} --precision {precision(row)} "
-            f"{PLAYING[row['playing']]}")
+            f"{COLLECTING[row['collecting']]}")
 
 
 def precision(row):
@@ -297,12 +299,11 @@ def table(one, other, fixed, reasons):
 def page():
     """The text of docs/combinations.md."""
     reasons, parts = [], [
-        "# Which features work together\n\nA test runs every combination marked `yes` for two iterations, and checks "
-        "that every other\none ends with exit code 2 and the reason with that number.\n"
-        "`memory` is --recurrent; `mask` means an environment of the tests that forbids some actions in each state;\n"
-        "`policy` is --distribution; squashed has --state-dependent-std, too. `precision` is --precision;\n"
-        "`playing` in groups is --env-groups 2, and overlap is --overlap.\n"
-        "`python -m tests.test_combinations` writes this page."]
+        "# Which features work together\n\nA test trains every combination marked `yes` for two iterations. Every other one is "
+        "refused with exit code 2; the\nnumber in the cell is the reason, listed at the end of the page.\n\n"
+        "Axes: `recurrent` is --recurrent; `mask` is an environment with action masks; `policy` is --distribution (squashed also\n"
+        "with --state-dependent-std); `precision` is --precision; under `collecting`, groups is --env-groups 2 and overlap is\n"
+        "--overlap."]
     for framework in DIMENSIONS["framework"]:
         parts.append(f"## variant and engine, with framework {framework}\n\n"
                      + table("variant", "engine", {"framework": framework}, reasons))
