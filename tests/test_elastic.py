@@ -1,4 +1,4 @@
-"""torchrun with a changing number of nodes: one dies, the others continue, another one joins (docs/scale.md)."""
+"""torchrun with a changing number of nodes: one dies, the others continue, another one joins (docs/processes.md)."""
 
 import json
 import signal

@@ -76,7 +76,7 @@ class TuneArguments:
     """Search hyper-parameters with Optuna; the same command continues a search that was stopped.
 
     A search file names the variant, the environments, the steps, and in [space] the values that are tried. To copy:
-    benchmarks/tune/cartpole.toml of the repository. docs/scale.md lists all keys.
+    benchmarks/tune/cartpole.toml of the repository. docs/searches.md lists all keys.
     """
 
     file: Annotated[Path, tyro.conf.Positional, named("FILE")]

@@ -312,8 +312,8 @@ def test_choices_may_be_lists(file, tmp_path):
 
 
 def test_the_page_lists_every_key_of_a_search(tmp_path, capsys):
-    """The table of docs/scale.md has what the reader accepts, its example is a search, and the help names the file."""
-    page = (ROOT / "docs" / "scale.md").read_text().partition("## A search\n")[2].partition("\n## ")[0]
+    """The table of docs/searches.md has what the reader accepts, its example is a search, and the help names the file."""
+    page = (ROOT / "docs" / "searches.md").read_text().partition("## Hyper-parameter search\n")[2].partition("\n## ")[0]
     keys = [key.strip("[]") for key in re.findall(r"^\| `(\S+)` \|", page, re.M)]
     assert sorted(keys) == sorted(SEARCH_KEYS) == sorted(SearchFile.__annotations__)
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.S)
@@ -323,4 +323,4 @@ def test_the_page_lists_every_key_of_a_search(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["tune", "--help"])
     said = capsys.readouterr().out
-    assert "benchmarks/tune/cartpole.toml" in said and "docs/scale.md" in said
+    assert "benchmarks/tune/cartpole.toml" in said and "docs/searches.md" in said
