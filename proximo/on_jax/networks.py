@@ -23,7 +23,7 @@ def times_transposed(x: Array, weight: Array) -> tuple[Array, Any]:
 
     For few rows, W is transposed by itself: a loop in which it stays the same, as in a rollout, then does so once. The
     gradient of the weight first transposes the one that came from above, and then multiplies it by x. The product that
-    JAX derives reads that matrix by columns, which is slower on a CPU (docs/performance.md).
+    JAX derives reads that matrix by columns, which is slower on a CPU (docs/measurements.md).
     """
     def gradients(above: Array) -> tuple[Array, Array]:
         transposed = lax.optimization_barrier(above.reshape(-1, above.shape[-1]).T)
@@ -71,7 +71,7 @@ def convolve(x: Array, weight: Array, stride: int) -> Array:
     """(rows, H, W, inputs) and (outputs, inputs, size, size) -> (rows, H', W', outputs), without padding.
 
     On CPU it is a sum of matrix products, one for each position of the kernel, because XLA's gradients of its own
-    convolutions are slower there, and thirty times slower inside a loop (docs/performance.md).
+    convolutions are slower there, and thirty times slower inside a loop (docs/measurements.md).
     """
     size = weight.shape[-1]
     if size % stride or not on_cpu():

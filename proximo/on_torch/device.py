@@ -65,7 +65,7 @@ def keep_memory() -> None:
 
     Returning it to the system and requesting it again for every large minibatch costs half as much time as the matrix
     products. The price is up to a third more memory, because glibc joins freed blocks only if they are adjacent
-    (docs/performance.md).
+    (docs/measurements.md).
     """
     if platform.libc_ver()[0] == "glibc":
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD

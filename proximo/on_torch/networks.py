@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Layer = TypeVar("Layer", bound=nn.Module)
-CHANNELS_LAST_ROWS = 32  # from this number of images on, channels last is faster (docs/performance.md)
+CHANNELS_LAST_ROWS = 32  # from this number of images on, channels last is faster
 
 
 def layer_init(layer: Layer, std: float = math.sqrt(2), bias: float = 0.0, orthogonal: bool = True) -> Layer:

@@ -210,7 +210,7 @@ def withdraw(folder: Path, cfg: Config, parts: Parts, runs: Sequence[Run]) -> li
 def share_cores(cfg: Config) -> None:
     """Before torch is imported: make its threads sleep between two products where worker processes need the cores.
 
-    By default they spin (docs/performance.md).
+    By default they spin (docs/measurements.md).
     """
     if cfg.env_workers and cfg.threads > 1:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
