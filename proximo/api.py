@@ -77,7 +77,8 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
         make_agent: As in `train`, for JAX.
         loss_fn: As in `train`, for JAX.
         resume: As in `train`.
-        values: Fields of the configuration. The seed and the fields that docs/searches.md lists may have several values.
+        values: Fields of the configuration. The seed and the fields that docs/searches.md lists may have several
+            values.
 
     Raises:
         UsageError: An argument cannot work; all problems are listed. Otherwise as in `train`.

@@ -67,6 +67,26 @@ def test_links_lead_to_files(page):
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.S | re.M), re.M)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_links_lead_to_headings(page):
+    for target, anchor in re.findall(r"\]\(([^)#:]*\.md|)#([^)]+)\)", page.read_text()):
+        assert anchor in anchors(page.parent / target if target else page), (target, anchor)
+
+
+def test_pages_that_the_source_names_exist():
+    """Docstrings, comments and messages that send a reader to a page."""
+    folders = ("proximo", "benchmarks", "examples", "tools", "tests")
+    sources = [path for name in folders for kind in ("py", "toml") for path in (ROOT / name).rglob(f"*.{kind}")]
+    named = {(page, path.name) for path in sources for page in re.findall(r"\bdocs/([\w-]+\.md)", path.read_text())}
+    assert {one for one in named if not (ROOT / "docs" / one[0]).exists()} == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_training_commands_parse(page):
     for line in re.findall(r"proximo train ([^`\n|]+)", page.read_text()):
