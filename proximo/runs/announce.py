@@ -74,7 +74,8 @@ def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None
         return True
     done: int = checkpoint["state"]["iteration"]
     if done >= cfg.num_iterations:
-        notify(f"{what}: all {cfg.num_iterations} iterations are done. Use --total-timesteps N to train longer.")
+        notify(f"{what}: all {max(done, cfg.num_iterations)} iterations are done. Use --total-timesteps N to train "
+               "longer.")
         return False
     notify(f"{what}: training continues after iteration {done} of {cfg.num_iterations}.")
     return True
