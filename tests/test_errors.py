@@ -313,7 +313,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(what, capsys, tmp_path, monkeypa
     assert main(["resume", str(tmp_path / "full")]) == 0 and same_weights(tmp_path / "whole", tmp_path / "full")
 
 
-def full_json(path, content):
+def full_json(path, content, otherwise=""):
     raise FilesError(f"{path} could not be written (No space left on device)")
 
 
@@ -357,3 +357,14 @@ def test_ctrl_c_twice_ends_at_once(capsys, monkeypatch):
 
     monkeypatch.setattr("proximo.cli.main.command", interrupted)
     assert main(["train"]) == 130 and "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error,said", [
+    (OSError(errno.ENOSPC, "No space left"), "A file could not be written: No space left. Free disk space."),
+    (OSError(errno.ENOSPC, "No space left", "/a/b"), "/a/b: No space left. Free disk space."),
+    (OSError(errno.EIO, "Input/output error", "/a/b"), "/a/b: Input/output error.")])
+def test_a_full_disk_that_nobody_expected_is_one_sentence(error, said, capsys):
+    def act():
+        raise error
+
+    assert exit_code(act) == 5 and capsys.readouterr().err == f"proximo: {said}\n"

@@ -190,6 +190,27 @@ def test_no_pickle_and_no_global_random_state(name):
     assert "np.random.seed" not in calls or name == "proximo.bench.statistics"  # rliable's, restored afterwards
 
 
+WRITE_OTHERWISE = {
+    "proximo.runs.checkpoint", "proximo.models.export.shared",  # folders that appear completely or not at all
+    "proximo.runs.csv_file", "proximo.runs.events", "proximo.bench.child", "proximo.runs.lock",  # files that grow, and locks
+    "proximo.runs.writing", "proximo.runs.output", "proximo.bench.report_pictures",  # itself, /dev/null, pictures in memory
+    "proximo.models.export.eject.main_program"}  # a template
+
+
+@for_each([name for name in FILES if name not in WRITE_OTHERWISE])
+def test_files_are_written_whole(name):
+    """A module that writes a file uses whole_file: a full disk leaves the older file, nothing else, and one sentence."""
+    calls = [node for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
+    names = {ast.unparse(node.func).rpartition(".")[2]: node for node in calls}
+    modes = [arg.value for node in calls if ast.unparse(node.func).rpartition(".")[2] == "open"
+             for arg in (*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "mode"))
+             if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    writes = names.keys() & {"write_text", "write_bytes", "savefig", "copyfile", "copyfileobj", "savez"} or any(
+        set(mode) & set("wax+") and set(mode) <= set("rwaxbt+") for mode in modes)
+    assert not writes or "whole_file" in {alias.name for node in ast.walk(TREES[name]) if isinstance(node, ast.ImportFrom)
+                                          for alias in node.names}
+
+
 def public_names(name):
     found = set()
     for node in TREES[name].body:

@@ -1,12 +1,14 @@
 """The JSON records that a benchmark keeps in its folder: they are complete or absent."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from proximo.errors import FilesError, warn
 from proximo.runs.files import read_json
+from proximo.runs.writing import write_json
+
+AGAIN = ", then start the same command again, which continues"  # where the disk is full
 
 
 def read_record(path: Path, kind: Any) -> dict[str, Any]:
@@ -26,8 +28,9 @@ def read_record(path: Path, kind: Any) -> dict[str, Any]:
 
 
 def write_record(path: Path, content: Mapping[str, object]) -> None:
-    """Write a JSON file beside `path`, then rename it, so that a kill leaves no damaged file."""
-    beside = path.with_name(path.name + ".new")
-    beside.unlink(missing_ok=True)  # a link would lead somewhere else
-    beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    beside.replace(path)
+    """Write a JSON file completely or not at all.
+
+    Raises:
+        FilesError: It cannot be written.
+    """
+    write_json(path, content, AGAIN)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.bench.files import write_record
+from proximo.bench.files import AGAIN, write_record
 from proximo.bench.jobs import Job
 from proximo.bench.places import open_place, where_problems
 from proximo.bench.population import Member, Population, first_members, load_population, next_members, settings_of
@@ -27,6 +27,7 @@ from proximo.runs.checkpoint import remove_checkpoints
 from proximo.runs.files import read_json, refuse_links
 from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.lock import locked
+from proximo.runs.writing import reason
 
 JOURNAL = "pbt.json"
 HERE = Where()
@@ -137,15 +138,26 @@ def copy_run(source: Path, folder: Path, job: Job) -> None:
     """Begin a job as a copy of a finished run; a copy that exists is complete.
 
     The record of the job comes first: a run without one would be moved aside.
+
+    Raises:
+        FilesError: The copy cannot be written; nothing of it stays.
     """
     run_dir = folder / job.folder
     if run_dir.exists():
         return
     beside = run_dir.with_name(f".{run_dir.name}.copy")
     shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(source, beside, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
-    write_record(record_path(folder, job), {"key": job.key})
-    beside.rename(run_dir)
+    try:
+        shutil.copytree(source, beside, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        write_record(record_path(folder, job), {"key": job.key})
+        beside.rename(run_dir)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        if isinstance(error, FilesError):
+            raise
+        cause = error.args[0][0][2] if isinstance(error, shutil.Error) else reason(error)  # the first of many
+        raise FilesError(f"{source} could not be copied to {run_dir} ({cause}). Free disk space or restore the folder"
+                         f"{AGAIN}.") from error
 
 
 def score_of(run_dir: Path, metric: str, begin: int) -> float | None:

@@ -36,9 +36,10 @@ from proximo.bench.results import (
 )
 from proximo.bench.statistics import estimate, require_packages
 from proximo.bench.text import Table, count_text
-from proximo.errors import FilesError, notify
+from proximo.errors import notify
 from proximo.runs.command_line import command_line
 from proximo.runs.files import refuse_links
+from proximo.runs.writing import whole_file
 
 CSV_COLUMNS = ("env_id", "run", "variant", "seeds", "steps", "metric", "mean", "std", "iqm", "iqm_low", "iqm_high",
                "evaluation_mean", "evaluation_std", "sps", "wall_seconds", "verdicts")
@@ -57,7 +58,7 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
 
     Raises:
         UsageError: If there are no runs, or if a package is missing.
-        FilesError: If the page cannot be written.
+        FilesError: If a file cannot be written; earlier ones stay as they were.
     """
     require_packages("proximo report")
     runs = read_runs(directory)
@@ -69,13 +70,12 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
                 *single_runs(runs, groups, directory), *_settings(runs, groups, bench), *_failures(runs, directory)]
     target = Path(out) if str(out).endswith(".html") else Path(out or directory) / "report.html"
     refuse_links(target.with_suffix(ending) for ending in (".html", ".md", ".csv"))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(page(title, sections), encoding="utf-8")
-        target.with_suffix(".md").write_text(markdown(title, sections), encoding="utf-8")
-        _write_csv(target.with_suffix(".csv"), groups)
-    except OSError as error:
-        raise FilesError(f"{target} cannot be written ({error.strerror}). Choose another place with --out.") from error
+    with whole_file(target) as html:  # all three, or none
+        html.write_text(page(title, sections), encoding="utf-8")
+        with whole_file(target.with_suffix(".md")) as text:
+            text.write_text(markdown(title, sections), encoding="utf-8")
+            with whole_file(target.with_suffix(".csv")) as table:
+                _write_csv(table, groups)
     notify(f"report: {target}")
     return target
 

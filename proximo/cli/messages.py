@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
-from proximo.runs.files import remedy
 from proximo.runs.output import open_closed_streams, silence, write_line
+from proximo.runs.writing import FULL, reason, remedy
 
 
 class PrintedMessages(logging.Handler):
@@ -75,13 +75,14 @@ def _of_memory(error: Exception) -> int:
 
 def _of_a_file(error: OSError) -> int:
     """Print a fault of the operating system that nobody expected, and return the exit code of faults of files."""
-    if error.filename is None:
-        if write_line(sys.stdout, ""):  # not the output's fault
-            raise error
+    if error.filename is None and not write_line(sys.stdout, ""):
         return _unwritten(error)
+    if error.filename is None and error.errno not in FULL:  # not the output's fault
+        raise error
     in_the_way = isinstance(error, (FileExistsError, NotADirectoryError))
     advice = f" {remedy(error)}, or choose another name." if in_the_way else ""
-    write_line(sys.stderr, f"proximo: {error.filename}: {error.strerror or type(error).__name__}.{advice}")
+    advice = f" {remedy(error)}." if error.errno in FULL else advice
+    write_line(sys.stderr, f"proximo: {error.filename or 'A file could not be written'}: {reason(error)}.{advice}")
     return FilesError.exit_code
 
 

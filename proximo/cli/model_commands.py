@@ -20,7 +20,7 @@ from proximo.models.video import check_format
 from proximo.runs.files import refuse_links
 from proximo.runs.output import printable
 from proximo.runs.resolve import usage_errors
-from proximo.runs.run import write_json
+from proximo.runs.writing import write_json
 
 Arguments = TypeVar("Arguments")
 AllowImport = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE", help_behavior_hint="(default: none)"),

@@ -112,7 +112,7 @@ class Model:
             FilesError: It cannot be written.
         """
         tree = model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights())
-        save_tree(replaceable(Path(folder)), tree)
+        save_tree(replaceable(Path(folder)), tree, "Free disk space, or choose another folder.")
 
     def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
         """Write one file that acts without Proximo; `export_model` in export/files.py has the arguments and errors."""

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from proximo.catalog import VARIANTS
-from proximo.errors import FilesError, UsageError, warn
+from proximo.errors import UsageError, warn
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, last_of_equal, read_episodes, rolling_mean
-from proximo.runs.files import is_folder, remedy
+from proximo.runs.files import is_folder
 from proximo.runs.run import own_settings, read_record
+from proximo.runs.writing import ELSEWHERE, whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,6 +72,11 @@ def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
         UsageError: If a folder neither is nor contains a run, or if the format is unknown.
         FilesError: If the config.json of a run is damaged, or if `out` cannot be written.
     """
+    return save_figure(draw_curves(runs, window), out)
+
+
+def draw_curves(runs: Sequence[Path], window: int = WINDOW) -> "Figure":
+    """Return the picture that `plot` writes; raises what it raises."""
     from matplotlib.figure import Figure
 
     curves = [read_curve(run) for run in find_runs(runs)]
@@ -86,24 +92,26 @@ def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
     for axes in grid[len(panels):]:
         axes.set_axis_off()
     figure.supxlabel(_footnote(panels, window), fontsize=8, color="0.4")
-    return save_figure(figure, out)
+    return figure
 
 
-def save_figure(figure: "Figure", out: Path) -> Path:
-    """Write a picture whose format is that of the ending of `out`, and return `out`.
+def save_figure(figure: "Figure", out: Path, otherwise: str = ELSEWHERE) -> Path:
+    """Write a picture whose format is that of the ending of `out`, PNG without one, and return `out`.
+
+    Args:
+        figure: The picture.
+        out: The file.
+        otherwise: What to do where it cannot be written; see `unwritten` in runs/writing.py.
 
     Raises:
         UsageError: The format is unknown.
         FilesError: `out` cannot be written.
     """
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out)
+        with whole_file(out, otherwise) as beside:
+            figure.savefig(beside, format=out.suffix.removeprefix(".") or "png")
     except ValueError as error:
         raise UsageError(f"{out.name}: {error}. Name it {out.with_suffix('.png').name}.") from None
-    except OSError as error:
-        raise FilesError(f"the picture {out} cannot be written ({error.strerror}). {remedy(error)}, or choose another "
-                         "place with --out.") from error
     return out
 
 

@@ -1,7 +1,6 @@
 """Rate the checkpoints of a self-play run by games, because returns of a zero-sum game say nothing about skill."""
 
 import importlib.util
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations
@@ -10,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.errors import EnvError, FilesError, UsageError
+from proximo.errors import EnvError, UsageError
 from proximo.models.model import Model
 from proximo.protocols import VecEnv
+from proximo.runs.writing import whole_file, write_json
 from proximo.streams import env_seeds, stream_seed
 
 MOST_PLAYERS = 4  # so many rows make whole games of two players and of four
@@ -172,17 +172,12 @@ def write_ratings(ratings: Sequence[Rating], games: Sequence[Game], folder: Path
     """Write rating.json (ratings and games) and rating.png (rating over training).
 
     Raises:
-        FilesError: If a file cannot be written.
+        FilesError: If a file cannot be written; earlier ones stay as they were.
     """
     content = {"ratings": [rating._asdict() for rating in ratings], "games": [game._asdict() for game in games]}
-    text = json.dumps(content, indent=1)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "rating.json").write_text(text + "\n", encoding="utf-8")
-        draw_ratings(ratings, folder / "rating.png")
-    except OSError as error:
-        raise FilesError(f"the ratings cannot be written to {folder} ({error.strerror}). Free some space or check the "
-                         "permissions.") from error
+    with whole_file(folder / "rating.png", "") as picture:  # both, or none
+        draw_ratings(ratings, picture)
+        write_json(folder / "rating.json", content, "")
 
 
 def draw_ratings(ratings: Sequence[Rating], path: Path) -> None:

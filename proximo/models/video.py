@@ -11,6 +11,7 @@ import numpy as np
 
 from proximo.errors import FilesError, UsageError, warn
 from proximo.runs.interrupt import interrupt_on_sigterm
+from proximo.runs.writing import whole_file
 
 SMALLEST_SIDE = 240
 FASTEST_GIF = 50  # frames per second; browsers slow a GIF with shorter frames down to 10
@@ -63,23 +64,13 @@ def write_video(frames: Iterable[np.ndarray], path: Path, fps: float = 30.0) -> 
         FilesError: If `path` cannot be written.
     """
     check_format(path)
-    part = path.with_suffix(f".part{path.suffix}")
-    try:
-        with interrupt_on_sigterm():
-            frames = iter(frames)
-            first = next(frames, None)
-            if first is None:
-                raise UsageError(f"there is no frame to write to {path}: the environment renders nothing")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            brightest = _encode(chain([first], frames), path, part, fps)
-            part.replace(path)
-    except FilesError:
-        raise
-    except OSError as error:
-        raise FilesError(f"the video {path} cannot be written: {error}") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
+    with interrupt_on_sigterm():
+        frames = iter(frames)
+        first = next(frames, None)
+        if first is None:
+            raise UsageError(f"there is no frame to write to {path}: the environment renders nothing")
+        with whole_file(path) as beside:
+            brightest = _encode(chain([first], frames), path, beside, fps)
     if brightest == 0:
         warn(f"every frame in {path} is black; `proximo doctor` checks how this machine renders")
     return path
@@ -91,7 +82,7 @@ def _encode(frames: Iterable[np.ndarray], path: Path, part: Path, fps: float) ->
     ffmpeg runs in its own session: Ctrl-C in a terminal must reach Proximo only, which then decides.
 
     Raises:
-        OSError: With the first line of ffmpeg's message.
+        FilesError: ffmpeg has failed, with the first line of its message.
     """
     frames = iter(frames)
     first = next(frames)
@@ -119,7 +110,8 @@ def _encode(frames: Iterable[np.ndarray], path: Path, part: Path, fps: float) ->
         if status := process.wait():
             messages.seek(0)
             text = messages.read().decode(errors="replace").strip()
-            raise OSError(text.splitlines()[0] if text else f"ffmpeg ended with status {status} without a message")
+            said = text.splitlines()[0] if text else f"ffmpeg ended with status {status} without a message"
+            raise FilesError(f"{path} could not be written ({said}). Check the disk, or choose another place.")
     return brightest
 
 

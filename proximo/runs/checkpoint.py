@@ -25,15 +25,17 @@ ARRAY = "__array__"
 TENSORS, TREE, MANIFEST = "tensors.safetensors", "tree.json", "manifest.json"
 REMOVED = "removed"  # an empty file beside the checkpoints, where all of them were removed on purpose
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of the system call renameat2 of Linux
+RESUME = "Earlier checkpoints are intact: free disk space, then continue with `proximo resume RUN`."
 MOST_BYTES = 1 << 30  # of tree.json, which holds the states of all environments
 
 
-def save_tree(folder: Path, tree: dict[str, Any]) -> None:
+def save_tree(folder: Path, tree: dict[str, Any], otherwise: str = RESUME) -> None:
     """Write a nested dict as a folder: under another name first, synced, then renamed.
 
     Args:
         folder: The folder to write or to replace.
         tree: String keys; arrays, numbers, strings, booleans, None, lists and such dicts as values.
+        otherwise: What to do where it cannot be written, as a sentence.
 
     Raises:
         FilesError: The disk does not take it; earlier folders stay as they were.
@@ -65,8 +67,7 @@ def save_tree(folder: Path, tree: dict[str, Any]) -> None:
         _sync(folder.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(beside, ignore_errors=True)
-        raise FilesError(f"{folder} could not be written ({error}). Earlier checkpoints are intact: free disk space, "
-                         "then continue with `proximo resume RUN`.") from error
+        raise FilesError(f"{folder} could not be written ({error}). {otherwise}") from error
 
 
 def exchange(one: Path, other: Path) -> bool:

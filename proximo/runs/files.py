@@ -31,13 +31,6 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-def remedy(error: Exception) -> str:
-    """Return what to do about a file or folder that cannot be written, as the beginning of a sentence."""
-    if isinstance(error, (FileExistsError, NotADirectoryError)):
-        return "Remove the file that is in the place of the folder"
-    return "Make the folder writable" if isinstance(error, PermissionError) else "Free disk space"
-
-
 def open_regular(path: Path, most: int | None = MOST_BYTES) -> BufferedReader:
     """Open a regular file for reading. Links are followed.
 

@@ -10,9 +10,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
 
-from proximo.errors import FilesError, UsageError, warn
+from proximo.errors import UsageError, warn
 from proximo.processes import world_from_environment
-from proximo.runs.files import is_folder, open_regular, remedy
+from proximo.runs.files import is_folder, open_regular
+from proximo.runs.writing import unwritten
 
 NAME = ".lock"
 
@@ -75,9 +76,7 @@ def _made(folder: Path) -> Iterator[None]:
         existed = folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", error)
-        raise FilesError(f"{folder} could not be written ({reason}). {remedy(error)}, or choose another folder with "
-                         "--run-dir.") from error
+        raise unwritten(folder, error, ", or choose another folder") from error
     try:
         yield
     finally:
@@ -92,8 +91,7 @@ def _lock(folder: Path) -> Iterator[None]:
     try:
         file = _open_locked(path)
     except OSError as error:
-        raise FilesError(f"{path} could not be written ({error.strerror}). Free disk space, or make the folder "
-                         "writable.") from error
+        raise unwritten(path, error, "") from error
     with file:
         try:
             yield
@@ -118,11 +116,22 @@ def _open_locked(path: Path) -> IO[str]:
                  "that no other process writes to it.")
             return file
         if _is_file_at(path, file):
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
+            _write_holder(path, file)
             return file
         file.close()  # the process that held it has just ended and removed it
+
+
+def _write_holder(path: Path, file: IO[str]) -> None:
+    """Write the number of this process to a lock file, or remove it where the disk is full."""
+    try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+    except OSError:
+        path.unlink()
+        with suppress(OSError):  # closing tries to write again
+            file.close()
+        raise
 
 
 def _open_no_link(path: str, flags: int) -> int:

@@ -1,6 +1,5 @@
 """The folder of a run: its name, and config.json, which says everything that is needed to repeat the run."""
 
-import json
 import os
 import platform
 import re
@@ -20,9 +19,11 @@ from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import type_problems
 from proximo.processes import world_from_environment
 from proximo.runs.command_line import command_line
-from proximo.runs.files import is_folder, read_json, remedy
+from proximo.runs.files import is_folder, read_json
 from proximo.runs.records import RunFile
+from proximo.runs.writing import write_json
 
+NEW_RUN = ", or choose another folder with --run-dir"  # what to do where its files cannot be written
 SWEEP = "sweep.json"  # in the folder of a sweep: lists the folders of its runs
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 # What `resume_with` may be. A file may have anything else, which is not printed as a line to copy.
@@ -91,7 +92,9 @@ def write_config(run: Run) -> None:
     content = {"variant": run.variant, "config": asdict(run.cfg), "versions": versions(),
                "resume_with": run.resume_with, "own_parts": dict(run.own_parts), "processes": world.size,
                "command": command_line(), "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
-    write_json(run.folder / "config.json", content)
+    path = run.folder / "config.json"
+    resumed = path.exists()
+    write_json(path, content, f", then continue with `{run.resume_line}`" if resumed else NEW_RUN)
 
 
 def written_files(folder: Path) -> list[Path]:
@@ -105,23 +108,6 @@ def forget_run(folder: Path) -> None:
     """Remove the config.json of a run that could not start."""
     if not (folder / "metrics.csv").exists():
         (folder / "config.json").unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a file that appears completely or not at all: under another name first, which is then changed.
-
-    Raises:
-        FilesError: The file cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.tmp")
-        beside.unlink(missing_ok=True)  # a link would lead somewhere else
-        beside.write_text(json.dumps(content, indent=1) + "\n")
-        beside.replace(path)
-    except OSError as error:
-        raise FilesError(f"{path} could not be written ({error.strerror}). {remedy(error)}, or choose another folder "
-                         "with --run-dir.") from error
 
 
 @cache

@@ -12,7 +12,8 @@ from proximo.facts import facts
 from proximo.runs.checkpoint import load_tree
 from proximo.runs.files import is_folder, read_json
 from proximo.runs.records import SweepFile
-from proximo.runs.run import SWEEP, Run, run_folder, write_json
+from proximo.runs.run import NEW_RUN, SWEEP, Run, run_folder
+from proximo.runs.writing import write_json
 
 Checkpoint = dict[str, Any] | None  # what save_checkpoint wrote
 Members = Mapping[str, Mapping[str, Any]]  # name of the folder of each run -> the fields in which it differs
@@ -55,7 +56,7 @@ def runs_of_members(run: Run, members: Members) -> list[Run]:
 
 def write_sweep(base: Path, members: Members) -> None:
     """Write which runs belong to a sweep, and in which order."""
-    write_json(base / SWEEP, {"members": [*members]})
+    write_json(base / SWEEP, {"members": [*members]}, NEW_RUN)
 
 
 def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) -> None:

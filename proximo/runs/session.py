@@ -84,10 +84,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         held.enter_context(locked(*dict.fromkeys([folder, *[run.folder for run in runs]]), new=True))
         check_new([folder, *[run.folder for run in runs]])
         runs = with_absolute_folders(runs)
-        if sweep:
-            write_sweep(folder, sweep)
-        for run in runs:
-            write_config(run)
+        write_start(folder, runs, sweep)
         recorder = Recorder()
         watchers = [Watcher(run, own, recorder=recorder) for run in runs]
         make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size))
@@ -201,10 +198,31 @@ def problems_of_members(cfg: Config, processes: int, sweep: Members) -> list[str
 def withdraw(folder: Path, cfg: Config, parts: Parts, runs: Sequence[Run]) -> list[str]:
     """Remove the files of runs that could not start, and return the problems of their device, environment, network."""
     if world_from_environment().rank == 0:
-        (folder / SWEEP).unlink(missing_ok=True)
-        for run in runs:
-            forget_run(run.folder)
+        forget_start(folder, runs)
     return problems_of_parts(cfg, parts)
+
+
+def write_start(folder: Path, runs: Sequence[Run], sweep: Members) -> None:
+    """Write what says that there are runs: all of these files, or none if one cannot be written.
+
+    Raises:
+        FilesError: One cannot be written.
+    """
+    try:
+        if sweep:
+            write_sweep(folder, sweep)
+        for run in runs:
+            write_config(run)
+    except FilesError:
+        forget_start(folder, runs)
+        raise
+
+
+def forget_start(folder: Path, runs: Sequence[Run]) -> None:
+    """Remove the files of runs that could not start."""
+    (folder / SWEEP).unlink(missing_ok=True)
+    for run in runs:
+        forget_run(run.folder)
 
 
 def share_cores(cfg: Config) -> None:

@@ -15,9 +15,10 @@ from proximo.runs.evaluation import save_latest_model
 from proximo.runs.log import Log
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.recent import Content, Recent
-from proximo.runs.run import Run, cpu_model, versions, write_json
+from proximo.runs.run import Run, cpu_model, versions
 from proximo.runs.signals import Signals
 from proximo.runs.timing import Recorder
+from proximo.runs.writing import write_json
 from proximo.types import Iteration
 
 Call = Callable[..., None]  # (function, *arguments)
@@ -152,5 +153,5 @@ def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:
             "fixed": fixed_on_resume(run.cfg), "processes": world_from_environment().size}
     save_latest_model(run, it)
     if summary is not None:
-        write_json(run.folder / "summary.json", summary)
+        write_json(run.folder / "summary.json", summary, f", then continue with `{run.resume_line}`")
     save_checkpoint(run.folder, it.iteration, tree, run.cfg.keep_checkpoints)

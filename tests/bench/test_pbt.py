@@ -12,6 +12,7 @@ from proximo.bench.process import record_path
 from proximo.bench.task import Ended
 from proximo.cli.main import main
 from proximo.errors import FilesError
+from tests.support.full_disk import REASON, bytes_below, full_disk
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights
 
 FILE = """
@@ -121,6 +122,19 @@ def test_a_copy_is_its_source_without_what_says_that_it_has_finished(tmp_path):
     (source / "config.json").write_text("changed")
     copy_run(source, tmp_path / "round", job)
     assert (run_dir / "config.json").read_text() == "config.json", "a copy that exists is complete"
+
+
+def test_a_copy_on_a_full_disk_leaves_nothing(tmp_path):
+    source, job = tmp_path / "source", Job("ppo", "CartPole-v1", 3, 64, "member-01", {})
+    (source / "checkpoints").mkdir(parents=True)
+    for name in ("config.json", "checkpoints/tree.json"):
+        (source / name).write_text(name)
+    (tmp_path / "round" / job.folder.parent).mkdir(parents=True)
+    with full_disk(), pytest.raises(FilesError, match=f"could not be copied to .*{REASON}.*, then start the same command again"):
+        copy_run(source, tmp_path / "round", job)
+    assert bytes_below(tmp_path / "round") == {} and not list((tmp_path / "round").rglob(".*"))
+    copy_run(source, tmp_path / "round", job)
+    assert bytes_below(tmp_path / "round" / job.folder) == bytes_below(source)
 
 
 def test_the_score_counts_the_episodes_of_the_round_only(tmp_path):

@@ -1,6 +1,7 @@
 """Numbers of a report against the runs that it shows, and the page in a real browser."""
 
 import csv
+import errno
 import json
 import shutil
 import subprocess
@@ -19,8 +20,9 @@ from proximo.bench.results import group_runs, read_runs
 from proximo.bench.runner import bench
 from proximo.bench.task import Where
 from proximo.bench.text import number_text, steps_text
-from proximo.errors import UsageError
+from proximo.errors import FilesError, UsageError
 from tests.support.fake_trainer import FAKE, FakePlace
+from tests.support.full_disk import bytes_below
 
 pytest.importorskip("rliable")
 pytest.importorskip("matplotlib")
@@ -259,3 +261,18 @@ def test_formats_of_numbers():
     """Thousands, millions, and missing numbers."""
     assert [steps_text(n) for n in (500, 128_000, 500_000, 8_000_000)] == ["500", "128k", "500k", "8M"]
     assert [number_text(x) for x in (1234.5, None, float("nan"))] == ["1,234.50", "-", "-"]
+
+
+@pytest.mark.parametrize("at", ["page", "_write_csv"])
+def test_a_full_disk_leaves_the_older_report(at, out, tmp_path, monkeypatch):
+    """All three files, also where the disk becomes full at the last one."""
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    report(out, tmp_path)
+    before = bytes_below(tmp_path)
+    assert {*before} == {"report.html", "report.md", "report.csv"}
+    monkeypatch.setattr(f"proximo.bench.report.{at}", full)
+    with pytest.raises(FilesError, match=r"could not be written \(No space left on device\). Free disk space, or choose another"):
+        report(out, tmp_path)
+    assert bytes_below(tmp_path) == before

@@ -7,6 +7,7 @@ import pytest
 
 from proximo.cli.main import main
 from proximo.errors import FilesError
+from tests.support.full_disk import bytes_below, full_disk
 from tests.support.runs import train
 
 
@@ -39,7 +40,18 @@ def test_a_video_that_cannot_be_written_does_not_end_training(tmp_path, monkeypa
 
 def test_where_a_video_cannot_be_written_is_said(run, capsys):
     assert main(["watch", str(run), "--out", "/proc/x/y.mp4"]) == 5
-    assert "the video /proc/x/y.mp4 cannot be written" in capsys.readouterr().err
+    assert "/proc/x/y.mp4 could not be written" in capsys.readouterr().err
+
+
+def test_an_evaluation_on_a_full_disk_leaves_the_older_file(run, tmp_path, capsys):
+    words = ["eval", str(run), "--episodes", "1", "--json", str(tmp_path / "e.json")]
+    assert main(words) == 0
+    before = bytes_below(tmp_path)
+    with full_disk():
+        assert main([*words, "--seed", "1"]) == 5
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"proximo: {tmp_path / 'e.json'} could not be written") and "--run-dir" not in said
+    assert bytes_below(tmp_path) == before
 
 
 @pytest.mark.parametrize("words,wanted", [

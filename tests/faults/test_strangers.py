@@ -71,7 +71,7 @@ def test_the_lock_empties_no_file_behind_a_link(run, mine, capsys):
     check_end(end_of(capsys, "resume", run, "--total-timesteps", "352"), 5, ".lock could not be written")
 
 
-@pytest.mark.parametrize("name", [".config.json.tmp", ".summary.json.tmp"])
+@pytest.mark.parametrize("name", [".config.tmp.json", ".summary.tmp.json"])
 def test_files_that_are_renamed_later_are_not_written_through_links(name, run, mine, capsys):
     (run / name).symlink_to(mine / ".profile")
     check_end(end_of(capsys, "resume", run, "--total-timesteps", "352"), 0)

@@ -11,6 +11,7 @@ from proximo.bench.results import differing_settings, read_runs
 from proximo.errors import FilesError, UsageError
 from proximo.models.curves import last_of_equal, read_episodes, rolling_mean
 from proximo.models.plot import Curve, average_over_seeds, find_runs, group_curves, plot, read_curve
+from tests.support.full_disk import bytes_below, full_disk
 
 
 def fake_run(folder: Path, seed: int, episodes: int = 300, env_id: str = "CartPole-v1", **config) -> Path:
@@ -134,12 +135,23 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path):
         find_runs([tmp_path / "nothing"])
     with pytest.raises(UsageError, match=r"Name it curve\.png"):
         plot([run], tmp_path / "curve.xyz")
-    (tmp_path / "full.png").symlink_to("/dev/full")
-    with pytest.raises(FilesError, match="No space left"):
-        plot([run], tmp_path / "full.png")
     (run / "config.json").write_text("{}")
     with pytest.raises(FilesError, match="variant is missing"):
         plot([run], tmp_path / "curve.png")
     (run / "episodes.csv").unlink()
     with pytest.raises(UsageError, match="has no episodes.csv"):
         read_episodes(run)
+
+
+def test_a_full_disk_leaves_the_older_picture(tmp_path):
+    run = fake_run(tmp_path / "run", 1)
+    plot([run], tmp_path / "curve.png")
+    before = bytes_below(tmp_path)
+    with full_disk(), pytest.raises(FilesError, match="curve.png could not be written .*, or choose another place"):
+        plot([run], tmp_path / "curve.png")
+    assert bytes_below(tmp_path) == before
+
+
+def test_a_name_without_an_ending_is_a_png(tmp_path):
+    with Image.open(plot([fake_run(tmp_path / "run", 1)], tmp_path / "curve")) as picture:
+        assert picture.format == "PNG"

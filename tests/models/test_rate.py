@@ -14,6 +14,7 @@ from proximo.models.model import Model
 from proximo.models.rate import Contestant, model_player, play_selfplay, random_player, rate, write_ratings
 from proximo.protocols import Spec
 from proximo.variants import SelfPlay
+from tests.support.full_disk import bytes_below, full_disk
 
 pytest.importorskip("openskill")
 
@@ -125,8 +126,12 @@ def test_rating_files(tmp_path):
     assert [rating["name"] for rating in kept["ratings"]] == ["a", "b", "random"]
     assert len(kept["games"]) == len(games)
     (tmp_path / "file").write_text("")
-    with pytest.raises(FilesError, match="the ratings cannot be written to"):
+    with pytest.raises(FilesError, match="rating.png could not be written"):
         write_ratings(ratings, games, tmp_path / "file" / "rating")
+    before = bytes_below(tmp_path)
+    with full_disk(), pytest.raises(FilesError, match="rating.png could not be written"):
+        write_ratings(ratings[:2], games, tmp_path)
+    assert bytes_below(tmp_path) == before
     image = pytest.importorskip("matplotlib.image").imread(tmp_path / "rating.png")
     assert image.shape[2] >= 3
     assert image.std() > 0.05

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.errors import FilesError, UsageError
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.lock import holder, locked
 from proximo.runs.session import resume, start
+from tests.support.full_disk import full_disk
 from tests.support.runs import SMALL, rows, train
 
 LONG = [*SMALL, "--total-timesteps", "320000", "--checkpoint-every", "5"]
@@ -120,3 +121,9 @@ def test_a_pipe_in_place_of_a_lock_is_no_holder(tmp_path):
     """Reading a stranger's folder must not wait for a writer of the pipe."""
     os.mkfifo(tmp_path / ".lock")
     assert holder(tmp_path) == ""
+
+
+def test_a_full_disk_leaves_no_lock_file(tmp_path):
+    with full_disk(), pytest.raises(FilesError, match=".lock could not be written"), locked(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from proximo.catalog import config_class
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError
-from proximo.runs.run import Run, config_from, read_config, run_folder, write_config, write_json
+from proximo.runs.run import Run, config_from, read_config, run_folder, write_config
 from proximo.variants import Atari
 
 
@@ -62,17 +62,9 @@ def test_what_is_no_run_is_told(content, kind, sentence, tmp_path):
         read_config(tmp_path, config_class)
 
 
-def test_a_file_that_cannot_be_written_leaves_the_older_one(tmp_path):
-    write_json(tmp_path / "a.json", {"a": 1})
-    (tmp_path / ".a.json.tmp").mkdir()
-    with pytest.raises(FilesError, match="could not be written"):
-        write_json(tmp_path / "a.json", {"a": 2})
-    assert json.loads((tmp_path / "a.json").read_text()) == {"a": 1}
-
-
 def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):
     """More space on the disk would not help."""
     (tmp_path / "afile").write_text("")
     for folder in ("afile", "afile/run"):
         with pytest.raises(FilesError, match="Remove the file that is in the place of the folder, or choose another folder"):
-            write_json(tmp_path / folder / "config.json", {})
+            write_config(Run(tmp_path / folder, Config(), "ppo"))

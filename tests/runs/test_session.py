@@ -2,8 +2,9 @@
 
 import pytest
 
+import proximo.runs.run
 from proximo.config import Config
-from proximo.errors import PeerError, UsageError
+from proximo.errors import FilesError, PeerError, UsageError
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.run import Run
 from proximo.runs.session import Session, resume, start
@@ -82,3 +83,19 @@ def test_a_refused_start_leaves_nothing_and_lists_further_problems(tmp_path):
     with pytest.raises(UsageError, match="^env_id=CartPoll-v1 is unknown"):
         session.play()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_start_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    """The disk is full after the first of three runs: the same command starts again."""
+    write = proximo.runs.run.write_json
+
+    def full(path, content, otherwise):
+        if path.parent.name == "seed-2":
+            raise FilesError("full")
+        write(path, content, otherwise)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("proximo.runs.run.write_json", full)
+        with pytest.raises(FilesError, match="full"):
+            new(tmp_path / "runs", num_seeds=3, framework="jax")
+    assert not (tmp_path / "runs").exists()

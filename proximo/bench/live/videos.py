@@ -10,7 +10,7 @@ def videos_of(folder: Path) -> list[str]:
     inside = folder.resolve()
     try:
         found = [path for path in (folder / "videos").iterdir() if path.suffix in TYPES and path.is_file()
-                 and ".part" not in path.suffixes and path.resolve().is_relative_to(inside)]
+                 and not path.name.startswith(".") and path.resolve().is_relative_to(inside)]
     except OSError:
         return []
     return [path.name for path in sorted(found, key=changed_at, reverse=True)]

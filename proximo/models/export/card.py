@@ -15,16 +15,18 @@ from proximo.models.evaluate import MAX_STEPS, ShowProgress, evaluation_record
 from proximo.models.export.card_text import card_text
 from proximo.models.model import Model
 from proximo.models.play import evaluate_model
-from proximo.models.plot import plot
+from proximo.models.plot import draw_curves, save_figure
 from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import CardFile
-from proximo.runs.run import read_record, versions, write_json
+from proximo.runs.run import read_record, versions
+from proximo.runs.writing import whole_file, write_json
 
 RECORD, PAGE, CURVE = "eval.json", "README.md", "curve.png"
 WEIGHTS, VIDEOS = "tensors.safetensors", ("replay.mp4", "replay.gif")
 RESAMPLES = 10_000  # of the bootstrap
 MOST_EPISODES, MOST_STEPS = 10_000, 10**7  # of the evaluation of a card
 MOST_BYTES = 10 << 20  # of eval.json
+AGAIN = ", then write the card again"  # where the disk is full
 
 
 class Score(NamedTuple):
@@ -92,21 +94,19 @@ def write_card(folder: Path, model: Model, parts: Parts, how: HowPlayed, show: S
     record = evaluation_record(found, model.cfg.env_id, how.deterministic, how.seed) | {
         "interval": [score.low, score.high], "episodes_asked": how.episodes, "max_steps": how.max_steps,
         "weights_sha256": sha256(folder / WEIGHTS), "versions": versions()}
-    write_json(folder / RECORD, record)
     pictures = [] if run is None else [*draw_curve(run, folder / CURVE), *copy_video(run, folder)]
     started: Mapping[str, Any] = {} if run is None else read_record(run)
     text = card_text(model, record, started, pictures)
-    try:
-        (folder / PAGE).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FilesError(f"{folder / PAGE} could not be written ({error.strerror}). Free disk space.") from error
+    with whole_file(folder / PAGE, AGAIN) as beside:
+        beside.write_text(text, encoding="utf-8")
+        write_json(folder / RECORD, record, AGAIN)
     return score
 
 
 def draw_curve(run: Path, out: Path) -> list[str]:
     """Draw the learning curve of a run; return the name of the picture, or nothing with a warning if that fails."""
     try:
-        return [plot([run], out).name]
+        return [save_figure(draw_curves([run]), out, AGAIN).name]
     except ProximoError as error:
         warn(f"The card has no learning curve: {error}")
         return []
@@ -116,7 +116,8 @@ def copy_video(run: Path, folder: Path) -> list[str]:
     """Copy the newest video of a run; return its new name, or nothing if there is none."""
     for found in videos_of(run)[:1]:
         name = f"replay{Path(found).suffix}"  # which the Hub plays
-        shutil.copyfile(run / "videos" / found, folder / name)
+        with whole_file(folder / name, AGAIN) as beside:
+            shutil.copyfile(run / "videos" / found, beside)
         return [name]
     return []
 

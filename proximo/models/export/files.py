@@ -6,22 +6,24 @@ Python conditions as they were in that example, and cannot write .pt2.
 """
 
 import importlib.util
+import io
 import json
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from proximo.errors import FilesError, UsageError, first_line
+from proximo.errors import UsageError, first_line
 from proximo.models.export.check import check_same_actions
 from proximo.models.export.observations import torch_dtype
 from proximo.models.export.portable import Portable
 from proximo.models.export.ports import Port, Trained
 from proximo.models.spaces import space_to_json
+from proximo.runs.writing import whole_file
 
 FORMATS = ("onnx", "pt2")
 PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "pt2": ()}
@@ -48,20 +50,11 @@ def export_model(model: Trained, path: Path, to: str = "", also: str = "", mask:
     """
     to = chosen_format(path, to, also)
     portable = Portable(model, also, mask)
-    beside = path.with_name(f".{path.stem}.tmp{path.suffix}")
     with quiet():
         program = trace(portable)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as beside:
             (write_onnx if to == "onnx" else write_pt2)(program, portable, description(model, portable), beside)
             check_same_actions(model, portable, run_onnx(beside) if to == "onnx" else run_pt2(beside))
-            beside.replace(path)
-        except OSError as error:
-            raise FilesError(f"{path} could not be written ({error.strerror or error}). Free disk space, or choose "
-                             "another place with --out.") from error
-        finally:
-            with suppress(OSError):  # the folder may not exist
-                beside.unlink()
     return portable
 
 
@@ -163,7 +156,9 @@ def write_pt2(program: torch.export.ExportedProgram, portable: Portable, about: 
     `portable` is there for the same call as that of write_onnx.
     """
     program.example_inputs = None  # which torch would pickle
-    torch.export.save(program, path, extra_files={ABOUT: json.dumps(about)})
+    content = io.BytesIO()  # where torch itself writes a file, it aborts the process if the disk is full
+    torch.export.save(program, content, extra_files={ABOUT: json.dumps(about)})
+    path.write_bytes(content.getvalue())
 
 
 def run_onnx(path: Path) -> Any:

@@ -17,6 +17,7 @@ from proximo.errors import FilesError, UsageError, notify
 from proximo.models.export.card import MOST_BYTES, PAGE, RECORD, WEIGHTS, read_card
 from proximo.models.export.hub import Repository, download, list_files, upload
 from proximo.models.model import read_model
+from proximo.runs.writing import unwritten
 
 MB = 2**20
 SIZES = {"manifest.json": MB, "tree.json": 10 * MB, WEIGHTS: 4096 * MB, PAGE: MB, RECORD: MOST_BYTES,
@@ -169,8 +170,7 @@ def new_folder(folder: Path, replaces: bool = False) -> Iterator[Path]:
     except OSError as error:
         if isinstance(error, FilesError):
             raise
-        raise FilesError(f"{folder} could not be written ({error.strerror or error}). Free disk space, or name another "
-                         "folder.") from error
+        raise unwritten(folder, error, ", or name another folder") from error
     finally:
         if created and not folder.exists():
             with suppress(OSError):

@@ -117,7 +117,7 @@ def test_only_listed_videos_are_served(serve, tmp_path):
     videos = RunFolder(tmp_path / "runs" / "a").grow(1).folder / "videos"
     videos.mkdir()
     (videos / "a b.mp4").write_bytes(bytes(range(100)))
-    (videos / "half.part.mp4").write_bytes(b"x")
+    (videos / ".half.tmp.mp4").write_bytes(b"x")
     (tmp_path / "secret.mp4").write_bytes(b"secret")
     (videos / "link.mp4").symlink_to(tmp_path / "secret.mp4")
     ask = serve(tmp_path / "runs")
@@ -127,7 +127,7 @@ def test_only_listed_videos_are_served(serve, tmp_path):
     status, headers, content = ask("/video/0/a%20b.mp4", Range="bytes=10-19")
     assert (status, headers["Content-Range"], content) == (206, "bytes 10-19/100", bytes(range(10, 20)))
     assert ask("/video/0/a%20b.mp4", Range="bytes=90-")[2] == bytes(range(90, 100))
-    for path in ("/video/0/link.mp4", "/video/0/half.part.mp4", "/video/0/..%2f..%2f..%2fsecret.mp4", "/video/7/a%20b.mp4",
+    for path in ("/video/0/link.mp4", "/video/0/.half.tmp.mp4", "/video/0/..%2f..%2f..%2fsecret.mp4", "/video/7/a%20b.mp4",
                  "/video/0/%2e%2e", "/../../secret.mp4", "/runs/a/config.json", "/video/0/a%20b.mp4/..", "/etc/passwd",
                  "//etc/passwd", "/video/0/%00", "/style.css/../x"):
         assert ask(path)[0] == 404, path

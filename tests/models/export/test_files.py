@@ -2,6 +2,8 @@
 
 import functools
 import json
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -217,3 +219,18 @@ def test_the_command(tmp_path, capsys):
     assert main(["export", str(tmp_path / "model"), "--best"]) == 2 and main(["export", str(tmp_path / "none")]) == 2
     said = capsys.readouterr().err
     assert "has no model-best" in said and "is not a run: there is no such folder" in said
+
+
+def test_a_full_disk_leaves_the_older_file(tmp_path):
+    """In a process of its own: a writer of torch that fails would abort this one."""
+    random_model(spaces.Discrete(2), VECTOR).save(tmp_path / "model")
+    program = ("import sys; from proximo.cli.main import main; from tests.support.full_disk import full_disk\n"
+               "words = ['export', sys.argv[1], '--to', 'pt2']\n"
+               "assert main(words) == 0\n"
+               "with full_disk():\n    code = main(words)\n"
+               "sys.exit(code)\n")
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "model")], capture_output=True, text=True, timeout=120)
+    said = done.stderr.splitlines()[-1]
+    assert done.returncode == 5 and "Traceback" not in done.stderr, done.stderr
+    assert said.startswith(f"proximo: {tmp_path / 'model' / 'agent.pt2'} could not be written")
+    assert run_pt2(tmp_path / "model" / "agent.pt2") and not list((tmp_path / "model").glob(".*"))

@@ -1,5 +1,6 @@
 """Cards, sharing and verifying: with folders, and with a server on this machine that speaks the API of the Hub."""
 
+import errno
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from proximo.errors import FilesError, UsageError
 from proximo.models.export import shared
 from proximo.models.export.card import copy_video, score_of
 from proximo.models.export.hub import Repository, hub_errors
+from tests.support.full_disk import bytes_below, full_disk
 from tests.support.hub import COMMIT, TOKEN, hub_server
 from tests.support.models import random_model
 from tests.support.runs import train
@@ -83,9 +85,19 @@ def test_a_video_that_leads_out_of_the_run_does_not_become_public(tmp_path):
     os.utime(videos / "old.mp4", (1, 1))
     (tmp_path / "private").write_bytes(b"private")
     (videos / "new.mp4").symlink_to(tmp_path / "private")
-    (videos / "new.part.mp4").write_bytes(b"half")
+    (videos / ".new.tmp.mp4").write_bytes(b"half")
     assert copy_video(tmp_path / "run", tmp_path) == ["replay.mp4"]
     assert (tmp_path / "replay.mp4").read_bytes() == b"old"
+
+
+def test_a_full_disk_leaves_the_older_card(carded, tmp_path, capsys):
+    run = copied(carded, tmp_path)
+    before = bytes_below(run)
+    with full_disk():
+        assert main(["card", str(run), "--episodes", "2"]) == 5
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].endswith(", then write the card again.") and not any("--" in line for line in said), said
+    assert bytes_below(run) == before
 
 
 def test_push_pull_and_verify_through_a_folder(carded, tmp_path, capsys):
@@ -208,3 +220,10 @@ def test_a_hub_that_cannot_be_reached():
     with pytest.raises(FilesError, match=r"hub:me/x: the Hub cannot be reached \(ConnectionError: refused\). Check the network"), \
             hub_errors(Repository("me/x")):
         raise ConnectionError("refused\nmore")
+
+
+def test_a_full_disk_is_no_fault_of_the_hub():
+    pytest.importorskip("huggingface_hub")
+    with pytest.raises(OSError, match="No space left") as caught, hub_errors(Repository("me/x")):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert not isinstance(caught.value, FilesError)

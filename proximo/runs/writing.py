@@ -1,0 +1,87 @@
+"""Files that appear completely or not at all, and what to do where one cannot be written."""
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from proximo.errors import FilesError, ProximoError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+OF_THE_DISK = (*FULL, *READ_ONLY, errno.EIO, errno.EFBIG)
+REMEDIES = {**dict.fromkeys(FULL, "Free disk space"), **dict.fromkeys(READ_ONLY, "Make the folder writable"),
+            errno.EFBIG: "Raise the limit of the size of files (ulimit -f)", errno.ENAMETOOLONG: "Use a shorter name",
+            errno.EISDIR: "Remove the folder that is in the place of the file"}
+ELSEWHERE = ", or choose another place"
+
+
+def remedy(error: Exception) -> str:
+    """Return what to do about a file or folder that cannot be written, as the beginning of a sentence."""
+    if isinstance(error, (FileExistsError, NotADirectoryError)):
+        return "Remove the file that is in the place of the folder"
+    return REMEDIES.get(getattr(error, "errno", None) or 0, "Check the disk and the path")
+
+
+def reason(error: BaseException) -> str:
+    """Return what the operating system says about a fault."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def unwritten(path: Path, error: Exception, otherwise: str = ELSEWHERE) -> FilesError:
+    """Return the error for a file or folder that cannot be written.
+
+    Args:
+        path: The file or folder.
+        error: What the operating system has raised.
+        otherwise: What follows the remedy in its sentence: what else to do, or what to do after it.
+    """
+    return FilesError(f"{path} could not be written ({reason(error)}). {remedy(error)}{otherwise}.")
+
+
+@contextmanager
+def whole_file(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
+    """Give another name to write a file under, which is changed at the end; the folder is made.
+
+    A failure leaves an earlier file as it was, and nothing under the other name.
+
+    Args:
+        path: The file. A link is replaced, not followed.
+        otherwise: See `unwritten`.
+
+    Raises:
+        FilesError: The file cannot be written, or a folder, a pipe or a device has its name.
+    """
+    beside = path.with_name(f".{path.stem}.tmp{path.suffix}")  # with the ending, which gives the format of a picture
+    try:
+        _check_replaceable(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.unlink(missing_ok=True)  # a link would lead somewhere else
+        yield beside
+        beside.replace(path)
+    except BaseException as error:
+        with suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError) and not isinstance(error, ProximoError):
+            raise unwritten(path, error, otherwise) from error
+        raise
+
+
+def write_json(path: Path, content: Mapping[str, object], otherwise: str = ELSEWHERE) -> None:
+    """Write a JSON file completely or not at all; raises what `whole_file` raises."""
+    with whole_file(path, otherwise) as beside:
+        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse what a file must not take the place of: a folder, a pipe, or a device such as /dev/null."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:  # there is none, or it cannot be written either
+        return
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise FilesError(f"{path} is {kind}. Give the name of a file.")
