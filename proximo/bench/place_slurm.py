@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proximo.bench.child import end_child, is_ready, start_child, wait_for_child
+from proximo.bench.files import AGAIN
 from proximo.bench.task import Ended, Handle, Task, Where
 from proximo.errors import UsageError
+from proximo.runs.writing import OF_THE_DISK, unwritten
 
 if TYPE_CHECKING:
     from submitit import Job
@@ -119,6 +121,7 @@ class SlurmPlace:
 
         Raises:
             UsageError: SLURM does not take them.
+            FilesError: The folder of its files cannot be written.
         """
         handles: dict[str, Handle] = {}
         for processes, group in groupby(sorted(tasks, key=lambda task: task.processes), lambda task: task.processes):
@@ -126,6 +129,8 @@ class SlurmPlace:
             try:
                 jobs = self._executor(processes, len(members)).map_array(Play(), *map(list, zip(*members)))
             except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+                if isinstance(error, OSError) and error.errno in OF_THE_DISK:
+                    raise unwritten(self._folder.parent, error, AGAIN) from error
                 raise UsageError(f"SLURM did not take the jobs: {last_line(error)}. Check "
                                  "--slurm-partition, --slurm-constraint, --slurm-time and the resources.") from error
             handles |= {task.log: SlurmHandle(job, self._queue) for task, job in zip(members, jobs)}

@@ -5,7 +5,7 @@ import json
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -24,7 +24,7 @@ from proximo.bench.task import Ended, Where, stop_all
 from proximo.bench.tune_report import report_best, report_trial
 from proximo.bench.tune_search import Search, latest_score, load_search, scaled, suggest, trial_problems
 from proximo.bench.tune_study import REASON, SharedStudy, locked_when_free, shared_study
-from proximo.errors import UsageError, notify
+from proximo.errors import FilesError, UsageError, notify
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -122,9 +122,10 @@ def _run_until_enough(context: Context) -> None:
             study.tell(trial, state=TrialState.FAIL)
         except BaseException as error:
             halt.set()
-            study.tell(trial, state=TrialState.FAIL)
-            if trial.params:
-                study.enqueue_trial(trial.params)  # its finished runs count when the search continues
+            with suppress(FilesError):  # the disk is full: the trial is taken over as that of a process that was killed
+                study.tell(trial, state=TrialState.FAIL)
+                if trial.params:
+                    study.enqueue_trial(trial.params)  # its finished runs count when the search continues
             if isinstance(error, TuneHaltedError):
                 return
             raise

@@ -5,16 +5,18 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from proximo.bench.files import AGAIN
 from proximo.bench.sets import logging_fields
 from proximo.bench.tune_search import Search
 from proximo.errors import UsageError, notify, warn
 from proximo.runs.lock import locked
+from proximo.runs.writing import unwritten
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -136,12 +138,29 @@ def _other_search(search: Search, folder: Path, different: list[str]) -> str:
 
 
 def journal(folder: Path) -> "BaseStorage":
-    """Return the storage in FOLDER/study.journal. It works on network file systems, where SQLite does not."""
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+    """Return the storage in FOLDER/study.journal. It works on network file systems, where SQLite does not.
 
-    path = str(folder.absolute() / "study.journal")
-    return JournalStorage(JournalFileBackend(path, JournalFileOpenLock(path) if os.name == "nt" else None))
+    Where the disk is full, it raises FilesError and cuts off the part of a line that was written: with another line
+    after it, Optuna could not read the study any more.
+    """
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalFileSymlinkLock
+
+    path = folder.absolute() / "study.journal"
+    lock = (JournalFileOpenLock if os.name == "nt" else JournalFileSymlinkLock)(str(path))
+
+    class WholeLines(JournalFileBackend):
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            try:
+                super().append_logs(logs)
+            except OSError as error:
+                with suppress(OSError), ExitStack() as held:
+                    lock.acquire()
+                    held.callback(lock.release)
+                    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+                raise unwritten(path, error, AGAIN) from error
+
+    return JournalStorage(WholeLines(str(path), lock))
 
 
 @contextmanager

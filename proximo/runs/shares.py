@@ -4,8 +4,8 @@ Nothing in the loop measures. The environments and the loss, which are passed to
 """
 
 import tempfile
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 from proximo.catalog import Parts
 from proximo.config import Config
+from proximo.errors import FilesError, ProximoError
 from proximo.runs.clock import Clock
 from proximo.runs.log import Log
 from proximo.runs.recent import Content
 from proximo.runs.run import Run
 from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import save
+from proximo.runs.writing import reason
 from proximo.types import Iteration
 
 
@@ -65,8 +67,8 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
     recorder, total = Recorder(), dict[str, float]()
     clock = Clock()
 
-    with tempfile.TemporaryDirectory() as place:
-        run = Run(folder=Path(place), cfg=cfg, variant=variant)
+    with temporary_folder() as place:
+        run = Run(folder=place, cfg=cfg, variant=variant)
         training = parts.train(cfg, timed(parts.make_envs, recorder), parts.make_agent,
                                loss_fn=timed_loss(loss_fn, recorder))
         with closing(training), closing(Log(run)) as log:
@@ -85,6 +87,24 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
     seconds["checkpoints"] = saving / cfg.checkpoint_every
     return Shares(seconds=seconds, steps=cfg.batch_size, sps=cfg.batch_size / sum(seconds.values()),
                   setup_seconds=clock.compile_seconds or 0.0)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Give a temporary folder.
+
+    Raises:
+        FilesError: Its files cannot be written. The messages of a run would advise to resume it.
+    """
+    place = ""
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            yield Path(place)
+    except OSError as error:
+        if isinstance(error, ProximoError) and place not in str(error):
+            raise
+        raise FilesError(f"Temporary files could not be written ({reason(error.__cause__ or error)}). Free disk space, "
+                         "or set TMPDIR to another folder.") from error
 
 
 def log_seconds(log: Log, it: Iteration) -> float:

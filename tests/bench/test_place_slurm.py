@@ -1,5 +1,6 @@
 """Runs through submitit, whose stand-in runs jobs on this machine: the same folders, time limits and lost jobs."""
 
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 from proximo.bench.place_slurm import Queue, SlurmPlace
 from proximo.bench.runner import bench
 from proximo.bench.task import Ended, Task, Where
+from proximo.errors import FilesError
 from proximo.runs.lock import holder
 from tests.support.fake_trainer import FAKE
 
@@ -118,3 +120,12 @@ def test_resources_reach_slurm(tmp_path, monkeypatch):
     assert (given["slurm_partition"], given["slurm_constraint"], given["slurm_array_parallelism"]) == ("p", "icelake", 5)
     assert given["mem_gb"] == pytest.approx(8e9 / 2**30) and given["slurm_max_num_timeout"] == 100
     assert holder(tmp_path) == ""
+
+
+def test_a_full_disk_is_no_fault_of_slurm(tmp_path, monkeypatch):
+    def full(self, processes, count):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(SlurmPlace, "_executor", full)
+    with pytest.raises(FilesError, match=r"slurm could not be written \(No space left on device\). Free disk space"):
+        SlurmPlace(LOCAL, tmp_path).submit([task(tmp_path)])

@@ -17,8 +17,9 @@ from proximo.bench.tune import tune
 from proximo.bench.tune_search import SEARCH_KEYS, latest_score, load_search
 from proximo.bench.tune_study import journal, make_sampler
 from proximo.cli.main import main
-from proximo.errors import UsageError
+from proximo.errors import FilesError, UsageError
 from tests.support.fake_trainer import FAKE
+from tests.support.full_disk import full_disk
 
 optuna = pytest.importorskip("optuna")
 ROOT = Path(__file__).resolve().parents[2]
@@ -324,3 +325,15 @@ def test_the_page_lists_every_key_of_a_search(tmp_path, capsys):
         main(["tune", "--help"])
     said = capsys.readouterr().out
     assert "benchmarks/tune/cartpole.toml" in said and "docs/searches.md" in said
+
+
+def test_a_full_disk_does_not_damage_the_study(file, tmp_path):
+    """The part of a line that was written is cut off; otherwise the line after it makes the study unreadable."""
+    study = optuna.create_study(study_name="anneal or not", storage=journal(tmp_path))
+    path = tmp_path / "study.journal"
+    before = path.read_bytes()
+    with full_disk(len(before) + 10), pytest.raises(FilesError, match="study.journal could not be written"):
+        study.set_user_attr("a", "x")
+    assert path.read_bytes() == before
+    study.set_user_attr("b", "y")
+    assert study_of(tmp_path).user_attrs == {"b": "y"}

@@ -1,15 +1,18 @@
 """The shares of an iteration, against parts whose time is known."""
 
 import csv
+import errno
 import math
 import time
 
 import pytest
 
 from proximo.catalog import config_class, parts_of
+from proximo.errors import FilesError
 from proximo.on_torch.loss import ppo_loss
+from proximo.runs.csv_file import files_of
 from proximo.runs.resolve import resolve
-from proximo.runs.shares import Shares, measure_shares
+from proximo.runs.shares import Shares, measure_shares, temporary_folder
 from proximo.runs.timing import Recorder, TimedEnvs
 from tests.support.runs import main, train
 
@@ -104,3 +107,12 @@ def test_timed_environments_are_those_that_they_hold():
 
 def test_shares_are_plain_numbers():
     assert Shares({"learning": 3.0, "acting": 1.0}, 8, 2.0, 0.0).share("learning") == 0.75
+
+
+def test_a_full_folder_of_temporary_files(tmp_path):
+    """There is no run that could be resumed."""
+    with pytest.raises(FilesError, match=r"^Temporary files could not be written \(No space\). Free disk space, or set TMPDIR"), \
+            temporary_folder() as place, files_of(place):
+        raise OSError(errno.ENOSPC, "No space")
+    with pytest.raises(FilesError, match="^The cache"), temporary_folder():
+        raise FilesError("The cache is full")

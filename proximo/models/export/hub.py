@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proximo.errors import FilesError, UsageError, first_line
+from proximo.runs.writing import OF_THE_DISK
 
 
 class Repository(NamedTuple):
@@ -82,5 +83,7 @@ def hub_errors(repository: Repository) -> Iterator[Hub]:
             "Try again later."
         raise UsageError(f"{repository}: the Hub refuses ({first_line(error)}). {advice}") from error
     except Exception as error:  # of the connection: the package has changed its HTTP client before
+        if isinstance(error, OSError) and error.errno in OF_THE_DISK:
+            raise
         raise FilesError(f"{repository}: the Hub cannot be reached ({type(error).__name__}: {first_line(error)}). "
                          "Check the network and HF_ENDPOINT.") from error
