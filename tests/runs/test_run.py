@@ -12,6 +12,7 @@ from proximo.config import Config
 from proximo.errors import FilesError, UsageError
 from proximo.runs.run import Run, config_from, read_config, run_folder, write_config
 from proximo.variants import Atari
+from tests.support.full_disk import full_disk
 
 
 def test_the_folder_is_named_after_environment_name_seed_and_time():
@@ -60,6 +61,16 @@ def test_what_is_no_run_is_told(content, kind, sentence, tmp_path):
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(kind, match=sentence):
         read_config(tmp_path, config_class)
+
+
+def test_the_advice_of_a_full_disk_is_that_of_a_new_run_or_of_a_resume(tmp_path):
+    run = Run(tmp_path / "run", Config(), "ppo")
+    with full_disk(), pytest.raises(FilesError, match=r", or choose another folder with --run-dir\.$"):
+        write_config(run)
+    write_config(run)
+    with full_disk(), pytest.raises(FilesError, match=r", then continue with `proximo resume \S+run`\.$"):
+        write_config(run)
+    assert read_config(tmp_path / "run", config_class).cfg == run.cfg
 
 
 def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):

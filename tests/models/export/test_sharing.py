@@ -90,8 +90,12 @@ def test_a_video_that_leads_out_of_the_run_does_not_become_public(tmp_path):
     assert (tmp_path / "replay.mp4").read_bytes() == b"old"
 
 
-def test_a_full_disk_leaves_the_older_card(carded, tmp_path, capsys):
+@pytest.mark.parametrize("video", [True, False])
+def test_a_full_disk_leaves_the_older_card(video, carded, tmp_path, capsys):
+    """The video is copied first; without one, the page and the score are what cannot be written."""
     run = copied(carded, tmp_path)
+    if not video:
+        shutil.rmtree(run / "videos")
     before = bytes_below(run)
     with full_disk():
         assert main(["card", str(run), "--episodes", "2"]) == 5
