@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ from proximo.errors import EnvError, UsageError
 from proximo.problems import config_problems
 
 STEPS = 5000  # without the end of an episode, after which an environment counts as endless
+ENOUGH_SECONDS = 10.0  # of play, once an episode has ended
+MOST_SECONDS = 60.0  # of play, if no episode ends
 
 
 class Finding(NamedTuple):
@@ -46,6 +49,7 @@ class Subject(NamedTuple):
 class Played(NamedTuple):
     """What was seen in some episodes of random actions."""
 
+    steps: int
     ends: int
     both: int  # ends that were terminated and truncated at once
     outside: int  # observations outside the bounds of their space
@@ -73,16 +77,18 @@ def iter_findings(env: Any, cfg: Config) -> Iterator[Finding]:
     """
     subject = _subject(env, replace(cfg, env_id=env) if isinstance(env, str) else cfg)
     one = subject.make()
-    check_spaces([one], subject.name)
-    spaces_found = list(_space_findings(one, subject.name))
-    yield from spaces_found
-    if not any(finding.ok is False for finding in spaces_found):
-        try:
+    try:
+        check_spaces([one], subject.name)
+        spaces_found = list(_space_findings(one, subject.name))
+        yield from spaces_found
+        if not any(finding.ok is False for finding in spaces_found):
             yield from _play_findings(one, subject.name)
             yield from _contract_findings(subject)
-        except EnvError as error:
-            yield failure(str(error))
-    if fault := close_env(one, subject.name):
+    except EnvError as error:
+        yield failure(str(error))
+    finally:
+        fault = close_env(one, subject.name)
+    if fault:
         yield Finding(None, fault, "Training ignores this, but what close() frees may be missing later.")
 
 
@@ -132,8 +138,10 @@ def _space_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding
 def _play_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]:
     played = _play(env, name)
     if played.ends == 0:
-        yield Finding(False, f"no episode ended in {STEPS} steps of random actions",
-                      "Register it with max_episode_steps, so that a time limit ends its episodes.")
+        endless = played.steps >= STEPS
+        yield Finding(False if endless else None, f"no episode ended in {played.steps} steps of random actions",
+                      "Register it with max_episode_steps, so that a time limit ends its episodes." if endless else
+                      f"It is slow: only {MOST_SECONDS:.0f} s were played. Make sure that its episodes end.")
     else:
         yield Finding(True, f"{played.ends} episodes ended within the steps that were played")
     if played.both:
@@ -153,7 +161,7 @@ def _play_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]
 
 
 def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
-    """Play random episodes in the bare environment, for up to STEPS steps or 10 seconds after the first end."""
+    """Play random episodes in the bare environment up to the limits STEPS, ENOUGH_SECONDS and MOST_SECONDS."""
     writer, rng, read_mask = action_writer(env.action_space, name), np.random.default_rng(0), _mask_reader(env)
     ends = both = outside = steps = 0
     flags: set[str] = set()
@@ -162,7 +170,7 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
     try:
         observation, info = reset_answer(env.reset(seed=0), name)
         masked = read_mask(observation, info) is not None
-        while steps < STEPS and (time.perf_counter() - begin < 10 or not ends) and time.perf_counter() - begin < 60:
+        while steps < STEPS and time.perf_counter() - begin < (ENOUGH_SECONDS if ends else MOST_SECONDS):
             mask = read_mask(observation, info)
             if mask is not None and not masked:
                 raise EnvError(f"{name}, step {steps}: {LATE_MASK}")
@@ -175,12 +183,12 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
             both += bool(terminated and truncated)
             if terminated or truncated:
                 ends += 1
-                observation, info = env.reset()
+                observation, info = reset_answer(env.reset(), name)
     except EnvError:
         raise
     except (Exception, SystemExit) as error:
         raise EnvError(f"{name}, step {steps}: {type(error).__name__}: {error}") from error
-    return Played(ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
+    return Played(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
                   per_second=steps / (time.perf_counter() - begin))
 
 
@@ -200,7 +208,13 @@ def _mask_reader(env: gymnasium.Env[Any, Any]) -> Callable[[Any, dict[str, Any]]
 
 def _contract_findings(subject: Subject) -> Iterator[Finding]:
     """Check the environment as training sees it: GymEnvs checks shapes, dtypes, finiteness and masks at every step."""
-    one, two, other = (subject.make_rows([seed]) for seed in (1, 1, 2))
+    with ExitStack() as stack:
+        one, two, other = (stack.enter_context(closing(subject.make_rows([seed]))) for seed in (1, 1, 2))
+        yield from _row_findings(one, two, other)
+
+
+def _row_findings(one: GymEnvs, two: GymEnvs, other: GymEnvs) -> Iterator[Finding]:
+    """Compare one row with another of the same seed, and with one of another seed."""
     seen = _track(one)
     masked = ", with an action_mask" if one.reset().mask is not None else ""
     yield Finding(True, f"observations {one.obs_shape} {one.obs_dtype} and rewards are finite and well formed{masked}")
@@ -217,8 +231,6 @@ def _contract_findings(subject: Subject) -> Iterator[Finding]:
     yield Finding(True if kept else None, "its state can be saved: resumed runs continue exactly" if kept else
                   "its state cannot be saved", "" if kept else
                   "Runs make it again at each checkpoint (--checkpoint-every), so resuming is exact all the same.")
-    for envs in (one, two, other):
-        envs.close()
 
 
 def _track(envs: GymEnvs, steps: int = 200) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -112,6 +113,75 @@ def test_a_mask_that_reset_does_not_return_is_told(length):
 def test_faults_are_told(name, words):
     wrong, _ = told(f"tests.support.probes:{name}-v0")
     assert len(wrong) == 1 and words in wrong[0]
+
+
+def test_slow_environments_with_long_episodes_have_no_fault(monkeypatch):
+    """Episodes of 1000 steps at 10 steps per second of a simulated clock: a minute is not enough for the end of one."""
+    now = [0.0]
+    monkeypatch.setattr("proximo.cli.check_env.time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    class Slow(Probe):
+        length = 1000
+
+        def step(self, action):
+            now[0] += 0.1
+            return super().step(action)
+
+    findings = check_env(Slow)
+    assert all(finding.ok is not False for finding in findings), findings
+    (found,) = (finding for finding in findings if "no episode ended" in finding.what)
+    assert found.what == f"no episode ended in {round(60 / 0.1)} steps of random actions" and "slow" in found.advice
+
+
+class Counted(Probe):
+    """Counts what is made and closed; the reset of instance `fails` (from 1) raises."""
+
+    made = closed = fails = 0
+
+    def __init__(self):
+        Counted.made += 1
+        self.number = Counted.made
+
+    def reset(self, **how):
+        if self.number == Counted.fails:
+            raise OSError("no licence")
+        return super().reset(**how)
+
+    def close(self):
+        Counted.closed += 1
+
+
+@pytest.mark.parametrize("fails", [0, 1, 2, 3, 4])
+def test_every_instance_is_closed(fails, monkeypatch):
+    """Four are made: one to play in, and three whose episodes are compared."""
+    monkeypatch.setattr(Counted, "made", 0)
+    monkeypatch.setattr(Counted, "closed", 0)
+    monkeypatch.setattr(Counted, "fails", fails)
+    findings = check_env(Counted)
+    assert any("no licence" in finding.what for finding in findings) == bool(fails)
+    assert Counted.closed == Counted.made >= (1 if fails == 1 else 4)
+
+
+def test_an_environment_without_spaces_is_closed(monkeypatch):
+    class NoSpaces(Counted):
+        observation_space = None
+
+    monkeypatch.setattr(Counted, "made", 0)
+    monkeypatch.setattr(Counted, "closed", 0)
+    with pytest.raises(UsageError, match="no observation_space"):
+        check_env(NoSpaces)
+    assert Counted.closed == Counted.made == 1
+
+
+def test_every_reset_must_return_a_dict_too():
+    """The first reset does; the one after the first episode returns the observation only."""
+    class Short(Probe):
+        def reset(self, *, seed=None, options=None):
+            answer = super().reset(seed=seed)
+            return answer if seed is not None else answer[0]
+
+    (wrong,) = told(Short)[0]
+    assert wrong == "Short: reset returned a ndarray; it must return (observation, info), and info must be a dict."
 
 
 @pytest.mark.parametrize(("how", "words"), [
