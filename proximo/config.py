@@ -167,7 +167,7 @@ class Config:
     framework: Framework = setting("torch", group="machine")
     """array library"""
     device: str = setting("auto", group="machine", chosen=True)
-    """cpu, cuda, cuda:N or auto (chosen by the size of the network, and reported)"""
+    """cpu, cuda, cuda:N or auto: a GPU for convolutions or at least 1024 environments, otherwise the CPU"""
     cuda: bool = setting(True, group="machine")
     """off: --device auto does not use a GPU"""
     torch_deterministic: bool = setting(True, group="machine")

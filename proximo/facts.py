@@ -9,6 +9,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from proximo.errors import notify
+
 Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
 Framework = Literal["torch", "jax"]
 Model = Literal["mlp", "cnn", "impala"]
@@ -16,6 +18,7 @@ Recurrent = Literal["none", "lstm", "gru"]
 Schedule = Literal["none", "linear", "cosine"]
 Group = Literal["environment", "policy", "training", "logging", "machine"]
 KEY = "proximo"  # of the metadata of a field
+MANY_ENVS = 1024  # for which a GPU pays off also without convolutions
 NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text", NoneType: "None",
          tuple[int, ...]: "a list of whole numbers, such as [64, 64]", tuple[str, ...]: "a list of texts"}
 Cfg = TypeVar("Cfg")
@@ -99,6 +102,18 @@ def fixed_on_resume(cfg: Any) -> dict[str, Any]:
     """Return the values that a resume cannot change: state, shapes, random streams or arithmetic depend on them."""
     values = {name: getattr(cfg, name) for name, fact in facts(cfg).items() if fact.resume == "fixed"}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}  # as in JSON
+
+
+def auto_selects_gpu(cfg: Any, present: bool) -> bool:
+    """Return whether --device auto selects a GPU, for convolutions or many environments; say why, if one is present."""
+    reason = "the network has convolutions" if cfg.model != "mlp" else (
+        f"num_envs={cfg.num_envs} is at least {MANY_ENVS}" if cfg.num_envs >= MANY_ENVS else "")
+    if present and reason:
+        notify(f"--device auto selects the GPU: {reason}.")
+    elif present:
+        notify("--device auto selects the CPU: the network has no convolutions, and "
+               f"num_envs={cfg.num_envs} is less than {MANY_ENVS}.")
+    return present and bool(reason)
 
 
 def shown(value: Any) -> str:

@@ -20,6 +20,7 @@ from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.facts import (
     Facts,
+    auto_selects_gpu,
     converted,
     facts,
     facts_of_all,
@@ -198,3 +199,20 @@ def test_a_run_with_harmless_types_is_recorded_with_plain_ones(tmp_path):
             recorded["run_dir"]) == (3, 2, 64, 0.5, str(tmp_path / "run"))
     with pytest.raises(UsageError, match="gama is not a field of this variant. Did you mean gamma?"):
         proximo.resume(tmp_path / "run", gama=0.9)
+
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({}, "CPU: the network has no convolutions, and num_envs=4 is less than 1024."),
+    ({"hidden_sizes": (4096, 4096), "num_envs": 1023},
+     "CPU: the network has no convolutions, and num_envs=1023 is less than 1024."),
+    ({"num_envs": 4096}, "GPU: num_envs=4096 is at least 1024."),
+    ({"model": "cnn"}, "GPU: the network has convolutions."),
+    ({"model": "impala", "num_envs": 4096}, "GPU: the network has convolutions."),
+])
+def test_device_auto_says_what_has_decided(changes, reason, caplog):
+    """The message names the reason, and only where there is a choice."""
+    caplog.set_level("INFO", "proximo")
+    cfg = replace(Config(), **changes)
+    assert auto_selects_gpu(cfg, present=True) == reason.startswith("GPU")
+    assert caplog.messages == [f"--device auto selects the {reason}"]
+    assert not auto_selects_gpu(cfg, present=False) and len(caplog.messages) == 1

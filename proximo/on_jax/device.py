@@ -6,7 +6,8 @@ from pathlib import Path
 import jax
 
 from proximo.config import Config
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError
+from proximo.facts import auto_selects_gpu
 
 
 def pick_device(cfg: Config) -> jax.Device:
@@ -19,11 +20,7 @@ def pick_device(cfg: Config) -> jax.Device:
     if cfg.device == "cpu":
         return jax.local_devices(backend="cpu")[0]
     if cfg.device == "auto":
-        large = cfg.model != "mlp" or cfg.num_envs >= 1024
-        if gpus:
-            place, size = ("GPU", "large") if large else ("CPU", "small")
-            notify(f"--device auto selects the {place}, because the network is {size}.")
-        return gpus[0] if gpus and large else jax.local_devices(backend="cpu")[0]
+        return gpus[0] if auto_selects_gpu(cfg, bool(gpus)) else jax.local_devices(backend="cpu")[0]
     index = int(cfg.device.partition(":")[2] or 0)
     if not gpus:
         why = "JAX sees none on this machine" if cfg.cuda else "--no-cuda forbids it"

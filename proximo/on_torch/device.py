@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from proximo.config import Config
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError
+from proximo.facts import auto_selects_gpu
 from proximo.processes import World
 
 
@@ -26,12 +27,7 @@ def pick_device(cfg: Config, world: World) -> torch.device:
     if cfg.device == "cpu":
         return torch.device("cpu")
     if cfg.device == "auto":
-        large = cfg.model != "mlp" or cfg.num_envs >= 1024
-        if not present:
-            return torch.device("cpu")
-        place, size = ("GPU", "large") if large else ("CPU", "small")
-        notify(f"--device auto selects the {place}, because the network is {size}.")
-        if not large:
+        if not auto_selects_gpu(cfg, present):
             return torch.device("cpu")
     elif not present:
         why = "--no-cuda forbids it" if torch.cuda.is_available() else "torch sees none on this machine"

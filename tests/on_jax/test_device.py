@@ -1,10 +1,15 @@
-"""--threads on JAX: the size of XLA's thread pool, counted among the threads of a process."""
+"""Which device --device auto selects; the size of XLA's thread pool (--threads), counted among the threads of a process."""
 
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import jax
 import pytest
+
+from proximo.config import Config
+from proximo.on_jax.device import pick_device
 
 COUNT = """
 import os
@@ -25,3 +30,10 @@ def test_the_pool_has_as_many_threads_as_asked_for(wanted, given, expected):
     env |= {"WANTED": wanted, "JAX_PLATFORMS": "cpu"} | ({"NPROC": given} if given else {})
     done = subprocess.run([sys.executable, "-c", COUNT], env=env, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == expected, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(("present", "num_envs", "platform"), [(True, 4096, "gpu"), (True, 4, "cpu"), (False, 4096, "cpu")])
+def test_device_auto(present, num_envs, platform, monkeypatch):
+    cpu, gpu = SimpleNamespace(platform="cpu"), SimpleNamespace(platform="gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda backend=None: [cpu] if backend or not present else [gpu])
+    assert pick_device(Config(num_envs=num_envs)).platform == platform

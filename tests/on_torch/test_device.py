@@ -1,10 +1,15 @@
-"""The memory of large batches is reused: page faults with and without set_up_torch."""
+"""Which device --device auto selects; page faults show that the memory of large batches is reused."""
 
 import platform
 import subprocess
 import sys
 
 import pytest
+import torch
+
+from proximo.config import Config
+from proximo.on_torch.device import pick_device
+from proximo.processes import ALONE
 
 FAULTS = """
 import resource, sys, torch
@@ -31,3 +36,10 @@ def test_memory_is_kept_between_minibatches():
     faults = {way: int(subprocess.run([sys.executable, "-c", FAULTS, way], capture_output=True, text=True,
                                       check=True).stdout) for way in ("returned", "kept")}
     assert faults["kept"] < 1000 and faults["returned"] > 10 * max(faults["kept"], 1)
+
+
+@pytest.mark.parametrize(("present", "num_envs", "device"), [(True, 4096, "cuda:0"), (True, 4, "cpu"), (False, 4096, "cpu")])
+def test_device_auto(present, num_envs, device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: present)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(present))
+    assert str(pick_device(Config(num_envs=num_envs), ALONE)) == device
