@@ -193,13 +193,14 @@ def load(path: str | Path, make_agent: Part | None = None, allow_import: Collect
 
 def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, *, deterministic: bool = True,
              seed: int = 0, max_steps: int | None = None, **parts: Any) -> "Evaluation":
-    """Play whole episodes with a trained model, as `proximo eval` does.
+    """Play whole episodes with a trained model, as `proximo eval --deterministic` does.
 
     Args:
         model: A model, or the folder of a run or of a model.
         episodes: How many.
         env: As in `train`; None: the environment of the run.
-        deterministic: Take the most likely actions instead of sampling them.
+        deterministic: Take the most likely actions, as `proximo card` does; False samples them, as `proximo eval` does
+            without a flag.
         seed: The seed of environments and actions.
         max_steps: Steps after which an unfinished episode is given up; None: 50,000.
         parts: `make_envs` and `make_agent`, if the run was started with them; `allow_import=[...]`, modules and scripts
