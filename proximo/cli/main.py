@@ -11,7 +11,7 @@ from proximo.errors import UsageError, nearest
 
 HELP = """usage: proximo COMMAND ...
 
-  train [VARIANT] --env-id ID ...  train an agent; without a variant, the environment's spaces choose it
+  train [VARIANT] --env-id ID ...  train an agent; without a variant, with the preset or variant of the environment
   sweep [VARIANT] --FLAG V1 V2 ... train every combination of values at once, in one compiled function of JAX
   resume RUN [--flag value ...]    continue a run from its newest checkpoint, bit for bit
   eval RUN --episodes 100          play whole episodes with a trained model
@@ -47,8 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, or 2 (usage), 3 (environment), 4 (numbers), 5 (files), 6 (another process of the run), 130
-        (interrupted), 128 plus the number of a signal that stopped training. `doctor`, `compare` and `verify`
-        return 1 where they find a problem, `bench` where runs have failed, `tune` and `pbt` where all have.
+        (interrupted), 128 plus the number of a signal that stopped training, 141 (nothing reads the output any more).
+        `doctor`, `compare` and `verify` return 1 where they find a problem, `bench` where runs have failed, `tune` and
+        `pbt` where all have.
     """
     with suppress(Exception):  # stderr is closed, or is no file
         faulthandler.enable()  # a crash of native code prints where it happened
