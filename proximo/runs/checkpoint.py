@@ -147,7 +147,7 @@ def newest_checkpoint(run: Path) -> dict[str, Any] | None:
         try:
             return load_tree(path, Checkpoint)
         except FilesError as error:
-            warn(f"WARNING: {' '.join(str(error).splitlines()).rstrip('.')}. The checkpoint before it is used.")
+            warn(f"{' '.join(str(error).splitlines()).rstrip('.')}. The checkpoint before it is used.")
     if found:
         raise FilesError(f"All {len(found)} checkpoints in {run} are damaged. Nothing was changed.")
     if (run / "checkpoints" / REMOVED).exists():

@@ -77,7 +77,7 @@ def test_a_finished_run_stays_finished():
 
 
 def test_a_checkpoint_without_environments_is_damaged():
-    with pytest.raises(FilesError, match="The checkpoint has num_envs=0"):
+    with pytest.raises(FilesError, match="has num_envs=0. Move the newest folder of checkpoints/ to"):
         continue_schedule(Config(), {"fixed": {"num_envs": 0}, "state": {"iteration": 1, "steps": 1}})
 
 
