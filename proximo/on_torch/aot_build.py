@@ -40,7 +40,7 @@ def start_build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder
     Returns:
         A function that waits for the end, and raises UsageError or FilesError if there is no library.
     """
-    notify(f"compiling {name} (about 20 s; cached for later runs)")
+    notify(f"compiling {name} (15 to 60 s once, then cached)")
     build = partial(_build, graph, example, folder, key, torch.get_num_threads())
     if not can_fork():
         build()
