@@ -93,7 +93,7 @@ class Log:
                                         compile_seconds=self._clock.compile_seconds, left=left))
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps, ready for JSON; everything logged so far is handed to the disk first."""
+        """Return what a checkpoint keeps, ready for JSON; everything logged so far is flushed first."""
         with files_of(self._run.folder):
             self._flush()
         return {"metrics_bytes": self._metrics.size, "episodes_bytes": self._episode_file.size,
