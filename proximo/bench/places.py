@@ -39,9 +39,9 @@ def where_problems(where: Where) -> list[str]:
         wrong.append("--on slurm needs the command sbatch, which this machine does not have. Use a login node of the "
                      "cluster, or --slurm-cluster local to try the command out.")
     if where.workers is not None and where.workers < 1:
-        wrong.append(f"workers={where.workers} is not at least 1")
+        wrong.append(f"workers={where.workers} must be at least 1.")
     if where.job_threads is not None and where.job_threads < 1:
-        wrong.append(f"job_threads={where.job_threads} must be at least 1")
+        wrong.append(f"job_threads={where.job_threads} must be at least 1.")
     return wrong + _resource_problems(where) + _foreign_flags(where)
 
 

@@ -134,7 +134,7 @@ def read_seeds(given: int | Sequence[int], problems: list[str]) -> tuple[int, ..
             problems.append(f"seeds={list(given)} has a seed twice. Name each seed once.")
         return tuple(given)
     problems.append(f"seeds={reprlib.repr(given)} is neither a number of seeds (1 to {MOST_SEEDS}) nor a list of "
-                    "as many seeds (at least 0 each)")
+                    "as many seeds (at least 0 each). Use 3, or [1, 2, 3].")
     return ()
 
 
@@ -146,7 +146,7 @@ def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str
         if name in SET_BY_BENCH:
             problems.append(f"{name} is set by the benchmark itself. Remove it from the overrides.")
         elif name not in known:
-            problems.append(f"{variant} has no field {name}")
+            problems.append(f"{variant} has no field {name}.{nearest(name, known)}")
         elif not (is_convertible(value, hints[name]) or (known[name].switch and isinstance(value, bool))):
             problems.append(f"{name}={value!r} is not allowed. Use {wanted(hints[name])}.")
     return problems
@@ -160,10 +160,10 @@ def task_problems(table: Mapping[str, Any]) -> list[str]:
         problems.append(f"variant={variant!r} is unknown. Use one of {', '.join(VARIANTS)}.")
     if not env_ids:
         problems.append("env_ids=[] names no environment. List the ids of environments.")
-    problems += [f"env_ids has {env_id!r}, which is not the id of an environment"
+    problems += [f"env_ids has {env_id!r}, which is not the id of an environment. Use ids such as CartPole-v1."
                  for env_id in env_ids if not env_id.strip(". ")]
     if steps < 1:
-        problems.append(f"steps={steps} is not a whole number of at least 1")
+        problems.append(f"steps={steps} must be at least 1.")
     return problems
 
 

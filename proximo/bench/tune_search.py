@@ -76,7 +76,7 @@ def load_search(path: str | Path) -> Search:
                  "0, and the one that counts as 1"
                  for env_id, pair in targets.items() if len(pair) != 2 or pair[0] == pair[1]]
     if content.get("trials", 1) < 1:
-        problems.append(f"trials={content['trials']} is not at least 1")
+        problems.append(f"trials={content['trials']} must be at least 1.")
     if content.get("pruner", "median") not in PRUNERS:
         problems.append(f"pruner={content['pruner']!r} is unknown. Use one of {', '.join(PRUNERS)}.")
     if not any(problem.startswith("variant=") for problem in wrong):

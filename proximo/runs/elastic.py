@@ -65,8 +65,8 @@ def continue_schedule(cfg: Config, checkpoint: dict[str, Any] | None) -> Config:
     if before.num_envs == cfg.num_envs:
         return before
     if before.num_envs < 1:
-        raise FilesError(f"The newest checkpoint is damaged: it has num_envs={before.num_envs}. Move the newest folder of "
-                         "checkpoints/ to another place, so that the one before it is used.")
+        raise FilesError(f"The newest checkpoint is damaged: it has num_envs={before.num_envs}. Move the newest folder "
+                         "of checkpoints/ to another place, so that the one before it is used.")
     left = max(1, (cfg.total_timesteps - checkpoint["state"]["steps"]) // cfg.batch_size)
     whole = cfg.total_timesteps // cfg.batch_size
     return replace(cfg, iteration_shift=done - whole + (left if done < before.num_iterations else 0))

@@ -78,7 +78,7 @@ def test_every_problem_of_a_place_is_named_at_once(file, capsys):
         search.write_text('variant = "ppo"\nenv_ids = ["CartPole-v1"]\nsteps = 1000\n[space]\ngamma = {low = 0.9, high = 0.99}\n')
         assert main([command, str(file if command == "bench" else search), *words]) == 2
         said = capsys.readouterr().err
-        for part in ("workers=0 is not at least 1", "job_threads=0 must be", "job_memory='4' is not allowed", "address='x'",
+        for part in ("workers=0 must be at least 1.", "job_threads=0 must be", "job_memory='4' is not allowed", "address='x'",
                      "slurm_time=1 must be", "--job-gpus needs --on ray or --on slurm", "--slurm-partition needs --on slurm"):
             assert part in said, part
     assert "Use a whole number." in where_problems(Where(on="slurm", slurm_cluster="local", job_gpus=0.5))[0]

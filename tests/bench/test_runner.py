@@ -174,7 +174,7 @@ def test_a_run_that_another_process_writes_is_not_touched(file, tmp_path):
                                    'env_ids = ["CartPole-v1"]\nlabel = 5'])
 def test_no_name_of_a_file_leads_out_of_the_folder_of_the_benchmark(words, tmp_path):
     (tmp_path / "a.toml").write_text(f'[[run]]\nvariant = "ppo"\nsteps = 1000\n{words}\n')
-    with pytest.raises(UsageError, match="is not a name|is not the id of an environment|label=5 is not allowed"):
+    with pytest.raises(UsageError, match="is not a name|is not the id of an environment. Use ids such as|label=5 is not allowed"):
         load_set(tmp_path / "a.toml")
 
 
@@ -185,7 +185,8 @@ def test_every_problem_of_a_file_is_named_at_once(tmp_path):
                     'env_ids = ["A-v0"]\nsteps = 1000\noverrides = {gama = 0.9, clip_vloss = 1, seed = 3}\n')
     with pytest.raises(UsageError) as fault:
         load_set(path)
-    for part in ("seeds=0", "sed is unknown", "variant='pop'", "env_ids=[]", "steps=-1", "ppo has no field gama",
+    for part in ("Use 3, or [1, 2, 3].", "sed is unknown", "variant='pop'", "env_ids=[]", "steps=-1 must be at least 1.",
+                 "ppo has no field gama. Did you mean gamma",
                  "clip_vloss=1 is not allowed. Use True or False.", "seed is set by the benchmark"):
         assert part in str(fault.value)
     with pytest.raises(UsageError, match="cannot be read"):

@@ -109,14 +109,21 @@ def test_a_failed_run_fails_its_trial_and_not_the_search(file, tmp_path, monkeyp
 
 
 def test_every_problem_of_a_search_is_named_at_once(tmp_path):
-    """A file with six problems."""
+    """A file with seven problems; most sentences say what is allowed."""
     path = tmp_path / "bad.toml"
     path.write_text('variant = "ppo"\nenv_ids = ["A-v0", "B-v0"]\nsteps = 0\npruner = "gardener"\nfoo = 1\n'
+                    'trials = 0\n'
                     '[space]\nlearning_rate = {low = 1.0, high = 0.1}\ngama = {choices = [1]}\n')
     with pytest.raises(UsageError) as fault:
         load_search(path)
-    for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate=", "ppo has no field gama"):
+    for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate=", "trials=0 must be at least 1.",
+                 "ppo has no field gama. Did you mean gamma"):
         assert part in str(fault.value)
+
+
+def test_a_search_has_at_least_one_trial(file):
+    with pytest.raises(UsageError, match="trials=0 must be at least 1\\."):
+        tune(file, trials=0)
 
 
 @pytest.mark.parametrize("pair", ["[1, 1]", "[1]", "[0, 1, 2]"])
