@@ -62,12 +62,12 @@ def reset_answer(answer: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
                    "must be a dict.")
 
 
-def terminal(flags: tuple[Any, Any], env_id: str) -> bool:
-    """Return `terminated` of (terminated, truncated); ValueError if one of them is no boolean and no number."""
-    for name, flag in zip(("terminated", "truncated"), flags):
+def terminal(terminated: Any, env_id: str, truncated: Any) -> bool:
+    """Return `terminated`; ValueError if it or `truncated` is no boolean and no number."""
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if np.asarray(flag).dtype.kind not in "buif":
             raise ValueError(f"{name} is {flag!r}; it must be True or False")
-    return bool(flags[0])
+    return bool(terminated)
 
 
 def converted_answer(answer: Any, env_id: str) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ MOST_LINES = {"ppo": 700, "ppo_continuous_action": 920, "rpo_continuous_action":
               "ppo_atari_lstm": 930, "ppo_atari_multigpu": 880, "ppo_atari_envpool": 800, "ppo_procgen": 940,
               "ppo_pettingzoo_ma_atari": 800}
 SMALL = {
-    "ppo": {},
+    "ppo": {"env_id": "MountainCar-v0", "num_steps": 256},  # episodes are truncated after 200 steps
     "ppo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
     "rpo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
     "compact": {},  # LunarLander, whose state cannot be saved: the environments are made again
