@@ -50,7 +50,7 @@ def wrong_numbers(reward: np.ndarray, obs: np.ndarray, floats: np.ndarray) -> tu
         if not abs(reward[i]) <= np.finfo(np.float32).max:
             return i, f"reward is {reward[i]:g}; it must be a finite number of float32, whose range ends at 3.4e38"
         if np.issubdtype(obs.dtype, np.floating) and not np.isfinite(obs[i]).all():
-            return i, "observation is not finite (NaN or infinity)"
+            return i, f"observation is not finite in {obs.dtype} (NaN, infinity or beyond its range)"
     return None
 
 

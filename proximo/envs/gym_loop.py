@@ -15,7 +15,7 @@ from proximo.envs.headless import env_fps, render_env
 from proximo.envs.image_axes import as_returned
 from proximo.envs.images import frames_of
 from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
-from proximo.envs.spaces import action_writer, read_space
+from proximo.envs.spaces import action_writer, check_actions, read_space
 from proximo.envs.time_limit import close_env
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import Play, Step
@@ -63,7 +63,7 @@ class GymEnvs:
             raise
         self.obs_shape, self.obs_dtype, self.frames = reader.shape, reader.dtype, frames_of(self._envs[0], reader.axes)
         self._episodes, self._mask_methods = EpisodeCounter(self.num_envs), mask_methods(self._envs)
-        self._time, self._any_over, self._begun = 0, False, False
+        self._time, self._playing, self._any_over, self._begun = 0, 0, False, False
         self._allocate()
         self._set_masks(None)
 
@@ -114,6 +114,7 @@ class GymEnvs:
         except (EnvError, UsageError, KeyboardInterrupt):
             raise
         except BaseException as error:
+            check_actions(action, self.action_space, self.num_envs, self._env_id)
             raise self._fault(self._playing, f"raised {type(error).__name__}: {error}") from error
         self._check_numbers()
         self._reward[:] = self._raw
@@ -152,7 +153,7 @@ class GymEnvs:
             return observation
         self._final_rows[i] = observation
         if self._floating and not np.isfinite(self._final[i]).all():
-            raise self._fault(i, "the last observation of its episode is not finite (NaN or infinity)")
+            raise self._fault(i, f"the last observation of its episode is not finite in {self.obs_dtype}")
         self._first[i] = True
         return self._begin(i, None)
 
@@ -181,8 +182,7 @@ class GymEnvs:
             raise
         except BaseException as error:
             raise self._fault(i, f"reset raised {type(error).__name__}: {error}") from error
-        convert = converted_obs
-        return np.asarray(self._converted(i, convert, observation, reader, where=" (at reset)"))
+        return np.asarray(self._converted(i, converted_obs, observation, reader, where=" (at reset)"))
 
     def _open_masks(self) -> None:
         self._set_masks(MaskReader(self.action_space, self.num_envs, self._reader.masked, self._env_id,

@@ -151,7 +151,7 @@ def write_rows(layout: Layout, observation: Any, rows: np.ndarray) -> None:
             value = channels_first(image_axes(part.space), value)
         view[...] = np.reshape(value, view.shape)
         if part.dtype.kind == "f" and not np.isfinite(view).all():
-            raise ValueError(f"{part.name} is not finite (NaN or infinity)")
+            raise ValueError(f"{part.name} is not finite in {part.dtype} (NaN, infinity or beyond its range)")
 
 
 class FloatView(NamedTuple):

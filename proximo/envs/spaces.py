@@ -1,5 +1,6 @@
 """Gymnasium's spaces as a learner needs them: observations as one array, and actions as the environment takes them."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.envs.image_axes import Axes, image_axes, stored_shape
-from proximo.envs.joint_actions import action_parts, part_width, structured
+from proximo.envs.joint_actions import action_parts, action_shape, part_width, structured
 from proximo.envs.masks import mask_parts
 from proximo.envs.memory import memory_problem
 from proximo.envs.obs_faults import cast_parts, leaf_fault, space_layout
@@ -146,6 +147,15 @@ def action_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
     raise UsageError(f"{env_id} has the action space {space}, for which there is no policy. "
                      "Use Discrete, one-dimensional MultiDiscrete or MultiBinary, Box of floats (not empty), or Dict "
                      "and Tuple of these.")
+
+
+def check_actions(action: np.ndarray, space: spaces.Space[Any], num_envs: int, env_id: str) -> None:
+    """Raise UsageError if actions have not the shape (num_envs, *action_shape); those of a Box may be flattened."""
+    wanted = (num_envs, *action_shape(space))
+    rows = (num_envs, math.prod(wanted[1:])) if isinstance(space, spaces.Box) else wanted
+    if np.shape(action) not in (wanted, rows):
+        raise UsageError(f"The actions have the shape {np.shape(action)}, and {num_envs} environments of {env_id} take "
+                         f"{wanted}. Change the head of the policy, or what is passed to step().")
 
 
 def _joint_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray], list[Any]]:

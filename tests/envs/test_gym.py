@@ -1,5 +1,6 @@
 """The Gymnasium suite equals Gymnasium's SyncVectorEnv, and reports environments that misbehave."""
 
+import re
 
 import gymnasium
 import numpy as np
@@ -11,7 +12,7 @@ from proximo.envs.env_state_check import same_steps
 from proximo.envs.factory import make_from_factory
 from proximo.envs.gym import make_gym
 from proximo.envs.obs_layout import obs_layout, part_views
-from proximo.errors import EnvError
+from proximo.errors import EnvError, UsageError
 from tests.support.play import play_random
 from tests.support.probes import DictObs
 
@@ -208,6 +209,60 @@ def test_faults_name_environment_step_and_cause(how, words):
     with pytest.raises(EnvError) as caught:
         envs.step(np.zeros(2, int))
     assert "environment 0" in str(caught.value) and "step 7" in str(caught.value) and words in str(caught.value)
+
+
+@pytest.mark.parametrize(("env_id", "shape", "wanted"), [
+    ("Pendulum-v1", (3, 2), "(3, 1)"), ("Pendulum-v1", (2, 1), "(3, 1)"), ("CartPole-v1", (2,), "(3,)"),
+    ("tests.support.probes:Several-v0", (3, 3), "(3, 2)"), ("tests.support.probes:Looking-v0", (3, 1), "(3, 2)")])
+@pytest.mark.parametrize("steps", [0, 1])
+def test_actions_of_a_wrong_shape_are_no_fault_of_an_environment(env_id, shape, wanted, steps):
+    """At the first step and at a later one; three environments."""
+    envs = make_envs(env_id)
+    envs.reset()
+    for _ in range(steps):
+        envs.step(np.zeros(tuple(int(x) for x in wanted.strip("()").split(",") if x), np.int64))
+    with pytest.raises(UsageError, match=re.escape(f"The actions have the shape {shape}, and 3 environments of ")) as caught:
+        envs.step(np.zeros(shape, np.int64))
+    assert f"take {wanted}. Change the head of the policy" in str(caught.value)
+
+
+def test_flat_actions_of_a_box_with_two_axes_are_not_blamed():
+    """Policies return rows of numbers; the fault is that of the environment."""
+    class Grid(DictObs):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+        action_space = gymnasium.spaces.Box(-1, 1, (2, 3), np.float32)
+
+        def observe(self):
+            return np.zeros(2, np.float32)
+
+        def step(self, action):
+            assert action.shape == (2, 3)
+            raise RuntimeError("the motor is on fire")
+
+    gymnasium.register("Grid-v0", entry_point=Grid)
+    for shape in ((3, 6), (3, 2, 3)):
+        envs = make_envs("Grid-v0")
+        envs.reset()
+        with pytest.raises(EnvError, match="the motor is on fire"):
+            envs.step(np.zeros(shape, np.float32))
+
+
+@pytest.mark.parametrize("when", ["first", "later", "last"])
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_observations_beyond_float32_are_told(when):
+    """1e39 is a finite number of float64, in which the space has its bounds."""
+    class Far(DictObs):
+        observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+        def observe(self):
+            return np.full(2, 1e39 if self.played == {"first": 0, "later": 1, "last": 4}[when] else 0.0)
+
+    gymnasium.register(f"Far-{when}-v0", entry_point=Far)
+    envs = make_envs(f"Far-{when}-v0")
+    with pytest.raises(EnvError, match="observation.* is not finite in float32"):
+        envs.reset()
+        for _ in range(4):
+            envs.step(np.zeros(3, int))
 
 
 def test_a_last_observation_with_nan_is_an_error():
