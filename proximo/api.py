@@ -9,10 +9,10 @@ from proximo.config import Config
 from proximo.errors import UsageError
 
 if TYPE_CHECKING:
-    from proximo.cli.check_env import Finding
     from proximo.models.evaluate import Evaluation
     from proximo.models.model import Model
     from proximo.runs.callbacks import Callback
+    from proximo.runs.check_env import Finding
     from proximo.runs.session import Session
     from proximo.types import Iteration
 
@@ -233,7 +233,7 @@ def check_env(env: Any = None, **values: Any) -> "list[Finding]":
     Raises:
         UsageError: The environment cannot be made.
     """
-    from proximo.cli.check_env import check_env
+    from proximo.runs.check_env import check_env
     from proximo.runs.resolve import with_changes
 
     return check_env(env, with_changes(Config(), values))

@@ -12,7 +12,7 @@ FOLDERS = {"bench", "cli", "envs", "models", "on_jax", "on_torch", "runs"}
 MATHEMATICS = ("gae", "loss", "networks", "distributions")
 RECORDS = {"proximo.config", "proximo.types", "proximo.protocols"}
 SUITES = ("atari", "brax", "envpool", "envpool_xla", "gym", "jax_control", "mujoco", "pettingzoo", "procgen")
-NAMES_SUITES = ("proximo.catalog", "proximo.cli.check_env", "proximo.models.export.eject.suites",
+NAMES_SUITES = ("proximo.catalog", "proximo.runs.check_env", "proximo.models.export.eject.suites",
                 "proximo.models.export.eject.jax_main", "proximo.models.rate")  # may import a suite by its name
 
 
@@ -135,6 +135,11 @@ def test_the_core_names_no_suite_and_writes_no_file(name):
 def test_suites_are_named_in_few_places(name):
     suites = {f"proximo.envs.{suite}" for suite in SUITES} - {"proximo.envs.gym"}
     assert name in NAMES_SUITES or not ours(name) & suites
+
+
+@for_each([name for name in FILES if not inside(name, "cli") and name != "proximo.__main__"])
+def test_the_library_does_not_call_its_commands(name):
+    assert not {module for module in ours(name) if module.startswith("proximo.cli")}
 
 
 @pytest.mark.parametrize("framework", ["on_torch", "on_jax"])

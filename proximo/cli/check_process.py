@@ -10,12 +10,12 @@ from contextlib import suppress
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from proximo.cli.check_env import Finding, failure, iter_findings
 from proximo.cli.messages import printed_messages
 from proximo.config import Config
 from proximo.envs.time_limit import OBSERVER
 from proximo.envs.worker_process import end_with_parent
 from proximo.errors import ProximoError
+from proximo.runs.check_env import Finding, failure, iter_findings
 
 GRACE_SECONDS = 5.0  # after the limit of a call, in which the process itself can end it, and for its own end
 POLL_SECONDS = 0.1

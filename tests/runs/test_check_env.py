@@ -1,52 +1,14 @@
-"""`proximo check-env` against probes with one known fault each."""
+"""proximo.check_env against probes with one known fault each."""
 
-import os
-import signal
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from proximo.cli.check_env import check_env
-from proximo.cli.main import main
 from proximo.errors import UsageError
+from proximo.runs.check_env import check_env
 from tests.support.probes import Probe
-
-FAILS = """
-import os, signal, time
-import gymnasium as gym
-
-class Fails(gym.Env):
-    observation_space = action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, how):
-        self.how = how
-
-    def reset(self, *, seed=None, options=None):
-        if self.how == "exits":
-            os._exit(0)
-        if self.how == "forks":
-            if child := os.fork():
-                print("forked", child, flush=True)
-                os._exit(0)
-            time.sleep(60)
-            os._exit(0)
-        return 0, {}
-
-    def step(self, action):
-        if self.how == "native":  # as a loop in native code: no signal interrupts it
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
-        if self.how in ("native", "hangs"):
-            time.sleep(600)
-        if self.how == "leaves":
-            raise SystemExit(0)
-        return 0, 0.0, True, False, {}
-
-    def close(self):
-        if self.how == "crashes":
-            os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 def told(env_id):
@@ -118,7 +80,7 @@ def test_faults_are_told(name, words):
 def test_slow_environments_with_long_episodes_have_no_fault(monkeypatch):
     """Episodes of 1000 steps at 10 steps per second of a simulated clock: a minute is not enough for the end of one."""
     now = [0.0]
-    monkeypatch.setattr("proximo.cli.check_env.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("proximo.runs.check_env.time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     class Slow(Probe):
         length = 1000
@@ -182,41 +144,6 @@ def test_every_reset_must_return_a_dict_too():
 
     (wrong,) = told(Short)[0]
     assert wrong == "Short: reset returned a ndarray; it must return (observation, info), and info must be a dict."
-
-
-@pytest.mark.parametrize(("how", "words"), [
-    ("exits", "reset() ended the process with exit code 0"), ("native", "step() did not return within 3 s"),
-    ("hangs", "step() did not return within 3 s"), ("leaves", "step 0: SystemExit: 0"),
-    ("crashes", "close() ended the process with signal SIGKILL"), ("import", "importing it did not return within 3 s")])
-def test_what_ends_or_stops_the_process_is_an_environment_fault(how, words, tmp_path, monkeypatch, capfd):
-    """One sentence names the call, what was found before is printed, and the exit code is 3."""
-    monkeypatch.setattr("proximo.cli.check_process.GRACE_SECONDS", 1.0)
-    script = tmp_path / "fails.py"
-    script.write_text(FAILS + "time.sleep(600)" * (how == "import"))
-    limit = "3" if "3 s" in words else "60"
-    code = main(["check-env", "--env-file", str(script), "--env-kwargs", f"how={how}", "--env-timeout", limit])
-    seen = capfd.readouterr()
-    assert code == 3 and words in seen.out and seen.out.count("WRONG") == 1, seen
-    assert "Traceback" not in seen.err and ("is supported" in seen.out) == (how != "import")
-
-
-def test_a_process_that_outlives_the_environment_is_not_waited_for(tmp_path, capfd):
-    """A forked process holds the pipe of the check; it sleeps when the command has ended."""
-    script = tmp_path / "fails.py"
-    script.write_text(FAILS)
-    code = main(["check-env", "--env-file", str(script), "--env-kwargs", "how=forks"])
-    seen = capfd.readouterr().out
-    assert code == 3 and "reset() ended the process with exit code 0" in seen
-    os.kill(int(seen.partition("forked ")[2].split()[0]), signal.SIGKILL)  # raises if it has ended
-
-
-def test_other_faults_and_unknown_ids_have_exit_code_2(capfd):
-    """The findings of the process are printed by the command, and so is its error."""
-    assert main(["check-env", "tests.support.probes:Spoken-v0"]) == 2
-    assert "WRONG" in capfd.readouterr().out
-    assert main(["check-env", "CartPol-v1"]) == 2
-    seen = capfd.readouterr()
-    assert "CartPole-v1" in seen.err and "Traceback" not in seen.err and not seen.out
 
 
 def test_unknown_ids():
