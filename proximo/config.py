@@ -38,7 +38,7 @@ class Config:
     num_envs: int = setting(4, group="environment", minimum=1, detail="1")
     """N: environments that are stepped in parallel, over all processes"""
     scale_envs: int = setting(1, group="environment", minimum=1)
-    """K times the environments and the minibatches, whose size and learning rate stay (arXiv 2603.06009)"""
+    """multiply num_envs and num_minibatches by this; minibatch size and learning rate stay (arXiv 2603.06009)"""
     num_steps: int = setting(128, group="environment", minimum=1, detail="1")
     """T: steps in each environment between two updates"""
     env_workers: int | None = setting(None, group="environment", minimum=0, chosen=True)
@@ -46,25 +46,25 @@ class Config:
     env_groups: int = setting(1, group="environment", minimum=1)
     """groups of environments that take turns: the policy acts for one while worker processes step the others"""
     env_timeout: float = setting(60.0, group="environment", above=0, resume="free")
-    """seconds after which a worker process without an answer counts as stalled"""
+    """seconds without an answer after which a worker process counts as stalled"""
     restart_envs: int = setting(0, group="environment", minimum=0, resume="free")
-    """worker processes that are replaced after they died or stalled, before the run ends; 0: none"""
+    """how many worker processes that died or stalled are replaced before the run ends; 0: none"""
     autoreset: Literal["same-step", "next-step"] = setting("same-step", group="environment")
     """when an environment resets after the end of an episode; next-step exists for comparisons and tests"""
     norm_obs: bool = setting(False, group="environment", detail="28", off=False)
     """normalise observations by running statistics, which all environments share"""
     clip_obs: float = setting(10.0, group="environment", above=0, detail="29", off=1e9)
-    """normalised observations are clipped to plus and minus this value"""
+    """clip normalised observations to [-value, value]"""
     norm_reward: bool = setting(False, group="environment", detail="30", off=False)
     """divide rewards by the running standard deviation of the discounted return"""
     clip_norm_reward: float = setting(10.0, group="environment", above=0, detail="31", off=1e9)
-    """normalised rewards are clipped to plus and minus this value"""
+    """clip normalised rewards to [-value, value]"""
 
     # Policy: the shapes of the weights depend on these fields
     model: Model = setting("mlp", group="policy", detail="21")
     """network below the heads: mlp for flat observations, cnn (Nature-CNN) or impala for images"""
     recurrent: Recurrent = setting("none", group="policy", detail="34")
-    """memory between the network and the heads"""
+    """recurrent layer between the network and the heads"""
     hidden_sizes: tuple[int, ...] = setting((64, 64), group="policy", minimum=1, detail="13, 26")
     """units of each hidden layer of the mlp"""
     policy_sizes: tuple[int, ...] = setting((), group="policy", minimum=1)
@@ -78,15 +78,15 @@ class Config:
     layer_norm: bool = setting(False, group="policy")
     """normalise the outputs of each hidden layer of the mlp before its activation"""
     log_std_init: float = setting(0.0, group="policy", detail="24")
-    """first logarithm of the standard deviation of continuous actions"""
+    """initial logarithm of the standard deviation of continuous actions"""
     distribution: Literal["gaussian", "squashed", "beta", "gsde"] = setting("gaussian", group="policy", detail="23, 27")
     """of continuous actions: gaussian (clipped to the bounds), squashed or beta (inside them), gsde (smooth noise)"""
     state_dependent_std: bool = setting(False, group="policy", detail="24")
-    """the network gives the standard deviation of continuous actions, too"""
+    """the standard deviation of continuous actions is an output of the network, too"""
     sde_sample_freq: int = setting(0, group="policy", minimum=0)
     """steps between two draws of the exploration of gsde; 0: one draw per rollout"""
     memory_size: int = setting(128, group="policy", minimum=1, detail="33")
-    """units of the memory"""
+    """units of the recurrent layer"""
     shared_network: bool = setting(False, group="policy", detail="13", off=False)
     """policy and value share their network below the heads (cnn and recurrent networks always do)"""
     orthogonal_init: bool = setting(True, group="policy", detail="2, 32", off=False)
@@ -108,22 +108,22 @@ class Config:
     gamma: float = setting(0.99, group="training", minimum=0, maximum=1, resume="free", detail="5", sweep=True)
     """discount factor"""
     gae_lambda: float = setting(0.95, **FREE, minimum=0, maximum=1, detail="5", off=1.0, sweep=True)
-    """lambda of generalized advantage estimation; 1: returns minus values"""
+    """lambda of generalized advantage estimation; 1: discounted returns minus values"""
     bootstrap_truncated: bool = setting(True, group="training", resume="free", off=False)
-    """a time limit is worth the value of the last observation; off: it counts as a terminal state, as in the papers"""
+    """bootstrap from the value of the last observation at a time limit; off: treat it as a terminal state"""
     num_minibatches: int = setting(4, group="training", minimum=1, resume="free", detail="6, 35", off=1)
     """minibatches per epoch"""
     update_epochs: int = setting(4, group="training", minimum=1, resume="free", detail="6", off=1)
-    """K: passes over each batch"""
+    """E: passes over each batch"""
     norm_adv: Literal["minibatch", "batch", "none"] = setting(
         "minibatch", group="training", resume="free", detail="7", off="none", switch=("none", "minibatch"))
     """rows over which advantages are normalised; --norm-adv alone means minibatch, --no-norm-adv means none"""
     clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", off=1e9, sweep=True)
-    """epsilon: how far the ratio may leave 1 before its gradient stops"""
+    """epsilon: the gradient stops where an update moves the ratio out of [1 - epsilon, 1 + epsilon]"""
     anneal_clip: Schedule = setting("none", **FREE, detail="A1", off="none", switch=("none", "linear"))
     """how epsilon decreases to 0; --anneal-clip alone means linear, --no-anneal-clip means none"""
     clip_vloss: bool = setting(True, group="training", resume="free", detail="9", off=False)
-    """clip the change of the value to clip_coef, and take the larger one of both errors"""
+    """clip the value to the old value +- clip_coef, and use the larger of the clipped and unclipped squared errors"""
     ent_coef: float = setting(0.01, group="training", minimum=0, resume="free", detail="10", off=0.0, sweep=True)
     """weight of the entropy bonus"""
     vf_coef: float = setting(0.5, group="training", minimum=0, resume="free", detail="10", sweep=True)
@@ -131,7 +131,7 @@ class Config:
     max_grad_norm: float = setting(0.5, group="training", above=0, resume="free", detail="11", off=1e9, sweep=True)
     """largest norm of the gradient of all weights together"""
     desired_kl: float | None = setting(None, group="training", above=0, resume="free")
-    """multiply the learning rate by 1/1.5 (1.5) after an epoch with approx_kl above twice (below half) this value"""
+    """adapt the learning rate after each epoch: / 1.5 if approx_kl > 2 * this value, * 1.5 if < this value / 2"""
     target_kl: float | None = setting(None, group="training", above=0, resume="free", detail="A3", off=0.01)
     """stop after an epoch whose mean approx_kl exceeds this value; unset: run all epochs"""
     overlap: bool = setting(False, group="training")
@@ -183,7 +183,7 @@ class Config:
     backend: Literal["gloo", "nccl"] = setting("gloo", group="machine", detail="A2")
     """communication between processes that torchrun started"""
     collective_timeout: float = setting(300.0, group="machine", above=0, resume="free")
-    """seconds that a process waits for the others before the run ends; more than an evaluation or a video takes"""
+    """seconds that a process waits for the others before the run ends; longer than an evaluation or a video"""
     local_num_envs: int | None = setting(None, group="machine", minimum=1, detail="A2")
     """environments of each process; num_envs becomes this number times the number of processes"""
     iteration_shift: int = setting(0, group="machine", chosen=True)

@@ -40,9 +40,16 @@ class Rollout(NamedTuple):
 
 
 class RolloutBuffer:
-    """Preallocated arrays that a rollout is written into, one row per step (`obs_rows` of observations, None: T + 1).
+    """Preallocated arrays of a rollout, one row per step.
 
-    The agent reads `obs_dtype`. Masks cover `mask_size` actions, None: no masks. `zeros` makes the arrays.
+    Args:
+        envs: Have the shapes of observations and actions, and the names of metrics.
+        obs_dtype: Dtype of observations as the agent reads them.
+        num_steps: T.
+        head: Has the shape and dtype of actions.
+        mask_size: A, the number of actions that a mask covers; None: no masks.
+        zeros: Makes an array of zeros from its shape and dtype.
+        obs_rows: Number of rows of observations; None: T + 1.
     """
 
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Any, mask_size: int | None,

@@ -31,10 +31,10 @@ class Results(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """An iteration that has ended, on the host."""
+    """A finished iteration, as the host sees it."""
 
     results: Results
-    state: Callable[[], TrainState]  # what it left; to be called before the next iteration begins
+    state: Callable[[], TrainState]  # returns the state after it; to be called before the next iteration begins
 
 
 class Advance(Protocol):
@@ -56,7 +56,7 @@ def make_advance(cfg: Config, player: Player) -> Advance:
 
 
 class OneByOne:
-    """One iteration per call; see Advance."""
+    """Runs one iteration per call; see Advance."""
 
     def __init__(self, player: Player) -> None:
         self._player = player
@@ -68,12 +68,11 @@ class OneByOne:
 
 
 class Several:
-    """Several iterations per call, with the same numbers as one by one; see Advance.
+    """Runs several iterations per call of the compiled function, with the same results; see Advance.
 
-    Only the state after the last of them is kept. If somebody asks for that of an earlier one, which is rare, the
-    iterations up to it are run again, by the same function. A call runs twice as many iterations as the one before it,
-    unless that took LONGEST or somebody asked for its last state, and one iteration if somebody asked for an earlier
-    one. Results do not depend on these numbers.
+    Only the state after the last one is kept. If an earlier state is requested, which is rare, its iterations are run
+    again by the same function. The number of iterations doubles from call to call, unless the last call took LONGEST
+    or its last state was requested; it is 1 after an earlier state was requested. Results do not depend on it.
     """
 
     def __init__(self, step: StepFn, capacity: int) -> None:
@@ -99,7 +98,7 @@ class Several:
                              partial(self._asked_for, reached, k + 1, paces[k])) for k in range(count)]
 
     def _asked_for(self, reached: dict[int, TrainState], number: int, pace: int) -> TrainState:
-        """Return the state after so many iterations of a call, and let the next call have at most `pace`."""
+        """Return the state after `number` iterations of a call, and limit the next call to `pace` iterations."""
         self._pace = min(self._pace, pace)
         nearest = max(known for known in reached if known <= number)
         if nearest < number:
@@ -113,7 +112,7 @@ def run_several(step: StepFn, capacity: int, state: TrainState, count: Array) ->
     Args:
         step: The function of one iteration.
         capacity: The largest count, which gives results their first axis.
-        state: What to begin with.
+        state: The state to begin with.
         count: () int32.
 
     Returns:
@@ -133,5 +132,5 @@ def run_several(step: StepFn, capacity: int, state: TrainState, count: Array) ->
 
 
 def read_results(state: TrainState, metrics: Metrics, statistics: Statistics | None) -> Results:
-    """Copy to the host what an iteration has left."""
+    """Copy the results of an iteration to the host."""
     return jax.tree.map(np.array, Results(metrics, state.adam.ok, state.adam.scale, statistics))

@@ -6,16 +6,10 @@ from jax import Array, lax
 
 def gae(reward: Array, value: Array, next_value: Array, terminated: Array, done: Array,
         gamma: float, gae_lambda: float) -> Array:
-    """Estimate advantages (T, N). Returns are advantages plus values (gae_lambda=1: plain returns).
+    """Estimate advantages: A[t] = delta[t] + gamma * gae_lambda * A[t + 1], and A[t] = delta[t] where `done`.
 
-    Args:
-        reward: (T, N).
-        value: (T, N) V of each observation.
-        next_value: (T, N) V of what followed each action, which counts as 0 where `terminated`.
-        terminated: (T, N) bool.
-        done: (T, N) bool; cuts the recursion.
-        gamma: The discount factor.
-        gae_lambda: lambda.
+    delta[t] = reward[t] + gamma * next_value[t] - value[t]. `next_value` is the value of what followed each action; it
+    counts as 0 where `terminated`. All arrays are (T, N). The targets of the value function are A + value.
     """
     delta = reward + gamma * jnp.where(terminated, 0.0, next_value) - value
     decay = jnp.where(done, 0.0, gamma * gae_lambda)

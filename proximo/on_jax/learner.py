@@ -164,8 +164,8 @@ def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch
 
 def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches, learning_rate: Array | float,
            clip_coef: Array | float) -> tuple[Adam, dict[str, Array]]:
-    """Train for K epochs of minibatches, and stop before the next epoch when the mean approx_kl of the last one
-    exceeds target_kl, on all ranks alike (detail A3). Returns means over all minibatches that ran too.
+    """Train for E epochs of M minibatches. Stop after an epoch whose mean approx_kl exceeds target_kl, on all ranks
+    alike (detail A3). Returns means over all minibatches that ran too.
     """
     cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, cast(Any, ravel_pytree(adam.weights)[1])
 

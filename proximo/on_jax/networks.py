@@ -1,4 +1,4 @@
-"""Linear layers, networks of images and the recurrent layer, in flax nnx.
+"""Linear layers, networks for images and the recurrent layer, in flax nnx.
 
 Images are uint8, channels first, and divided by 255 here and nowhere else. Inside the networks they have their channels
 last, which suits convolutions on CPU. Parameters have the layout of torch (parameters.py).

@@ -1,4 +1,4 @@
-"""Check over plain TCP that all processes have come, because JAX aborts a process whose peers do not come."""
+"""Check over TCP that all processes have started: jax.distributed aborts a process whose peers are missing."""
 
 import socket
 import time
@@ -7,34 +7,31 @@ from contextlib import ExitStack, suppress
 from proximo.errors import PeerError, UsageError
 from proximo.processes import GREETING_SECONDS, World, listener
 
-ALL_HERE = "all"  # what the first process answers; otherwise the ranks that have not come
+ALL_HERE = "all"  # the answer of rank 0; otherwise it is the ranks that have not connected
 
 
 def call_roll(address: str, world: World, seconds: float) -> None:
-    """Wait until all processes have come. The first one listens at the port that JAX takes afterwards.
+    """Wait until all processes have started. Rank 0 listens at the port that JAX uses afterwards.
 
     Args:
-        address: HOST:PORT of the first process.
+        address: HOST:PORT of rank 0.
         world: The processes.
         seconds: How long to wait.
 
     Raises:
-        PeerError: Not all have come in time; the message names their ranks.
-        UsageError: The first process cannot listen at the port.
+        PeerError: Some have not started in time; the message names their ranks.
+        UsageError: Rank 0 cannot listen at the port.
     """
     host, port = address.rsplit(":", 1)
-    if world.rank == 0:
-        answer = _listen(address, int(port), world, seconds)
-    else:
-        answer = _report(host, int(port), world, seconds)
+    answer = _listen(int(port), world, seconds) if world.rank == 0 else _report(host, int(port), world, seconds)
     if answer != ALL_HERE:
         raise PeerError(f"Rank{'s' * (' ' in answer)} {answer} of {world.size} did not start within {seconds:g} s "
                         f"(--collective-timeout). Start as many processes as WORLD_SIZE says, where they reach "
                         f"{address}.")
 
 
-def _listen(address: str, port: int, world: World, seconds: float) -> str:
-    """Wait for the others, and send each the answer."""
+def _listen(port: int, world: World, seconds: float) -> str:
+    """Wait for the other processes, and send each of them the answer."""
     with ExitStack() as connections:
         try:
             server = listener(port)
@@ -73,7 +70,7 @@ def _rank_of(client: socket.socket, world: World, seconds: float) -> int:
 
 
 def _report(host: str, port: int, world: World, seconds: float) -> str:
-    """Connect to the first process, say which rank this is, and return the answer."""
+    """Connect to rank 0, send the rank of this process, and return the answer."""
     end, cause = time.monotonic() + seconds, ""
     while (left := end - time.monotonic()) > 0:
         try:

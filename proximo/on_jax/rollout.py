@@ -13,7 +13,7 @@ from proximo.types import Carry, Rollout
 
 
 class Collected(NamedTuple):
-    """What a rollout leaves."""
+    """The result of a rollout."""
 
     rollout: Rollout
     carry: Carry

@@ -1,4 +1,4 @@
-"""Proximal policy optimization as a generator. Code that logs, saves or stops stands around it."""
+"""Proximal policy optimization as a generator. Logging, saving and stopping are done by the loop that calls it."""
 
 from collections.abc import Callable, Generator
 from typing import Any
@@ -83,7 +83,7 @@ class History:
             self.latest = {name: np.full(cfg.num_envs, np.nan) for name in ("ret", "length")}
 
     def add(self, iteration: int, results: Results, player: Player, state: Callable[[], TrainState]) -> Iteration:
-        """Add the results of an iteration; `state` returns what it left.
+        """Add the results of an iteration; `state` returns the state after it.
 
         Raises:
             NumbersError: A gradient was not finite.

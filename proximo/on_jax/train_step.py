@@ -59,7 +59,7 @@ class Metrics(NamedTuple):
 
 
 PlayFn = Callable[[TrainState], Collected]
-LearnFn = Callable[..., tuple[Adam, dict[str, Array]]]  # (adam, rollout, memory, keys, iteration)
+LearnFn = Callable[..., tuple[Adam, dict[str, Array]]]  # (adam, rollout, recurrent state, keys, iteration)
 StepFn = Callable[[TrainState], tuple[TrainState, Metrics]]
 
 
@@ -101,13 +101,13 @@ def play(learner: Learner, envs: PureEnv, normalizer: Normalizer, rank: Rank, st
 
 
 def make_learn(learner: Learner, rank: Rank = rank_zero) -> LearnFn:
-    """Make the function that follows playing, learn(), for one rank."""
+    """Make the function learn() for one rank."""
     return partial(learn, learner, rank)
 
 
 def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tuple[Array, ...], keys: Keys,
           iteration: Array) -> tuple[Adam, dict[str, Array]]:
-    """Follow playing: advantages, minibatches and the update. Returns the losses too.
+    """Estimate advantages and train on minibatches. Returns the losses too.
 
     `memory` is the recurrent state at the start of the rollout, and `iteration` that of this rollout, counted from 1.
     """

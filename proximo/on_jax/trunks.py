@@ -3,49 +3,47 @@
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from flax import nnx
 
 from proximo.config import Config
-from proximo.envs.model_fit import check_model, packed_layout, policy_parts
+from proximo.envs.model_fit import LEAST_PIXELS, check_model, packed_layout, policy_parts
 from proximo.on_jax.encoders import Encoded, Encoder, SmallCNN
 from proximo.on_jax.mlp import MLP
 from proximo.on_jax.networks import ImpalaCNN, NatureCNN
+from proximo.protocols import Spec
 
-NATURE_PIXELS = 36  # of a side, from which on NatureCNN fits
 
-
-def make_trunk(envs: Any, cfg: Config) -> tuple[nnx.Module, int]:
+def make_trunk(spec: Spec, cfg: Config) -> tuple[nnx.Module, int]:
     """Return the network that policy and value share, and its number of features.
 
     Args:
-        envs: Anything with obs_shape, obs_dtype and observation_space.
+        spec: Of the environments.
         cfg: The configuration.
 
     Raises:
         UsageError: cfg.model does not fit the observations.
     """
-    check_model(envs, cfg)
-    if cfg.model == "mlp" or packed_layout(envs, cfg) is not None:
-        return make_network(envs, cfg.hidden_sizes, cfg), cfg.hidden_sizes[-1]
-    return make_image_net(envs.obs_shape, cfg)
+    check_model(spec, cfg)
+    if cfg.model == "mlp" or packed_layout(spec, cfg) is not None:
+        return make_network(spec, cfg.hidden_sizes, cfg), cfg.hidden_sizes[-1]
+    return make_image_net(spec.obs_shape, cfg)
 
 
-def make_network(envs: Any, sizes: Sequence[int], cfg: Config, out_std: float | None = None,
+def make_network(spec: Spec, sizes: Sequence[int], cfg: Config, out_std: float | None = None,
                  sees_all: bool = False) -> nnx.Module:
     """Return an MLP from observations to sizes[-1] units, over an encoder where they are packed.
 
     Args:
-        envs: As for make_trunk.
+        spec: Of the environments.
         sizes: Units of each layer.
         cfg: The configuration.
         out_std: As for MLP.
         sees_all: It also sees the key cfg.critic_obs.
     """
-    layout = packed_layout(envs, cfg)
+    layout = packed_layout(spec, cfg)
     if layout is None:
-        return make_mlp(envs.obs_shape, sizes, cfg, out_std)
+        return make_mlp(spec.obs_shape, sizes, cfg, out_std)
     parts = layout.parts if sees_all else policy_parts(layout, cfg)
     encoder = Encoder(parts, partial(make_image_net, cfg=cfg))
     return Encoded(encoder, lambda features: make_mlp((features,), sizes, cfg, out_std))
@@ -58,11 +56,11 @@ def make_mlp(obs_shape: Sequence[int], sizes: Sequence[int], cfg: Config, out_st
 
 
 def make_image_net(shape: tuple[int, ...], cfg: Config) -> tuple[nnx.Module, int]:
-    """Return the network of images (C, H, W) and its number of features; for --model mlp, one that fits their size."""
+    """Return a network for images (C, H, W) and its number of features; with --model mlp, one that fits their size."""
     if cfg.model == "impala":
         return ImpalaCNN(shape), 256
     if cfg.model == "cnn":
         return NatureCNN(shape, 512, cfg.orthogonal_init), 512
-    if min(shape[1:]) >= NATURE_PIXELS:
+    if min(shape[1:]) >= LEAST_PIXELS["cnn"]:
         return NatureCNN(shape, 256, cfg.orthogonal_init), 256
     return SmallCNN(shape, 128, cfg.orthogonal_init), 128

@@ -37,7 +37,7 @@ class SeparateAgent(nn.Module):
 
 
 class NoMemory(nn.Module):
-    """What stands in for the recurrent layer of an agent without one."""
+    """The recurrent layer of a feed-forward agent: it returns its input and has no state."""
 
     def initial_state(self, num_envs: int, device: Any = "cpu") -> State:
         return ()

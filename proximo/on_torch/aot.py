@@ -65,7 +65,7 @@ def functional(agent: nn.Module, function: TensorFunction) -> TensorFunction:
 
 
 def compile_ahead(function: TensorFunction, example: tuple[Tensor, ...], name: str) -> TensorFunction:
-    """Compile `function(*tensors) -> tuple of tensors` on the CPU, in a process beside this one.
+    """Compile `function(*tensors) -> tuple of tensors` on the CPU, in a child process.
 
     The first call waits for that process and loads the library, so several functions are compiled at the same time.
     The compiled function changes its arguments in place wherever `function` does. Arguments that are changed must not

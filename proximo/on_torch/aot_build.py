@@ -1,4 +1,4 @@
-"""The build of a library: a traced function through torch's inductor and the C++ compiler, here or in a process beside.
+"""The build of a library from a traced function by torch's inductor and the C++ compiler, possibly in a child process.
 
 Like aot.py, this file uses private entry points of torch. `unsupported_reason` in aot.py imports them first.
 """
@@ -19,7 +19,7 @@ from proximo.errors import FilesError, ProximoError, UsageError, notify
 from proximo.on_torch.aot_cache import store_library
 from proximo.on_torch.forked import can_fork, start_forked
 
-# Increase this whenever the way from a traced function to a library changes, so that no older library is used.
+# Increase this when a library would be built differently, so that no older one is used.
 FORMAT = 2
 
 # One compiling process per function: a pool takes longer to start than it saves.
@@ -33,12 +33,12 @@ INDUCTOR_OPTIONS = {"compile_threads": 1, "realize_opcount_threshold": 4, "cpp.u
 
 def start_build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder: Path, key: str,
                 name: str) -> Callable[[], None]:
-    """Begin to compile a traced function into `folder`, in a process beside this one where that is possible.
+    """Start to compile a traced function into `folder`, in a child process where that is possible.
 
-    Call it within one_sentence(): without a process beside this one, torch's own errors come from here.
+    Call it within one_sentence(): without a child process, torch's own errors are raised here.
 
     Returns:
-        A function that waits for the end, and raises UsageError or FilesError if there is no library.
+        A function that waits until the compilation ends, and raises UsageError or FilesError if there is no library.
     """
     notify(f"compiling {name} (15 to 60 s once, then cached)")
     build = partial(_build, graph, example, folder, key, torch.get_num_threads())

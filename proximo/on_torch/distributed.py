@@ -39,9 +39,9 @@ def join(cfg: Config) -> World:
 
 @contextmanager
 def lost_peers_named(world: World) -> Iterator[None]:
-    """Raise PeerError, with the ranks that are lost, where the communication inside fails.
+    """Raise PeerError with the ranks that are lost if a collective operation of the block fails.
 
-    gloo and NCCL say that it failed, but not by whose fault. Other errors pass: no process is lost by them.
+    gloo and NCCL report the failure, but not the rank that caused it. Other errors are raised unchanged.
     """
     try:
         with waiting(world.presence):

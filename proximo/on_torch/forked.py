@@ -1,4 +1,4 @@
-"""A function that runs in a forked process beside this one, and ends with it."""
+"""Run a function in a forked child process, which ends with its parent."""
 
 import multiprocessing
 import os
@@ -14,7 +14,7 @@ import torch
 from proximo.envs.worker_process import end_with_parent
 from proximo.errors import FilesError, ProximoError, UsageError
 
-LIMIT_SECONDS = 600.0  # for the work; a lock that another thread held during the fork could stop it for ever
+LIMIT_SECONDS = 600.0  # for the work; a lock that another thread held during the fork could block it forever
 
 
 def can_fork() -> bool:
@@ -23,10 +23,10 @@ def can_fork() -> bool:
 
 
 def start_forked(work: Callable[[], None], name: str) -> Callable[[], float]:
-    """Start `work` in a forked process.
+    """Start `work` in a forked child process.
 
-    That process has a process group of its own, so that Ctrl-C reaches this one only. It ends together with what it
-    has started, such as a compiler, when this process ends or is interrupted while it waits.
+    The child has its own process group, so that Ctrl-C reaches only the parent. It ends, with the processes that it has
+    started (a compiler), when the parent ends or is interrupted while it waits.
 
     Args:
         work: Raises UsageError or FilesError if it fails.
@@ -65,7 +65,7 @@ def start_forked(work: Callable[[], None], name: str) -> Callable[[], float]:
 
 
 def _answer(work: Callable[[], None], outbox: Connection) -> None:
-    """Do the work, and send the name of an error and its message, or nothing and the seconds."""
+    """Do the work. Send the name and the message of an error, or an empty name and the seconds."""
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
@@ -80,7 +80,7 @@ def _answer(work: Callable[[], None], outbox: Connection) -> None:
 
 
 def _leave(number: int, frame: Any) -> None:
-    """End what this process has started, and then itself, which removes its temporary files."""
+    """End the processes that this one has started, then this one, which removes its temporary files."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGTERM)
     sys.exit(128 + number)

@@ -7,9 +7,10 @@ from torch import Tensor
 
 def gae(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, done: Tensor,
         gamma: float, gae_lambda: float) -> Tensor:
-    """Estimate advantages. All tensors are (T, N); returns are advantages plus values.
+    """Estimate advantages: A[t] = delta[t] + gamma * gae_lambda * A[t + 1], and A[t] = delta[t] where `done`.
 
-    `next_value` is the value of what followed each action, and 0 where `terminated`. `done` cuts the recursion.
+    delta[t] = reward[t] + gamma * next_value[t] - value[t]. `next_value` is the value of what followed each action; it
+    counts as 0 where `terminated`. All tensors are (T, N). The targets of the value function are A + value.
     """
     delta = reward + gamma * torch.where(terminated, 0.0, next_value) - value
     decay = (~done).to(delta.dtype) * (gamma * gae_lambda)

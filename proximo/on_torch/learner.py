@@ -152,8 +152,8 @@ def normalize_advantage(advantage: Tensor, valid: Tensor, index: Tensor, recurre
 
 def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_rate: float, clip_coef: float,
            cfg: Config) -> dict[str, float]:
-    """Train for K epochs of minibatches, and stop before the next epoch when the mean approx_kl of the last one
-    exceeds target_kl, on all ranks alike (detail A3). Returns means over all minibatches that ran."""
+    """Train for E epochs of M minibatches. Stop after an epoch whose mean approx_kl exceeds target_kl, on all ranks
+    alike (detail A3). Returns means over all minibatches that ran."""
     watch_kl = cfg.target_kl is not None or cfg.desired_kl is not None
     epochs: list[Tensor] = []
     rate, clip = (torch.tensor(x, dtype=torch.float32, device=batch.value.device) for x in (learning_rate, clip_coef))

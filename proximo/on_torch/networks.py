@@ -1,4 +1,4 @@
-"""Networks of images, and the recurrent layer. Images are uint8, channels first, and divided by 255 only here."""
+"""Networks for images, and the recurrent layer. Images are uint8, channels first, and divided by 255 only here."""
 
 import itertools
 import math

@@ -27,7 +27,7 @@ from proximo.envs.episodes import finished_episodes
 from proximo.on_torch.distributed import gather_episodes, merge_over_ranks
 from proximo.on_torch.learner import make_batch
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.overlap_player import Moment, start_player
+from proximo.on_torch.overlap_player import RolloutStart, start_player
 from proximo.on_torch.repro import failed_update
 from proximo.on_torch.setup import MakeEnvs, Setup, set_up
 from proximo.on_torch.snapshot import named_weights, snapshot
@@ -41,8 +41,8 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
                      state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
     """Do what train() does, and play the next rollout while an update runs; see train() for the arguments.
 
-    A snapshot holds the environments as they were before the rollout in flight, and the weights that play it: a resume
-    plays it again.
+    A snapshot holds the environments as they were before the rollout in flight, and the weights with which it is
+    collected: a resume collects it again.
     """
     cfg = checked(cfg)
     setup = set_up(replace(cfg, overlap=False), make_envs, make_agent, loss_fn, state)
@@ -71,19 +71,19 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
 
 
 class Proximal(NamedTuple):
-    """What the update needs of the network that it begins with, besides log-probabilities."""
+    """Outputs of the network before the update, besides log-probabilities."""
 
     weight: Tensor  # (T * N,) w of every row; 1 in filler rows
     value: Tensor  # (T * N,)
 
 
 def with_proximal_logprob(agent: Any, rollout: Rollout, rows: int) -> tuple[Rollout, Proximal]:
-    """Return the rollout with the log-probabilities of the current network, and what else the update needs of that.
+    """Return the rollout with log-probabilities of the current network, and its other outputs that the update needs.
 
     Args:
         agent: The network that learns.
         rollout: Its log-probabilities are those of the policy that acted.
-        rows: How many are evaluated at once.
+        rows: Number of rows that are evaluated at once.
     """
     batch = make_batch(rollout, rollout.value, (), recurrent=False)
     logprobs, values = [], []
@@ -100,7 +100,7 @@ def with_proximal_logprob(agent: Any, rollout: Rollout, rows: int) -> tuple[Roll
 
 
 def decoupled(setup: Setup, proximal: Proximal) -> Setup:
-    """Return a setup whose minibatch step weights advantages, and limits changes of values since the update began."""
+    """Return a setup whose minibatch step weights advantages, and clips values around those before the update."""
     def step(batch: Batch, minibatch: Minibatches, clip_coef: Tensor, learning_rate: Tensor) -> Tensor:
         advantage = minibatch.advantage * proximal.weight[minibatch.index]
         return setup.learner.step(batch._replace(value=proximal.value), minibatch._replace(advantage=advantage),
@@ -114,7 +114,7 @@ def lag_statistics(weight: Tensor) -> dict[str, float]:
     return {"losses/lag_kl": float((weight - 1 - weight.log()).mean())}
 
 
-def overlapped_snapshot(iteration: int, steps: int, setup: Setup, before: Moment) -> dict[str, Any]:
+def overlapped_snapshot(iteration: int, steps: int, setup: Setup, before: RolloutStart) -> dict[str, Any]:
     """Return the content of a checkpoint: that of train() before the rollout in flight, and the weights that act."""
     kept = snapshot(iteration, steps, setup.adam, setup.agent, before.carry, lambda: before.envs, setup.keeps_state)
     return kept | {"acting": before.weights}

@@ -28,7 +28,7 @@ from proximo.on_torch.snapshot import saved_buffers
 from proximo.protocols import VecEnv
 from proximo.types import Carry
 
-CLOSING_SECONDS = 5.0  # that a rollout in flight may take when training ends
+CLOSING_SECONDS = 5.0  # for a rollout in flight to end when training ends
 
 
 class ActingCopy(NamedTuple):
@@ -38,20 +38,20 @@ class ActingCopy(NamedTuple):
     weights: Tensor  # (P,); the parameters of the network are views of it
 
 
-class Moment(NamedTuple):
-    """What a rollout in flight began with."""
+class RolloutStart(NamedTuple):
+    """What a rollout starts from."""
 
     carry: Carry
-    weights: np.ndarray  # (P,) that play it
+    weights: np.ndarray  # (P,) with which it is collected
     envs: dict[str, Any] | None  # state() of the environments, None if it cannot be saved
 
 
 def make_acting_copy(setup: Setup, make_agent: Callable[..., Any], cfg: Config,
                      state: dict[str, Any] | None) -> ActingCopy:
-    """Make the network that acts, with the weights of a snapshot or those that training begins with.
+    """Make the network that acts, with the weights of a snapshot or the initial ones.
 
     Raises:
-        UsageError: The network remembers more than its weights.
+        UsageError: The network has buffers besides its weights.
     """
     if names := list(saved_buffers(setup.agent)):
         raise UsageError(f"overlap=True does not support buffers of the network ({', '.join(names)}). Use a layer "
@@ -73,7 +73,7 @@ class Player:
     """Plays rollouts in a thread, one after the other: begin(), then finish().
 
     Args:
-        setup: What training works with.
+        setup: The objects of training.
         cfg: The configuration.
         make_envs: Makes the environments again, where their state cannot be saved.
         acting: The network that acts.
@@ -89,17 +89,17 @@ class Player:
         self._results: Queue[Collected | BaseException] = Queue(1)
         self._thread = Thread(target=self._run, name="overlap", daemon=True)
         self._thread.start()
-        self.before = Moment(setup.carry, np.empty(0), None)
+        self.before = RolloutStart(setup.carry, np.empty(0), None)
 
     def begin(self, iteration: int, carry: Carry, first: bool = False) -> None:
-        """Begin the rollout of an iteration from `carry`; `first` says that the process has played none before.
+        """Begin the rollout of an iteration from `carry`; `first`: it is the first one of this process.
 
         Environments whose state cannot be saved are made again where train() makes them again. After the last
         iteration nothing is played.
         """
         setup, due = self._setup, (iteration - 1) % self._cfg.checkpoint_every == 0 or first
-        self.before = Moment(carry=carry, weights=self._acting.weights.cpu().numpy().copy(),
-                             envs=self._envs.state() if setup.keeps_state else None)
+        self.before = RolloutStart(carry=carry, weights=self._acting.weights.cpu().numpy().copy(),
+                                   envs=self._envs.state() if setup.keeps_state else None)
         if iteration > self._cfg.num_iterations:
             return
         if due and iteration > 1 and not setup.keeps_state:
@@ -107,8 +107,8 @@ class Player:
             self._envs, carry = rebuild(setup, carry.statistics, self._cfg, self._make_envs, iteration)
         self._requests.put((iteration, carry))
 
-    def finish(self) -> tuple[Moment, Collected]:
-        """Wait for the rollout that began last. Return what it began with, and what it left.
+    def finish(self) -> tuple[RolloutStart, Collected]:
+        """Wait for the rollout in flight. Return what it started from, and its result.
 
         Raises:
             EnvError: An environment failed.
@@ -119,7 +119,7 @@ class Player:
         return self.before, result
 
     def copy_weights(self, weights: Tensor) -> None:
-        """Let the next rollout be played with these weights. No rollout is in flight."""
+        """Use these weights for the next rollout. No rollout may be in flight."""
         self._acting.weights.copy_(weights)
 
     def _run(self) -> None:
@@ -149,7 +149,7 @@ def start_player(setup: Setup, cfg: Config, make_envs: MakeEnvs, make_agent: Cal
     """Make the network that acts, and the thread; see train() for the arguments.
 
     Raises:
-        UsageError: The network remembers more than its weights.
+        UsageError: The network has buffers besides its weights.
     """
     try:
         return Player(setup, cfg, make_envs, make_acting_copy(setup, make_agent, cfg, state))

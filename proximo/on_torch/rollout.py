@@ -22,7 +22,7 @@ class Policy(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """What a rollout leaves."""
+    """The result of a rollout."""
 
     rollout: Rollout
     carry: Carry

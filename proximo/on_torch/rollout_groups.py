@@ -18,7 +18,7 @@ from proximo.types import Carry
 
 
 class GroupedStorage(Storage):
-    """A rollout buffer that has one more for each group of environments, whose arrays are views of its own.
+    """A rollout buffer with one view of its columns per group of environments.
 
     Args:
         groups: Number of groups, which divides the number of environments.
@@ -33,7 +33,7 @@ class GroupedStorage(Storage):
 
 
 def view_columns(storage: Storage, columns: slice) -> Storage:
-    """Return a rollout buffer of some environments, whose arrays are views of those of all."""
+    """Return a rollout buffer of some environments, whose arrays are views of those of `storage`."""
     part = copy(storage)
     part.arrays = {name: x[:, columns] for name, x in storage.arrays.items()}
     part.metrics = {name: x[:, columns] for name, x in storage.metrics.items()}

@@ -30,7 +30,7 @@ MakeEnvs = Callable[[Any, list[int]], VecEnv]
 
 
 class Setup(NamedTuple):
-    """Everything that train() works with."""
+    """The objects that train() works with."""
 
     world: World
     device: torch.device

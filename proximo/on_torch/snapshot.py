@@ -53,7 +53,7 @@ def named_weights(agent: nn.Module) -> dict[str, np.ndarray]:
 
 
 def saved_buffers(agent: nn.Module) -> dict[str, torch.Tensor]:
-    """Return what a network remembers besides its parameters, such as running statistics, by name.
+    """Return the saved buffers of a network, such as running statistics, by name.
 
     Buffers that were registered with persistent=False are left out, as in state_dict().
     """
