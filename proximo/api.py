@@ -93,7 +93,7 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
 def iterations(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
                make_agent: Part | None = None, loss_fn: Part | None = None, state: dict[str, Any] | None = None,
                **values: Any) -> "Generator[Iteration, None, None]":
-    """Train, and yield after every iteration; nothing is written and nothing watches.
+    """Train, and yield after every iteration. No run folder, log, checkpoint or signal handler: the caller decides.
 
     Fields about files, logging, evaluation and videos (run_dir, logger, eval_every, capture_video, ...) have no effect.
 
@@ -144,20 +144,20 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
 
     Args:
         run: The folder of the run, or of the runs of several seeds.
-        env: The environment, if the run was started with one of its own.
+        env: The environment, if the run was started with a custom one.
         make_envs: As at the start of the run.
         make_agent: As at the start of the run.
         loss_fn: As at the start of the run.
-        callbacks: As in `train`. They begin anew: what they counted before is not part of a checkpoint.
-        config: The class of the configuration, if it is a subclass with fields of its own.
-        changes: Fields of the configuration that change from here on. In addition `allow_import=[...]`, modules and
-            scripts that may be imported because the run names them.
+        callbacks: As in `train`. Pass new objects: what callbacks counted is not part of a checkpoint.
+        config: The class of the configuration, if it is a subclass with additional fields.
+        changes: New values of fields of the configuration. In addition `allow_import=[...]`, modules and scripts that
+            may be imported because the run names them.
 
     Returns:
         `run`.
 
     Raises:
-        UsageError: There is no run, or it cannot continue with these arguments.
+        UsageError: There is no run, or it cannot be continued with these arguments.
         FilesError: Its files are damaged, or cannot be written.
         EnvError, NumbersError, PeerError, KeyboardInterrupt: As in `train`.
     """
@@ -176,7 +176,7 @@ def load(path: str | Path, make_agent: Part | None = None, allow_import: Collect
 
     Args:
         path: The folder.
-        make_agent: The network, if the run was started with one of its own.
+        make_agent: The network, if the run was started with a custom one.
         allow_import: Modules and scripts that `evaluate` may import because the model names them.
 
     Raises:
@@ -197,12 +197,12 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
 
     Args:
         model: A model, or the folder of a run or of a model.
-        episodes: How many.
+        episodes: Number of episodes; in self-play rounded up to as many for each player.
         env: As in `train`; None: the environment of the run.
         deterministic: Take the most likely actions, as `proximo card` does; False samples them, as `proximo eval` does
             without a flag.
         seed: The seed of environments and actions.
-        max_steps: Steps after which an unfinished episode is given up; None: 50,000.
+        max_steps: Longest episode, in steps; evaluation does not wait for the end of a longer one. None: 50,000.
         parts: `make_envs` and `make_agent`, if the run was started with them; `allow_import=[...]`, modules and scripts
             that may be imported because the model names them.
 
@@ -210,7 +210,7 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
         Raw returns and lengths of the episodes.
 
     Raises:
-        UsageError: An argument cannot work, no episode ended, the run was trained in an environment of its own and
+        UsageError: An argument cannot work, no episode ended, the run was trained in a custom environment and
             `env` is missing, or the model names a module that is not allowed.
         FilesError: There is no model, or it is damaged.
         EnvError: An environment failed.
@@ -221,14 +221,14 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
 
 
 def check_env(env: Any = None, **values: Any) -> "list[Finding]":
-    """Play a few thousand random steps, and return what breaks the contract of environments, as `proximo check-env`.
+    """Check an environment against Gymnasium's contract with a few thousand random steps, as `proximo check-env` does.
 
     Args:
         env: As in `train`.
         values: Fields of the configuration that choose, configure or wrap the environment: env_file, env_kwargs, ...
 
     Returns:
-        What was checked; `ok` is False for a fault, None for a remark.
+        What was checked. `ok` is False for a fault, None for a remark. An environment that fails is a fault, too.
 
     Raises:
         UsageError: The environment cannot be made.

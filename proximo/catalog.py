@@ -24,7 +24,7 @@ from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
 from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
 from proximo.errors import UsageError, nearest
 from proximo.facts import type_problems
-from proximo.protocols import Spec, VecEnv
+from proximo.protocols import MakeEnvs, Spec, VecEnv
 from proximo.types import Iteration
 from proximo.variants import (
     RPO,
@@ -41,8 +41,6 @@ from proximo.variants import (
     Procgen,
     SelfPlay,
 )
-
-MakeEnvs = Callable[[Any, Sequence[int]], VecEnv]  # (configuration, one seed per environment)
 
 
 class Variant(NamedTuple):
@@ -105,7 +103,7 @@ def config_class(variant: str, advice: str = "") -> type[Config]:
 
     Args:
         variant: Its name.
-        advice: What the message says where no variant has a similar name.
+        advice: What to do, for the message, if no variant has a similar name.
 
     Raises:
         UsageError: There is no such variant; the message lists all.
@@ -168,7 +166,7 @@ def _jax_parts(variant: Variant) -> Parts:
 
 
 def played_env(cfg: Config) -> dict[str, str]:
-    """Return env_id and env_file as they are played: the successor of a retired id, and what is meant in a file.
+    """Return env_id and env_file as the run records them: a retired id becomes its successor, a file names its class.
 
     A file gets its absolute path, so that the run can be continued and played from another folder.
     """
@@ -183,7 +181,7 @@ def played_env(cfg: Config) -> dict[str, str]:
 
 
 def config_of_env(values: dict[str, Any]) -> Config:
-    """Return the configuration that has those of some values of fields which decide about the variant."""
+    """Return a default configuration with those of `values` that the choice of a variant depends on."""
     names = ("env_id", "engine", *OWN, *IMAGES)
     return replace(Config(), **{name: values[name] for name in names if name in values}).resolved()
 
@@ -240,7 +238,7 @@ def variant_by_spaces(envs: VecEnv) -> Choice:
 
 
 def variant_by_name(env_id: str) -> tuple[str, str] | None:
-    """Return the variant for an id that Gymnasium does not have, and what it is; None where Gymnasium must be asked."""
+    """Return the variant for an id that is not Gymnasium's, and the reason; None if the spaces have to decide."""
     if is_atari(env_id):
         return "ppo_atari", "an Atari game"
     if is_self_play(env_id):

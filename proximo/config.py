@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from proximo.facts import Engine, Framework, Limits, Model, Recurrent, Schedule, converted_fields, setting, switched
+from proximo.facts import Engine, Framework, Limits, Model, Recurrent, Schedule, converted_fields, setting, with_switch
 
 Logger = Literal["console", "wandb", "mlflow", "trackio", "none"]
 FREE: dict[str, Any] = {"group": "training", "resume": "free"}
@@ -193,7 +193,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """Replace True and False in fields that have choices instead of a switch."""
-        for name, value in switched(self).items():
+        for name, value in with_switch(self).items():
             object.__setattr__(self, name, value)
 
     @property

@@ -1,4 +1,4 @@
-"""The faults that end a command, each with its exit code, and the messages of the library.
+"""The exceptions of the library, each with its exit code, and its log messages.
 
 Messages go to the logger "proximo": INFO for what was chosen or done, WARNING for what was ignored, replaced or is not
 exact. The command line prints both; from Python only warnings are shown unless the program configures logging.
@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 LOGGER = logging.getLogger("proximo")
@@ -17,7 +18,7 @@ OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")
 
 
 class ProximoError(Exception):
-    """The base of all faults; the message says what was given, what is allowed and what to do."""
+    """Base class of all exceptions of the library. Messages say what was given, what is allowed and what to do."""
 
     exit_code = 1
 
@@ -62,18 +63,18 @@ class PeerError(ProximoError, ConnectionError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that the memory of the machine or of a GPU is full: Python's, torch's or JAX's."""
+    """Return whether an error of Python, torch or JAX says that the memory of the machine or of a GPU is full."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
 
 
 def is_of_communication(error: BaseException) -> bool:
-    """Return whether an error says that the communication between processes broke off: torch's or JAX's."""
+    """Return whether an error of torch or JAX says that communication between processes has failed."""
     return any(word in str(error).lower() for word in COMMUNICATION)
 
 
 @contextmanager
 def reading(problem: str, advice: str) -> Iterator[None]:
-    """Turn errors of content that lacks a part, or has one of another shape, into a FilesError; not a full memory."""
+    """Turn errors that missing or malformed content causes into a FilesError, but not those of a full memory."""
     try:
         yield
     except ProximoError:
@@ -85,7 +86,7 @@ def reading(problem: str, advice: str) -> Iterator[None]:
 
 
 def reading_checkpoint() -> Any:
-    """Return what turns errors of reading a snapshot into a FilesError; also a decorator."""
+    """Return a context manager, also a decorator, that turns errors of reading a snapshot into a FilesError."""
     return reading("The checkpoint does not fit this run",
                    "Resume with the environment, the network and the versions that the run was started with. If they "
                    "are the same, move the newest folder of checkpoints/ to another place, so that the one before it "
@@ -99,7 +100,7 @@ def nearest(given: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a message that says something."""
+    """Return the first line of a message that is not empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
 
 
@@ -111,6 +112,18 @@ def notify(sentence: str) -> None:
 def warn(sentence: str) -> None:
     """Log what was ignored or replaced, or is not exact, at WARNING, from the first process only."""
     _log(logging.WARNING, sentence)
+
+
+@cache
+def notify_once(sentence: str) -> None:
+    """Log a message once in this process. A run makes a new pool at every checkpoint, and would repeat it."""
+    notify(sentence)
+
+
+@cache
+def warn_once(sentence: str) -> None:
+    """Log a warning once in this process."""
+    warn(sentence)
 
 
 def _log(level: int, sentence: str) -> None:

@@ -31,12 +31,12 @@ class Limits(NamedTuple):
     frameworks: tuple[Framework, ...] = ("torch", "jax")
     worker_default: Literal["none", "cores"] = "none"  # cores: emulators, for which a worker process per core pays off
     next_step: bool = True  # can be reset one step late
-    gymnasium: bool = False  # steps single Gymnasium environments, which a user can configure, wrap and bring along
+    gymnasium: bool = False  # steps single Gymnasium environments, which a user can configure, wrap and pass
     emulator: bool = False  # frame_skip, frame_stack and grayscale describe the frames of an emulator
     max_players: int = 1  # of one game; more than one: each environment is a player of a game
     own_distribution: bool = False  # of continuous actions, which cannot be exchanged
     inside_only: bool = False  # exists for environments inside JAX's compiled functions
-    advice: str = ""  # which variant has the engines or frameworks that this one lacks
+    advice: str = ""  # the variant that has the engines or frameworks which this one lacks
 
 
 class Facts(NamedTuple):
@@ -48,7 +48,7 @@ class Facts(NamedTuple):
     above: float | None = None
     maximum: float | None = None
     detail: str = ""  # numbers of implementation details (docs/details.md), separated by ", "
-    off: Any = ...  # the value that an ablation sets; for a switch the opposite of what it has; ...: no ablation
+    off: Any = ...  # the value that an ablation sets; for a switch the opposite of its value; ...: no ablation
     switch: tuple[Any, ...] = ()  # what False and True mean, where other implementations have a switch
     task: bool = False  # another value is another task: published scores of the environment do not compare
     sweep: bool = False  # runs with several values can be trained at once, by proximo sweep
@@ -92,8 +92,8 @@ def _facts_of_class(kind: Any) -> dict[str, Facts]:
     return {name: Facts(**found[name]) for name in (one.name for one in fields(kind))}
 
 
-def switched(cfg: Any) -> dict[str, Any]:
-    """Return what True and False mean in each field that has them instead of one of its choices."""
+def with_switch(cfg: Any) -> dict[str, Any]:
+    """Return the choice that True or False stands for, for each field that has one of them instead of a choice."""
     return {name: fact.switch[getattr(cfg, name)] for name, fact in facts(cfg).items()
             if fact.switch and isinstance(getattr(cfg, name), bool)}
 
@@ -133,8 +133,8 @@ def options_of(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def wanted(hint: Any) -> str:
-    """Return in words what values a type hint of a field allows."""
+def describe_type(hint: Any) -> str:
+    """Return in words which values a type hint of a field allows."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))
     return " or ".join(NAMES[one] for one in options_of(hint))
@@ -221,5 +221,5 @@ def _checked(cfg: Any) -> Iterator[tuple[str, Any, str]]:
         try:
             yield name, converted(value, hints[name]), ""
         except TypeError as error:
-            why = str(error) or f"Use {wanted(hints[name])}"
+            why = str(error) or f"Use {describe_type(hints[name])}"
             yield name, value, f"{name}={value!r:.60} is not allowed. {why}."

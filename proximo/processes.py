@@ -1,4 +1,4 @@
-"""The processes that train one agent together, as torchrun starts them (detail A2), and which of them live."""
+"""The processes that train one agent together, as torchrun starts them (detail A2), and how lost ones are found."""
 
 import os
 import re
@@ -16,9 +16,9 @@ from proximo.config import Config
 from proximo.errors import FilesError, UsageError
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-BEAT = 0.5  # seconds between two words of a process to the first one, and back
-SILENCE = 10.0  # seconds without a word after which a process is lost, if a communication has failed
-GREETING_SECONDS = 5.0  # for a connection to say which rank it is; other programs may connect too
+HEARTBEAT_SECONDS = 0.5  # between two messages of a process to rank 0, and back
+PEER_TIMEOUT = 10.0  # seconds without a message after which a process is lost, if a collective has failed
+GREETING_SECONDS = 5.0  # for a connection to send its rank; other programs may connect too
 WORKS, WAITS, FAILED, LOST = "works", "waits", "failed", "lost"
 
 
@@ -29,7 +29,7 @@ class World(NamedTuple):
     size: int
     local_rank: int
     local_size: int
-    presence: "Presence | None" = None  # of several processes that have connected
+    presence: "Presence | None" = None  # None: one process, or not connected yet
 
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1)
@@ -39,7 +39,7 @@ def world_from_environment() -> World:
     """Return what torchrun has set in the environment variables; ALONE without it.
 
     Raises:
-        UsageError: Only some of the variables are set, as a job of a cluster may leave them, or one is no number.
+        UsageError: Only some of the variables are set (a cluster's job may do this), or one is not a number.
     """
     if not (present := [name for name in ("RANK", "WORLD_SIZE") if name in os.environ]):
         return ALONE
@@ -84,39 +84,39 @@ def check_shares(cfg: Config, ranks: int, unit: str) -> None:
 
 
 class Presence:
-    """Knows which processes of a run live, and names those that are lost.
+    """Failure detector: finds out which processes of a run were lost, by heartbeats over TCP.
 
-    Every process keeps a connection to the first one. Both write a word every BEAT seconds: that the process works,
-    waits for others, or has failed to communicate with them. A process that ends closes its connection; one that is
-    stopped writes nothing. The first process decides who is lost, and tells all others before it leaves, so that they
-    name the same ranks, however late they notice the loss. The others decide only whether the first one is lost.
+    Every process has a connection to rank 0. Both ends send their status every HEARTBEAT_SECONDS: working, waiting in a
+    collective, or failed in one. A process that ends closes its connection; one that is stopped sends nothing. Rank 0
+    decides which ranks are lost and tells all others before it leaves, so that all name the same ranks, however late
+    they notice the loss. The others decide only whether rank 0 is lost.
 
     Args:
         rank: This process.
-        connections: The socket to each other rank: from the first process to all, from the others to the first.
+        connections: The socket to each other rank: from rank 0 to all, from the others to rank 0.
 
     Attributes:
-        word: What this process does: WORKS, WAITS or FAILED.
+        status: Of this process: WORKS, WAITS or FAILED.
     """
 
     def __init__(self, rank: int, connections: dict[int, socket.socket]) -> None:
-        self.word = WORKS
+        self.status = WORKS
         self._rank, self._connections = rank, connections
-        self._words, self._quiet = dict.fromkeys(connections, WORKS), dict.fromkeys(connections, 0)
+        self._statuses, self._missed = dict.fromkeys(connections, WORKS), dict.fromkeys(connections, 0)
         self._ended: set[int] = set()
         self._failed_for = 0.0
         self._lost: Future[list[int]] = Future()
         self._lock, self._closed = threading.Lock(), threading.Event()
         listens: list[Callable[[], None]] = [partial(self._listen, peer) for peer in connections]
-        for act in (self._beat, *listens):
-            threading.Thread(target=act, name="proximo-presence", daemon=True).start()
+        for loop in (self._heartbeat, *listens):
+            threading.Thread(target=loop, name="proximo-presence", daemon=True).start()
 
     def lost(self) -> list[int]:
-        """Return the ranks that are lost, after a communication has failed; none if all of them live and wait."""
-        self.word = FAILED
-        self._say(FAILED)
+        """Return the ranks that are lost, after a collective has failed; none if all others are alive and waiting."""
+        self.status = FAILED
+        self._send(FAILED)
         try:
-            ranks = self._lost.result(3 * SILENCE)
+            ranks = self._lost.result(3 * PEER_TIMEOUT)
         except TimeoutError:
             return []
         return [rank for rank in ranks if rank != self._rank]
@@ -129,92 +129,92 @@ class Presence:
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
 
-    def _say(self, word: str) -> None:
+    def _send(self, message: str) -> None:
         for connection in self._connections.values():
             with suppress(OSError):  # it is lost, or stopped and its buffer is full
-                connection.send(f"{word}\n".encode(), socket.MSG_DONTWAIT)
+                connection.send(f"{message}\n".encode(), socket.MSG_DONTWAIT)
 
     def _listen(self, peer: int) -> None:
-        """Run in a thread: note what another process says, until it ends."""
+        """Run in a thread: read the messages of another process until it ends."""
         with suppress(OSError, ValueError), self._connections[peer].makefile() as lines:
             for line in lines:
-                word, *ranks = line.split()
-                if word == LOST:
-                    self._decide([int(rank) for rank in ranks])
+                status, *ranks = line.split()
+                if status == LOST:
+                    self._set_lost([int(rank) for rank in ranks])
                 else:
-                    self._words[peer] = word
-                self._quiet[peer] = 0
+                    self._statuses[peer] = status
+                self._missed[peer] = 0
         self._ended.add(peer)
 
-    def _beat(self) -> None:
-        """Run in a thread: say what this process does, and decide who is lost."""
-        while not self._closed.wait(BEAT):
-            self._say(self.word)
-            for rank in self._quiet:
-                self._quiet[rank] += 1
+    def _heartbeat(self) -> None:
+        """Run in a thread: send the status of this process, and decide which ranks are lost."""
+        while not self._closed.wait(HEARTBEAT_SECONDS):
+            self._send(self.status)
+            for rank in self._missed:
+                self._missed[rank] += 1
             if self._ended:
-                self._closed.wait(BEAT)  # others of the same machine may end too
-            if not self._closed.is_set() and (ranks := self._judge()) is not None:
-                self._decide(ranks)
+                self._closed.wait(HEARTBEAT_SECONDS)  # others of the same machine may end too
+            if not self._closed.is_set() and (ranks := self._lost_ranks()) is not None:
+                self._set_lost(ranks)
 
-    def _judge(self) -> list[int] | None:
+    def _lost_ranks(self) -> list[int] | None:
         """Return the ranks that are lost, or None while that is not known."""
         if self._ended:
             return sorted(self._ended)
-        words = {self._rank: self.word, **self._words}
-        if FAILED not in words.values():
+        statuses = {self._rank: self.status, **self._statuses}
+        if FAILED not in statuses.values():
             return None
-        if silent := [rank for rank, beats in self._quiet.items() if beats * BEAT >= SILENCE]:
+        if silent := [rank for rank, missed in self._missed.items() if missed * HEARTBEAT_SECONDS >= PEER_TIMEOUT]:
             return silent
-        self._failed_for += BEAT
-        if self._rank > 0 or self._failed_for < SILENCE:
+        self._failed_for += HEARTBEAT_SECONDS
+        if self._rank > 0 or self._failed_for < PEER_TIMEOUT:
             return None
-        return [rank for rank, word in words.items() if word == WORKS]  # it hangs, where the others wait
+        return [rank for rank, status in statuses.items() if status == WORKS]  # it hangs, while the others wait
 
-    def _decide(self, ranks: list[int]) -> None:
-        """Note once who is lost. The first process tells the others."""
+    def _set_lost(self, ranks: list[int]) -> None:
+        """Store the ranks that are lost, once. Rank 0 tells the others."""
         with self._lock:
             if not self._lost.done():
                 if self._rank == 0:
-                    self._say(" ".join([LOST, *map(str, ranks)]))
+                    self._send(" ".join([LOST, *map(str, ranks)]))
                 self._lost.set_result(ranks)
 
 
 @contextmanager
 def waiting(presence: Presence | None) -> Iterator[None]:
-    """Say that this process waits for others, as long as the code inside runs."""
+    """Set the status of this process to WAITS while the block runs."""
     if presence is None:
         yield
         return
-    presence.word = WAITS
+    presence.status = WAITS
     yield
-    presence.word = WORKS
+    presence.status = WORKS
 
 
 def connect_presence(world: World, host: str, publish: Callable[[str], None], look_up: Callable[[], str],
                      seconds: float) -> Presence:
-    """Connect all processes to the first one, at a port that the system chooses.
+    """Connect all processes to rank 0, at a port that the system chooses.
 
     Args:
         world: The processes.
-        host: Where the others reach the first process.
-        publish: Called by the first process with a word for the others: the port, and a password against strangers.
-        look_up: Called by the others: returns the word, when it is there.
-        seconds: How long the first process waits for the others.
+        host: The address at which the others reach rank 0.
+        publish: Called on rank 0 with what the others need to connect: the port and a random token.
+        look_up: Called on the others: waits for that text and returns it.
+        seconds: How long rank 0 waits for the others.
 
     Raises:
-        OSError: The first process cannot be reached, or not all others have come in time.
+        OSError: Rank 0 cannot be reached, or not all others have connected in time.
     """
     if world.rank:
-        port, password = look_up().split()
+        port, token = look_up().split()
         connection = socket.create_connection((host, int(port)), timeout=seconds)
-        connection.sendall(f"{password} {world.rank}\n".encode())
+        connection.sendall(f"{token} {world.rank}\n".encode())
         connection.settimeout(None)
         return Presence(world.rank, {0: connection})
-    password = secrets.token_hex(8)
+    token = secrets.token_hex(8)
     with listener(0) as server:
-        publish(f"{server.getsockname()[1]} {password}")
-        return Presence(0, _accept_all(server, world.size, password, time.monotonic() + seconds))
+        publish(f"{server.getsockname()[1]} {token}")
+        return Presence(0, _accept_all(server, world.size, token, time.monotonic() + seconds))
 
 
 def listener(port: int) -> socket.socket:
@@ -223,19 +223,19 @@ def listener(port: int) -> socket.socket:
     return socket.create_server(("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both)
 
 
-def _accept_all(server: socket.socket, size: int, password: str, end: float) -> dict[int, socket.socket]:
+def _accept_all(server: socket.socket, size: int, token: str, end: float) -> dict[int, socket.socket]:
     found: dict[int, socket.socket] = {}
     while len(found) < size - 1:
         server.settimeout(max(0.001, end - time.monotonic()))
         connection, _ = server.accept()
         connection.settimeout(GREETING_SECONDS)
-        words = b""
+        greeting = b""
         with suppress(OSError):
-            while len(words) < 100 and not words.endswith(b"\n") and (more := connection.recv(1)):
-                words += more
-        if words.split()[:1] == [password.encode()]:
+            while len(greeting) < 100 and not greeting.endswith(b"\n") and (more := connection.recv(1)):
+                greeting += more
+        if greeting.split()[:1] == [token.encode()]:
             connection.settimeout(None)
-            found[int(words.split()[1])] = connection
+            found[int(greeting.split()[1])] = connection
         else:
             connection.close()
     return found

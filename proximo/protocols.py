@@ -1,5 +1,6 @@
 """What the parts of Proximo may assume about each other: environments, distributions, heads and agents."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -106,7 +107,7 @@ class VecEnv(Protocol):
         """Return everything that continues the environments exactly, or None if it cannot be saved.
 
         Returns:
-            Nested dicts with string keys. Leaves are numpy arrays, numbers, strings, booleans, None or lists of such.
+            Nested dicts with string keys. Leaves are numpy arrays, numbers, strings, booleans, None or lists of these.
             They are copies: later steps do not change them.
         """
         ...
@@ -122,6 +123,9 @@ class VecEnv(Protocol):
     def close(self) -> None:
         """End all processes and engines within seconds, also after an error."""
         ...
+
+
+MakeEnvs = Callable[[Any, Sequence[int]], VecEnv]  # (configuration, one seed per environment)
 
 
 class GroupedVecEnv(VecEnv, Protocol):

@@ -41,7 +41,7 @@ class Atari(Config):
 
 @dataclass(frozen=True)
 class AtariLSTM(Atari):
-    """ppo_atari_lstm: single frames, and a memory instead of stacked frames (details 32-36)."""
+    """ppo_atari_lstm: single frames, and an LSTM instead of stacked frames (details 32-36)."""
 
     frame_stack: int = 1
     recurrent: Recurrent = "lstm"
@@ -158,7 +158,7 @@ class Procgen(Config):
 
 @dataclass(frozen=True)
 class SelfPlay(Atari):
-    """ppo_pettingzoo_ma_atari: one network plays all two or four players of a game."""
+    """ppo_pettingzoo_ma_atari: one network plays all sides of a two- or four-player game."""
 
     limits: ClassVar[Limits] = Limits(engines=("ale",), worker_default="cores", next_step=False, emulator=True,
                                       max_players=4)

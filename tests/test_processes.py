@@ -17,8 +17,8 @@ from proximo.variants import SelfPlay
 @pytest.fixture
 def connect(monkeypatch):
     """Return a function that connects processes: from their number to the Presence of each, in order of rank."""
-    monkeypatch.setattr(processes, "BEAT", 0.05)
-    monkeypatch.setattr(processes, "SILENCE", 1.0)
+    monkeypatch.setattr(processes, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(processes, "PEER_TIMEOUT", 1.0)
     found: list[Presence] = []
 
     def connect_all(size):
@@ -63,8 +63,8 @@ def test_a_process_that_ends_is_named_by_all_others(ended, connect):
 
 def test_processes_that_end_together_are_named_together(connect, monkeypatch):
     every = connect(4)
-    monkeypatch.setattr(processes, "SILENCE", 60.0)
-    monkeypatch.setattr(processes, "BEAT", 1.0)  # the time in which they count as one loss
+    monkeypatch.setattr(processes, "PEER_TIMEOUT", 60.0)
+    monkeypatch.setattr(processes, "HEARTBEAT_SECONDS", 1.0)  # the time in which they count as one loss
     every[1].close()
     every[3].close()
     assert ask(every[0], every[2]) == [[1, 3]] * 2
@@ -81,8 +81,8 @@ def test_a_process_that_notices_late_names_the_lost_one_and_not_those_that_have_
 
 def stop(presence):
     """Let a process say nothing more, as SIGSTOP does: its connections stay open."""
-    presence._say = lambda word: None
-    presence._judge = lambda: None
+    presence._send = lambda message: None
+    presence._lost_ranks = lambda: None
 
 
 @pytest.mark.parametrize("stopped", [0, 1])

@@ -57,7 +57,7 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> tuple[str, bool]:
         The table and the verdict as text for a terminal, and whether B is significantly worse in any environment.
 
     Raises:
-        UsageError: If the metric is unknown, if there are no pairs, or if a package is missing.
+        UsageError: The metric is unknown, there are no pairs, or a package is missing.
     """
     found = find_comparisons(a, b, metric)
     verdict = [f"regression: {one.env_id} ({one.new_label}), p = {one.p_worse:.2g}"

@@ -90,7 +90,7 @@ def jobs_of(bench_set: BenchSet, seeds: Sequence[int] | None = None, ablate: Seq
         The runs, and one sentence for each detail whose change would change nothing in a row.
 
     Raises:
-        UsageError: If a detail is unknown, or if a configuration is impossible.
+        UsageError: A detail is unknown, or a configuration is impossible.
     """
     details = [name for name, fact in every_field().items() if fact.off is not ...]
     if unknown := [detail for detail in ablate if detail not in details]:

@@ -59,8 +59,8 @@ def pbt(file: str | Path, where: Where = HERE, out: str | Path = "", rounds: int
         The exit code. 0: all rounds have finished; 1: every member has failed; 130: interrupted.
 
     Raises:
-        UsageError: If the file or an argument is wrong, or if the folder contains another population.
-        FilesError: If pbt.json is damaged.
+        UsageError: The file or an argument is wrong, or the folder contains another population.
+        FilesError: pbt.json is damaged.
     """
     population = load_population(file, rounds)
     if problems := where_problems(where):
@@ -88,8 +88,8 @@ def read_journal(folder: Path, population: Population) -> list[Round]:
     """Return the rounds that have finished.
 
     Raises:
-        UsageError: If they are those of another population.
-        FilesError: If the file is damaged.
+        UsageError: They are those of another population.
+        FilesError: The file is damaged.
     """
     try:
         content = read_json(folder / JOURNAL, PopulationRecord)

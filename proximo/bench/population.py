@@ -63,7 +63,7 @@ def load_population(path: str | Path, rounds: int | None = None) -> Population:
         rounds: Rounds in place of those of the file.
 
     Raises:
-        UsageError: If the file cannot be read or has problems; the message has one line for each.
+        UsageError: The file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
     content: dict[str, Any] = dict(read_tables(path, PopulationFile)) | ({} if rounds is None else {"rounds": rounds})

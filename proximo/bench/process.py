@@ -63,7 +63,7 @@ def is_finished(folder: Path, job: Job) -> bool:
 
 
 def record_if_finished(folder: Path, job: Job) -> bool:
-    """Return whether a job has finished, and record it: it may have finished when nobody waited for it."""
+    """Return whether a job has finished, and record it: it may have finished while no command was waiting."""
     finished = is_finished(folder, job)
     if finished and read_job(folder, job).get("status") != "finished":
         _update_record(folder, job, status="finished", lost={})

@@ -57,7 +57,7 @@ def read_runs(directory: str | Path) -> list[Run]:
         The runs in order of environment, label and seed.
 
     Raises:
-        UsageError: If there is no run.
+        UsageError: There is no run.
     """
     if not is_folder(Path(directory)):
         raise UsageError(f"{directory} is not a folder. Give a folder that contains runs.")

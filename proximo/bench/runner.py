@@ -56,7 +56,7 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Whe
         The exit code. 0: all runs have finished; 1: some have failed; 130: interrupted.
 
     Raises:
-        UsageError: If the file or an argument is wrong, or if another benchmark is running in the folder.
+        UsageError: The file or an argument is wrong, or another benchmark is running in the folder.
     """
     problems: list[str] = []
     bench_set = load_set(file)
@@ -104,11 +104,11 @@ def _run_missing(folder: Path, jobs: Sequence[Job], where: Where, command: tuple
 
 
 def run_jobs(work: Work, state: BenchState) -> bool:
-    """Run the jobs of `state` that wait until each has finished or failed; return whether nobody interrupted it.
+    """Run the waiting jobs of `state` until each has finished or failed; return False if it was interrupted.
 
     Args:
         work: What they share.
-        state: The jobs by what has become of them; it is updated.
+        state: The jobs by their status; it is updated.
     """
     try:
         with BenchView(work.folder, state) as view:

@@ -13,7 +13,7 @@ from proximo.catalog import VARIANTS
 from proximo.config import Config
 from proximo.envs.imports import check_imports
 from proximo.errors import FilesError, UsageError, nearest
-from proximo.facts import Facts, converted, facts, facts_of_all, is_convertible, wanted
+from proximo.facts import Facts, converted, describe_type, facts, facts_of_all, is_convertible
 from proximo.problems import config_problems
 from proximo.runs.files import read_toml, type_errors
 from proximo.runs.presets import named_preset, presets
@@ -84,7 +84,7 @@ def load_set(path: str | Path) -> BenchSet:
     """Read and check a benchmark file.
 
     Raises:
-        UsageError: If the file cannot be read or has problems; the message has one line for each.
+        UsageError: The file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
     content = read_tables(path, SetFile)
@@ -148,7 +148,7 @@ def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str
         elif name not in known:
             problems.append(f"{variant} has no field {name}.{nearest(name, known)}")
         elif not (is_convertible(value, hints[name]) or (known[name].switch and isinstance(value, bool))):
-            problems.append(f"{name}={value!r} is not allowed. Use {wanted(hints[name])}.")
+            problems.append(f"{name}={value!r} is not allowed. Use {describe_type(hints[name])}.")
     return problems
 
 

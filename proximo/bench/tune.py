@@ -70,7 +70,7 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
         The exit code. 0: a best trial was found; 1: no trial has finished; 130: interrupted.
 
     Raises:
-        UsageError: If the file or an argument has problems, if the folder contains another search, or if Optuna is
+        UsageError: The file or an argument has problems, the folder contains another search, or Optuna is
             missing.
     """
     try:
@@ -180,7 +180,7 @@ def _watch(trial: "Trial", context: Context, running: RunningJob, scores: list[f
 
     Raises:
         TrialPruned: If the pruner gives up the trial.
-        TuneHaltedError: If the search was interrupted.
+        TuneHaltedError: The search was interrupted.
     """
     import optuna
     job, run_dir = running.job, context.work.folder / running.job.folder

@@ -58,7 +58,7 @@ def load_search(path: str | Path) -> Search:
     """Read and check a search file.
 
     Raises:
-        UsageError: If the file cannot be read or has problems; the message has one line for each.
+        UsageError: The file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
     content = read_tables(path, SearchFile)

@@ -78,7 +78,7 @@ def shared_study(search: Search, folder: Path, halt: Event) -> Iterator[SharedSt
     """Open or create the study of a search, and be one of its workers.
 
     Raises:
-        UsageError: If the study is that of another search, whose scores mean something else.
+        UsageError: The study is that of another search, whose scores mean something else.
     """
     import optuna
 
@@ -100,7 +100,7 @@ def check_same_search(study: "Study", search: Search, folder: Path) -> None:
     """Record in a new study what its scores depend on, and compare a study that exists with it.
 
     Raises:
-        UsageError: If they differ.
+        UsageError: They differ.
     """
     content = json.loads(json.dumps(_meaning(search)))
     recorded = study.user_attrs.get(SEARCH)

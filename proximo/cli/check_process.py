@@ -1,4 +1,4 @@
-"""The check of an environment in a process of its own, so that the command survives whatever the environment does."""
+"""Check an environment in a child process, so that the command survives whatever the environment does."""
 
 import ctypes
 import multiprocessing
@@ -17,13 +17,13 @@ from proximo.envs.worker_process import end_with_parent
 from proximo.errors import ProximoError
 from proximo.runs.check_env import Finding, failure, iter_findings
 
-GRACE_SECONDS = 5.0  # after the limit of a call, in which the process itself can end it, and for its own end
+GRACE_SECONDS = 5.0  # that the child has to end a call after its limit, and to end itself
 POLL_SECONDS = 0.1
-END = ()  # is sent after the last finding
+END = ()  # the message after the last finding
 
 
 class CurrentCall(ctypes.Structure):
-    """The newest call of the environment, in memory that both processes share."""
+    """The newest call of the environment, in shared memory."""
 
     _fields_ = [("what", ctypes.c_char * 300), ("seconds", ctypes.c_double),  # its limit
                 ("deadline", ctypes.c_double)]  # of time.monotonic(); 0: it returned
@@ -66,14 +66,14 @@ def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
 
 
 def newest(reader: Any) -> Any:
-    """Return what the process has sent; None if it has ended, also where a process that it started holds the pipe."""
+    """Return the next message of the process; None if it has ended, even if one that it started holds the pipe."""
     with suppress(EOFError):
         return reader.recv() if reader.poll() else None
     return None
 
 
 def death(child: SpawnProcess, call: Any, name: str) -> str:
-    """Return the sentence for a process that ended without a word."""
+    """Return the message for a process that ended without sending a result."""
     child.join(GRACE_SECONDS)
     code = child.exitcode or 0
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -82,7 +82,7 @@ def death(child: SpawnProcess, call: Any, name: str) -> str:
 
 
 def run_check(env_id: str | None, cfg: Config, call: Any, writer: Any) -> None:
-    """Run in the new process: send every finding, or the fault that ended the check, and then END."""
+    """Run in the child: send every finding, or the error that ended the check, then END."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     end_with_parent()
 

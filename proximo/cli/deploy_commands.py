@@ -6,9 +6,10 @@ from typing import Annotated
 
 import tyro
 
+from proximo.cli.bench_commands import AllowImport
 from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run, model_of_run
-from proximo.cli.model_commands import AllowImport, RunFolder, arguments, check_least
+from proximo.cli.model_commands import RunFolder, arguments, check_least
 from proximo.models.evaluate import MAX_STEPS
 
 Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="hub:USER/NAME|DIR")]
@@ -16,7 +17,7 @@ Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="hub:USER/NAM
 
 @dataclass
 class ExportArguments:
-    """Write a trained agent to one file that acts without Proximo, with normalisation, memory and masks inside."""
+    """Write a trained agent to one file that acts without Proximo, with normalisation, recurrent state and masks."""
 
     run: RunFolder
     """folder of a run or of a model"""
@@ -45,7 +46,7 @@ class CardArguments:
     seed: int = 0
     """seed of environments and actions"""
     max_steps: int = MAX_STEPS
-    """environment steps after which an unfinished episode is given up"""
+    """longest episode, in environment steps; a longer one is left out"""
     best: bool = False
     """the best model of the evaluations during training (train --eval-every)"""
     allow_import: AllowImport = ()

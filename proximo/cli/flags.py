@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, get_origin, get_type_hints
 
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.facts import converted, facts, options_of, wanted
+from proximo.facts import converted, describe_type, facts, options_of
 
 ALIASES = {"env-name": "env-id", "env": "env-id", "total-steps": "total-timesteps", "lr": "learning-rate",
            "env-wrapper": "env-wrappers"}
@@ -159,14 +159,14 @@ def _value(word: str, hint: Any, given: list[str], switch: tuple[Any, ...]) -> A
     if not given:
         if switchable:
             return switch[True]
-        raise UsageError(f"{word} needs a value: {wanted(hint)}.")
+        raise UsageError(f"{word} needs a value: {describe_type(hint)}.")
     text = given[0]
     if switchable and text.lower() in YES + NO:
         return switch[text.lower() in YES]
     try:
         return _from_text(hint, text)
     except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"{word} {text} is not allowed. Use {wanted(hint)}.") from None
+        raise UsageError(f"{word} {text} is not allowed. Use {describe_type(hint)}.") from None
 
 
 def _from_text(hint: Any, text: str) -> Any:

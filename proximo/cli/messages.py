@@ -39,12 +39,12 @@ def printed_messages() -> Iterator[None]:
 
 
 def exit_code(act: Callable[[], int]) -> int:
-    """Return what `act` returns, or print its fault and return that fault's exit code."""
+    """Return what `act` returns, or print its error and return the exit code of that error."""
     open_closed_streams()
     try:
         with printed_messages():
             code = act()
-    except BrokenPipeError:  # the reader of the output has left (`proximo list | head`)
+    except BrokenPipeError:  # the reader of the output has closed it (`proximo list | head`)
         silence(sys.stdout)
         return 141  # 128 + SIGPIPE
     except ProximoError as error:
@@ -64,7 +64,7 @@ def exit_code(act: Callable[[], int]) -> int:
 
 
 def _of_memory(error: Exception) -> int:
-    """Print that the memory is full, and return the exit code of sizes that cannot work; raise other errors."""
+    """Print that the memory is full, and return UsageError's exit code; raise other errors."""
     if not is_out_of_memory(error):
         raise error
     cause = next(iter(str(error).splitlines()), "no details are known")
@@ -87,7 +87,7 @@ def _of_a_file(error: OSError) -> int:
 
 
 def _flushed(code: int) -> int:
-    """Return the exit code of a command that has ended, after its output was handed on."""
+    """Flush the output of a command that has ended, and return its exit code, or another one if that fails."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 import tyro
 
+from proximo.cli.bench_commands import AllowImport
 from proximo.cli.check_command import CheckArguments, check_command
 from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run
@@ -23,8 +24,6 @@ from proximo.runs.resolve import usage_errors
 from proximo.runs.writing import write_json
 
 Arguments = TypeVar("Arguments")
-AllowImport = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE", help_behavior_hint="(default: none)"),
-                        tyro.conf.UseAppendAction]
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
@@ -35,13 +34,13 @@ class EvalArguments:
     run: RunFolder
     """folder of a run or of a model"""
     episodes: int = 100
-    """episodes to play (self-play: at least so many, and equally many for each player)"""
+    """number of episodes (self-play: rounded up to as many for each player)"""
     deterministic: bool = False
     """take the most likely action instead of sampling one"""
     seed: int = 0
     """seed of environments and actions"""
     max_steps: int = MAX_STEPS
-    """environment steps after which an unfinished episode is given up"""
+    """longest episode, in environment steps; a longer one is left out"""
     best: bool = False
     """play with the best model of the evaluations during training (train --eval-every)"""
     allow_import: AllowImport = ()
@@ -67,7 +66,7 @@ class WatchArguments:
     seed: int = 0
     """seed of environment and actions"""
     max_frames: int = 2000
-    """frames of the longest video, for each episode that is shown"""
+    """largest number of frames, for each episode that is shown"""
     best: bool = False
     """play with the best model of the evaluations during training (train --eval-every)"""
     allow_import: AllowImport = ()

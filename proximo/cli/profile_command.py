@@ -85,7 +85,7 @@ def profile_one(variant: str, flags: list[str], iterations: int) -> tuple[str, C
     kind = named_class(variant, "profile")
     values, wrong = read_flags(kind, flags)
     cfg = resolve(kind(**{**defaults, **values}), variant, 1, 1)
-    share_cores(cfg)
+    set_passive_openmp_wait(cfg)
     parts = parts_of(variant, cfg.framework)
     wrong = [*wrong, *problems_of(cfg), *(["num_seeds: profile measures one run. Leave --num-seeds out."]
                                           * (cfg.num_seeds > 1))]

@@ -19,7 +19,7 @@ def noop_count(seed: int, game: int, noop_max: int) -> int:
 
 
 def clips_rewards(cfg: Atari) -> bool:
-    """Whether rewards are replaced by their sign (detail 19). None (the compact variant) means: with images only."""
+    """Return whether rewards are replaced by their sign (detail 19). None (the compact variant): with images only."""
     return cfg.model != "mlp" if cfg.clip_rewards is None else cfg.clip_rewards
 
 
@@ -163,7 +163,7 @@ class AleGame:
         return int(self._ale.act(code))
 
     def _life_lost(self) -> bool:
-        """Whether a life was lost. In some games (Qbert) the last life ends before the game: that does not count."""
+        """Return whether a life was lost, but not the last one, which in some games (Qbert) ends before the game."""
         lives, before = self._ale.lives(), self._lives
         self._lives = lives
         return self._cfg.end_on_life_loss and 0 < lives < before

@@ -85,7 +85,7 @@ def games_for_one() -> dict[str, str]:
 
 
 def is_atari(env_id: str) -> bool:
-    """Whether an id means an Atari game: by its form, and if other environments have the same form, by the game.
+    """Return whether an id means an Atari game: by its form, and if other environments have the same form, by the game.
 
     `Ant-v5` has the form of `Breakout-v5`.
     """

@@ -83,13 +83,13 @@ def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:
 
 
 def _may_hold_state(name: str, value: Any) -> bool:
-    """Whether an attribute may hold state. What only draws (render_mode, pygame) or links the wrappers does not."""
+    """Return whether an attribute may hold state. What draws (render_mode, pygame) or links wrappers does not."""
     linked = isinstance(value, (*STATELESS, gymnasium.Env))
     return not (linked or name == "render_mode" or type(value).__module__.partition(".")[0] == "pygame")
 
 
 def encode_value(value: Any, seen: dict[int, Any]) -> Any:
-    """Encode a value as nested dicts whose leaves are arrays, numbers, strings, booleans, None or lists of such.
+    """Encode a value as nested dicts whose leaves are arrays, numbers, strings, booleans, None or lists of these.
 
     Args:
         value: What an attribute holds.

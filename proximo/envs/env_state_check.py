@@ -61,7 +61,7 @@ def _random_action(envs: VecEnv, step: Step, rng: np.random.Generator) -> np.nda
 
 
 def same_steps(one: Step, other: Step) -> bool:
-    """Whether two steps of numpy suites are equal in every bit that may be read."""
+    """Return whether two steps of numpy suites are equal in every bit that may be read."""
     ended, finished = one.terminated | one.truncated, one.episode.finished
     pairs = [(one.obs, other.obs), (one.first, other.first), (one.reward, other.reward), (one.valid, other.valid),
              (one.terminated, other.terminated), (one.truncated, other.truncated), (finished, other.episode.finished),

@@ -10,9 +10,9 @@ from proximo.envs.ale import MAX_FRAMES, clips_rewards
 from proximo.envs.atari_ids import sticky_chance
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
 from proximo.envs.envpool_ends import death_rule, separate_ends
-from proximo.envs.envpool_ids import envpool_id, import_envpool, load_libraries, notify_once, pool_threads
+from proximo.envs.envpool_ids import envpool_id, import_envpool, load_libraries, pool_threads
 from proximo.envs.episodes import EpisodeCounter
-from proximo.errors import EnvError, UsageError, warn
+from proximo.errors import EnvError, UsageError, notify_once, warn
 from proximo.protocols import Episode, FrameStack, Play, Step
 from proximo.variants import Atari
 

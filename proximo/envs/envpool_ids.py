@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from proximo.envs.atari_ids import read_atari_name
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError, notify_once
 
 
 def import_envpool(extra: str = "envpool") -> ModuleType:
@@ -88,9 +88,3 @@ def pool_threads(num_envs: int) -> int:
     """Return the number of threads: the cores, divided by the processes that torchrun started on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # Linux only
     return max(1, min(cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_envs))
-
-
-@cache
-def notify_once(sentence: str) -> None:
-    """Log a message once. A run makes a new pool at every checkpoint, and would repeat it."""
-    notify(sentence)

@@ -8,9 +8,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.obs_faults import cast_array, warn_once
+from proximo.envs.obs_faults import cast_array
 from proximo.envs.spaces import ObsReader, answer_fault
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, UsageError, warn_once
 
 SMALL_SQUARES = 1e76  # a sum of squares below it has no number beyond the range of float32, which ends at 3.4e38
 

@@ -65,7 +65,7 @@ def _import_module_of(env_id: str) -> str:
 
 
 def _is_retired(name: str) -> bool:
-    """Whether Gymnasium lists an id that it cannot make any more: MuJoCo's v2 and v3, and Pusher-v4."""
+    """Return whether Gymnasium lists an id that it cannot make any more: MuJoCo's v2 and v3, and Pusher-v4."""
     return getattr(registry[name].entry_point, "__name__", "").startswith("_raise") or name == "Pusher-v4"
 
 

@@ -1,4 +1,4 @@
-"""Environments inside JAX's compiled function, for variants that can have them there."""
+"""Environments that a compiled function of JAX steps."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def make_control_inside(cfg: Config, seeds: Sequence[int]) -> VecEnv | None:
         seeds: One seed per environment.
 
     Returns:
-        The environments, or None where they can only be stepped from outside.
+        The environments, or None if they can only be stepped from Python.
 
     Raises:
         UsageError: `--engine jax` was given for an id that is not written in JAX.

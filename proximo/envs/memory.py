@@ -1,4 +1,4 @@
-"""The memory of this machine, and the sentence with which arrays are refused that do not fit into it."""
+"""The memory (RAM) of this machine, and the error message for arrays that do not fit into it."""
 
 import os
 import re
@@ -7,12 +7,12 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-LONG_NUMBER = re.compile(r"\d[\d,]{39,}")  # is cut in sentences
+LONG_NUMBER = re.compile(r"\d[\d,]{39,}")  # is shortened in messages
 
 
 @cache
 def machine_bytes() -> int | None:
-    """Return the memory that this process can have: that of the machine, or the limit of its cgroup or of `ulimit -v`.
+    """Return the memory that this process can use: that of the machine, or the limit of its cgroup or of `ulimit -v`.
 
     What other processes use is not subtracted, because it changes. None: unknown.
     """
@@ -24,7 +24,7 @@ def memory_problem(what: str, needed: int, advice: str) -> list[str]:
 
     Args:
         what: What needs them, with the product: "num_steps=8 x num_envs=4 = 32 rows of 40 bytes".
-        needed: How many bytes.
+        needed: Number of bytes.
         advice: What to do.
     """
     most = machine_bytes()

@@ -1,4 +1,4 @@
-"""Classic control whose velocities are hidden, so that an agent needs memory. Importing this module registers the ids.
+"""Classic control without velocities, so that an agent needs a recurrent layer. Importing this registers the ids.
 
     proximo train --env-id proximo.envs.no_velocity:CartPoleNoVel-v1
 

@@ -1,12 +1,11 @@
 """What is wrong with an observation, and the conversion of arrays of other dtypes."""
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from proximo.errors import warn
+from proximo.errors import warn_once
 
 
 def space_layout(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype]:
@@ -82,9 +81,3 @@ def cast_parts(space: spaces.Space[Any], value: Any, where: str, env_id: str) ->
     if fault := leaf_fault(space, value, where):
         raise ValueError(fault)
     return value
-
-
-@cache
-def warn_once(sentence: str) -> None:
-    """Log a warning once in this process."""
-    warn(sentence)

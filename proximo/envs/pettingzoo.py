@@ -61,7 +61,7 @@ def make_game(cfg: SelfPlay, seed: int) -> SelfPlayGame:
 
 
 def is_self_play(env_id: str) -> bool:
-    """Whether an id has the form of PettingZoo's ids: `pong_v3`, `atari/warlords_v3`.
+    """Return whether an id has the form of PettingZoo's ids: `pong_v3`, `atari/warlords_v3`.
 
     No other suite has ids of this form. PettingZoo itself is not asked, because its import takes half a second.
     """

@@ -19,9 +19,8 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
 from proximo.envs.joint_actions import action_shape
-from proximo.envs.obs_faults import warn_once
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
 
 Answer = TypeVar("Answer")
@@ -241,7 +240,7 @@ def kill_all(processes: Iterable[Any]) -> None:
 
 
 def _is_stopped(pid: int | None) -> bool:
-    """Whether a process is stopped by a signal; False where the system does not say (no /proc)."""
+    """Return whether a process is stopped by a signal; False where the system does not say (no /proc)."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] in "Tt"

@@ -30,8 +30,8 @@ def read_episodes(run: Path) -> EpisodeTable:
     """Read the finished episodes of a run. Incomplete lines, as a live run or a kill leaves them, are skipped.
 
     Raises:
-        UsageError: If there is no episodes.csv.
-        FilesError: If it is not a regular file.
+        UsageError: There is no episodes.csv.
+        FilesError: It is not a regular file.
     """
     try:
         with open_regular(run / "episodes.csv", most=None) as file:

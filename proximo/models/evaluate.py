@@ -1,4 +1,4 @@
-"""Play with a trained model: returns of whole episodes, and frames for a video."""
+"""Play episodes with a trained model: their returns, or their frames for a video."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from proximo.errors import EnvError, ProximoError, warn
 from proximo.models.model import Model
 from proximo.protocols import Step, VecEnv
 
-PATIENCE = 5_000  # steps of every environment without a finished episode after which the user is told
+PATIENCE = 5_000  # steps of every environment without a finished episode after which a warning is logged
 MAX_STEPS = 50_000  # an Atari game is truncated after 27,000
 
 
@@ -34,20 +34,20 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
     """Play whole episodes.
 
     Every environment plays the same number of episodes, so that short episodes are not favoured. If `episodes` is not a
-    multiple of their number, those beyond it, of the last environments, are left out.
+    multiple of the number of environments, the last environments play episodes that are left out.
 
     Args:
         model: The model that acts.
         envs: N environments whose observations are not normalised; the model normalises them with its own statistics,
             which do not change.
-        episodes: How many episodes to play. In self-play this is rounded up, so that every player has equally many.
+        episodes: Number of episodes; in self-play rounded up to as many for each player.
         deterministic: Take the most likely actions instead of sampling them.
         seed: The seed of the noise of sampled actions.
         max_steps: The longest episode, in steps. An environment with a longer one plays no further episodes.
         show: Called after every step.
 
     Returns:
-        The episodes. They are fewer than asked for where an environment gave up an episode.
+        The episodes; fewer than `episodes` if some did not end within `max_steps`.
     """
     quota = -(-episodes // envs.num_envs)
     finished: list[list[tuple[float, int]]] = [[] for _ in range(envs.num_envs)]
@@ -73,19 +73,19 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
 
 
 def summarize(found: Evaluation, first: int = 0, every: int = 1) -> dict[str, Any]:
-    """Return number, mean and standard deviation of the returns of rows first, first + every, ...; None of nothing."""
+    """Return number, mean and standard deviation of the returns of rows first, first + every, ...; None if empty."""
     returns = [ret for ret, row in zip(found.returns, found.rows) if row % every == first]
     return {"episodes": len(returns), "episodic_return_mean": float(np.mean(returns)) if returns else None,
             "episodic_return_std": float(np.std(returns)) if returns else None}
 
 
 def summarize_players(found: Evaluation) -> dict[str, dict[str, Any]]:
-    """Return what `summarize` says of each player of a game; {} without several players."""
+    """Return the summary of each player of a game; {} without self-play."""
     return {name: summarize(found, row, len(found.players)) for row, name in enumerate(found.players)}
 
 
 def evaluation_record(found: Evaluation, env_id: str, deterministic: bool, seed: int) -> dict[str, Any]:
-    """Return the content of eval.json: how was played, the summary, and the return and length of every episode."""
+    """Return the content of eval.json: the settings, the summary, and the return and length of every episode."""
     players = summarize_players(found)
     return {"env_id": env_id, "deterministic": deterministic, "seed": seed, **summarize(found),
             "returns": found.returns, "lengths": found.lengths} | ({"players": players} if players else {})
@@ -103,14 +103,14 @@ def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0, max_f
         envs: The environments, as in `evaluate`.
         deterministic: Take the most likely actions instead of sampling them.
         seed: The seed of the noise of sampled actions.
-        max_frames: Stop after so many frames.
-        episodes: The episodes that are drawn, counted from 0; those before are played without a frame.
+        max_frames: Largest number of frames.
+        episodes: The episodes that are drawn, counted from 0; those before them are played without frames.
 
     Yields:
         (H, W, 3) uint8; nothing if the environment cannot draw.
 
     Raises:
-        EnvError: If drawing fails.
+        EnvError: Drawing failed.
     """
     ended, drawn = 0, 0
     for step in play(model, envs, deterministic, seed):
@@ -137,8 +137,8 @@ def episode_returns(model: Model, envs: VecEnv, deterministic: bool, seed: int, 
         envs: The environments, as in `evaluate`.
         deterministic: Take the most likely actions instead of sampling them.
         seed: The seed of the noise of sampled actions.
-        episodes: How many.
-        max_steps: Environment steps after which an unfinished episode is given up, and those after it.
+        episodes: Number of episodes.
+        max_steps: Longest episode, in environment steps; a longer one and those after it are left out.
     """
     returns, began = list[float](), 0
     for count, step in enumerate(play(model, envs, deterministic, seed)):

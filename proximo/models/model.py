@@ -1,4 +1,4 @@
-"""A trained agent with its observation normaliser and its memory: `load(path).act(raw_obs)`."""
+"""A trained agent with its observation normaliser and its recurrent state: `load(path).act(raw_obs)`."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,7 +25,7 @@ from proximo.streams import stream_seed
 
 
 class Model:
-    """A trained agent. It normalises observations itself and keeps its memory between calls of `act`.
+    """A trained agent. It normalises observations and keeps its recurrent state between calls of `act`.
 
     Args:
         actor: The network (on_torch/actor.py, on_jax/actor.py).
@@ -48,7 +48,7 @@ class Model:
                 f"obs_dtype={self.spec.obs_dtype}, action_space={self.spec.action_space})")
 
     def reset(self, seed: int = 0) -> None:
-        """Clear the memory and restart the noise of sampled actions.
+        """Clear the recurrent state and restart the noise of sampled actions.
 
         Args:
             seed: The seed of that noise; the same seed and observations give the same actions.
@@ -73,7 +73,7 @@ class Model:
             An action as `env.step` of the environment takes it, or N of them.
 
         Raises:
-            UsageError: If the observation has another structure or shape.
+            UsageError: The observation has another structure or shape.
         """
         rows, flags = self._read(raw_obs, first, mask)
         action = action_for_env(self.choose(rows.obs, flags, rows.mask, deterministic), self.spec.action_space)
@@ -86,19 +86,19 @@ class Model:
     def value(self, raw_obs: Any, first: Any = None) -> Any:
         """Return the value of one observation, or (N,) values, with norm_reward those of normalised rewards.
 
-        Arguments are as in `act`. The memory stays as it is."""
+        Arguments are as in `act`. The recurrent state is not advanced."""
         return self._evaluate(raw_obs, first, None, None)[0]
 
     def logprob(self, raw_obs: Any, action: Any, first: Any = None, mask: Any = None) -> Any:
-        """Return the log-probability of an action that `act` returned, or (N,). The memory stays as it is.
+        """Return the log-probability of an action that `act` returned, or (N,). The recurrent state is not advanced.
 
-        A continuous action counts as it is, also if it was clipped to its bounds. Other arguments are as in `act`.
+        A continuous action is taken as given, even if it was clipped to its bounds. Other arguments are as in `act`.
         """
         return self._evaluate(raw_obs, first, mask, action)[1]
 
     @property
     def module(self) -> Any:
-        """The network: a torch.nn.Module, or a flax.nnx.Module if it was made by a function of one's own in JAX."""
+        """The network: a torch.nn.Module, or a flax.nnx.Module for a custom JAX network."""
         return self.actor.module
 
     def save(self, folder: str | Path) -> None:
@@ -108,7 +108,7 @@ class Model:
             folder: The folder; it may take the place of an earlier model.
 
         Raises:
-            UsageError: It is a file, or holds something else than a model.
+            UsageError: It is a file, or contains something other than a model.
             FilesError: It cannot be written.
         """
         tree = model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights())
@@ -161,7 +161,7 @@ class Model:
         return action
 
     def _memory(self, count: int, first: np.ndarray | None) -> tuple[np.ndarray, tuple[Any, ...]]:
-        """Return which of `count` rows begin an episode, and the memory before this step."""
+        """Return which of `count` rows begin an episode, and the recurrent state before this step."""
         known = self._state if self._rows == count else None
         if known is None and self._state and first is None and not self._told:
             self._told = True
@@ -189,7 +189,7 @@ def save_model(folder: Path, variant: str, cfg: Config, spec: Spec, statistics: 
         weights: The parameters of the network by name.
 
     Raises:
-        FilesError: If the folder cannot be written.
+        FilesError: The folder cannot be written.
     """
     moments = statistics.obs if statistics is not None and cfg.norm_obs else None
     save_tree(folder, model_tree(variant, cfg, spec, moments, weights))
@@ -211,8 +211,8 @@ def read_model(path: Path) -> dict[str, Any]:
     """Read the folder of a model, or of a run that has saved one.
 
     Raises:
-        UsageError: If there is no such folder.
-        FilesError: If there is no model in it, or if it is damaged.
+        UsageError: There is no such folder.
+        FilesError: There is no model in it, or it is damaged.
     """
     if not is_folder(path):
         raise UsageError(f"{path} is not a run: there is no such folder.")
@@ -232,7 +232,7 @@ def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]
         make_actor: `make_actor(spec, cfg, weights)` rebuilds the network.
 
     Raises:
-        FilesError: If the weights belong to another network, if a number is not finite, if a space is impossible, or if
+        FilesError: The weights belong to another network, a number is not finite, a space is impossible, or
             the network does not fit into the memory.
     """
     check_finite(tree["weights"], "weights")

@@ -17,7 +17,7 @@ def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
     Damaged checkpoints are left out with a warning.
 
     Raises:
-        FilesError: If the run has no model.
+        FilesError: The run has no model.
     """
     newest, found = read_model(run), []
     for folder in checkpoints(run):

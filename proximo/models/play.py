@@ -1,4 +1,4 @@
-"""What is done with a trained model: evaluate it, and record videos of it."""
+"""Evaluate a trained model in new environments, and record videos of it."""
 
 from dataclasses import replace
 from itertools import chain
@@ -24,7 +24,7 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
     Args:
         cfg: The configuration of the model.
         parts: What makes the environments.
-        rows: How many.
+        rows: Number of environments.
         seed: The seed of the environments.
     """
     engine = "auto" if cfg.engine == "jax" else cfg.engine  # the same task, stepped by Gymnasium
@@ -86,8 +86,8 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Fa
         out: The video, an .mp4 or a .gif.
         deterministic: Take the most likely actions instead of sampling them.
         seed: The seed of environment and actions.
-        max_frames: Frames of the longest video.
-        episodes: Which episodes are shown, counted from 0.
+        max_frames: Largest number of frames.
+        episodes: The episodes that are shown, counted from 0.
 
     Raises:
         UsageError: The environment cannot draw, or `out` is neither an .mp4 nor a .gif.
@@ -110,7 +110,7 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Fa
 
 
 def pick_episode(model: Model, parts: Parts, best: bool, episodes: int, deterministic: bool, seed: int) -> range:
-    """Play episodes undrawn, and return the best or the worst one, for `record_video` with the same seed.
+    """Play episodes without drawing them; return the best or the worst one for `record_video` with the same seed.
 
     Raises:
         UsageError: No episode ended.
@@ -131,7 +131,7 @@ def pick_episode(model: Model, parts: Parts, best: bool, episodes: int, determin
 
 
 def record_run_video(cfg: Config, parts: Parts, folder: Path, steps: int) -> None:
-    """Record the model of a run that is training; a video that fails is reported, and training continues."""
+    """Record the model of a run in training. If the recording fails, warn and return."""
     try:
         model = model_from(read_model(folder), cfg, parts.make_actor)
         record_video(model, parts, folder / "videos" / f"step-{steps:09d}.mp4")

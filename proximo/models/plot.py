@@ -43,7 +43,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     """Return every path that is a run, and for every other path the runs below it.
 
     Raises:
-        UsageError: If no path is given, or if a path neither is nor contains a run.
+        UsageError: No path is given, or a path neither is nor contains a run.
     """
     if not paths:
         raise UsageError("no run was given. Name the folders of runs: proximo plot RUN ...")
@@ -69,8 +69,8 @@ def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
         `out`.
 
     Raises:
-        UsageError: If a folder neither is nor contains a run, or if the format is unknown.
-        FilesError: If the config.json of a run is damaged, or if `out` cannot be written.
+        UsageError: A folder neither is nor contains a run, or the format is unknown.
+        FilesError: The config.json of a run is damaged, or `out` cannot be written.
     """
     return save_figure(draw_curves(runs, window), out)
 

@@ -15,13 +15,13 @@ from proximo.protocols import VecEnv
 from proximo.runs.writing import whole_file, write_json
 from proximo.streams import env_seeds, stream_seed
 
-MOST_PLAYERS = 4  # so many rows make whole games of two players and of four
+MOST_PLAYERS = 4  # rows that are whole games of two players and of four
 Act = Callable[[np.ndarray], np.ndarray]  # raw observations (n, *obs_shape) to actions (n,)
 Play = Callable[[Act, Act, int], tuple[float, float]]  # (first player, second player, seed) to both returns
 
 
 def begin_nothing(seed: int) -> None:
-    """Begin a game with a contestant that has neither memory nor noise."""
+    """Begin a game with a contestant that has no recurrent state and no noise."""
 
 
 class Contestant(NamedTuple):
@@ -32,7 +32,7 @@ class Contestant(NamedTuple):
     """environment steps of training; None for a player without training"""
     act: Act
     begin: Callable[[int], None] = begin_nothing
-    """called before each game with a seed of that game and side: clears the memory and restarts the noise"""
+    """called before each game with a seed of that game and side: clears the recurrent state and restarts the noise"""
 
 
 class Game(NamedTuple):
@@ -65,7 +65,7 @@ def rate(models: Sequence[Contestant], play: Play, rounds: int = 2, seed: int = 
     begin at 25 +- 8.3. The higher return wins; equal returns are a draw.
 
     Args:
-        models: At least two contestants with different names.
+        models: Two or more contestants with different names.
         play: `play(first, second, seed)` plays one game and returns both returns.
         rounds: Games of each pair from each side.
         seed: The seed of the games and of their order.
@@ -74,7 +74,7 @@ def rate(models: Sequence[Contestant], play: Play, rounds: int = 2, seed: int = 
         The ratings in the order of `models`, and the games in the order in which they were played.
 
     Raises:
-        UsageError: If there are fewer than two contestants, if two have the same name, or if openskill is missing.
+        UsageError: There are fewer than two contestants, two have the same name, or openskill is missing.
     """
     if len(models) < 2 or len({model.name for model in models}) < len(models):
         raise UsageError(f"{len(models)} players cannot be rated. At least two players with different names are "
@@ -116,9 +116,9 @@ def rate_games(models: Sequence[Contestant], games: Sequence[Game]) -> list[Rati
     return ratings
 
 
-def random_player(num_actions: int, seed: int = 1) -> Contestant:
+def random_player(num_actions: int) -> Contestant:
     """Return a contestant that chooses every action with equal probability."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)  # begin() seeds it
 
     def begin(seed: int) -> None:
         random.bit_generator.state = np.random.default_rng(seed).bit_generator.state
@@ -139,7 +139,7 @@ def play_selfplay(make_envs: Callable[[list[int]], VecEnv]) -> Play:
         make_envs: `make_envs(seeds)` makes a self-play suite with one row for each seed.
 
     Raises:
-        UsageError: If the game is not a game of two players.
+        UsageError: The game does not have two players.
     """
     whole = make_envs([1] * MOST_PLAYERS)
     whole.close()

@@ -119,7 +119,7 @@ def action_from_env(action: Any, space: gym.Space[Any], count: int) -> np.ndarra
     Args:
         action: One action, or `count` of them.
         space: The action space of one environment.
-        count: How many.
+        count: Number of observations.
 
     Returns:
         (count, *action_shape): int64 choices from 0, or float32 components; float32 rows for a Dict or Tuple.

@@ -59,9 +59,9 @@ def write_video(frames: Iterable[np.ndarray], path: Path, fps: float = 30.0) -> 
         `path`.
 
     Raises:
-        UsageError: If the name has another ending, if imageio-ffmpeg is missing, if there is no frame, or if a frame
+        UsageError: The name has another ending, imageio-ffmpeg is missing, there is no frame, or a frame
             has another shape or dtype.
-        FilesError: If `path` cannot be written.
+        FilesError: `path` cannot be written.
     """
     check_format(path)
     with interrupt_on_sigterm():

@@ -18,7 +18,7 @@ def check_weights(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> 
         found: The shape of each saved weight.
 
     Raises:
-        FilesError: If a name is missing or unknown, or if a shape differs; the message lists every difference.
+        FilesError: A name is missing or unknown, or a shape differs; the message lists every difference.
     """
     names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if not names:
@@ -37,7 +37,7 @@ def check_finite(arrays: Mapping[str, np.ndarray], what: str) -> None:
         what: What they are ("weights"), for the message.
 
     Raises:
-        FilesError: If a value is not finite; the message names every such array.
+        FilesError: A value is not finite; the message names every such array.
     """
     bad = [name for name, x in arrays.items() if not np.isfinite(x).all()]
     if bad:

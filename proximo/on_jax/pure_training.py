@@ -24,9 +24,10 @@ from proximo.on_jax.learner import start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, named_parameters
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import MakeAgent, MakeEnvs, make_inside_player
+from proximo.on_jax.setup import MakeAgent, make_inside_player
 from proximo.on_jax.train_step import Keys, StepFn, TrainState, key_data
 from proximo.problems import checked
+from proximo.protocols import MakeEnvs
 from proximo.streams import stream_generator, stream_seed
 
 

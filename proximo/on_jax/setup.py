@@ -24,11 +24,10 @@ from proximo.on_jax.play_pool import PoolPlayer
 from proximo.on_jax.player import Player, SeededEnvs
 from proximo.on_jax.train_step import TrainState, stream_keys
 from proximo.problems import check_memory
-from proximo.protocols import VecEnv
+from proximo.protocols import MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_generator
 from proximo.types import Carry
 
-MakeEnvs = Callable[[Any, list[int]], VecEnv]
 MakeAgent = Callable[[Any, Any], Any]
 
 

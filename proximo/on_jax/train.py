@@ -11,10 +11,11 @@ from proximo.errors import NumbersError, reading_checkpoint, warn
 from proximo.on_jax.advance import Results, make_advance
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
-from proximo.on_jax.setup import MakeAgent, MakeEnvs, set_up
+from proximo.on_jax.setup import MakeAgent, set_up
 from proximo.on_jax.snapshot import fits, restore, snapshot
 from proximo.on_jax.train_step import TrainState
 from proximo.problems import checked
+from proximo.protocols import MakeEnvs
 from proximo.types import Iteration
 
 

@@ -19,11 +19,12 @@ from proximo.on_jax.advance import read_results
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import MakeAgent, MakeEnvs, first_state, make_inside_player
+from proximo.on_jax.setup import MakeAgent, first_state, make_inside_player
 from proximo.on_jax.snapshot import restore
 from proximo.on_jax.train import History
 from proximo.on_jax.train_step import Metrics, TrainState, stream_key
 from proximo.problems import checked
+from proximo.protocols import MakeEnvs
 from proximo.types import Iteration
 
 Values = dict[str, Array]  # field of the configuration -> (), or (members,)

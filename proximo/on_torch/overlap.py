@@ -29,10 +29,11 @@ from proximo.on_torch.learner import make_batch
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.overlap_player import RolloutStart, start_player
 from proximo.on_torch.repro import failed_update
-from proximo.on_torch.setup import MakeEnvs, Setup, set_up
+from proximo.on_torch.setup import Setup, set_up
 from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.on_torch.train import learn
 from proximo.problems import checked
+from proximo.protocols import MakeEnvs
 from proximo.types import Batch, Iteration, Minibatches, Rollout
 
 

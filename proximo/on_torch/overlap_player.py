@@ -16,7 +16,6 @@ from proximo.on_torch.learner import flat_adam
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Policy, make_policy
 from proximo.on_torch.setup import (
-    MakeEnvs,
     Setup,
     make_storage,
     one_group,
@@ -25,7 +24,7 @@ from proximo.on_torch.setup import (
     torch_generator,
 )
 from proximo.on_torch.snapshot import saved_buffers
-from proximo.protocols import VecEnv
+from proximo.protocols import MakeEnvs, VecEnv
 from proximo.types import Carry
 
 CLOSING_SECONDS = 5.0  # for a rollout in flight to end when training ends

@@ -22,11 +22,9 @@ from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore, saved_buffers
 from proximo.problems import check_memory, check_statistics
 from proximo.processes import World
-from proximo.protocols import Agent, Spec, VecEnv
+from proximo.protocols import Agent, MakeEnvs, Spec, VecEnv
 from proximo.streams import env_seeds, stream_seed
 from proximo.types import Carry, LossInputs
-
-MakeEnvs = Callable[[Any, list[int]], VecEnv]
 
 
 class Setup(NamedTuple):

@@ -15,9 +15,10 @@ from proximo.on_torch.learner import explained_variance, make_batch, minibatch_i
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.metrics import merge_metrics
 from proximo.on_torch.repro import failed_update
-from proximo.on_torch.setup import MakeEnvs, Setup, rebuild, set_up, torch_generator
+from proximo.on_torch.setup import Setup, rebuild, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.problems import checked
+from proximo.protocols import MakeEnvs
 from proximo.streams import stream_generator
 from proximo.types import Iteration, Minibatches, Rollout
 

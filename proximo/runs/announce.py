@@ -5,10 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import MakeEnvs
 from proximo.config import Config
 from proximo.errors import notify, warn
-from proximo.protocols import VecEnv
+from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.presets import Preset
 
 

@@ -1,4 +1,4 @@
-"""A run whose number of processes changes: sizes that can be divided again, and where its iterations end."""
+"""Resuming with another number of processes: sizes that divide evenly, and the iterations that are left."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,9 +12,9 @@ SIZES = ("num_envs", "env_workers", "num_minibatches")  # change with the number
 def fit_to_processes(cfg: Config, processes: int) -> Config:
     """Return a configuration whose sizes can be divided among processes.
 
-    num_envs is local_num_envs times the number of processes, where that is given. Otherwise it stays where it can be
-    divided, and becomes the next smaller multiple where it cannot; where the environments are players of a game, each
-    process has whole games. num_minibatches and env_workers become the next smaller numbers that divide the rows and
+    If local_num_envs is given, num_envs is local_num_envs times the number of processes. Otherwise num_envs stays if it
+    is divisible, and becomes the next smaller multiple if not; if the environments are players of a game, each process
+    has whole games. num_minibatches and env_workers become the next smaller numbers that divide the rows and
     the environments of a process. Sizes for which there is no such number stay as they are.
 
     Args:
@@ -37,7 +37,7 @@ def fit_to_processes(cfg: Config, processes: int) -> Config:
 
 
 def announce_sizes(asked: Config, fitted: Config, processes: int) -> Config:
-    """Say which sizes fit_to_processes() has changed, and return the second configuration."""
+    """Log which sizes fit_to_processes() has changed, and return `fitted`."""
     changed = [f"{name} {getattr(asked, name)} -> {getattr(fitted, name)}" for name in SIZES
                if getattr(asked, name) != getattr(fitted, name)]
     if changed:
@@ -56,7 +56,7 @@ def continue_schedule(cfg: Config, checkpoint: dict[str, Any] | None) -> Config:
         checkpoint: The checkpoint that it continues from.
 
     Raises:
-        FilesError: The checkpoint has no environments.
+        FilesError: The checkpoint has fewer than one environment.
     """
     if checkpoint is None:
         return replace(cfg, iteration_shift=0)

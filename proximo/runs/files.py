@@ -1,4 +1,4 @@
-"""The one reader of JSON and TOML files, which a stranger may have written: regular, of limited size, with known types.
+"""The one reader of JSON and TOML files. They are untrusted: regular, of limited size, with known types.
 
 A TypedDict (runs/records.py, bench/records.py) describes a kind of file, and pydantic compares the content with it.
 pydantic is imported where a file is read, because that takes longer than the rest of a command.
@@ -129,7 +129,7 @@ def type_errors(content: Any, kind: Any) -> list[str]:
 
 
 def refuse_links(paths: Iterable[Path]) -> None:
-    """Refuse to write through links in a folder that a stranger may have made: they lead to files somewhere else.
+    """Refuse to write through links in an untrusted folder: they lead to files somewhere else.
 
     Args:
         paths: What is to be written.

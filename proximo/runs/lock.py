@@ -20,13 +20,13 @@ NAME = ".lock"
 
 @contextmanager
 def locked(*folders: Path, new: bool = False) -> Iterator[None]:
-    """Hold the locks of run folders, which only the first process of a distributed run takes. Windows has no locks.
+    """Hold the locks of run folders. In a distributed run, only rank 0 takes them. On Windows there are no locks.
 
-    At the end the lock files are removed. After SIGKILL they remain, but nobody holds them.
+    At the end the lock files are removed. After SIGKILL the files remain, but the kernel has released the locks.
 
     Args:
         folders: The folders. Those that do not exist have no lock.
-        new: Make the folders first, and remove those again that are still empty at the end.
+        new: Create the folders first, and remove those that are still empty at the end.
 
     Raises:
         UsageError: Another process holds a lock.

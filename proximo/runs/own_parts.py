@@ -6,13 +6,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from proximo.catalog import MakeEnvs, Parts, config_class, parts_of, variant_of
+from proximo.catalog import Parts, config_class, parts_of, variant_of
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.models.model import read_model
 from proximo.models.play import check_task, record_run_video
 from proximo.models.spaces import spec_from
-from proximo.protocols import VecEnv
+from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.callbacks import Callback
 from proximo.runs.evaluation import Evaluator
 from proximo.runs.files import is_folder

@@ -1,4 +1,4 @@
-"""What proximo.load and proximo.evaluate do: check the arguments, load a model, play in its environment or another."""
+"""proximo.load and proximo.evaluate: check the arguments, load a model, play in its environment or another one."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -34,7 +34,7 @@ def load_model(path: Path, own: OwnParts, allow_import: tuple[str, ...]) -> Mode
 
     Args:
         path: The folder.
-        own: Has the network, if the run was started with one of its own.
+        own: The custom network, if the run was started with one.
         allow_import: Modules and scripts that may be imported because the model names them.
     """
     tree = read_model(path)
@@ -50,8 +50,8 @@ def play_episodes(given: Any, env: Any, how: HowToPlay, parts: Mapping[str, Any]
     Args:
         given: A model, or the folder of a run or of a model.
         env: The environment, its id, or None.
-        how: How is played.
-        parts: Its arguments PARTS.
+        how: How to play: episodes, deterministic, seed and max_steps.
+        parts: The arguments that PARTS names.
     """
     own = own_parts(env, parts.get("make_envs"), parts.get("make_agent"))
     unknown = [f"{name} is not an argument of evaluate.{nearest(name, PARTS)}" for name in parts if name not in PARTS]

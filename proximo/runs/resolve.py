@@ -1,4 +1,4 @@
-"""Values that the flags leave open are filled in, and every reason why a run cannot work is found, before it starts."""
+"""Fill in the values that the flags leave open, and find every reason why a run cannot work, before it starts."""
 
 import os
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
         variant: Its name in the table of variants.
         processes: Processes of the run, on all machines.
         local_processes: Processes on this machine.
-        own_env: Whether a program brings the environments along, so that `env_id` is only their name.
+        own_env: Whether a program passes the environments, so that `env_id` is only their name.
 
     Raises:
         UsageError: A value has a type that its field does not allow.
@@ -59,10 +59,9 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
 
 
 def scaled_sizes(cfg: Config) -> dict[str, Any]:
-    """Return what cfg.scale_envs changes: K times the environments and minibatches, and no factor any more.
+    """Return the sizes with cfg.scale_envs applied, and scale_envs=1.
 
-    With more environments the size of the minibatches and the learning rate stay, and an epoch has more of them
-    (Beukman et al. 2026, arXiv 2603.06009).
+    Minibatch size and learning rate stay: an epoch has more minibatches (Beukman et al. 2026, arXiv 2603.06009).
     """
     by = cfg.scale_envs
     sizes = {"num_envs": cfg.num_envs * by, "num_minibatches": cfg.num_minibatches * by}
@@ -73,7 +72,7 @@ def scaled_sizes(cfg: Config) -> dict[str, Any]:
 
 
 def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
-    """Return the configuration of a run with the fields that a resume changes.
+    """Return a configuration with other values of some fields, checked.
 
     Raises:
         UsageError: The variant does not have a field, or a value has a type that its field does not allow.

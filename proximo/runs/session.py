@@ -70,7 +70,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
     cfg = resolve(cfg, variant, world.size, world.local_size, own_env=own.make_envs is not None)
     if fit:
         cfg = announce_sizes(cfg, fit_to_processes(cfg, world.size), world.size)
-    share_cores(cfg)
+    set_passive_openmp_wait(cfg)
     own.check_processes(world.size)
     parts = own.parts(variant, cfg.framework)
     if problems := [*wrong, *problems_of_members(cfg, world.size, sweep)]:
@@ -143,7 +143,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     if not announce_resume(folder, cfg, checkpoints[0], ended):
         return Session(folder, [], train_nothing(), release=held.pop_all().close)
     announce_changes(before[0].cfg, runs[0].cfg)
-    share_cores(cfg)
+    set_passive_openmp_wait(cfg)
     parts, recorder = own.parts_of_resume(runs[0]), Recorder()
     parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
     runs = [run._replace(processes=processes) for run in with_absolute_folders(runs)]
@@ -170,7 +170,7 @@ def steps_without_checkpoints(folder: Path, runs: Sequence[Run]) -> int | None:
 
 
 def without_recorded_entity(cfg: Config, changes: dict[str, Any]) -> Config:
-    """Return the configuration without the team of Weights & Biases that a file names: the file may be a stranger's."""
+    """Return the configuration without the Weights & Biases team of the run's file, which is untrusted."""
     if not cfg.wandb_entity or "wandb_entity" in changes or not (cfg.track or cfg.logger == "wandb"):
         return cfg
     warn(f"The run was logged to the Weights & Biases entity {cfg.wandb_entity!r}. A resume uses it only if it is "

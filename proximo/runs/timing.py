@@ -1,17 +1,15 @@
-"""The time of environments, noted by the environments that are passed to the loop: nothing in the loop measures."""
+"""Measure the time of environments: the loop gets environments that record it, and measures nothing itself."""
 
 import math
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
-from proximo.protocols import VecEnv
-
-MakeEnvs = Callable[[Any, Sequence[int]], VecEnv]
+from proximo.protocols import MakeEnvs
 
 
 class Recorder:
-    """Notes when environments were stepped, and when learning began, within one iteration."""
+    """Records when environments were stepped, and when learning began, within one iteration."""
 
     def __init__(self) -> None:
         self.environment, self.began, self.played, self.learning = 0.0, 0.0, 0.0, 0.0
@@ -59,7 +57,7 @@ class Recorder:
 
 
 class TimedEnvs:
-    """A VecEnv that tells a recorder how long step() takes."""
+    """A VecEnv that records how long step() takes."""
 
     def __init__(self, envs: Any, recorder: Recorder) -> None:
         self._envs, self._recorder = envs, recorder
@@ -76,11 +74,11 @@ class TimedEnvs:
         self._time(self._envs.send, group, action)
 
     def receive(self, group: int) -> Any:
-        """See GroupedVecEnv.receive. Steps while which the policy acts take no time."""
+        """See GroupedVecEnv.receive. Only the waiting counts, not the steps of workers while the policy acts."""
         return self._time(self._envs.receive, group)
 
     def _time(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function, and tell the recorder."""
+        """Call a function and record its time."""
         began = perf_counter()
         result = call(*arguments)
         self._recorder.note_step(began, perf_counter())
@@ -88,8 +86,8 @@ class TimedEnvs:
 
 
 def timed(make_envs: MakeEnvs, recorder: Recorder) -> Callable[[Any, Sequence[int]], Any]:
-    """Return a function that makes the same environments, whose steps a recorder notes.
+    """Return a function that makes the same environments and records their steps.
 
-    With --overlap, where they are stepped while the update runs, there are no shares and nothing is noted.
+    With --overlap, where they are stepped while the update runs, there are no shares and nothing is recorded.
     """
     return lambda cfg, seeds: make_envs(cfg, seeds) if cfg.overlap else TimedEnvs(make_envs(cfg, seeds), recorder)

@@ -9,9 +9,9 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.envpool import make_envpool, make_envpool_atari
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
-from proximo.envs.envpool_ids import envpool_id, import_envpool, notify_once, pool_threads
+from proximo.envs.envpool_ids import envpool_id, import_envpool, pool_threads
 from proximo.envs.obs_layout import obs_layout, part_views
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, UsageError, notify_once
 from proximo.variants import Atari, AtariEnvpool
 
 pytest.importorskip("envpool_assets")  # importorskip("envpool") would import it before its libraries

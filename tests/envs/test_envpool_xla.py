@@ -18,9 +18,9 @@ pytest.importorskip("envpool_assets")
 
 from proximo.envs.envpool import make_envpool, make_envpool_atari
 from proximo.envs.envpool_arrays import pool_reader
-from proximo.envs.envpool_ids import notify_once
 from proximo.envs.envpool_xla import make_envpool_xla, observation_reader
 from proximo.envs.inside import make_atari_inside
+from proximo.errors import notify_once
 
 CASES = [Config(env_id="CartPole-v1"), Continuous(env_id="HalfCheetah-v4"),
          Continuous(env_id="CheetahRun-v1"), AtariXLAScan(env_id="Breakout-v5")]

@@ -10,9 +10,9 @@ from proximo.config import Config
 from proximo.envs.envpool_arrays import pool_reader
 from proximo.envs.gym import make_gym
 from proximo.envs.image_axes import as_returned, channels_first, image_axes, is_image_part, stored_shape
-from proximo.envs.obs_faults import warn_once
 from proximo.envs.obs_layout import float_view, obs_layout, part_views, write_rows
 from proximo.envs.spaces import read_space
+from proximo.errors import warn_once
 from tests.support.normalized import Normalized
 from tests.support.play import random_actions
 

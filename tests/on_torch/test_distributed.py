@@ -154,10 +154,10 @@ class Lost:
     """Names ranks as a Presence does, and notes what this process does."""
 
     def __init__(self, ranks):
-        self.ranks, self.word = ranks, WORKS
+        self.ranks, self.status = ranks, WORKS
 
     def lost(self):
-        assert self.word == WAITS
+        assert self.status == WAITS
         return self.ranks
 
 
@@ -175,8 +175,8 @@ def test_a_process_waits_only_while_it_communicates():
     """Otherwise one that hangs in its environment could not be told from those that wait for it."""
     presence = Lost([])
     with lost_peers_named(World(0, 3, 0, 3, presence)):
-        assert presence.word == WAITS
-    assert presence.word == WORKS
+        assert presence.status == WAITS
+    assert presence.status == WORKS
 
 
 def test_an_error_that_is_no_lost_peer_stays_what_it_is():

@@ -61,7 +61,7 @@ def _word(run: Run, age: float | None) -> tuple[str, str]:
     if not (run.path / NAME).exists():
         return "stopped", f"No process writes to it. Continue it with: proximo resume {run.path}"
     if process_ended(process):
-        return "stopped", f"{process[:1].upper()}{process[1:]} has ended without a last word, as after SIGKILL."
+        return "stopped", f"{process[:1].upper()}{process[1:]} has ended without writing a summary, as after SIGKILL."
     if age is not None and age > SILENT:
         return "silent", f"{process or 'A process'} holds its lock, but has written nothing for {age / 60:.0f} minutes."
     return "running", process

@@ -113,5 +113,5 @@ def sparkline(values: np.ndarray, width: int = CURVE_WIDTH) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text of a stranger's files as one line that no terminal obeys."""
+    """Return untrusted text as one line without control characters."""
     return printable(text).replace("\n", " ")

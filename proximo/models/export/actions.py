@@ -82,7 +82,7 @@ def logits_of(dist: Any) -> list[Tensor]:
     """Return the logits of every choice of a distribution, in order.
 
     Raises:
-        UsageError: It is a distribution of one's own without logits.
+        UsageError: It is a custom distribution without logits.
     """
     if hasattr(dist, "logits"):
         return [dist.logits]

@@ -62,7 +62,7 @@ def score_of(returns: Sequence[float]) -> Score:
 
 def model_folder(path: Path, best: bool = False) -> Path:
     """Return the folder of the model of a run, or of a model folder itself; UsageError if there is none."""
-    folder = path / "model-best" if best else path if (path / "manifest.json").is_file() else path / "model"
+    folder = path / BEST if best else path if (path / "manifest.json").is_file() else path / "model"
     if not (folder / "manifest.json").is_file():
         raise UsageError(f"{path} contains no {folder.name}. Give the folder of a run that has reached its first "
                          "checkpoint, or the folder of a model.")

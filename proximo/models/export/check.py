@@ -22,7 +22,7 @@ def check_same_actions(model: Trained, portable: Portable, run: Run) -> None:
     """Play a few steps with both.
 
     Args:
-        model: The model; its memory stays as it is.
+        model: The model; its recurrent state is not advanced.
         portable: What was exported.
         run: Runs the file: named arrays to named arrays.
 

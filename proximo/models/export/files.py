@@ -109,7 +109,7 @@ def trace(portable: Portable) -> torch.export.ExportedProgram:
             return torch.export.export(portable, (example,), dynamic_shapes=shapes, strict=False)
     except UsageError:
         raise
-    except Exception as error:  # whatever the tracer and a network of one's own raise
+    except Exception as error:  # the tracer or a custom network may raise anything
         raise UsageError(f"The network cannot be exported ({type(error).__name__}: {first_line(error)}). A network of "
                          "your own must consist of operations of torch, without Python conditions on the values or the "
                          "number of observations; Dict and Tuple observations must go through "

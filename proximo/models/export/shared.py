@@ -1,6 +1,6 @@
 """Sharing the folder of a model: which files belong to it, copying them, and the places to push to and pull from.
 
-What is pulled was written by a stranger. Only regular files of known names and limited sizes are taken, nothing in them
+A pulled model is untrusted. Only regular files of known names and limited sizes are taken, nothing in them
 is run, and what they name is imported only if the user allows it (envs/imports.py).
 """
 

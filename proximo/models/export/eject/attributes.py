@@ -46,7 +46,7 @@ def local_attribute(library: Library) -> dict[Definition, list[Edit]]:
 
 
 def _may_be_local(function: Function, name: str, store: ast.Assign) -> bool:
-    """Whether the name of an attribute is free in a function, or belongs to what is stored in it."""
+    """Return whether the name of an attribute is free in a function, or belongs to what is stored in it."""
     local, inside = name.strip("_"), walk(store.value)
     return all(node in inside for node in walk(function) if isinstance(node, ast.Name) and node.id == local)
 

@@ -131,7 +131,7 @@ def _take_branch(definition: Definition, node: ast.If, truth: bool) -> Edit:
 
 
 def _is_chained(definition: Definition, node: ast.If) -> bool:
-    """Whether the else of an `if` is an `elif`."""
+    """Return whether the else of an `if` is an `elif`."""
     return len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If) and definition.line(
         node.orelse[0].lineno)[node.orelse[0].col_offset:].startswith("elif")
 

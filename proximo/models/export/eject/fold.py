@@ -79,7 +79,7 @@ def _simplified(scope: Scope, node: ast.expr) -> str | None:
 
 
 def is_short(found: Value) -> bool:
-    """Whether a value may be written in the place of an expression."""
+    """Return whether a value may be written in the place of an expression."""
     plain = found.value is None or isinstance(found.value, (bool, str, ModuleType)) or callable(found.value)
     return found.text is not None and (plain or found.text in ("()", "{}"))
 

@@ -48,7 +48,7 @@ def inline_edit(call: Call, definition: Definition, function: Function) -> Edit 
 
 
 def is_short_function(function: Function, calls: int) -> bool:
-    """Whether a function is better read where it is called: it returns a name, or one line and is called once."""
+    """Return whether a function is better read at its call: it returns a name, or one line and is called once."""
     body = without_docstring(function.body)
     value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
     if value is None or function.args.vararg or function.args.kwarg:

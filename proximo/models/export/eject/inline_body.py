@@ -72,7 +72,7 @@ def _tail(function: Function) -> ast.stmt:
 
 
 def _may_move(function: Function, call: Call, most: int) -> bool:
-    """Whether a body is short, and returns only at its end."""
+    """Return whether a body is short, and returns only at its end."""
     body = without_docstring(function.body)
     texts = any(isinstance(one, ast.Constant) and isinstance(one.value, str) and one.lineno != one.end_lineno
                 for node in body for one in walk(node))
@@ -169,7 +169,7 @@ def _taken_apart(call: Call, function: Function, statement: ast.stmt) -> set[str
 
 
 def _is_safe(call: Call, function: Function, names: Texts, same: set[str]) -> bool:
-    """Whether no name of the function means something else in the caller."""
+    """Return whether no name of the function means something else in the caller."""
     caller = call.scope.function
     assert caller is not None
     inner = {id(part) for node in walk(function) if isinstance(node, ast.JoinedStr) for part in walk(node)}

@@ -39,7 +39,7 @@ def jax_rewrites(cfg: Config) -> Rewrites:
 
 
 def playing() -> Rewrites:
-    """Return the rewrites of what plays: agents without memory, that are evaluated after the rollout."""
+    """Return the rewrites of what plays: feed-forward agents, which are evaluated after the rollout."""
     return {
         "play": (
             ("learner: Learner, envs: PureEnv, normalizer: Normalizer, rank: Rank,", f"{LEARNER[1]} envs: PureEnv,"),

@@ -94,11 +94,11 @@ class Library:
         return vars(builtins)[name]
 
     def is_class(self, name: str) -> bool:
-        """Whether a name of the file is that of a class."""
+        """Return whether a name of the file is that of a class."""
         return isinstance(self.definition(name).node, ast.ClassDef)
 
     def is_field(self, name: str) -> bool:
-        """Whether a record of the file has a function in a field of this name."""
+        """Return whether a record of the file has a function in a field of this name."""
         fields = [node for one in self.definitions.values() if isinstance(one.node, ast.ClassDef)
                   for node in one.node.body if isinstance(node, ast.AnnAssign)]
         return any(ast.unparse(node.target) == name and ast.unparse(node.annotation).startswith("Callable")

@@ -23,7 +23,7 @@ def lift_function(library: Library) -> bool:
 
 
 def _may_be_lifted(library: Library, outer: Function, inner: Function) -> bool:
-    """Whether a function is passed on within the program, and what it reads of the function around it is bound once."""
+    """Return whether a function is passed on within the program, and reads only names that are bound once around it."""
     calls = [node for node in walk(outer) if isinstance(node, ast.Call)]
     called = {id(node.func) for node in calls}
     called |= {id(one) for node in calls for one in node.args if _is_of_package(library, node.func)}
@@ -36,7 +36,7 @@ def _may_be_lifted(library: Library, outer: Function, inner: Function) -> bool:
 
 
 def _is_of_package(library: Library, node: ast.expr) -> bool:
-    """Whether a function is one of another package, such as lax.scan."""
+    """Return whether a function is one of another package, such as lax.scan."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name) and node.id in library.imports and node.id != "partial"

@@ -23,7 +23,7 @@ CHANGE_NOTHING = frozenset((
 
 
 def is_pure(node: ast.AST) -> bool:
-    """Whether an expression may be left out where nothing reads its value."""
+    """Return whether an expression may be left out where nothing reads its value."""
     later = {id(part) for one in walk(node) if isinstance(one, ast.Lambda) for part in walk(one.body)}
     for one in walk(node):
         if id(one) in later:

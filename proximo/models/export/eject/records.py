@@ -72,7 +72,7 @@ def _unpacked(call: Call, fields: list[str]) -> list[Edit]:
 
 
 def _is_read_between(caller: ast.AST | None, name: str, first: ast.AST, last: ast.AST) -> bool:
-    """Whether a name is read after a call and before a later statement: there it has its old value."""
+    """Return whether a name is read after a call and before a later statement: there it has its old value."""
     begin, end = getattr(first, "end_lineno", 0), getattr(last, "lineno", 0)
     return any(isinstance(node, ast.Name) and node.id == name and begin < node.lineno < end
                for node in walk(caller))

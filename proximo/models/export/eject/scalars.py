@@ -52,7 +52,7 @@ def _fields(library: Library, node: ast.Call) -> list[str] | None:
 
 
 def _is_fixed(function: Function, node: ast.expr) -> bool:
-    """Whether an expression has the same value everywhere in a function: partials, attributes and names bound once."""
+    """Return whether an expression is constant within a function: partials, attributes and names bound once."""
     if isinstance(node, ast.Name):
         return len(bindings(function).get(node.id, [])) <= 1
     if isinstance(node, ast.Attribute):

@@ -182,7 +182,7 @@ class Specialiser(Program):
         return unpack_record(self.library, calls, other)
 
     def _has_record(self, node: ast.expr | None) -> bool:
-        """Whether an annotation is that of a record, or of a tuple with a record in it."""
+        """Return whether an annotation is that of a record, or of a tuple with a record in it."""
         parts = [] if node is None else walk(node)
         names = [self.library.definitions.get(one.id) for one in parts if isinstance(one, ast.Name)]
         return any(one is not None and record_fields(one) is not None for one in names)

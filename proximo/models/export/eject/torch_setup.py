@@ -1,6 +1,7 @@
 """What is known of a variant on torch, from the objects that training makes for it."""
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
 
     parts = parts_of(variant, "torch")
 
-    def make_envs(cfg: Config, seeds: list[int]) -> Any:
+    def make_envs(cfg: Config, seeds: Sequence[int]) -> Any:
         envs: Any = parts.make_envs(cfg, seeds)
         envs.frames = None  # stacks of frames are stored whole: this is shorter, with the same numbers
         return envs
@@ -92,7 +93,7 @@ def _dropped_fields(setup: Any, cfg: Config) -> dict[str, frozenset[str]]:
              "FinishedEpisodes": frozenset(("step", "row", "length")), "Setup": frozenset(("device",)),
              "Spec": frozenset(("observation_space",)), "AtariName": frozenset(("sticky",)),
              "Episode": frozenset(("length",))}
-    if cfg.desired_kl is None and cfg.target_kl is None:  # 1 for ever
+    if cfg.desired_kl is None and cfg.target_kl is None:  # always 1
         found |= {"Adam": frozenset(("scale",)), "Learner": frozenset(("scale",))}
     if every_row_is_valid(cfg):
         found |= {name: found.get(name, frozenset()) | fields for name, fields in FIELDS.items()}
@@ -118,5 +119,5 @@ def torch_library(cfg: Config, variant: str) -> Library:
 
 
 def every_row_is_valid(cfg: Config) -> bool:
-    """Whether no step of an environment is spent on a reset or on a player who is out."""
+    """Return whether no step of an environment is spent on a reset or on a player who is out."""
     return cfg.autoreset == "same-step" and engine_of(cfg) in ("gym", "ale") and cfg.limits.max_players == 1

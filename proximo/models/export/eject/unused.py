@@ -5,9 +5,7 @@ from collections.abc import Callable
 
 from proximo.models.export.eject.branches import delete, replace_statement
 from proximo.models.export.eject.definition import Definition, Edit, Function, walk, without_docstring
-from proximo.models.export.eject.fold import COMPOSITE
 from proximo.models.export.eject.purity import is_pure
-from proximo.models.export.eject.value import PRESENT
 from proximo.models.export.eject.values import Scope
 
 READ_AS_A_WHOLE = ("Adam", "Minibatches", "Batch", "Moments")  # iterated, so that no field is unread
@@ -149,8 +147,3 @@ def record_fields(definition: Definition) -> list[str] | None:
     if not isinstance(node, ast.ClassDef) or not any(ast.unparse(base) == "NamedTuple" for base in node.bases):
         return None
     return [ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)]
-
-
-def is_simple(node: ast.expr) -> bool:
-    """Whether an expression may be written twice, or in another place."""
-    return not isinstance(node, COMPOSITE) and is_pure(node) and node is not PRESENT

@@ -50,7 +50,7 @@ def joined(values: list[Value | None]) -> Value | None:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value can be compared and converted to bool without surprise: no array, no object of unknown kind."""
+    """Return whether a value can safely be compared and converted to bool: no array, no object of unknown kind."""
     if isinstance(value, (tuple, list, frozenset)) and not hasattr(value, "_fields"):
         return all(map(is_plain, value))
     return value is None or isinstance(value, (bool, int, float, str, bytes, type, np.dtype, dict))
