@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
 # Read when Ray is imported and by its processes when they start: it listens on 127.0.0.1 only, and its workers have the
-# priority of this process (by default niceness 15, with which runs starve beside other programs).
+# priority of this process (by default niceness 15, with which runs starve while other programs run).
 OWN_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_worker_niceness": "0"}
 
 

@@ -146,7 +146,7 @@ class SlurmPlace:
         return handle if handle.is_queued() else None
 
     def close(self) -> None:
-        """Do nothing: jobs go on."""
+        """Do nothing: jobs continue."""
 
     def _executor(self, processes: int, count: int) -> Any:
         from submitit import AutoExecutor

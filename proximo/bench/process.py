@@ -1,4 +1,4 @@
-"""One run of a benchmark as tasks of a place: train or evaluate it, and record what happened beside its folder."""
+"""One run of a benchmark as tasks of a place: train or evaluate it, and record the result next to its folder."""
 
 import os
 import shutil

@@ -40,7 +40,7 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Whe
           command: Sequence[str] = COMMAND) -> int:
     """Train every run of a benchmark file that is not yet finished.
 
-    Runs are in OUT/ENV/LABEL/SEED; SEED.log and SEED.job.json are beside them. A run that is killed or lost is started
+    Runs are in OUT/ENV/LABEL/SEED; SEED.log and SEED.job.json are next to them. A run that is killed or lost is started
     again and continues, unless it has ended three times without a new checkpoint.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a run says when it starts or continues."""
+"""Messages of a run when it starts or continues."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from proximo.runs.presets import Preset
 
 
 def announce_variant(variant: str, env_id: str, why: str, settings: dict[str, Any]) -> None:
-    """Say which variant was chosen for an environment, and which settings for its images."""
+    """Log which variant was chosen for an environment, and which settings for its images."""
     notify(f"No variant was named: using {variant}, because {env_id} "
            f"{'is' if why.startswith(('a ', 'an ')) else 'has'} {why}.")
     if settings:
@@ -20,7 +20,7 @@ def announce_variant(variant: str, env_id: str, why: str, settings: dict[str, An
 
 
 def announced(make_envs: MakeEnvs, announce: Callable[[], None]) -> MakeEnvs:
-    """Return the same function, which calls `announce` once, after it has made environments for the first time."""
+    """Return a function that calls `make_envs`, and after its first call `announce`."""
     pending = [announce]
 
     def make(cfg: Any, seeds: Sequence[int]) -> VecEnv:
@@ -33,13 +33,13 @@ def announced(make_envs: MakeEnvs, announce: Callable[[], None]) -> MakeEnvs:
 
 
 def announce_preset(preset: Preset) -> None:
-    """Say which preset is used, and what it sets."""
+    """Log which preset is used, and what it sets."""
     notify(f"Using the preset {preset.env_id} of {preset.variant}: {', '.join(preset.settings)}. "
            f"Source: {preset.source}. --preset none uses the defaults of a variant instead.")
 
 
 def announce_start(cfg: Config, processes: int) -> None:
-    """Say how many iterations will run, and which part of total_timesteps will not."""
+    """Log how many iterations will run, and which part of total_timesteps will not."""
     steps = cfg.num_iterations * cfg.batch_size
     plural = "s" * (cfg.num_iterations > 1)
     notify(f"{cfg.num_iterations} iteration{plural} of {cfg.num_envs} x {cfg.num_steps} = {cfg.batch_size} steps.")
@@ -56,7 +56,7 @@ def announce_start(cfg: Config, processes: int) -> None:
 
 
 def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None, ended: int | None = None) -> bool:
-    """Say where a run, or cfg.num_seeds runs, continue, and return whether any iteration is left.
+    """Log where a run, or cfg.num_seeds runs, continue, and return whether any iteration is left.
 
     Args:
         folder: The folder of the run, or of the runs.
@@ -81,7 +81,7 @@ def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None
 
 
 def announce_changes(before: Config, after: Config) -> None:
-    """Say which fields of the configuration a resume changes."""
+    """Log which fields of the configuration a resume changes."""
     changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(after).values())
                if old != new]
     if changed:

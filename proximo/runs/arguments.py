@@ -1,4 +1,4 @@
-"""What the arguments of proximo.train mean: a configuration, its variant, and parts that a program brings along."""
+"""Turn the arguments of proximo.train into a configuration, its variant, and the parts that a program passes."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -29,7 +29,7 @@ AGENT = ("recurrent", "evaluates_later", "head", "initial_state", "act", "value"
 
 def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None, loss_fn: Part | None = None,
               callbacks: Any = ()) -> OwnParts:
-    """Collect the parts that a program brings along, what is wrong with them, and the call that resumes with them.
+    """Collect the parts that a program passes, what is wrong with them, and the call that resumes with them.
 
     Raises:
         UsageError: It is not clear which environment is meant, or it cannot be made.
@@ -87,7 +87,7 @@ def modules_of(allow_import: Any) -> tuple[str, ...]:
 
 
 def check_wrappers(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if env_wrappers has something else than texts: they are recorded, and made again on resume."""
+    """Raise UsageError if env_wrappers has anything but texts: they are recorded, and made again on resume."""
     given = values.get("env_wrappers", ())
     if isinstance(given, str):
         raise UsageError(f"env_wrappers={given!r:.60} is one text. Write a list: env_wrappers=[{given!r:.60}].")
@@ -103,7 +103,7 @@ def check_wrappers(values: Mapping[str, Any]) -> None:
 
 def configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
               values: dict[str, Any]) -> tuple[Config, str]:
-    """Return the configuration that `train` was asked for, and its variant."""
+    """Return the configuration that the arguments of `train` describe, and its variant."""
     check_wrappers(values)
     if env is not None:
         name = env if isinstance(env, str) else env_name(env, config_of_env(values).env_kwargs)

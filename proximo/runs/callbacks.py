@@ -15,7 +15,7 @@ Callback = Callable[["Iteration"], Mapping[str, float] | None]  # returns metric
 
 
 class StopTraining(Exception):
-    """A callback raises it to end training: the run counts as finished after this iteration, and can be resumed."""
+    """Raised by a callback to end training: the run counts as finished after this iteration, and can be resumed."""
 
 
 def run_callbacks(callbacks: Sequence[Callback], it: "Iteration") -> tuple[dict[str, float], str]:

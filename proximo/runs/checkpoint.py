@@ -23,7 +23,7 @@ from proximo.runs.run import Run, cpu_model, versions
 
 ARRAY = "__array__"
 TENSORS, TREE, MANIFEST = "tensors.safetensors", "tree.json", "manifest.json"
-REMOVED = "removed"  # an empty file beside the checkpoints, where all of them were removed on purpose
+REMOVED = "removed"  # an empty file next to the checkpoints if all of them were removed on purpose
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of the system call renameat2 of Linux
 RESUME = "Earlier checkpoints are intact: free disk space, then continue with `proximo resume RUN`."
 MOST_BYTES = 1 << 30  # of tree.json, which holds the states of all environments
@@ -189,7 +189,7 @@ def find_checkpoint(run: Run) -> dict[str, Any] | None:
 
 
 def _check_cpu(before: str, now: str, run: Run) -> None:
-    """Say that a checkpoint was written on another type of CPU, or refuse it where that was asked for."""
+    """Warn if a checkpoint was written on another type of CPU, or refuse it with --require-same-cpu."""
     if before in ("", now):
         return
     message = f"The checkpoint was written on the CPU {before!r}; this is {now!r}."

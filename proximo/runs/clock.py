@@ -62,7 +62,7 @@ class Clock:
         return None if sps is None else max(0.0, self._first_seconds - self._first_steps / sps)
 
     def seconds_left(self, steps: float) -> float:
-        """Return how long so many more steps take; an upper bound as long as `sps` is None."""
+        """Return the seconds that this many more steps take; an upper bound as long as `sps` is None."""
         return steps / (self.sps or self._steps / self._ended)
 
     def state(self) -> dict[str, Any]:

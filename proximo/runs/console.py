@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, a plain line now and then where the output is not a terminal."""
+"""The progress of a run: a bar on a terminal, otherwise a line from time to time."""
 
 import time
 from contextlib import suppress
@@ -14,7 +14,7 @@ LINE_SECONDS = 10.0
 
 
 class Progress(NamedTuple):
-    """How far a run is."""
+    """The progress of a run."""
 
     iteration: int
     step: int  # environment steps

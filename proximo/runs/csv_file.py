@@ -52,7 +52,7 @@ class CsvFile:
         self._file.write(data)
 
     def flush(self) -> None:
-        """Hand all lines to the operating system; raise OSError if the disk is full or the file has vanished."""
+        """Flush all lines to the operating system; raise OSError if the disk is full or the file has vanished."""
         self._file.flush()
         self.path.stat()
 

@@ -106,7 +106,7 @@ class EventFile:
             self._event(step, _message(5, b"".join(parts)))
 
     def _begin_scalar(self, tag: str) -> bytes:
-        """Return what is in front of every value of a tag, and keep it: encoding it takes longer than the rest."""
+        """Return the bytes before every value of a tag. They are cached: encoding them takes longer than the rest."""
         name = _message(1, tag.encode()) + bytes([2 << 3 | 5])
         self._tags[tag] = bytes([1 << 3 | 2]) + _varint(len(name) + 4) + name
         return self._tags[tag]
@@ -128,7 +128,7 @@ class EventFile:
         self._event(0, _message(5, _message(1, value)))
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Flush everything to the operating system."""
         self._file.flush()
 
     def close(self) -> None:

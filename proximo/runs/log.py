@@ -25,7 +25,7 @@ LAST_EPISODES = 100
 
 
 class Log:
-    """The log of one run. Only the first process makes one.
+    """The log of one run. Only rank 0 makes one.
 
     Args:
         run: The run; its folder exists.

@@ -41,7 +41,7 @@ class Session:
 
     def __init__(self, folder: Path, watchers: Sequence[Watcher], iterations: Iterations,
                  withdraw: Callable[[], list[str]] | None = None, release: Callable[[], None] | None = None) -> None:
-        """Store what trains and what watches it.
+        """Store the parts of training and its watchers.
 
         Args:
             folder: See above.
@@ -134,7 +134,7 @@ class Session:
              f"Resume with: {self._resume_line()}")
 
     def _abandon(self, number: int) -> None:
-        """Save what is in memory of the newest iteration, because a signal ends the process within the next one."""
+        """Save the copy of the newest iteration, because a signal ends the process during the next one."""
         self.exit_status = 128 + number
         for watcher in self._watchers:
             watcher.save_recent()
@@ -187,5 +187,5 @@ def train_nothing() -> Iterations:
 
 
 def is_of_another_process(error: Exception) -> bool:
-    """Return whether the communication with other processes broke off."""
+    """Return whether communication with other processes has failed."""
     return world_from_environment().size > 1 and is_of_communication(error)

@@ -17,14 +17,14 @@ def open_closed_streams() -> None:
 
 
 def printable(text: str) -> str:
-    """Return text that no terminal obeys: control characters are written as in Python, ESC as backslash x1b."""
+    """Return text without control characters: they are written as in Python, ESC as backslash x1b."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 def write_line(stream: IO[Any], line: str) -> bool:
-    """Write a line without control characters, and hand it to the operating system.
+    """Write a line without control characters, and flush it.
 
     Returns:
         False if that fails; the stream is not used again.

@@ -23,7 +23,7 @@ ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_a
 
 
 class OwnParts(NamedTuple):
-    """Parts of a run that a program brings along in place of the variant's; None: the variant's.
+    """Parts of a run that a program passes in place of the variant's; None: the variant's.
 
     `resume_with` is recorded in config.json: the call or command that resumes the run, RUN standing for its folder. So
     are the `names` of the parts: reports and plots count them as settings.
@@ -83,7 +83,7 @@ class OwnParts(NamedTuple):
         return Evaluator(run, self.playing_parts(run.variant, run.cfg.framework)) if run.cfg.eval_every else None
 
     def check_resume(self, run: Run) -> None:
-        """Check that the parts which a run was trained with are here again.
+        """Check that the parts with which a run was trained are given again.
 
         Raises:
             UsageError: Some are missing or wrong, or an environment was given to a run that has an id.
@@ -149,7 +149,7 @@ def resume_call(names: Iterable[str]) -> str:
 
 
 def differs_from_variant(kind: type[Config]) -> bool:
-    """Return whether a configuration class has more of its own than other defaults of the variant's fields."""
+    """Return whether a configuration class has more than other defaults of the variant's fields."""
     base = config_class(variant_of(kind))
     own = {name for one in kind.__mro__[:kind.__mro__.index(base)] for name in vars(one)} - {*base.__dataclass_fields__}
     return any(name == "__post_init__" or not name.startswith("__") for name in own)
@@ -164,8 +164,7 @@ def _actor_class(framework: str) -> Any:
 
 
 def own_env_argument(folder: Path) -> str:
-    """Return the argument, env or make_envs, with which a program brought along the environments of a run; "" of none.
-    """
+    """Return the argument, env or make_envs, with which a program passed the environments of a run; "" if none."""
     if not (is_folder(folder) and (folder / "config.json").is_file()):
         return ""
     resume_with = read_record(folder).get("resume_with", "")

@@ -1,4 +1,4 @@
-"""The newest finished iteration, copied to memory: what is saved when the process must end within the next one."""
+"""A copy of the newest finished iteration, which is saved when the process must end during the next one."""
 
 import time
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ SHARE = 0.01  # of the time, which copying takes at most
 
 
 class Content(NamedTuple):
-    """What a checkpoint is made of."""
+    """The content of a checkpoint."""
 
     it: Iteration
     log: dict[str, Any]  # Log.state()

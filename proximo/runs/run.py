@@ -36,9 +36,9 @@ class Run(NamedTuple):
     folder: Path
     cfg: Config
     variant: str
-    resume_with: str = ""  # the call or command that resumes a run with parts of its own; RUN stands for the folder
+    resume_with: str = ""  # the call or command that resumes a run with custom parts; RUN stands for the folder
     processes: int = 1  # that trained it last
-    own_parts: Mapping[str, str] = MappingProxyType({})  # the names of parts that a program brought along, by argument
+    own_parts: Mapping[str, str] = MappingProxyType({})  # the names of parts that a program passed, by argument
 
     @property
     def resume_line(self) -> str:
@@ -69,7 +69,7 @@ def run_folder(cfg: Config) -> Path:
 
 
 def check_new(folders: Sequence[Path]) -> None:
-    """Check that no run is in these folders. Only the first process checks.
+    """Check that no run is in these folders. Only rank 0 checks.
 
     Raises:
         UsageError: There is one.
@@ -81,7 +81,7 @@ def check_new(folders: Sequence[Path]) -> None:
 
 
 def write_config(run: Run) -> None:
-    """Write config.json: variant, hyper-parameters, versions, command. Only the first process writes.
+    """Write config.json: variant, hyper-parameters, versions, command. Only rank 0 writes.
 
     Raises:
         FilesError: The file cannot be written.

@@ -102,7 +102,7 @@ def same_iteration(runs: Sequence[Run], newest: Sequence[Checkpoint]) -> list[Ch
 
 
 def warn_if_one_of_several(folder: Path) -> None:
-    """Say that one of several runs of a command is resumed alone."""
+    """Warn that one of several runs of a command is resumed alone."""
     others = member_folders(folder.parent)
     if len(others) > 1 and folder.name in [other.name for other in others]:
         warn(f"{folder.name} was trained together with the other runs in {folder.parent}. Alone it continues equal up "

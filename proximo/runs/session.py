@@ -179,7 +179,7 @@ def without_recorded_entity(cfg: Config, changes: dict[str, Any]) -> Config:
 
 
 def with_absolute_folders(runs: Sequence[Run]) -> list[Run]:
-    """Return runs whose files are found also after an environment has changed the current folder."""
+    """Return runs with absolute folders, because an environment may change the current folder."""
     return [run._replace(folder=run.folder.absolute()) for run in runs]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from proximo.errors import ProximoError, warn
 
 GRACE_SECONDS = 7.0  # after SIGTERM, for the iteration; Docker sends SIGKILL after 10 s
-LEAVE_SECONDS = 1.0  # for the main thread, which is interrupted then
+LEAVE_SECONDS = 1.0  # for the main thread, which is then interrupted
 ENDED = 0  # what the thread reads instead of the number of a signal
 
 
@@ -75,7 +75,7 @@ class Signals:
         return signal.getsignal(signal.SIGTERM) == self._note
 
     def iteration_ended(self) -> None:
-        """Note that an iteration has ended. If a signal has arrived, there is time to save and to leave in order."""
+        """Record that an iteration has ended. If a signal has arrived, there is time to save and to leave in order."""
         with self._lock:
             self._began = True
             if self.received is not None:

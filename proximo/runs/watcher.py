@@ -1,4 +1,4 @@
-"""What happens around training: the log, checkpoints and videos. Only the first process writes."""
+"""What happens around training: the log, checkpoints and videos. Only rank 0 writes."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ def call_now(function: Callable[..., None], *arguments: Any) -> None:
 
 @contextmanager
 def calls_together(number: int) -> Iterator[Call]:
-    """Give what calls functions, each in a thread of its own if there may be several; all have returned at the end.
+    """Yield a function that calls a function, in its own thread if `number` > 1. At the end all calls have returned.
 
     Saving ten runs one after another takes four times as long, because most of that is waiting for the disk.
 
@@ -127,7 +127,7 @@ class Watcher:
         return iteration * num_steps // every > (iteration - 1) * num_steps // every
 
     def save_recent(self) -> None:
-        """Save the newest iteration that was copied to memory, if no newer one is on the disk."""
+        """Save the newest iteration that was copied, if no newer one is on the disk."""
         if self._recent.content is not None:
             save(self.run, self._recent.content, None)
             self._recent.forget()

@@ -86,7 +86,7 @@ def text_view(found: Sequence[Followed]) -> "Group":
                  "" if state.left is None else duration_text(state.left),
                  "" if state.age is None else duration_text(state.age)]
         table.add_row(*(Text(one_line(cell)) for cell in cells), style=STYLES.get(state.word, ""))
-    end = "Ctrl-C ends this view; the runs go on." if found else "No run yet. Ctrl-C ends this view."
+    end = "Ctrl-C ends this view; the runs continue." if found else "No run yet. Ctrl-C ends this view."
     return Group(table, *(Text(line, style="yellow") for line in warning_lines(found)), Text(end, style="dim"))
 
 

@@ -66,7 +66,7 @@ def write_only_attribute(library: Library) -> dict[Definition, list[Edit]]:
 
 
 def _writers(definition: Definition, name: str) -> Iterator[ast.stmt]:
-    """Yield the statements that do nothing but write an attribute, and have others beside them."""
+    """Yield the statements that do nothing but write an attribute, and are not alone in their block."""
     for holder in walk(definition.node):
         body = getattr(holder, "body", [])
         for node in body if isinstance(body, list) and len(body) > 1 else []:

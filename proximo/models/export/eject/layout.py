@@ -151,7 +151,7 @@ def _tokens(line: str, opened: str) -> list[tokenize.TokenInfo]:
     shift = len(opened)
     try:
         found.extend(tokenize.generate_tokens(io.StringIO(opened + line.lstrip() if opened else line).readline))
-    except (tokenize.TokenError, IndentationError):  # the statement goes on
+    except (tokenize.TokenError, IndentationError):  # the statement continues
         pass
     shift -= len(line) - len(line.lstrip()) if opened else 0
     return [token._replace(start=(1, token.start[1] - shift), end=(1, token.end[1] - shift))

@@ -173,7 +173,7 @@ class Scope:
         return None
 
     def _boolop(self, node: ast.BoolOp) -> Value | None:
-        wanted = isinstance(node.op, ast.And)  # go on while this is found
+        wanted = isinstance(node.op, ast.And)  # continue while this is found
         for one in node.values:
             found = self.value(one)
             if found is None or not is_plain(found.value):
