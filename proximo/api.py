@@ -202,7 +202,7 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
         deterministic: Take the most likely actions, as `proximo card` does; False samples them, as `proximo eval` does
             without a flag.
         seed: The seed of environments and actions.
-        max_steps: Longest episode, in steps; evaluation does not wait for the end of a longer one. None: 50,000.
+        max_steps: Longest episode, in steps. An environment with a longer one plays no further episodes. None: 50,000.
         parts: `make_envs` and `make_agent`, if the run was started with them; `allow_import=[...]`, modules and scripts
             that may be imported because the model names them.
 

@@ -46,7 +46,7 @@ class CardArguments:
     seed: int = 0
     """seed of environments and actions"""
     max_steps: int = MAX_STEPS
-    """longest episode, in environment steps; a longer one is left out"""
+    """longest episode, in steps; an environment with a longer one plays no further episodes"""
     best: bool = False
     """the best model of the evaluations during training (train --eval-every)"""
     allow_import: AllowImport = ()

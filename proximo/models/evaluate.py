@@ -43,7 +43,7 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
         episodes: Number of episodes; in self-play rounded up to as many for each player.
         deterministic: Take the most likely actions instead of sampling them.
         seed: The seed of the noise of sampled actions.
-        max_steps: The longest episode, in steps. An environment with a longer one plays no further episodes.
+        max_steps: Longest episode, in steps. An environment with a longer one plays no further episodes.
         show: Called after every step.
 
     Returns:
