@@ -1,4 +1,4 @@
-"""What implementation details are worth: runs with one detail changed against the runs without the change."""
+"""The effect of implementation details: runs with one detail changed against the runs without the change."""
 
 from typing import NamedTuple
 

@@ -93,7 +93,7 @@ class RayPlace:
             signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
 
     def submit(self, tasks: Sequence[Task]) -> list[Handle]:
-        """Hand over tasks. They are not retried by Ray, which would not count progress and has no end for memory."""
+        """Hand over tasks. Ray does not retry them: it does not know their progress, nor ends when memory runs out."""
         import ray
 
         where, handles = self._where, list[Handle]()

@@ -38,7 +38,7 @@ class Work(NamedTuple):
     place: Place
     where: Where
     command: tuple[str, ...]
-    """the words that start Proximo"""
+    """the command line that starts Proximo"""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class RunningJob:
 
 
 def is_finished(folder: Path, job: Job) -> bool:
-    """Return whether this very job has its summary, and its evaluation if it should have one.
+    """Return whether this job, with these settings, has its summary, and its evaluation if it should have one.
 
     Args:
         folder: The folder of the benchmark.
@@ -76,12 +76,12 @@ def log_path(folder: Path, job: Job) -> Path:
 
 
 def record_path(folder: Path, job: Job) -> Path:
-    """Return the file with what the benchmark knows of a run."""
+    """Return the file with the benchmark's record of a run."""
     return folder / job.folder.with_name(f"{job.seed}.job.json")
 
 
 def read_job(folder: Path, job: Job) -> dict[str, Any]:
-    """Return what the benchmark knows of a run; {} before it was started."""
+    """Return the benchmark's record of a run; {} before it was started."""
     return read_record(record_path(folder, job), JobRecord)
 
 
@@ -112,7 +112,7 @@ def start_jobs(work: Work, jobs: Sequence[Job]) -> list[RunningJob]:
 
 
 def close_job(folder: Path, running: RunningJob, ended: Ended) -> tuple[Outcome, str]:
-    """Record what became of a task that has ended.
+    """Record the result of a task that has ended.
 
     Returns:
         "finished"; "trained": its evaluation is still to come; "lost": it was killed or lost and is to be started

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class BenchState:
-    """The jobs of a benchmark by what has become of them."""
+    """The jobs of a benchmark by status."""
 
     waiting: list[Job] = field(default_factory=list)
     running: list[RunningJob] = field(default_factory=list)

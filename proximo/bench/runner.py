@@ -121,7 +121,7 @@ def run_jobs(work: Work, state: BenchState) -> bool:
                     if (ended := running.handle.poll()) is not None:
                         state.running.remove(running)
                         if _close(work.folder, state, running, ended, view) in ("trained", "lost"):
-                            state.waiting.insert(0, running.job)  # its evaluation, or the same words again
+                            state.waiting.insert(0, running.job)  # its evaluation, or the same command again
                 view.refresh()
                 time.sleep(0.2)
     except BaseException as error:

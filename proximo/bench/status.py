@@ -1,4 +1,4 @@
-"""proximo bench --status: what has become of the runs in a folder, read from its files on any machine that sees it."""
+"""proximo bench --status: the status of the runs in a folder, read from its files on any machine that sees it."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""What a search says: how each trial ended, and the best one."""
+"""The messages of a search: how each trial ended, and the best one."""
 
 from collections import Counter
 from pathlib import Path

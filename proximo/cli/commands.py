@@ -58,7 +58,7 @@ def train_command(words: list[str]) -> int:
 
 
 def chosen_defaults(variant: str, flags: list[str]) -> tuple[str, list[str], Mapping[str, Any]]:
-    """Choose preset and variant, and say which.
+    """Choose preset and variant, and log the choice.
 
     Args:
         variant: The variant that was named, or "".
@@ -134,7 +134,7 @@ def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
 
 
 def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:
-    """Return the variant that suits --env-id or --env-file and its settings, and say so; `ppo` without these flags."""
+    """Return the variant that suits --env-id or --env-file and its settings, and log it; `ppo` without these flags."""
     values, _ = read_flags(Config, flags)
     name = values.get("env_id") or values.get("env_file")
     if not name:

@@ -228,7 +228,7 @@ def rendering_findings(machine: Machine) -> list[Finding]:
 
 
 def wandb_findings(machine: Machine) -> list[Finding]:
-    """Say whether Weights & Biases can be used; it is optional."""
+    """Report whether Weights & Biases can be used; it is optional."""
     version = machine.versions.get("wandb")
     if version is None:
         return [Finding("note", "Weights & Biases (--track) is not installed", 'pip install "proximo[wandb]"')]

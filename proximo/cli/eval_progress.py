@@ -1,4 +1,4 @@
-"""How far `proximo eval` is: a bar on a terminal, nothing elsewhere."""
+"""The progress of `proximo eval`: a bar on a terminal, nothing elsewhere."""
 
 import time
 from collections.abc import Iterator

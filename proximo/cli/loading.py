@@ -1,4 +1,4 @@
-"""Loading what a command is given: the model of a run, and what makes its environments."""
+"""Load the model of a run, and what makes its environments, for commands."""
 
 from pathlib import Path
 

@@ -156,7 +156,7 @@ def eval_command(args: EvalArguments) -> int:
 
 
 def mean_text(summary: dict[str, Any]) -> str:
-    """Write what `summarize` returned."""
+    """Return the text of a summary: mean and standard deviation."""
     if not summary["episodes"]:
         return "no episode"
     return f"{summary['episodic_return_mean']:.2f} +- {summary['episodic_return_std']:.2f}"
@@ -214,5 +214,5 @@ def rate_command(args: RateArguments) -> int:
 
 
 def evenly_spread(items: list[Any], most: int) -> list[Any]:
-    """Return at most so many items, evenly spread and in order, always with the last one."""
+    """Return at most `most` items, evenly spread and in order, always with the last one."""
     return [items[i] for i in sorted({round(x) for x in np.linspace(len(items) - 1, 0, most)})] if items else []

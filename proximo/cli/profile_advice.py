@@ -1,4 +1,4 @@
-"""What the shares of an iteration suggest, and the table and the picture of them."""
+"""Advice from the shares of an iteration, and their table and picture."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ COLORS = {"environment": "#0072B2", "acting": "#56B4E9", "evaluation and advanta
 
 
 class Machine(NamedTuple):
-    """What advice may count on."""
+    """What is available for advice to recommend."""
 
     cores: int
     cuda: bool

@@ -104,7 +104,7 @@ def loss_of(framework: str) -> Any:
 
 
 def machine_for(variant: str, cfg: Config) -> Machine:
-    """Return what advice may count on here."""
+    """Return what is available on this machine."""
     import torch
 
     jax_task = False

@@ -1,4 +1,4 @@
-"""proximo sweep: train every combination of some values at once, and print how each of them did."""
+"""proximo sweep: train every combination of some values at once, and print their results."""
 
 from collections.abc import Sequence
 from pathlib import Path

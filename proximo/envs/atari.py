@@ -45,7 +45,7 @@ def make_atari(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
 
 
 def with_sticky_chance(cfg: Atari) -> Atari:
-    """Return the configuration with the chance of sticky actions that its id means, unless it has one."""
+    """Return the configuration with `sticky` filled in from the id if it is None."""
     return cfg if cfg.sticky is not None else replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky))
 
 

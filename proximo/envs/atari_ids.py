@@ -45,7 +45,7 @@ def atari_name(env_id: str) -> AtariName:
 
 
 def sticky_chance(env_id: str, sticky: float | None) -> float:
-    """Return the probability that the last action is repeated: `sticky`, or if it is None, what the id means."""
+    """Return the probability that the last action is repeated: `sticky`, or if it is None, that of the id."""
     if sticky is not None:
         return sticky
     name = atari_name(env_id)

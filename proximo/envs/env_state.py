@@ -34,7 +34,7 @@ class StateFunctions(NamedTuple):
 
 
 def announce_rebuilds(cfg: Config, processes: int) -> None:
-    """Say how often environments that are not part of checkpoints are made again."""
+    """Log how often environments that are not part of checkpoints are made again."""
     cause = f"the state of {cfg.env_id} cannot be saved" if processes == 1 else \
         f"the checkpoints of {processes} processes do not contain their environments"
     notify(f"{cause}. The environments are made again every {cfg.checkpoint_every} iterations "

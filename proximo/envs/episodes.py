@@ -9,7 +9,7 @@ from proximo.types import FinishedEpisodes
 
 
 class Running(NamedTuple):
-    """What each row has gathered in its current game; for suites inside a compiled function."""
+    """Return and length so far of the current game of each row; for suites inside a compiled function."""
 
     ret: Array  # (N,) float32, sum of raw rewards
     length: Array  # (N,) int32, number of steps
@@ -81,7 +81,7 @@ class EpisodeCounter:
         return episode
 
     def state(self) -> dict[str, Any]:
-        """Return what was gathered, for VecEnv.state."""
+        """Return the running returns and lengths, for VecEnv.state."""
         return {"ret": self._ret.copy(), "length": self._length.copy()}
 
     def load(self, state: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ def own_source(cfg: Config, name: str, file: str = "") -> EnvSource:
 
 
 def image_settings(cfg: Config) -> ImageSettings:
-    """Return what a configuration changes about what is seen of an environment; nothing for emulators."""
+    """Return the image settings of a configuration; those that change nothing for emulators."""
     return PLAIN if cfg.limits.emulator else ImageSettings(*(getattr(cfg, name) for name in IMAGES))
 
 

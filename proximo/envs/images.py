@@ -53,7 +53,7 @@ def with_image_settings(env: gym.Env, settings: ImageSettings, name: str) -> gym
 
 
 def frames_of(env: gym.Env, axes: Axes) -> FrameStack | None:
-    """Return of which frames the images of an environment are a stack; None if they are none.
+    """Return the stack of frames that the images of an environment are; None if they are not stacked.
 
     Args:
         env: The environment.

@@ -55,7 +55,7 @@ def check_model(envs: Any, cfg: Config) -> None:
 
 
 def announce_images(envs: Any, cfg: Config) -> None:
-    """Say which parts of structured observations get a convolutional network although --model is mlp."""
+    """Log which parts of structured observations get a convolutional network although --model is mlp."""
     if cfg.model == "mlp" and has_image_parts(envs):
         layout = packed_layout(envs, cfg)
         assert layout is not None

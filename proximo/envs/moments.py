@@ -20,7 +20,7 @@ class Moments(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Everything that normalisation remembers (normalize.py)."""
+    """The state of normalisation (normalize.py)."""
 
     obs: Moments
     ret: Moments  # of the discounted return

@@ -15,13 +15,13 @@ import gymnasium as gym
 from proximo.errors import EnvError, warn
 
 CLOSE_SECONDS = 10.0
-Observer = Callable[[str, float], None]  # is told what is called and its limit in seconds; ("", 0) when it returned
+Observer = Callable[[str, float], None]  # gets a call and its limit in seconds; ("", 0) when it has returned
 OBSERVER: ContextVar[Observer] = ContextVar("OBSERVER", default=lambda what, seconds: None)
 
 
 @contextmanager
 def time_limit(seconds: float, what: str) -> Iterator[None]:
-    """Raise EnvError in the code inside if it takes longer.
+    """Raise EnvError in the block if it takes longer.
 
     It works by SIGALRM, which Python delivers to the main thread only. In another thread, on Windows, and in a call of
     native code that does not return, there is no limit. An OBSERVER in another process can have one there too. A timer

@@ -37,18 +37,18 @@ class MakeRows(Protocol):
 
 
 class KeptMessages(logging.Handler):
-    """Keeps warnings of a worker process until the parent reads them."""
+    """Stores warnings of a worker process until the parent reads them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
+        """Store a message."""
         self.texts.append(record.getMessage())
 
     def take(self) -> str:
-        """Return what was kept, one message per line, and forget it."""
+        """Return the stored messages, one per line, and remove them."""
         text, self.texts = "\n".join(self.texts), []
         return text
 

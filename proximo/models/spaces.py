@@ -114,7 +114,7 @@ def action_for_env(action: np.ndarray, space: gym.Space[Any]) -> Any:
 
 
 def action_from_env(action: Any, space: gym.Space[Any], count: int) -> np.ndarray:
-    """Convert actions of the environment to what the policy calls them, the inverse of `action_for_env`.
+    """Convert actions of the environment to actions of the policy, the inverse of `action_for_env`.
 
     Args:
         action: One action, or `count` of them.

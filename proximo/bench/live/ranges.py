@@ -1,4 +1,4 @@
-"""The usual ranges of what PPO logs, and what people do where a run leaves them.
+"""The usual ranges of the metrics that PPO logs, and the usual remedies outside of them.
 
 The bounds are choices of this project, and wide: a warning is a hint to look at a curve. Further reading:
 (1) J. Schulman, "Nuts and Bolts of Deep RL Research", slides, 2016.
@@ -27,7 +27,7 @@ class Range(NamedTuple):
     """share of all steps from which the range holds"""
     if_low: str
     if_high: str
-    """what it means, and what people do about it"""
+    """what it means, and the usual remedy"""
     source: str
     """numbers of the further reading at the top of this file"""
     relative: bool = False
@@ -45,7 +45,7 @@ class Warned(NamedTuple):
     advice: str
 
     def __str__(self) -> str:
-        """Write what is said of one run."""
+        """Return the message for one run."""
         return f"{self.metric} is {self.value:.3g}, {self.side} {self.bound:.3g}. {self.advice}"
 
 

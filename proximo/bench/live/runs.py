@@ -101,7 +101,7 @@ class LiveRuns:
 
 
 def page_record(live: LiveRuns, have: Have) -> dict[str, Any]:
-    """Return what a page needs to know, ready for JSON, without the points that it has.
+    """Return the content of a page, ready for JSON, without the points that it has.
 
     Args:
         live: The runs.

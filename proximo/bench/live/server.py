@@ -55,11 +55,11 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Return what to type into a browser."""
+        """Return the address to open in a browser."""
         return f"http://{self.server_address[0]!s}:{self.server_address[1]}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say what failed in one line. A browser that left is no fault."""
+        """Print an error in one line. A browser that has disconnected is not an error."""
         error = sys.exc_info()[1]
         if not isinstance(error, (ConnectionError, TimeoutError)):
             warn(f"A request of the page failed ({type(error).__name__}: {error}).")

@@ -1,4 +1,4 @@
-"""A CSV file that another process writes: what is new in it since it was read last."""
+"""Read the new lines of a CSV file that another process writes."""
 
 import os
 from collections.abc import Sequence

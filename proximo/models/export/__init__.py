@@ -1,1 +1,1 @@
-"""A trained agent elsewhere: as one file that acts without Proximo, or shared with a card that says how good it is."""
+"""A trained agent elsewhere: as one file that acts without Proximo, or shared with a card that has its score."""

@@ -57,7 +57,7 @@ def download(repository: Repository, commit: str, name: str, folder: Path) -> No
 
 
 class Hub(NamedTuple):
-    """What is used of the package."""
+    """The functions of the package that are used."""
 
     HfApi: Any
     CommitOperationAdd: Any
@@ -67,7 +67,7 @@ class Hub(NamedTuple):
 
 @contextmanager
 def hub_errors(repository: Repository) -> Iterator[Hub]:
-    """Give the functions of the package, and turn its errors into sentences."""
+    """Yield the functions of the package, and turn its errors into those of Proximo."""
     try:
         from huggingface_hub import CommitOperationAdd, HfApi, hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError

@@ -144,7 +144,7 @@ def copy_files(folder: Path, names: list[str], to: Path) -> None:
 
 @contextmanager
 def new_folder(folder: Path, replaces: bool = False) -> Iterator[Path]:
-    """Give a folder of another name to fill, which is renamed at the end: the folder appears completely or not at all.
+    """Yield a folder of another name to fill. It is renamed at the end: the folder appears completely or not at all.
 
     Args:
         folder: The folder.
