@@ -12,7 +12,7 @@ from proximo.cli.profile_advice import Machine, advice, draw, table
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.runs.resolve import problems_of, problems_of_parts, resolve
-from proximo.runs.session import share_cores
+from proximo.runs.session import set_passive_openmp_wait
 from proximo.runs.shares import Shares, measure_shares
 from proximo.runs.writing import write_json
 

@@ -225,7 +225,7 @@ def forget_start(folder: Path, runs: Sequence[Run]) -> None:
         forget_run(run.folder)
 
 
-def share_cores(cfg: Config) -> None:
+def set_passive_openmp_wait(cfg: Config) -> None:
     """Before torch is imported: make its threads sleep between two products where worker processes need the cores.
 
     By default they spin (docs/measurements.md).

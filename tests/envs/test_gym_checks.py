@@ -16,7 +16,7 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.time_limit import close_env, time_limit
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, UsageError, warn_once
 from proximo.runs.check_env import check_env
 
 SCRIPT = '''

@@ -16,6 +16,7 @@ from proximo.models.export.card_text import card_text
 from proximo.models.model import Model
 from proximo.models.play import evaluate_model
 from proximo.models.plot import draw_curves, save_figure
+from proximo.runs.evaluation import BEST
 from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import CardFile
 from proximo.runs.run import read_record, versions
