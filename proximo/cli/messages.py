@@ -5,8 +5,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
+from proximo.runs.files import is_folder
 from proximo.runs.output import open_closed_streams, silence, write_line
 from proximo.runs.writing import FULL, reason, remedy
 
@@ -102,6 +104,13 @@ def _flushed(code: int) -> int:
 def _unwritten(error: OSError) -> int:
     write_line(sys.stderr, f"proximo: The output could not be written ({error.strerror}).")
     return FilesError.exit_code
+
+
+def folder_problems(flag: str, path: str | Path | None, example: str) -> list[str]:
+    """Return what is wrong with the file that a flag names for writing: it is a folder, in which `example` could be."""
+    if not path or not is_folder(Path(path)):
+        return []
+    return [f"{flag} {path} is a folder. Name a file in it: {Path(path, example)}"]
 
 
 def exit_at_once(code: int) -> None:

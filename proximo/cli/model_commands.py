@@ -12,6 +12,7 @@ from proximo.cli.bench_commands import AllowImport
 from proximo.cli.check_command import CheckArguments, check_command
 from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run
+from proximo.cli.messages import folder_problems
 from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, evaluation_record, summarize, summarize_players
 from proximo.models.model import model_from
@@ -141,7 +142,7 @@ def check_least(args: Any, *problems: str, **least: int) -> None:
 
 def eval_command(args: EvalArguments) -> int:
     """Play episodes, and print and write their returns."""
-    check_least(args, episodes=1, seed=0, max_steps=1)
+    check_least(args, *folder_problems("--json", args.json, "eval.json"), episodes=1, seed=0, max_steps=1)
     model, parts = load_run(args.run, args.allow_import, args.best)
     with shown_progress(model.cfg.env_id, args.episodes) as show:
         found = evaluate_model(model, parts, args.episodes, args.deterministic, args.seed, args.max_steps, show)
@@ -151,7 +152,8 @@ def eval_command(args: EvalArguments) -> int:
     print(f"{printable(model.cfg.env_id)}: {', '.join(means)} over {len(found.returns)} episodes ({how} actions, "
           f"mean length {np.mean(found.lengths):.1f})")
     if args.json:
-        write_json(args.json, evaluation_record(found, model.cfg.env_id, args.deterministic, args.seed))
+        write_json(args.json, evaluation_record(found, model.cfg.env_id, args.deterministic, args.seed),
+                   ", or choose another file with --json")
     return 0
 
 
@@ -164,10 +166,8 @@ def mean_text(summary: dict[str, Any]) -> str:
 
 def watch_command(args: WatchArguments) -> int:
     """Record a video and print its path."""
-    folder = args.out is not None and args.out.is_dir()
     out = args.out or args.run / "videos" / "watch.mp4"
-    wrong = [f"--out {args.out} is a folder. Name a file in it: {args.out}/watch.mp4"] if folder else usage_errors(
-        lambda: check_format(out))
+    wrong = folder_problems("--out", args.out, "watch.mp4") or usage_errors(lambda: check_format(out))
     check_least(args, *wrong, seed=0, max_frames=1, episodes=1)
     model, parts = load_run(args.run, args.allow_import, args.best)
     refuse_links([] if args.out else [out.parent, out])

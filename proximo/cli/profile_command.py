@@ -8,6 +8,7 @@ from typing import Any
 from proximo.catalog import VARIANTS, parts_of
 from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
 from proximo.cli.flags import read_flags, take_flag
+from proximo.cli.messages import folder_problems
 from proximo.cli.profile_advice import Machine, advice, draw, table
 from proximo.config import Config
 from proximo.errors import UsageError
@@ -42,6 +43,8 @@ def profile_command(words: list[str]) -> int:
     iterations, flags = _iterations(flags)
     out, flags = take_flag(flags, "out")
     json, flags = take_flag(flags, "json")
+    if wrong := folder_problems("--out", out, "profile.png") + folder_problems("--json", json, "profile.json"):
+        raise UsageError("\n".join(wrong))
     variant = names.pop(0) if names and names[0] in VARIANTS else ""
     rows: dict[str, Shares] = {}
     for env_id in names or [""]:
@@ -54,7 +57,8 @@ def profile_command(words: list[str]) -> int:
         print("\n".join([*table(shares), "", *(f"  {line}" for line in lines), ""]))
     print(draw(rows, Path(out or "profile.png")))
     if json:
-        write_json(Path(json), {env_id: shares._asdict() for env_id, shares in rows.items()})
+        write_json(Path(json), {env_id: shares._asdict() for env_id, shares in rows.items()},
+                   ", or choose another file with --json")
     return 0
 
 

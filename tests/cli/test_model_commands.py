@@ -145,3 +145,19 @@ def test_rate_refuses_what_it_cannot_rate(selfplay, tmp_path, capsys):
     capsys.readouterr()
     assert main(["rate", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "proximo: this game has 4 players. Only games of two players can be rated.\n"
+
+
+@pytest.mark.parametrize("command", ["eval", "profile"])
+def test_a_file_to_write_is_checked_before_anything_is_played(command, run, tmp_path, capsys):
+    """Not after a hundred episodes."""
+    words = {"eval": ["eval", str(run)], "profile": ["profile", "CartPole-v1"]}[command]
+    assert main([*words, "--json", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert f"--json {tmp_path} is a folder. Name a file in it: {tmp_path / f'{command}.json'}" in said.err and not said.out
+
+
+def test_a_file_that_cannot_be_written_is_no_matter_of_the_run_dir(run, tmp_path, capsys):
+    (tmp_path / "afile").write_text("")
+    assert main(["eval", str(run), "--episodes", "1", "--json", str(tmp_path / "afile" / "eval.json")]) == 5
+    said = capsys.readouterr().err
+    assert "Remove the file that is in the place of the folder, or choose another file with --json." in said
