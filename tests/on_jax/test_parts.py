@@ -12,7 +12,7 @@ from proximo.on_jax.parts import map_rows, number_of_parts, sum_rows
 from proximo.on_jax.setup import first_state, make_inside_player
 from tests.support.jax_adapter import compile_fast
 
-_, make_envs, make_agent, _ = parts_of("ppo", "jax")
+_, make_envs, make_agent, *_ = parts_of("ppo", "jax")
 WIDE = Config(framework="jax", engine="jax", num_envs=64, num_steps=4, num_minibatches=2, total_timesteps=1024,
               update_epochs=2, hidden_sizes=(8, 8), threads=1)
 

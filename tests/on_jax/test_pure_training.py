@@ -16,7 +16,7 @@ from proximo.errors import UsageError
 from proximo.on_jax.pure_training import make_training
 from proximo.on_jax.train import train
 
-_, make_envs, make_agent, _ = parts_of("ppo", "jax")
+_, make_envs, make_agent, *_ = parts_of("ppo", "jax")
 SMALL = Config(framework="jax", engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2,
                update_epochs=2, hidden_sizes=(16, 16), norm_obs=True, norm_reward=True, seed=3)
 CASES = {"normalised": SMALL, "plain": replace(SMALL, norm_obs=False, norm_reward=False, anneal_lr=False),

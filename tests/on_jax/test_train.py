@@ -22,7 +22,7 @@ from proximo.on_jax.train_group import train_group
 from tests.support.runs import rows
 from tests.support.runs import train as train_line
 
-_, make_envs, make_agent, _ = parts_of("ppo", "jax")
+_, make_envs, make_agent, *_ = parts_of("ppo", "jax")
 SMALL = Config(framework="jax", engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2,
                update_epochs=2, hidden_sizes=(16, 16), norm_obs=True, norm_reward=True)
 HOST = replace(SMALL, engine="gym")

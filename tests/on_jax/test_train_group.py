@@ -23,7 +23,7 @@ from proximo.on_jax.train_group import (
     train_group,
 )
 
-_, make_envs, make_agent, _ = parts_of("ppo", "jax")
+_, make_envs, make_agent, *_ = parts_of("ppo", "jax")
 BASE = Config(framework="jax", engine="jax", num_envs=2, num_steps=4, total_timesteps=24, num_minibatches=2,
               update_epochs=2, hidden_sizes=(8, 8), threads=1)
 OTHER = {"learning_rate": 9e-3, "adam_eps": 1e-2, "gamma": 0.5, "gae_lambda": 0.5, "clip_coef": 0.001, "ent_coef": 0.5,
