@@ -154,7 +154,7 @@ def _reader(spec: Spec) -> nn.Module:
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
         choices = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec).tolist()
         return nn.Sequential(Numbers(torch.int64, space.start), OneHot(choices))
-    if isinstance(space, spaces.MultiBinary):
+    if isinstance(space, spaces.MultiBinary) or space.shape == ():
         return Numbers(torch_dtype(reader.dtype))
     return Pixels(reader.axes, torch_dtype(reader.dtype))
 

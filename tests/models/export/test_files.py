@@ -25,6 +25,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 ROWS, STEPS = 10, 100  # 1,000 steps
 VECTOR = spaces.Box(np.array([-1, -5, 0], np.float64), np.array([1, 5, 9], np.float64), dtype=np.float64)
 ARM = spaces.Box(np.array([[-2, 0]], np.float32), np.array([[2, 0.2]], np.float32))
+NUMBER = spaces.Box(-1, 1, (), np.float32)
 VECTORS = spaces.Dict({"a": VECTOR, "b": spaces.Tuple([ARM, VECTOR])})
 CONTINUOUS = {"variant": "ppo_continuous_action"}  # normalises observations
 KINDS = {
@@ -39,6 +40,8 @@ KINDS = {
     "64 bits": (spaces.Discrete(3), spaces.Box(-2**40, 2**40, (2,), np.int64), {"also": "logits"}),
     "atari lstm": (spaces.Discrete(6), None, {"variant": "ppo_atari_lstm", "obs_shape": (1, 36, 36),
                                               "obs_dtype": np.uint8}),
+    "scalars": (NUMBER, NUMBER, CONTINUOUS | {"also": "mean", "recurrent": "gru"}),
+    "whole scalar": (NUMBER, spaces.Box(-9, 9, (), np.int32), {"distribution": "squashed"}),
     "impala": (spaces.Discrete(3, start=-1), spaces.Box(0, 255, (9, 8, 3), np.uint8), {"model": "impala"}),
 }
 
