@@ -1,4 +1,4 @@
-"""The programs of docs/deploy.md: the second one runs where neither torch nor proximo can be imported."""
+"""The programs of docs/deploy.md: the one of ONNX runs where neither torch nor proximo can be imported."""
 
 import re
 import subprocess
@@ -10,21 +10,54 @@ import pytest
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
+TIMES = [*range(5), 4]  # of the observations in the programs
 ALONE = ("import sys\nfor name in ('torch', 'proximo', 'gymnasium', 'onnx', 'safetensors'):\n    sys.modules[name] = None\n"
          "try:\n    import torch\n    raise SystemExit('torch was imported')\nexcept ImportError:\n    pass\n")
 
 
-def test_the_exported_file_runs_with_onnxruntime_and_numpy_alone(tmp_path, monkeypatch):
-    """In a process of its own; the actions are those of the model."""
-    page = Path("docs/deploy.md").read_text()
-    train, use = re.findall(r"```python\n(.*?)```", page, re.S)
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    exec(train.replace("20_000", "1024"), names)
-    found = subprocess.run([sys.executable, "-I", "-c", ALONE + use], capture_output=True, text=True, check=True).stdout
-    model, wanted = names["proximo"].load(names["run"]), []
-    for t in [*range(5), 4]:
+def programs():
+    """The training program, the one of ONNX and the one of PT2."""
+    return re.findall(r"```python\n(.*?)```", Path("docs/deploy.md").read_text(), re.S)
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory):
+    """The folder in which the first program has run, and its names."""
+    names, train = {}, programs()[0].replace("20_000", "1024")
+    folder = tmp_path_factory.mktemp("deploy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(train, names)
+        names["proximo"].load(names["run"]).export("agent.pt2")
+    return folder, names
+
+
+def actions(folder, names, count):
+    """What the model does in the programs, one line for each step."""
+    model, wanted = names["proximo"].load(folder / names["run"]), []
+    for t in TIMES[:count]:
         obs = np.array([[0.01 * t, 0.2, -0.01, 0.1], [-0.01 * t, -0.2, 0.01, -0.1]], np.float32)
         first = np.array([True, False]) if len(wanted) == 5 else None
         wanted.append(" ".join(map(str, model.act(obs, first, deterministic=True))))
-    assert found.splitlines() == wanted
+    return wanted
+
+
+def output(program, folder):
+    return subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True,
+                          cwd=folder).stdout.splitlines()
+
+
+def test_the_exported_file_runs_with_onnxruntime_and_numpy_alone(agent):
+    """In a process of its own; the actions are those of the model."""
+    assert output(ALONE + programs()[1], agent[0]) == actions(*agent, 6)
+
+
+def test_the_program_of_torch_alone_acts_as_the_model(agent):
+    """The actions are those of the model. The order of the inputs, which the page asks for, is needed."""
+    alone = "import sys\nfor name in ('proximo', 'gymnasium', 'safetensors'):\n    sys.modules[name] = None\n"
+    program = programs()[2]
+    assert output(alone + program, agent[0]) == actions(*agent, 5)
+    reversed_keys = program.replace("module(given)", "module(dict(reversed(given.items())))")
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        output(reversed_keys, agent[0])
+    assert "RuntimeError" in error.value.stderr
