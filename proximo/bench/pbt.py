@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.bench.files import AGAIN, write_record
+from proximo.bench.files import AGAIN, read_record, write_record
 from proximo.bench.jobs import Job
 from proximo.bench.places import open_place, where_problems
 from proximo.bench.population import Member, Population, first_members, load_population, next_members, settings_of
 from proximo.bench.process import COMMAND, Work, log_path, record_if_finished, record_path
 from proximo.bench.progress import BenchState
-from proximo.bench.records import PopulationRecord
+from proximo.bench.records import PopulationRecord, Summary
 from proximo.bench.runner import run_jobs
 from proximo.bench.task import Where
 from proximo.errors import FilesError, UsageError, notify
@@ -167,6 +167,17 @@ def score_of(run_dir: Path, metric: str, begin: int) -> float | None:
     return float(np.mean(values[-WINDOW:])) if len(values) else None
 
 
+def first_step(done: Sequence[Round], member: Member) -> int:
+    """Return the step at which a member begins a round: that at which the run it continues has ended.
+
+    A run ends with a whole iteration, before the last step of its round.
+    """
+    if member.parent is None:
+        return 0
+    source = done[-1].folder / done[-1].jobs[member.parent].folder
+    return int(read_record(source / "summary.json", Summary).get("steps", 0))
+
+
 def _next_round(folder: Path, population: Population, done: Sequence[Round]) -> Round:
     """Return the round that follows, with the copies that its members begin as."""
     if not done:
@@ -182,7 +193,8 @@ def _next_round(folder: Path, population: Population, done: Sequence[Round]) -> 
 def _play(work: Work, now: Round, done: list[Round], population: Population) -> int:
     """Train the members of a round and add it with their scores to `done`; return an exit code, 0: it has finished."""
     copied = sum(one.parent not in (None, m) for m, one in enumerate(now.members))
-    notify(f"round {now.number} of {population.rounds}: to step {now.jobs[0].steps:,}, {copied} members were replaced")
+    notify(f"round {now.number} of {population.rounds}: whole iterations up to step {now.jobs[0].steps:,}, {copied} "
+           "members were replaced")
     state = BenchState()
     for job in now.jobs:
         (state.done if record_if_finished(work.folder, job) else state.waiting).append(job)
@@ -190,9 +202,9 @@ def _play(work: Work, now: Round, done: list[Round], population: Population) -> 
         return 130
     for job, lines in state.failed:
         notify(f"failed: {job.folder} ({log_path(work.folder, job)})\n{lines}")
-    failed, begin = [job for job, _ in state.failed], done[-1].jobs[0].steps if done else 0
+    failed = [job for job, _ in state.failed]
     members = [one._replace(failed=True) if job in failed else
-               one._replace(score=score_of(work.folder / job.folder, population.metric, begin))
+               one._replace(score=score_of(work.folder / job.folder, population.metric, first_step(done, one)))
                for job, one in zip(now.jobs, now.members)]
     if len(failed) == len(members):
         notify("Every member has failed. The same command tries this round again.")

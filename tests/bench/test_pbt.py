@@ -182,6 +182,23 @@ def test_changed_values_are_used_and_a_copy_begins_like_its_source(undisturbed):
     assert best["value"] == max(member["score"] for member in second) and "round-002" in best["run"]
 
 
+def test_the_score_of_a_round_counts_every_episode_since_the_run_before_ended(tmp_path, monkeypatch):
+    """Calculated from episodes.csv. Rounds of 120 steps end with whole iterations of 96 rows: at 96, 192, 288 and 480."""
+    monkeypatch.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
+    text = FILE.replace("steps = 384", "steps = 480").replace("rounds = 2", "rounds = 4").replace(
+        "num_steps = 16", "num_steps = 48")
+    (tmp_path / "population.toml").write_text(text)
+    assert pbt(tmp_path / "population.toml", out=tmp_path / "out") == 0
+    begins, missed = (0, 96, 192, 288), 0
+    for number, members in enumerate(journal(tmp_path / "out"), 1):
+        for m, member in enumerate(members):
+            episodes = [(int(row["step"]), float(row["return"])) for row in
+                        rows(run_of(tmp_path / "out", number, members, m), "episodes.csv")]
+            assert member["score"] == pytest.approx(np.mean([x for step, x in episodes if step > begins[number - 1]]))
+            missed += sum(begins[number - 1] < step <= 120 * (number - 1) for step, _ in episodes)
+    assert missed > 0
+
+
 def test_a_population_that_was_killed_in_mid_round_ends_like_an_undisturbed_one(undisturbed, tmp_path, file, monkeypatch,
                                                                                 capsys):
     """Killed while the first run of the second round was three iterations past its copy: every weight, log line and
