@@ -19,7 +19,7 @@ class Config:
     # Environment: the state, the shapes and the statistics of the environments depend on these fields
     env_id: str = setting("CartPole-v1", group="environment")
     """id of the environment; `module:Env-v0` imports the module first"""
-    env_file: str = setting("", group="environment")
+    env_file: str = setting("", group="environment", resume="moved")
     """Python file with the environment: my_env.py (its only class or registered id, or --env-id) or my_env.py:MyEnv"""
     env_kwargs: tuple[str, ...] = setting((), group="environment", task=True)
     """arguments of the environment, key=value with Python literals or text: size=5 continuous=False"""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import field, fields, replace
 from functools import cache
+from pathlib import PureWindowsPath
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -43,7 +44,8 @@ class Facts(NamedTuple):
     """What a field declares besides its type, its default and its docstring."""
 
     group: Group = "training"  # "logging": only watches the run, and changes nothing in what is learned
-    resume: Literal["fixed", "free"] = "fixed"  # fixed: a resume refuses another value
+    resume: Literal["fixed", "free", "moved"] = "fixed"  # fixed: a resume refuses another value; moved: it may give
+    # the path of a file of the same name
     minimum: float | None = None
     above: float | None = None
     maximum: float | None = None
@@ -100,7 +102,7 @@ def with_switch(cfg: Any) -> dict[str, Any]:
 
 def fixed_on_resume(cfg: Any) -> dict[str, Any]:
     """Return the values that a resume cannot change: state, shapes, random streams or arithmetic depend on them."""
-    values = {name: getattr(cfg, name) for name, fact in facts(cfg).items() if fact.resume == "fixed"}
+    values = {name: getattr(cfg, name) for name, fact in facts(cfg).items() if fact.resume != "free"}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}  # as in JSON
 
 
@@ -123,9 +125,16 @@ def shown(value: Any) -> str:
 
 def refused_changes(cfg: Any, recorded: dict[str, Any]) -> list[str]:
     """Return one line for each field in which `cfg` differs from `recorded`, the fixed_on_resume() of a run."""
+    known = facts(cfg)
     return [f"{name}={shown(value)} was given, but the run has {name}={shown(recorded[name])} and a resume cannot "
             "change it. Start a new run." for name, value in fixed_on_resume(cfg).items()
-            if name in recorded and recorded[name] != value]
+            if name in recorded and recorded[name] != value
+            and not (known[name].resume == "moved" and file_name(value) == file_name(recorded[name]))]
+
+
+def file_name(path: str) -> str:
+    """Return the last part of a path of this or another operating system."""
+    return PureWindowsPath(path).name
 
 
 def options_of(hint: Any) -> tuple[Any, ...]:

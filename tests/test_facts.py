@@ -68,6 +68,16 @@ def test_every_field_of_every_variant_on_resume(variant):
             "resume cannot change it. Start a new run."])
 
 
+def test_a_script_may_have_moved():
+    """A resume takes a path of the same file name, and no other script."""
+    recorded = fixed_on_resume(Config(env_file="/there/shop.py"))
+    assert recorded["env_file"] == "/there/shop.py"
+    assert refused_changes(Config(env_file="/here/shop.py"), recorded) == []
+    for other in ("/there/store.py", ""):
+        assert len(refused_changes(Config(env_file=other), recorded)) == 1
+    assert len(refused_changes(Config(env_file="/here/shop.py"), fixed_on_resume(Config()))) == 1
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "run"
@@ -82,7 +92,7 @@ def test_a_run_goes_on_with_every_free_field_changed_and_refuses_the_others(name
         pytest.skip("needs a GPU, Weights & Biases or worker processes")
     cfg = Config(**json.loads((finished / "config.json").read_text())["config"])
     value = {"total_timesteps": 128, "logger": "none", "num_minibatches": 1, "gamma": 0.5, "gae_lambda": 0.5,
-             "device": "cpu", "engine": "gym"}.get(name, another(cfg, name))
+             "device": "cpu", "engine": "gym", "env_file": "/other.py"}.get(name, another(cfg, name))
     shutil.copytree(finished, tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     words = ["--total-timesteps", "128"] * (name != "total_timesteps") + [f"--{name}={shown(value)}"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from proximo.api import load
 from proximo.catalog import Parts, parts_of
-from proximo.envs.imports import check_imports
+from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.runs.evaluation import BEST
@@ -43,5 +43,6 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False) -> t
         raise UsageError(f"{path} was trained in an environment of its own, which only its program has. Use "
                          f"proximo.evaluate({str(path)!r}, {argument}=...) there.")
     model = model_of_run(path, best)
+    model.cfg = with_moved_script(model.cfg, allow_import)
     check_imports(model.cfg, allow_import, path)
     return model, parts_of(model.variant, "torch")

@@ -12,11 +12,13 @@ import sys
 import traceback
 import zlib
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 from proximo.config import Config
 from proximo.errors import UsageError, notify
+from proximo.facts import file_name
 
 KNOWN = ("ale_py", "dm_control", "gymnasium", "gymnasium_robotics", "minigrid", "mujoco", "proximo", "shimmy")
 
@@ -28,6 +30,25 @@ def named_modules(cfg: Config) -> list[str]:
     file, _ = split_file(cfg.env_file)
     found = [module for module in modules if module.partition(".")[0] not in KNOWN and module != file.stem]
     return list(dict.fromkeys([str(file)] * bool(cfg.env_file) + found))
+
+
+def with_moved_script(cfg: Config, allowed: Collection[str]) -> Config:
+    """Return the configuration with a script that the user has named in place of env_file, if their names are the same.
+
+    A run whose project has moved, or that comes from another machine, has a path that leads nowhere.
+
+    Args:
+        cfg: The configuration from a file.
+        allowed: Names of modules and paths of scripts that the user has given.
+    """
+    recorded, member = split_file(cfg.env_file)
+    name = file_name(str(recorded))
+    found = {Path(one).absolute() for one in allowed if one.endswith(".py") and file_name(one) == name}
+    if not cfg.env_file or len(found) != 1 or recorded.absolute() in found:
+        return cfg
+    path = found.pop()
+    notify(f"env_file={path} takes the place of {recorded}.")
+    return replace(cfg, env_file=f"{path}:{member}" if member else str(path))
 
 
 def check_imports(cfg: Config, allowed: Collection[str], source: object) -> None:
@@ -43,15 +64,29 @@ def check_imports(cfg: Config, allowed: Collection[str], source: object) -> None
     """
     refused = [name for name in named_modules(cfg) if not any(_covers(one, name) for one in allowed)]
     if refused:
-        raise UsageError("\n".join(
-            f"{source} names the {'file' if name.endswith('.py') else 'module'} {name}, whose code would run on this "
-            f"machine. If you trust it, add --allow-import {name} (from Python: allow_import=[{name!r}])."
-            for name in refused))
+        raise UsageError("\n".join(_refusal(source, name) for name in refused))
 
 
-def import_flags(cfg: Config) -> list[str]:
-    """Return the flags with which a later command may import what a configuration names."""
-    return [word for name in named_modules(cfg) for word in ("--allow-import", name)]
+def _refusal(source: object, name: str) -> str:
+    """Return why a module or script is refused, and how it is allowed."""
+    if name.endswith(".py") and not Path(name).is_file():
+        here = f"PATH/{file_name(name)}"
+        return (f"{source} names the file {name}, which does not exist on this machine. If you have it in another "
+                f"place and trust it, add --allow-import {here} (from Python: allow_import=[{here!r}]).")
+    kind = "file" if name.endswith(".py") else "module"
+    return (f"{source} names the {kind} {name}, whose code would run on this machine. If you trust it, add "
+            f"--allow-import {name} (from Python: allow_import=[{name!r}]).")
+
+
+def import_flags(cfg: Config, elsewhere: bool = False) -> list[str]:
+    """Return the flags with which a later command may import what a configuration names.
+
+    Args:
+        cfg: The configuration.
+        elsewhere: The command is one on another machine: a script is named without its folder.
+    """
+    return [word for name in named_modules(cfg)
+            for word in ("--allow-import", file_name(name) if elsewhere and name.endswith(".py") else name)]
 
 
 def _covers(allowed: str, name: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proximo.catalog import config_class
-from proximo.envs.imports import check_imports
+from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError, nearest
 from proximo.facts import converted
 from proximo.models.evaluate import MAX_STEPS, Evaluation
@@ -67,10 +67,13 @@ def play_episodes(given: Any, env: Any, how: HowToPlay, parts: Mapping[str, Any]
                              f"proximo.evaluate({str(path)!r}, {argument}=...).")
         model, source = load_model(path, own, allowed), str(path)
     cfg = model.cfg if env is None and own.make_envs is None else replace(model.cfg, env_id="", env_file="")
-    check_imports(cfg, (*allowed, *model.allow_import), source)
+    moved = with_moved_script(cfg, (*allowed, *model.allow_import))
+    check_imports(moved, (*allowed, *model.allow_import), source)
     if isinstance(env, str):
+        moved = replace(cfg, env_id=env)
+    if moved is not cfg:
         model = copy(model)
-        model.cfg = replace(model.cfg, env_id=env, env_file="")
+        model.cfg = moved
     playing = own.playing_parts(model.variant, model.cfg.framework)
     most = MAX_STEPS if how.max_steps is None else int(how.max_steps)
     return evaluate_model(model, playing, int(how.episodes), bool(how.deterministic), int(how.seed), most)

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any
 
 from proximo.catalog import Parts, config_class, config_of_env
 from proximo.config import Config
-from proximo.envs.imports import check_imports, named_modules
+from proximo.envs.imports import check_imports, named_modules, split_file, with_moved_script
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
 from proximo.runs.announce import announce_changes, announce_resume, announce_start, announced
@@ -109,6 +109,7 @@ def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
         UsageError: There is no run, or it cannot continue with these changes and parts.
         FilesError: Its files are damaged.
     """
+    changes = changes | played_script(changes)
     with ExitStack() as held:
         held.enter_context(locked(folder, *member_folders(folder)))
         allowed = [allow_import] if isinstance(allow_import, (str, Path)) else [*allow_import]
@@ -123,7 +124,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     refuse_links([*members, *(path for each in members or [folder] for path in written_files(each))])
     processes = world_from_environment().size
     before = [read_config(each, lambda variant: own.config or config_class(variant)) for each in members or [folder]]
-    runs = [run._replace(cfg=with_changes(run.cfg, changes)) for run in before]
+    runs = [run._replace(cfg=with_moved_script(with_changes(run.cfg, changes), allowed)) for run in before]
     if before[0].processes != processes:
         runs = [run._replace(cfg=fit_to_processes(run.cfg, processes)) for run in runs]
     own.check_resume(before[0])
@@ -181,6 +182,15 @@ def without_recorded_entity(cfg: Config, changes: dict[str, Any]) -> Config:
 def with_absolute_folders(runs: Sequence[Run]) -> list[Run]:
     """Return runs with absolute folders, because an environment may change the current folder."""
     return [run._replace(folder=run.folder.absolute()) for run in runs]
+
+
+def played_script(changes: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a run records of a script in `changes`: its absolute path, and what is named in it as env_id."""
+    given = changes.get("env_file")
+    if not given or not isinstance(given, (str, Path)):
+        return {}
+    path, member = split_file(str(given))
+    return {"env_file": str(path.absolute())} | ({"env_id": member} if member and "env_id" not in changes else {})
 
 
 def recorded_class(folder: Path) -> type[Config]:

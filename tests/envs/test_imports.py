@@ -10,11 +10,12 @@ import pytest
 import proximo
 from proximo.bench.jobs import Job, flags_of
 from proximo.cli.main import main
+from proximo.cli.messages import exit_code
 from proximo.config import Config
-from proximo.envs.imports import check_imports, import_flags, named_modules
+from proximo.envs.imports import check_imports, import_flags, named_modules, with_moved_script
 from proximo.errors import UsageError
 from proximo.runs.run import resume_command
-from tests.support.runs import at_iteration, terminate, train
+from tests.support.runs import at_iteration, same_weights, terminate, train
 
 CANARY = "canary.txt"
 
@@ -28,6 +29,92 @@ def test_modules_that_a_configuration_names():
     with pytest.raises(UsageError) as error:
         check_imports(cfg, ["a.b.c", "ab"], "run")
     assert len(str(error.value).splitlines()) == 3 and "--allow-import a.b " in str(error.value)
+
+
+def test_a_script_takes_the_place_of_one_of_the_same_name_only():
+    """Also of one with a path of Windows. What the user did not name is never chosen."""
+    cfg = Config(env_file="/theirs/shop.py", env_id="Shop")
+    for allowed in ([], ["shop"], ["/mine/store.py"], ["/theirs/shop.py"], ["/theirs/shop.py", "/mine/shop.py"],
+                    ["/a/shop.py", "/b/shop.py"], ["/mine/shop.pyc"]):
+        assert with_moved_script(cfg, allowed) is cfg
+    assert with_moved_script(cfg, ["numpy", "/mine/shop.py"]).env_file == "/mine/shop.py"
+    assert with_moved_script(cfg, ["shop.py"]).env_file == str(Path.cwd() / "shop.py")
+    assert with_moved_script(Config(env_file="C:\\theirs\\shop.py:Shop"), ["/mine/shop.py"]).env_file == "/mine/shop.py:Shop"
+    none = Config()
+    assert with_moved_script(none, ["/mine/shop.py"]) is none
+    with pytest.raises(UsageError, match="names the file /theirs/shop.py, which does not exist on this machine. If you have it"
+                                         " in another place and trust it, add --allow-import PATH/shop.py"):
+        check_imports(cfg, ["/mine/shop.py"], "run")
+
+
+SHOP = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+with open({canary!r}, "a") as file:
+    file.write({place!r})
+class Shop(gym.Wrapper, gym.Env):
+    def __init__(self):
+        super().__init__(gym.wrappers.TimeLimit(CartPoleEnv(), 20))
+"""
+
+
+@pytest.fixture
+def moved(tmp_path, monkeypatch):
+    """A run whose script was copied to the current folder. Every import of a script writes its place into a file."""
+    for place in ("old", "new"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "shop.py").write_text(SHOP.format(canary=str(tmp_path / CANARY), place=f"{place} "))
+    assert train(tmp_path / "run", "--env-file", f"{tmp_path / 'old' / 'shop.py'}:Shop") == 0
+    monkeypatch.chdir(tmp_path / "new")
+    (tmp_path / CANARY).unlink()
+    return tmp_path / "run"
+
+
+def imported(tmp_path):
+    return {*(tmp_path / CANARY).read_text().split()}
+
+
+def test_a_run_whose_script_has_moved_plays_and_continues(moved, tmp_path, capsys):
+    """Commands import the script that was named, never the recorded one, although it still exists here. A resume
+    records the new place; the weights are those of a run that was not moved."""
+    shutil.copytree(moved, tmp_path / "still")
+    for command in ("eval", "card"):
+        assert main([command, str(moved), "--episodes", "2", "--allow-import", "shop.py"]) == 0
+    assert main(["verify", str(moved), "--allow-import", "shop.py"]) == 0
+    assert "proximo watch agent --allow-import shop.py --deterministic" in (moved / "model" / "README.md").read_text()
+    assert proximo.evaluate(moved, 2, allow_import="shop.py").lengths
+    assert proximo.evaluate(proximo.load(moved, allow_import=["shop.py"]), 2).lengths
+    assert imported(tmp_path) == {"new"}
+    assert f"env_file={tmp_path / 'new' / 'shop.py'} takes the place of {tmp_path / 'old' / 'shop.py'}." in capsys.readouterr().err
+    assert main(["resume", str(moved), "--total-timesteps", "640", "--allow-import", "shop.py"]) == 0
+    config = json.loads((moved / "config.json").read_text())["config"]
+    assert (config["env_file"], config["env_id"]) == (str(tmp_path / "new" / "shop.py"), "Shop")
+    assert imported(tmp_path) == {"new"}
+    assert main(["eval", str(moved), "--episodes", "1", "--allow-import", str(tmp_path / "new" / "shop.py")]) == 0
+    assert main(["resume", str(tmp_path / "still"), "--total-timesteps", "640", "--allow-import", str(tmp_path / "old/shop.py")]) == 0
+    assert same_weights(moved, tmp_path / "still")
+
+
+@pytest.mark.parametrize("how", ["resume", "auto", "python"])
+def test_a_resume_may_name_the_new_place_of_the_script(how, moved, tmp_path, capsys):
+    """But no script of another name, and nothing else in the file."""
+    def resume(script):
+        more = ["--env-file", script, "--total-timesteps", "640"]
+        if how == "auto":
+            return train(moved, *more, "--resume", "auto")
+        if how == "resume":
+            return main(["resume", str(moved), *more])
+        return exit_code(lambda: proximo.resume(moved, env_file=script, total_timesteps=640) and 0)
+
+    shutil.copy("shop.py", "store.py")
+    Path("shop.py").write_text(Path("shop.py").read_text() + "class Other(Shop): pass\n")
+    for script, refused in (("store.py:Shop", "env_file="), ("shop.py:Other", "env_id=Other")):
+        assert resume(script) == 2
+        said = capsys.readouterr().err
+        assert f"{refused}" in said and "a resume cannot change it" in said
+    assert resume("shop.py:Shop") == 0
+    assert json.loads((moved / "config.json").read_text())["config"]["env_file"] == str(tmp_path / "new" / "shop.py")
+    assert "old" not in imported(tmp_path)
 
 
 @pytest.fixture

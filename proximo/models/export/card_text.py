@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proximo.envs.imports import import_flags
 from proximo.facts import facts
 from proximo.models.model import Model
 
@@ -28,10 +29,13 @@ def card_text(model: Model, record: dict[str, Any], run: Mapping[str, Any], pict
              f"{record['episodes']} episodes with {how} actions, seed {record['seed']}. The standard deviation of "
              f"single episodes is {record['episodic_return_std']:.2f}. `eval.json` has every episode.", ""]
     lines += [f"![{name}]({name})\n" if not name.endswith(".mp4") else f"[Video]({name})\n" for name in pictures]
+    flags = import_flags(model.cfg, elsewhere=True)
     lines += ["## Use", "", "```", "proximo pull hub:USER/NAME agent      # or the path of this folder",
-              "proximo verify agent                  # plays the episodes of the score again",
-              "proximo watch agent --deterministic", "```", "",
-              "```python", "import proximo", "", 'model = proximo.load("agent")',
+              shlex.join(["proximo", "verify", "agent", *flags]).ljust(37) + " # plays the episodes of the score again",
+              shlex.join(["proximo", "watch", "agent", *flags, "--deterministic"]), "```", ""]
+    needed = ", ".join(f"`{name}`" for name in flags[1::2])
+    lines += [f"The environment needs {needed}, which is not part of the model.", ""] * bool(flags)
+    lines += ["```python", "import proximo", "", 'model = proximo.load("agent")',
               "action = model.act(obs, deterministic=True)    # obs as the environment returns it", "```", "",
               "The folder contains weights and numbers only, no pickle and no code.", "", *training_lines(model, run)]
     return "\n".join(lines) + "\n"

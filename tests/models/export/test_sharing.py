@@ -134,6 +134,8 @@ def test_what_was_pulled_imports_nothing_that_is_not_allowed(tmp_path, capsys):
     random_model(spaces.Discrete(2), spaces.Box(-1, 1, (2,)), env_id=ACTING).save(tmp_path / "model")
     assert main(["card", str(tmp_path / "model"), "--episodes", "8"]) == 2
     assert main(["card", str(tmp_path / "model"), "--episodes", "8", *ALLOW]) == 0
+    page = (tmp_path / "model" / "README.md").read_text()
+    assert f"\nproximo verify agent {' '.join(ALLOW)} # plays" in page and f"The environment needs `{ALLOW[1]}`, which" in page
     assert main(["push", str(tmp_path / "model"), str(tmp_path / "shared")]) == 0
     assert main(["pull", str(tmp_path / "shared"), str(tmp_path / "run")]) == 0
     capsys.readouterr()
