@@ -20,7 +20,7 @@ def results_table(groups: Groups) -> Table:
         metric = metric_of(runs[0].variant)
         name = label + (" (length of games)" if metric == "episodic_length" else "")
         sps, seconds = mean_of(runs, "sps"), mean_of(runs, "wall_seconds")
-        rows.append([env_id, name, str(len(runs)), steps_text(steps_of(runs[0])), *_cells(scores_of(runs, metric)),
+        rows.append([env_id, name, str(len(runs)), _steps(runs), *_cells(scores_of(runs, metric)),
                      *_cells(evaluations_of(runs)), number_text(sps, 0),
                      "-" if seconds is None else duration_text(seconds)])
     return Table(head=["environment", "run", "seeds", "steps", "training", "IQM [95 %]", "evaluation", "IQM [95 %]",
@@ -44,7 +44,7 @@ def published_table(groups: Groups) -> Table:
             ours = scores_of(runs, row.metric)
             found = compare_to_published(runs, row)
             rows.append([env_id, label, f"{_mean_std(ours)} ({count_text(len(ours), 'seed')}, "
-                         f"{steps_text(steps_of(runs[0]))})", row.implementation,
+                         f"{_steps(runs)})", row.implementation,
                          f"{number_text(row.mean)} ± {number_text(row.std)} ({count_text(row.seeds, 'seed')}, "
                          f"{steps_text(row.steps)})", found.word or "no verdict", found.reason, row.source])
     return Table(head=["environment", "run", "ours", "published by", "published", "verdict", "reason", "source"],
@@ -67,7 +67,7 @@ def evaluations_table(groups: Groups) -> Table:
                 found = estimate(ours)
                 other = "" if row.env_id == row.published_env_id else f"published for {row.published_env_id}"
                 rows.append([env_id, label, f"{interval_text(found)} ({count_text(len(ours), 'seed')}, "
-                             f"{steps_text(steps_of(runs[0]))})", row.implementation,
+                             f"{_steps(runs)})", row.implementation,
                              f"{number_text(row.mean)} ({steps_text(row.steps)})", interval_verdict(found, row.mean),
                              "; ".join(filter(None, [other, row.differs])), row.source])
     return Table(head=["environment", "run", "ours, IQM [95 %]", "published by", "published", "verdict", "remark",
@@ -85,7 +85,7 @@ def interval_verdict(found: Estimate, published: float) -> str:
 
 def compare_to_published(runs: Sequence[Run], row: Published) -> Verdict:
     """Compare the runs of one group with a published number; the verdict has no word if they are not comparable."""
-    reason = _why_not_comparable(runs[0], row)
+    reason = _why_not_comparable(runs, row)
     ours = scores_of(runs, row.metric)
     if not reason and not len(ours):
         reason = "no episode ended in our runs"
@@ -126,15 +126,21 @@ def _mean_std(scores: np.ndarray) -> str:
     return f"{number_text(scores.mean())} ± {number_text(scores.std())}" if len(scores) else "-"
 
 
-def _why_not_comparable(run: Run, row: Published) -> str:
-    """Return why a run and a published number measure different things, or an empty string."""
+def _steps(runs: Sequence[Run]) -> str:
+    """Return the length of the runs of one group: callbacks can end some earlier."""
+    return " to ".join(dict.fromkeys(steps_text(find(map(steps_of, runs))) for find in (min, max)))
+
+
+def _why_not_comparable(runs: Sequence[Run], row: Published) -> str:
+    """Return why runs of one group and a published number measure different things, or an empty string."""
+    run = runs[0]
     if row.differs:
         return row.differs
     if row.env_id != row.published_env_id:
         return f"published for {row.published_env_id}"
     if row.protocol != "training":
         return "published for an evaluation, not for training"
-    if steps_of(run) != row.steps:
+    if any(steps_of(one) != row.steps for one in runs):
         return f"published for {steps_text(row.steps)} steps"
     defaults = vars(VARIANTS[run.variant].config()) if run.variant in VARIANTS else {}
     changed = [name for name, fact in every_field().items() if fact.task and name in run.config and name in defaults

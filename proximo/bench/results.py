@@ -65,7 +65,8 @@ def read_runs(directory: str | Path) -> list[Run]:
     runs = [read_run(path) for path in sorted(run_folders(directory))]
     if not runs:
         raise UsageError(f"{directory} contains no runs. A run is a folder with a config.json.")
-    return sorted(_one_per_seed(runs), key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))
+    kept = _one_per_seed(_with_lengths(runs))
+    return sorted(kept, key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))
 
 
 def group_runs(runs: Iterable[Run]) -> Groups:
@@ -109,8 +110,11 @@ def mean_of(runs: Sequence[Run], name: str) -> float | None:
 
 
 def steps_of(run: Run) -> int:
-    """Return the total_timesteps of a run."""
-    return int(run.config.get("total_timesteps") or run.summary.get("steps") or 0)
+    """Return the total_timesteps of a run; of one that ended an iteration or more before them, the steps it trained."""
+    planned, played = run.config.get("total_timesteps") or 0, run.summary.get("steps") or 0
+    batch = run.config.get("num_envs", 0) * run.config.get("num_steps", 0)
+    ended_early = batch and 0 < played <= planned - batch
+    return played if ended_early or not planned else planned
 
 
 def run_name(run: Run, directory: Path) -> str:
@@ -148,6 +152,16 @@ def run_folders(directory: Path) -> Iterable[Path]:
         else:  # a run that failed before it wrote anything has only its record
             yield from (path / name.removesuffix(".job.json") for name in files if name.endswith(".job.json")
                         and not (path / name.removesuffix(".job.json") / "config.json").exists())
+
+
+def _with_lengths(runs: list[Run]) -> list[Run]:
+    """Add total_timesteps to the labels of runs that differ in it: they are not samples of one setting."""
+    lengths: dict[tuple[str, str], set[int]] = {}
+    for run in runs:
+        lengths.setdefault((run.env_id, run.label), set()).add(run.config.get("total_timesteps") or 0)
+    return [run._replace(label=f"{run.label}{',' if '-' in run.label else '-'}total_timesteps={planned}")
+            if (planned := run.config.get("total_timesteps") or 0) and len(lengths[run.env_id, run.label] - {0}) > 1
+            else run for run in runs]
 
 
 def _one_per_seed(runs: list[Run]) -> Iterable[Run]:

@@ -7,7 +7,10 @@ import pytest
 from scipy import stats
 
 from proximo.bench.compare import compare, find_comparisons
-from proximo.bench.results import read_runs
+from proximo.bench.published import published_for
+from proximo.bench.report_tables import compare_to_published, results_table
+from proximo.bench.results import group_runs, read_runs, steps_of
+from proximo.bench.text import steps_text
 from proximo.cli.main import main
 from proximo.errors import UsageError
 
@@ -103,6 +106,44 @@ def test_what_a_run_filled_in_is_no_difference(tmp_path):
     assert read_runs(tmp_path / "two")[0].label == "ppo-local_num_envs=4"
     write_runs(tmp_path / "kl", OLD, more_config={"target_kl": 0.01})
     assert read_runs(tmp_path / "kl")[0].label == "ppo-target_kl=0.01"
+
+
+def test_runs_that_were_to_train_longer_are_another_setting(tmp_path):
+    """None is left out as a repetition of another one, and no mean is over both lengths. One length is no part of a name."""
+    write_runs(tmp_path / "a" / "short", OLD)
+    assert {run.label for run in read_runs(tmp_path / "a")} == {"ppo"}
+    write_runs(tmp_path / "a" / "long", OLD + 100, more_config={"total_timesteps": 9000}, steps=9000)
+    groups = group_runs(read_runs(tmp_path / "a"))
+    assert {label: [run.score() for run in runs] for (_, label), runs in groups.items()} == {
+        "ppo-total_timesteps=1000": [*OLD], "ppo-total_timesteps=9000": [*OLD + 100]}
+    write_runs(tmp_path / "b" / "short", OLD, more_config={"gamma": 0.9})
+    write_runs(tmp_path / "b" / "long", OLD, more_config={"gamma": 0.9, "total_timesteps": 9000})
+    assert {run.label for run in read_runs(tmp_path / "b")} == {"ppo-gamma=0.9,total_timesteps=1000",
+                                                                "ppo-gamma=0.9,total_timesteps=9000"}
+
+
+def test_a_run_that_a_callback_ended_counts_with_the_steps_that_it_has_trained(tmp_path, caplog):
+    """It is not compared with a published score of the planned length, and its length is said. A run that trained the whole
+    iterations of its plan has the planned length."""
+    published = next(row for row in published_for("ppo", "CartPole-v1") if row.protocol == "training" and not row.differs)
+    batch = {"num_envs": 4, "num_steps": 128, "total_timesteps": published.steps}
+    write_runs(tmp_path / "whole", OLD, more_config=batch, steps=published.steps // 512 * 512)
+    write_runs(tmp_path / "early", OLD, more_config=batch, steps=1024)
+    lengths = {}
+    for name in ("whole", "early"):
+        (runs,) = group_runs(read_runs(tmp_path / name)).values()
+        lengths[name] = {steps_of(run) for run in runs}
+        assert bool(compare_to_published(runs, published).word) == (name == "whole")
+    assert lengths == {"whole": {published.steps}, "early": {1024}}
+    write_runs(tmp_path / "mixed" / "early", OLD[:1], more_config=batch, steps=1024)
+    write_runs(tmp_path / "mixed" / "whole", OLD, more_config=batch, steps=published.steps)
+    (tmp_path / "mixed" / "whole" / "CartPole-v1__0.99__1" / "config.json").unlink()
+    mixed = group_runs(read_runs(tmp_path / "mixed"))
+    assert results_table(mixed).rows[0][3] == f"1.024k to {steps_text(published.steps)}"
+    (runs,) = mixed.values()
+    assert compare_to_published(runs[::-1], published).reason == f"published for {steps_text(published.steps)} steps"
+    find_comparisons(tmp_path / "whole", tmp_path / "early")
+    assert f"the runs have different lengths (1024, {published.steps} steps)" in caplog.text
 
 
 def test_an_unknown_metric_is_answered_with_the_known_ones(tmp_path):
