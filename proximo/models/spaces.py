@@ -37,7 +37,8 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def _bound_to_json(bound: np.ndarray) -> Any:
-    """Return one number where all are equal: an image has many."""
+    """Return one number where all are equal: an image has many. Booleans become 0 and 1."""
+    bound = bound.astype(np.uint8) if bound.dtype == np.bool_ else bound
     return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound.tolist()
 
 

@@ -47,6 +47,7 @@ class Echo(gymnasium.Env):
 SPACES = {
     "Vector": spaces.Box(-1, 1, (3,), np.float64), "Image": spaces.Box(0, 255, (40, 36, 3), np.uint8),
     "Number": spaces.Discrete(5, start=2), "Numbers": spaces.MultiDiscrete([3, 2]), "Bits": spaces.MultiBinary(4),
+    "Flags": spaces.Box(0, 1, (3,), np.bool_),
     "Pair": spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]),
     "Nested": spaces.Dict(OrderedDict(z=spaces.Discrete(2), a=spaces.Dict({"x": spaces.Box(-9, 9, (2, 2))}),
                                       action_mask=spaces.MultiBinary(3))),
@@ -91,6 +92,13 @@ def test_raw_observations_become_the_rows_of_the_suite(name):
 def test_spaces_travel_as_json(space):
     again = space_from_json(space_to_json(space))
     assert again == space and (not isinstance(space, spaces.Dict) or list(again.spaces) == list(space.spaces))
+
+
+def test_bounds_that_were_written_as_booleans_are_read():
+    """Version 0.2.0.dev0 wrote them, and could not read them."""
+    assert space_from_json({"type": "Box", "low": False, "high": True, "shape": [3], "dtype": "bool"}) == SPACES["Flags"]
+    uneven = spaces.Box(np.array([0, 1]), np.array([1, 1]), dtype=np.bool_)
+    assert space_from_json(space_to_json(uneven)) == uneven
 
 
 @pytest.mark.parametrize("name,raw,words", [
