@@ -2,6 +2,8 @@
 
 import math
 import shutil
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,24 +68,41 @@ class Evaluator:
             record = {"return_mean": mean, "iteration": it.iteration, "steps": it.steps}
             save_tree(self._run.folder / BEST, read_model(self._run.folder) | {"best": record})
 
-    def _recorded_best(self, iteration: int) -> float:
-        """Return the mean return of the best model that earlier processes of this run have found.
-
-        A model of this iteration or a later one is removed: the run continues from a checkpoint before it, and may end
-        without such a model.
-        """
-        folder = self._run.folder / BEST
-        if not folder.exists():
-            return -math.inf
+    def _recorded_best(self) -> float:
+        """Return the mean return of the best model that earlier processes of this run have found."""
         try:
-            best = load_tree(folder)["best"]
-            if best["iteration"] < iteration:
-                return float(best["return_mean"])
-            shutil.rmtree(folder)
-            return -math.inf
+            return float(_best_record(self._run.folder)["return_mean"])
         except (FilesError, KeyError, TypeError, ValueError) as error:
-            warn(f"{folder} cannot be read ({error}). The best model is looked for again from here on.")
+            warn(f"{self._run.folder / BEST} cannot be read ({error}). The best model is looked for again from here "
+                 "on.")
             return -math.inf
+
+
+def set_later_best_aside(run: Path, first: int) -> None:
+    """Rename a best model of an iteration that is played again, because the run continues from an earlier one.
+
+    Args:
+        run: The folder of the run.
+        first: The first iteration after the resume.
+    """
+    try:
+        later = _best_record(run).get("iteration", 0) >= first
+    except (FilesError, KeyError, TypeError, AttributeError):  # the evaluation says so
+        return
+    if later:
+        aside = run / f"{BEST}.old"
+        if aside.exists():
+            shutil.rmtree(aside)
+        (run / BEST).rename(aside)
+        warn(f"{run / BEST} is of an iteration after the one from which the run continues. It was renamed to "
+             f"{aside.name}, and the best model is looked for again from here on.")
+
+
+def _best_record(run: Path) -> dict[str, Any]:
+    """Return what RUN/model-best says of itself; a mean of minus infinity where there is none."""
+    folder = run / BEST
+    found: dict[str, Any] = load_tree(folder)["best"] if folder.exists() else {"return_mean": -math.inf}
+    return found
 
 
 def save_latest_model(run: Run, it: Iteration) -> None:

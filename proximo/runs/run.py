@@ -99,8 +99,8 @@ def write_config(run: Run) -> None:
 
 def written_files(folder: Path) -> list[Path]:
     """Return the files and folders of a run that a resume writes to, or in which it removes something."""
-    names = ("config.json", "summary.json", "metrics.csv", "episodes.csv", "checkpoints", "model", "model-best",
-             "tensorboard", "videos", "wandb")
+    names = ("config.json", "summary.json", "eval.json", "metrics.csv", "episodes.csv", "checkpoints", "model",
+             "model-best", "tensorboard", "videos", "wandb")
     return [*(folder / name for name in names), *folder.glob("videos/*"), *folder.glob("tensorboard/*")]
 
 

@@ -11,7 +11,7 @@ from proximo.processes import world_from_environment
 from proximo.runs.callbacks import run_callbacks
 from proximo.runs.checkpoint import save_checkpoint
 from proximo.runs.csv_file import files_of
-from proximo.runs.evaluation import save_latest_model
+from proximo.runs.evaluation import save_latest_model, set_later_best_aside
 from proximo.runs.log import Log
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.recent import Content, Recent
@@ -112,8 +112,9 @@ class Watcher:
 
     def _open_log(self, it: Iteration) -> Log:
         with files_of(self.run.folder):
-            for name in ("summary.json", "eval.json"):  # of a finished run that is trained longer
+            for name in ("summary.json", "eval.json"):  # of a finished run that is made longer
                 (self.run.folder / name).unlink(missing_ok=True)
+            set_later_best_aside(self.run.folder, it.iteration)
         if self._before_first is not None:
             self._before_first()
         return Log(self.run, it.players, self._checkpoint["log"] if self._checkpoint else None, self._started)

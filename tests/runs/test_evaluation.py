@@ -1,5 +1,7 @@
 """Evaluation during training: it changes nothing, is exact on resume, and keeps the best model."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -82,14 +84,20 @@ def test_a_better_model_of_an_earlier_process_stays(tmp_path, monkeypatch):
     assert all(np.array_equal(kept[name], after[name]) for name in kept)
 
 
-def test_a_best_model_after_the_checkpoint_goes_with_what_was_lost(tmp_path, monkeypatch):
-    """Killed in iteration 5, whose evaluation was the best; the run goes on after iteration 3 and ends with 4."""
-    at_iteration(monkeypatch, 5, crash)
-    with pytest.raises(CrashError):
-        train(tmp_path / "run", "--eval-every", "160", "--total-timesteps", "640")
-    assert load_tree(tmp_path / "run" / "model-best")["best"]["iteration"] == 5
-    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "128"]) == 0
-    assert len(rows(tmp_path / "run", "metrics.csv")) == 4 and not (tmp_path / "run" / "model-best").exists()
+def test_a_best_model_that_a_resume_has_not_trained_yet_is_set_aside(tmp_path, monkeypatch, capsys):
+    """The run continues from iteration 3, and its best model was of iteration 10: no later one could be kept."""
+    monkeypatch.setattr("proximo.runs.evaluation.evaluate_model", lambda *_, **__: proximo_evaluation(1000.0))
+    train(tmp_path / "run", "--eval-every", "64", "--keep-checkpoints", "0")
+    for number in (6, 9, 10):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"{number:08d}")
+    (tmp_path / "run" / "summary.json").unlink()
+    monkeypatch.setattr("proximo.runs.evaluation.evaluate_model", lambda *_, **__: proximo_evaluation(1.0))
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "160"]) == 0
+    best, old = (load_tree(tmp_path / "run" / name)["best"] for name in ("model-best", "model-best.old"))
+    assert best == {"return_mean": 1.0, "iteration": 4, "steps": 128} and old["iteration"] == 10
+    assert "model-best is of an iteration after the one from which the run continues. It was renamed" in capsys.readouterr().err
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "320"]) == 0
+    assert load_tree(tmp_path / "run" / "model-best.old")["best"] == old, "the best of an earlier iteration stays where it is"
 
 
 def proximo_evaluation(ret):

@@ -104,6 +104,17 @@ def test_sigkill_of_a_process_twice(flags, tmp_path):
     assert [int(row["iteration"]) for row in rows(broken, "metrics.csv")] == list(range(1, 151))
 
 
+
+def test_a_run_that_is_made_longer_loses_the_evaluation_of_its_earlier_weights(tmp_path):
+    """A benchmark evaluates it again, and a report shows no score of other weights. Nothing to do: it stays."""
+    run = tmp_path / "run"
+    assert train(run) == 0
+    (run / "eval.json").write_text("{}")
+    assert main(["resume", str(run)]) == 0 and (run / "eval.json").exists()
+    assert main(["resume", str(run), "--total-timesteps", "640"]) == 0
+    assert not (run / "eval.json").exists() and (run / "summary.json").exists()
+
+
 def test_workers_resume_exactly(tmp_path, monkeypatch):
     """The state of environments in other processes; and the same weights as without workers."""
     words = ("--env-id", "CartPole-v1", "--env-workers", "2", "--checkpoint-every", "2", "--total-timesteps", "128")
