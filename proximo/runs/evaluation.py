@@ -42,8 +42,6 @@ class Evaluator:
             Mean and standard deviation of the returns, and the mean length of the episodes; NaN where none was due.
         """
         cfg = self._run.cfg
-        if self._best is None:
-            self._best = self._recorded_best(it.iteration)
         if it.iteration * cfg.batch_size // cfg.eval_every == (it.iteration - 1) * cfg.batch_size // cfg.eval_every:
             return NONE_DUE
         save_latest_model(self._run, it)
@@ -63,7 +61,9 @@ class Evaluator:
         return evaluate_model(model, self._parts, cfg.eval_episodes, deterministic=True, seed=cfg.seed)
 
     def _keep_best(self, mean: float, it: Iteration) -> None:
-        if self._best is None or mean >= self._best:
+        if self._best is None:
+            self._best = self._recorded_best()
+        if mean >= self._best:
             self._best = mean
             record = {"return_mean": mean, "iteration": it.iteration, "steps": it.steps}
             save_tree(self._run.folder / BEST, read_model(self._run.folder) | {"best": record})
