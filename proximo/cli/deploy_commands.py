@@ -154,14 +154,14 @@ def pull_command(args: PullArguments) -> int:
 
 def verify_command(args: VerifyArguments) -> int:
     """Play the episodes of a card again; return 1 if the score lies outside of its interval."""
-    from proximo.models.export.card import model_folder, read_card, verify_card
+    from proximo.models.export.card import confirms, model_folder, read_card, verify_card
 
     model, parts = load_run(args.run, args.allow_import, args.best)
     folder = model_folder(args.run, args.best)
     _, how = read_card(folder)
     with shown_progress(model.cfg.env_id, how.episodes) as show:
-        claimed, mean = verify_card(folder, model, parts, show)
-    holds = claimed.holds(mean)
-    print(f"{model.cfg.env_id}: {mean:.2f} now, {claimed.mean:.2f} on the card (95 % interval {claimed.low:.2f} to "
+        claimed, now = verify_card(folder, model, parts, show)
+    holds = confirms(now, claimed)
+    print(f"{model.cfg.env_id}: {now.mean:.2f} now, {claimed.mean:.2f} on the card (95 % interval {claimed.low:.2f} to "
           f"{claimed.high:.2f}): {'the card holds' if holds else 'THE CARD DOES NOT HOLD'}")
     return 0 if holds else 1

@@ -123,11 +123,19 @@ def copy_video(run: Path, folder: Path) -> list[str]:
     return []
 
 
-def verify_card(folder: Path, model: Model, parts: Parts, show: ShowProgress | None = None) -> tuple[Score, float]:
+def confirms(now: Score, claimed: Score) -> bool:
+    """Return whether episodes confirm a card: their mean lies in its interval, and its mean not above their interval.
+
+    The second condition does not depend on what the card says of its spread.
+    """
+    return claimed.holds(now.mean) and (claimed.mean <= now.high or now.holds(claimed.mean))
+
+
+def verify_card(folder: Path, model: Model, parts: Parts, show: ShowProgress | None = None) -> tuple[Score, Score]:
     """Play the episodes of a card again, with the same seeds.
 
     Returns:
-        What the card says, its interval computed again from its returns, and the mean return now.
+        What the card says, its interval computed again from its returns, and the score now.
 
     Raises:
         UsageError: The card contradicts itself, or belongs to other weights.
@@ -136,17 +144,25 @@ def verify_card(folder: Path, model: Model, parts: Parts, show: ShowProgress | N
     """
     record, how = read_card(folder)
     claimed = score_of(record["returns"])
-    numbers = [len(record["returns"]), *claimed]
-    said = [record["episodes"], record["episodic_return_mean"], *record["interval"]]
-    if not np.allclose(numbers, said, rtol=1e-6, atol=1e-6):
-        of_returns, of_card = ("{:,.0f} episodes with a mean of {:.2f} ({:.2f} to {:.2f})".format(*one)
-                               for one in (numbers, said))
-        raise UsageError(f"{folder / RECORD} contradicts itself: its returns are {of_returns}, and it says {of_card}.")
+    if problem := contradiction(record, claimed):
+        raise UsageError(f"{folder / RECORD} contradicts itself: {problem} Do not trust it.")
     if record["weights_sha256"] != sha256(folder / WEIGHTS):
         raise UsageError(f"{folder / RECORD} belongs to other weights than {folder / WEIGHTS}. Write the card again: "
                          "proximo card RUN.")
     found = evaluate_model(model, parts, how.episodes, how.deterministic, how.seed, how.max_steps, show)
-    return claimed, float(np.mean(found.returns))
+    return claimed, score_of(found.returns)
+
+
+def contradiction(record: CardFile, score: Score) -> str:
+    """Return what in a card does not fit its returns, whose score is given; "" if all of it does."""
+    played, said, asked = len(record["returns"]), record["episodes"], record["episodes_asked"]
+    if not played == said <= asked:
+        return f"it has {played} returns, and says that it has those of {said} episodes out of {asked}."
+    for name, ours, theirs in zip(("mean", "lower end of the interval", "upper end of the interval"), score,
+                                  (record["episodic_return_mean"], *record["interval"])):
+        if not math.isclose(ours, theirs, rel_tol=1e-6, abs_tol=1e-6):
+            return f"the {name} of its returns is {ours:.2f}, and it says {theirs:.2f}."
+    return ""
 
 
 def read_card(folder: Path) -> tuple[CardFile, HowPlayed]:

@@ -16,7 +16,7 @@ import proximo
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
 from proximo.models.export import shared
-from proximo.models.export.card import copy_video, score_of
+from proximo.models.export.card import Score, confirms, copy_video, score_of
 from proximo.models.export.hub import Repository, hub_errors
 from tests.support.full_disk import bytes_below, full_disk
 from tests.support.hub import COMMIT, TOKEN, hub_server
@@ -122,12 +122,26 @@ def test_a_card_that_does_not_hold(carded, tmp_path, capsys):
     folder = changed(carded, tmp_path / "a", returns=better, episodic_return_mean=500.0, interval=[500.0, 500.0])
     assert main(["verify", str(folder)]) == 1 and "THE CARD DOES NOT HOLD" in capsys.readouterr().out
     for i, (values, code, words) in enumerate([
-            ({"episodic_return_mean": 500.0}, 2, "contradicts itself"), ({"episodes": 500}, 2, "and it says 500 episodes"),
-            ({"interval": [0.0, 1.0]}, 2, "contradicts itself"), ({"weights_sha256": "0"}, 2, "belongs to other weights"),
+            ({"episodic_return_mean": 500.0}, 2, "contradicts itself: the mean of its returns is"),
+            ({"interval": [499.0, 500.0]}, 2, "contradicts itself: the lower end of the interval of its returns is"),
+            ({"returns": [0.0, 1000.0]}, 2, "it has 2 returns, and says that it has those of 20 episodes out of 20"),
+            ({"episodes_asked": 10}, 2, "20 episodes out of 10"), ({"weights_sha256": "0"}, 2, "belongs to other weights"),
             ({"returns": [float("nan")] * 20}, 5, "out of range"), ({"episodes_asked": 10**9}, 5, "out of range"),
             ({"returns": "many"}, 5, "returns='many' is not allowed"), ({"seed": None}, 5, "seed=None is not allowed")]):
         assert main(["verify", str(changed(carded, tmp_path / str(i), **values))]) == code
         assert words in capsys.readouterr().err
+
+
+def test_a_claim_with_a_large_spread_is_no_confirmation(carded, tmp_path, capsys):
+    """Returns were made up so that their wide interval contains the score of the agent: its episodes do not reach the mean."""
+    returns = [0.0] * 18 + [5000.0] * 2
+    score = score_of(returns)
+    folder = changed(carded, tmp_path, returns=returns, episodic_return_mean=score.mean, interval=[score.low, score.high])
+    now = np.mean(json.loads((carded / "model" / "eval.json").read_text())["returns"])
+    assert score.holds(now) and main(["verify", str(folder)]) == 1 and "THE CARD DOES NOT HOLD" in capsys.readouterr().out
+    assert confirms(Score(500.0, 500.0, 500.0), Score(499.0, 498.0, 500.0)), "more than was claimed"
+    assert not confirms(Score(499.0, 498.0, 500.0), Score(500.0, 500.0, 500.0))
+    assert confirms(Score(499.5, 499.0, 500.0), Score(499.6, 499.1, 500.0))
 
 
 def test_what_was_pulled_imports_nothing_that_is_not_allowed(tmp_path, capsys):
