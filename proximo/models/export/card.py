@@ -180,7 +180,7 @@ def read_card(folder: Path) -> tuple[CardFile, HowPlayed]:
                     max_steps=record["max_steps"])
     numbers = [*record["returns"], *record["interval"], record["episodic_return_mean"]]
     if not (1 <= how.episodes <= MOST_EPISODES and 0 <= how.seed < 2**63 and 1 <= how.max_steps <= MOST_STEPS
-            and 1 <= len(record["returns"]) <= how.episodes and len(record["interval"]) == 2
+            and 1 <= len(record["returns"]) <= MOST_EPISODES and len(record["interval"]) == 2
             and all(map(math.isfinite, numbers))):
         raise FilesError(f"{path} has numbers that are out of range. Write the card again: proximo card RUN")
     return record, how
