@@ -129,12 +129,12 @@ def refused_changes(cfg: Any, recorded: dict[str, Any]) -> list[str]:
     return [f"{name}={shown(value)} was given, but the run has {name}={shown(recorded[name])} and a resume cannot "
             "change it. Start a new run." for name, value in fixed_on_resume(cfg).items()
             if name in recorded and recorded[name] != value
-            and not (known[name].resume == "moved" and file_name(value) == file_name(recorded[name]))]
+            and not (known[name].resume == "moved" and _same_name(value, recorded[name]))]
 
 
-def file_name(path: str) -> str:
-    """Return the last part of a path of this or another operating system."""
-    return PureWindowsPath(path).name
+def _same_name(one: Any, other: Any) -> bool:
+    """Return whether two paths, of any operating system, have the same last part."""
+    return PureWindowsPath(str(one)).name == PureWindowsPath(str(other)).name
 
 
 def options_of(hint: Any) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ from proximo.bench.task import Where
 from proximo.errors import FilesError, UsageError, notify
 from proximo.models.curves import WINDOW, read_episodes
 from proximo.runs.checkpoint import remove_checkpoints
+from proximo.runs.command_line import pasted
 from proximo.runs.files import read_json, refuse_links
 from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.lock import locked
@@ -220,7 +221,8 @@ def _report_best(folder: Path, population: Population, last: Round) -> int:
     write_record(folder / "best.json", {"value": best.score, "params": best.values, "run": str(run_dir)})
     chosen = " ".join(f"{name}={value}" for name, value in best.values.items())
     score = "no episode has ended" if best.score is None else f"{best.score:.6g}"
-    notify(f"best of {population.population} members: {score} with {chosen} at the end\nNext: proximo eval {run_dir}")
+    notify(f"best of {population.population} members: {score} with {chosen} at the end\n"
+           f"Next: proximo eval {pasted(run_dir)}")
     return 0
 
 

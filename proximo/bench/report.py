@@ -37,7 +37,7 @@ from proximo.bench.results import (
 from proximo.bench.statistics import estimate, require_packages
 from proximo.bench.text import Table, count_text
 from proximo.errors import notify
-from proximo.runs.command_line import command_line
+from proximo.runs.command_line import command_line, pasted
 from proximo.runs.files import refuse_links
 from proximo.runs.writing import whole_file
 
@@ -158,7 +158,7 @@ def _failures(runs: Sequence[Run], directory: Path) -> list[Section]:
             parts += [f"{name} failed. The last lines of its log:", Block(run.failure)]
         elif not run.summary:
             parts.append(f"{name} is unfinished. Continue it with the same `proximo bench` command, or with: proximo "
-                         f"resume {run.path}")
+                         f"resume {pasted(run.path)}")
     return [Section("Failed and unfinished runs", parts)] if parts else []
 
 

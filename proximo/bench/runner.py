@@ -27,7 +27,7 @@ from proximo.bench.statistics import missing_packages
 from proximo.bench.task import Ended, Where, stop_all
 from proximo.bench.text import count_text
 from proximo.errors import UsageError, notify, warn
-from proximo.runs.command_line import command_line
+from proximo.runs.command_line import command_line, pasted
 from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.lock import locked
 from proximo.runs.run import cpu_model
@@ -137,8 +137,8 @@ def run_jobs(work: Work, state: BenchState) -> bool:
 def _say_result(folder: Path, state: BenchState) -> int:
     for job, lines in state.failed:
         notify(f"failed: {job.folder} ({log_path(folder, job)})\n{lines}")
-    notify(f"{len(state.done)} runs finished, {len(state.failed)} failed. For tables and figures: "
-           f"proximo report {folder}")
+    notify(f"{count_text(len(state.done), 'run')} finished, {len(state.failed)} failed. For tables and figures: "
+           f"proximo report {pasted(folder)}")
     return 1 if state.failed else 0
 
 

@@ -11,6 +11,7 @@ from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run, model_of_run
 from proximo.cli.model_commands import RunFolder, arguments, check_least
 from proximo.models.evaluate import MAX_STEPS
+from proximo.runs.command_line import pasted
 
 Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="hub:USER/NAME|DIR")]
 
@@ -148,7 +149,7 @@ def pull_command(args: PullArguments) -> int:
     pull(place(args.source), args.run)
     print(args.run)
     if claimed := claimed_score(args.run):
-        print(f"  Its card claims {claimed}. To play these episodes again: proximo verify {args.run}")
+        print(f"  Its card claims {claimed}. To play these episodes again: proximo verify {pasted(args.run)}")
     return 0
 
 

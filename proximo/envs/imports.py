@@ -8,17 +8,17 @@ import importlib
 import importlib.util
 import os
 import re
+import shlex
 import sys
 import traceback
 import zlib
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from types import ModuleType
 
 from proximo.config import Config
 from proximo.errors import UsageError, notify
-from proximo.facts import file_name
 
 KNOWN = ("ale_py", "dm_control", "gymnasium", "gymnasium_robotics", "minigrid", "mujoco", "proximo", "shimmy")
 
@@ -42,8 +42,8 @@ def with_moved_script(cfg: Config, allowed: Collection[str]) -> Config:
         allowed: Names of modules and paths of scripts that the user has given.
     """
     recorded, member = split_file(cfg.env_file)
-    name = file_name(str(recorded))
-    found = {Path(one).absolute() for one in allowed if one.endswith(".py") and file_name(one) == name}
+    name = PureWindowsPath(str(recorded)).name  # of a path of any operating system
+    found = {Path(one).absolute() for one in allowed if one.endswith(".py") and PureWindowsPath(one).name == name}
     if not cfg.env_file or len(found) != 1 or recorded.absolute() in found:
         return cfg
     path = found.pop()
@@ -70,12 +70,12 @@ def check_imports(cfg: Config, allowed: Collection[str], source: object) -> None
 def _refusal(source: object, name: str) -> str:
     """Return why a module or script is refused, and how it is allowed."""
     if name.endswith(".py") and not Path(name).is_file():
-        here = f"PATH/{file_name(name)}"
+        here = f"PATH/{PureWindowsPath(name).name}"
         return (f"{source} names the file {name}, which does not exist on this machine. If you have it in another "
-                f"place and trust it, add --allow-import {here} (from Python: allow_import=[{here!r}]).")
+                f"place and trust it, add --allow-import {shlex.quote(here)} (from Python: allow_import=[{here!r}]).")
     kind = "file" if name.endswith(".py") else "module"
     return (f"{source} names the {kind} {name}, whose code would run on this machine. If you trust it, add "
-            f"--allow-import {name} (from Python: allow_import=[{name!r}]).")
+            f"--allow-import {shlex.quote(name)} (from Python: allow_import=[{name!r}]).")
 
 
 def import_flags(cfg: Config, elsewhere: bool = False) -> list[str]:
@@ -86,7 +86,7 @@ def import_flags(cfg: Config, elsewhere: bool = False) -> list[str]:
         elsewhere: The command is one on another machine: a script is named without its folder.
     """
     return [word for name in named_modules(cfg)
-            for word in ("--allow-import", file_name(name) if elsewhere and name.endswith(".py") else name)]
+            for word in ("--allow-import", PureWindowsPath(name).name if elsewhere and name.endswith(".py") else name)]
 
 
 def _covers(allowed: str, name: str) -> bool:

@@ -1,9 +1,14 @@
-"""The command of this process, as a user can paste it into a shell."""
+"""The command of this process and words of other commands, as a user can paste them into a shell."""
 
 import os
 import shlex
 import sys
 from pathlib import Path
+
+
+def pasted(*words: object) -> str:
+    """Return words of a command as a user can paste them into a shell: paths may have spaces and quotes."""
+    return shlex.join(map(str, words))
 
 
 def command_line() -> str:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from proximo.errors import FilesError, warn
+from proximo.runs.command_line import pasted
 
 MOST_OF_A_LINE = 1 << 20  # characters
 
@@ -17,7 +18,7 @@ def files_of(folder: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise FilesError(f"The log in {folder} cannot be written ({reason}). Free disk space or restore the folder, "
-                         f"then continue from the last checkpoint with `proximo resume {folder}`.") from error
+                         f"then continue from the last checkpoint with `proximo resume {pasted(folder)}`.") from error
 
 
 class CsvFile:

@@ -22,6 +22,7 @@ from proximo.errors import (
 )
 from proximo.processes import world_from_environment
 from proximo.runs.checkpoint import checkpoints
+from proximo.runs.command_line import pasted
 from proximo.runs.repro import save_repro
 from proximo.runs.run import resume_command
 from proximo.runs.signals import Signals
@@ -98,10 +99,10 @@ class Session:
     def _say_done(self) -> None:
         run = self._watchers[0].run
         one = self.folder / run.folder.name if len(self._watchers) > 1 else self.folder
-        words = " ".join([str(one), *import_flags(run.cfg)])
+        words = pasted(one, *import_flags(run.cfg))
         play = "" if run.resume_with else f"proximo eval {words}, proximo watch {words}, "  # parts that commands lack
         notify(f"Done: {self.folder}")
-        notify(f"Next: {play}proximo plot {self.folder}")
+        notify(f"Next: {play}proximo plot {pasted(self.folder)}")
 
     def play(self) -> int:
         """Train to the end or to a signal, and return `exit_status`.

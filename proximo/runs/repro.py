@@ -9,6 +9,7 @@ from proximo.models.model import model_tree
 from proximo.models.spaces import spec_from
 from proximo.processes import world_from_environment
 from proximo.runs.checkpoint import load_tree, save_tree
+from proximo.runs.command_line import pasted
 from proximo.runs.records import ReproFile
 from proximo.runs.run import Run, config_from
 
@@ -25,7 +26,7 @@ def save_repro(run: Run, error: NumbersError) -> str:
         save_tree(run.folder / NAME, tree | {name: found[name] for name in ("iteration", "rollout", "state")})
     except FilesError:
         return f" The batch and the weights could not be written to {run.folder / NAME}."
-    return f" The batch and the weights are kept: proximo doctor {run.folder / NAME} shows where it begins."
+    return f" The batch and the weights are kept: proximo doctor {pasted(run.folder / NAME)} shows where it begins."
 
 
 def explain_repro(folder: Path) -> Iterator[tuple[bool, str]]:

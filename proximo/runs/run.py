@@ -18,7 +18,7 @@ from proximo.envs.imports import import_flags, named_modules
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import type_problems
 from proximo.processes import world_from_environment
-from proximo.runs.command_line import command_line
+from proximo.runs.command_line import command_line, pasted
 from proximo.runs.files import is_folder, read_json
 from proximo.runs.records import RunFile
 from proximo.runs.writing import write_json
@@ -45,17 +45,19 @@ class Run(NamedTuple):
         """Return the call or command that resumes this run with as many processes as there are now."""
         if self.resume_with and not OWN_LINE.fullmatch(self.resume_with):
             return f"the program that started it (config.json has {self.resume_with!r:.200})"
-        own = self.resume_with.replace("RUN", str(self.folder))
-        if own.endswith(")") and named_modules(self.cfg):
-            return f"{own[:-1]}, allow_import={named_modules(self.cfg)})"
-        return " ".join([own, *import_flags(self.cfg)]) if own else resume_command(self.folder, self.cfg)
+        if not self.resume_with:
+            return resume_command(self.folder, self.cfg)
+        if not self.resume_with.endswith(")"):
+            return self.resume_with.removesuffix("RUN") + pasted(self.folder, *import_flags(self.cfg))
+        call = self.resume_with.replace("'RUN'", repr(str(self.folder)), 1)
+        return f"{call[:-1]}, allow_import={named_modules(self.cfg)})" if named_modules(self.cfg) else call
 
 
 def resume_command(folder: Path, cfg: Config) -> str:
     """Return the command that resumes the run, or the runs of several seeds, in a folder."""
     processes = world_from_environment().size
     start = f"torchrun --standalone --nproc_per_node={processes} -m " if processes > 1 else ""
-    return " ".join([f"{start}proximo resume {folder}", *import_flags(cfg)])
+    return f"{start}proximo resume {pasted(folder, *import_flags(cfg))}"
 
 
 def run_folder(cfg: Config) -> Path:
@@ -76,8 +78,8 @@ def check_new(folders: Sequence[Path]) -> None:
     """
     for folder in folders if world_from_environment().rank == 0 else ():
         if (folder / "config.json").exists() or (folder / SWEEP).exists():
-            raise UsageError(f"{folder} contains a run already. Resume it with `proximo resume {folder}`, or choose "
-                             "another folder with --run-dir.")
+            raise UsageError(f"{folder} contains a run already. Resume it with `proximo resume {pasted(folder)}`, or "
+                             "choose another folder with --run-dir.")
 
 
 def write_config(run: Run) -> None:

@@ -10,6 +10,7 @@ from proximo.config import Config
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import facts
 from proximo.runs.checkpoint import load_tree
+from proximo.runs.command_line import pasted
 from proximo.runs.files import is_folder, read_json
 from proximo.runs.records import SweepFile
 from proximo.runs.run import NEW_RUN, SWEEP, Run, run_folder
@@ -80,7 +81,7 @@ def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) ->
             is_sweep or seeds == [*range(seeds[0], seeds[0] + len(seeds))]):
         kind = "proximo sweep" if is_sweep else "--num-seeds command"
         raise UsageError(f"The runs in {base} are not those of one {kind} (seeds {seeds}). Resume them one by one: "
-                         f"proximo resume {base / Path(cfgs[0].run_dir).name}")
+                         f"proximo resume {pasted(base / Path(cfgs[0].run_dir).name)}")
 
 
 def same_iteration(runs: Sequence[Run], newest: Sequence[Checkpoint]) -> list[Checkpoint]:
@@ -106,4 +107,4 @@ def warn_if_one_of_several(folder: Path) -> None:
     others = member_folders(folder.parent)
     if len(others) > 1 and folder.name in [other.name for other in others]:
         warn(f"{folder.name} was trained together with the other runs in {folder.parent}. Alone it continues equal up "
-             f"to rounding; to continue exactly, resume all of them: proximo resume {folder.parent}")
+             f"to rounding; to continue exactly, resume all of them: proximo resume {pasted(folder.parent)}")

@@ -127,7 +127,7 @@ def test_a_run_that_is_killed_without_progress_is_given_up(file, tmp_path, monke
     assert bench(file, out=tmp_path / "out", command=FAKE) == 1
     said = capfd.readouterr().err
     assert said.count("again CartPole-v1/ppo/1") == 2 and "stopped by SIGKILL, 3 times without a new checkpoint" in said
-    assert "1 runs finished, 1 failed" in said
+    assert "1 run finished, 1 failed" in said
     monkeypatch.delenv("FAKE_KILL")
     assert bench(file, out=tmp_path / "out", command=FAKE) == 0
 

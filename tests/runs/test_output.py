@@ -1,5 +1,6 @@
 """Standard streams that are closed, full or without a reader: training ends with 0, and all of its files are there."""
 
+import shlex
 import subprocess
 import sys
 
@@ -43,6 +44,10 @@ def test_what_to_do_next_is_said(tmp_path, capsys):
     run = tmp_path / "run"
     assert capsys.readouterr().err.endswith(
         f"proximo: Done: {run}\nproximo: Next: proximo eval {run}, proximo watch {run}, proximo plot {run}\n")
+    spaces = tmp_path / "my runs" / "it's"
+    assert train(spaces, "--total-timesteps", "32") == 0
+    commands = capsys.readouterr().err.rpartition("Next: ")[2].split(", ")
+    assert [shlex.split(one) for one in commands] == [["proximo", name, str(spaces)] for name in ("eval", "watch", "plot")]
 
 
 @pytest.mark.parametrize(("error", "part"), [(SystemExit(0), r"called sys.exit\(0\)"), (SystemExit(7), r"called sys.exit\(7\)"),

@@ -1,7 +1,9 @@
 """The folder of a run and its config.json."""
 
+import ast
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,18 @@ def test_what_is_written_is_read(tmp_path):
     assert read_config(tmp_path, config_class) == run
     assert run.resume_line == f"python mine.py resume {tmp_path}"
     assert run._replace(resume_with="").resume_line == f"proximo resume {tmp_path}"
+
+
+def test_lines_to_copy_are_words_of_a_shell_and_of_python():
+    """Also for folders with spaces and quotes; RUN stands for the folder at its place only."""
+    folder = Path("my runs/it's")
+    cfg = Config(env_file="/a b/shop.py")
+    line = Run(folder, cfg, "ppo").resume_line
+    assert shlex.split(line) == ["proximo", "resume", str(folder), "--allow-import", "/a b/shop.py"]
+    line = Run(folder, cfg, "ppo", "python RUNNER.py resume RUN").resume_line
+    assert shlex.split(line) == ["python", "RUNNER.py", "resume", str(folder), "--allow-import", "/a b/shop.py"]
+    line = Run(folder, Config(), "ppo", "proximo.resume('RUN', loss_fn=...)").resume_line
+    assert ast.literal_eval(line.removeprefix("proximo.resume(").removesuffix(", loss_fn=...)")) == str(folder)
 
 
 def test_fields_of_other_versions_are_left_out_with_a_warning(capsys):
