@@ -58,7 +58,7 @@ def tiny_agent(spec, cfg):
     return SeparateAgent(MLP([4, 5, 1], 1.0), CategoricalHead(MLP([4, 5, 2], 0.01), 2))
 
 
-def test_environments_network_and_loss_of_ones_own(tmp_path):
+def test_environments_network_and_loss_of_ones_own(tmp_path, capsys):
     """Passed in, nothing registered; the loss replaced by itself changes nothing, by another one everything."""
     seen = []
 
@@ -73,8 +73,12 @@ def test_environments_network_and_loss_of_ones_own(tmp_path):
     proximo.train(cfg(tmp_path / "mine", env_id="mine"), make_envs=envs, make_agent=tiny_agent, loss_fn=loss)
     proximo.train(cfg(tmp_path / "variant"), make_agent=tiny_agent)
     assert same_weights(tmp_path / "mine", tmp_path / "variant") and len(seen[0]) == 2 and LossInputs in seen
-    with pytest.raises(FilesError, match="the weights belong to another network"):
+    with pytest.raises(FilesError, match=r"the weights belong to another network: ([^,]+ is [^:]*, expected [^:]*){3}, and \d+ more\."):
         proximo.load(tmp_path / "mine")
+    for command in ("eval", "export", "card"):  # of a run whose environment has an id
+        assert main([command, str(tmp_path / "variant")]) == 2
+        said = capsys.readouterr().err
+        assert "was trained with a network of its own, which only its program has. Use proximo.load(" in said
     model = proximo.load(tmp_path / "mine", make_agent=tiny_agent)
     assert model.act(np.zeros(4, np.float32)) in (0, 1)
 

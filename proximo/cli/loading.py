@@ -8,7 +8,7 @@ from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.runs.evaluation import BEST
-from proximo.runs.own_parts import own_env_argument
+from proximo.runs.own_parts import own_arguments, own_env_argument
 from proximo.runs.run_group import member_folders
 
 
@@ -20,13 +20,17 @@ def model_of_run(path: Path, best: bool = False) -> Model:
         best: Return the best model of the evaluations during training.
 
     Raises:
-        UsageError: It is the folder of several runs, or has no best model.
+        UsageError: It is the folder of several runs, has no best model, or has a network of its own.
         FilesError: There is no model, or it is damaged.
     """
     if several := member_folders(path):
         raise UsageError(f"{path} contains {len(several)} runs. Name one of them, such as {several[0]}.")
     if best and not (path / BEST).is_dir():
         raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
+    if "make_agent" in own_arguments(path):
+        raise UsageError(f"{path} was trained with a network of its own, which only its program has. Use proximo.load("
+                         f"{str(path)!r}, make_agent=...) there: its model can act and export, and proximo.evaluate "
+                         "plays with it.")
     return load(path / BEST if best else path)
 
 
@@ -41,7 +45,8 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False) -> t
     """
     if argument := own_env_argument(path):
         raise UsageError(f"{path} was trained in an environment of its own, which only its program has. Use "
-                         f"proximo.evaluate({str(path)!r}, {argument}=...) there.")
+                         f"proximo.evaluate({str(path)!r}, {argument}=...) there. For cards and videos, train with "
+                         "--env-file, or with an id of a module.")
     model = model_of_run(path, best)
     model.cfg = with_moved_script(model.cfg, allow_import)
     check_imports(model.cfg, allow_import, path)

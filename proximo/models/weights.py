@@ -8,6 +8,7 @@ import numpy as np
 from proximo.errors import FilesError
 
 Shape = tuple[int, ...]
+MOST_NAMED = 3  # differences in a message
 
 
 def check_weights(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
@@ -24,7 +25,8 @@ def check_weights(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> 
     if not names:
         return
     differences = ", ".join(f"{name} is {found.get(name, 'missing')}, expected {expected.get(name, 'none')}"
-                            for name in names)
+                            for name in names[:MOST_NAMED])
+    differences += f", and {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED)
     raise FilesError(f"the weights belong to another network: {differences}. If the network is your own, pass the same "
                      "make_agent as in training.")
 

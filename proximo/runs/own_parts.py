@@ -166,6 +166,6 @@ def _actor_class(framework: str) -> Any:
 def own_env_argument(folder: Path) -> str:
     """Return the argument, env or make_envs, with which a program passed the environments of a run; "" if none."""
     if not (is_folder(folder) and (folder / "config.json").is_file()):
-        return ""
+        return []
     resume_with = read_record(folder).get("resume_with", "")
-    return next((name for name in ("make_envs", "env") if f"{name}=..." in resume_with), "")
+    return [name for name in ARGUMENTS if f" {name}=..." in resume_with]
