@@ -131,9 +131,15 @@ def next_members(population: Population, before: Sequence[Member], number: int) 
 
 
 def change_value(rng: np.random.Generator, given: dict[str, Any], value: Any) -> Any:
-    """Multiply a number by 0.8 or 1.2, within its range; with probability 1/4, and for choices, draw it again."""
+    """Multiply a number by 0.8 or 1.2, within its range; with probability 1/4, and for choices, draw it again.
+
+    A whole number that rounding would leave as it is becomes the next one.
+    """
     again, factor = rng.random() < RESAMPLED, FACTORS[rng.integers(2)]
-    return draw_value(rng, given) if again or "choices" in given else within(value * factor, given)
+    if again or "choices" in given:
+        return draw_value(rng, given)
+    changed = within(value * factor, given)
+    return within(value + np.sign(factor - 1), given) if changed == value and is_whole(given) else changed
 
 
 def _setting_problems(population: Population) -> list[str]:

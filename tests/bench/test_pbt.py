@@ -105,6 +105,9 @@ def test_values_stay_in_their_range_and_are_drawn_or_changed_by_a_fifth():
     assert change_value(np.random.default_rng(1), floats, 0.0999) <= 0.1
     ints = {change_value(rng, whole, 5) for _ in range(200)}
     assert ints <= set(range(1, 11)) and {4, 6} <= ints
+    for value in (1, 2):  # 0.8 and 1.2 times them are rounded to the same number
+        changed = [change_value(rng, {"low": 0, "high": 10**6}, value) for _ in range(400)]
+        assert {one for one in changed if one < 10} == {value - 1, value + 1} and type(changed[0]) is int
     assert {change_value(rng, {"choices": ["a", "b"]}, "a") for _ in range(50)} == {"a", "b"}
 
 
