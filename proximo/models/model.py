@@ -41,7 +41,6 @@ class Model:
         self._reader: ObsReader | None = None
         self._told = False  # that another number of observations clears the recurrent state
         self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
-        self._told = False  # that the memory was cleared because the number of observations has changed
         self.reset()
 
     def __repr__(self) -> str:

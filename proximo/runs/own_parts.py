@@ -165,6 +165,11 @@ def _actor_class(framework: str) -> Any:
 
 def own_env_argument(folder: Path) -> str:
     """Return the argument, env or make_envs, with which a program passed the environments of a run; "" if none."""
+    return next((name for name in own_arguments(folder) if name in ("make_envs", "env")), "")
+
+
+def own_arguments(folder: Path) -> list[str]:
+    """Return the arguments with which a program passed parts of the run in a folder."""
     if not (is_folder(folder) and (folder / "config.json").is_file()):
         return []
     resume_with = read_record(folder).get("resume_with", "")

@@ -261,25 +261,6 @@ def test_an_observation_of_another_shape_is_refused(runs, obs):
         proximo.load(runs / "plain").act(obs)
 
 
-def test_another_number_of_observations_begins_new_episodes_and_says_so(caplog):
-    """Only where there is a memory that is lost, and once."""
-    obs = np.ones((2, 3), np.float32)
-    for recurrent in ("none", "lstm"):
-        model = random_model(spaces.Discrete(2), spaces.Box(-1, 1, (3,)), recurrent=recurrent)
-        fresh = model.value(obs[0])
-        for _ in range(3):
-            model.act(obs[0])
-        assert (model.value(obs[0]) == fresh) == (recurrent == "none") and not caplog.messages
-        model.act(obs[:1])  # one row
-        assert not caplog.messages
-        model.act(obs)
-        assert model.value(obs[0]) == fresh
-        model.reset()
-        model.act(obs[0])
-        model.act(obs)
-    assert caplog.text.count("The model has the memory of 1 observations, and was given 2: all episodes begin again.") == 1
-
-
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(FilesError, match="contains no model"):
         proximo.load(tmp_path)
