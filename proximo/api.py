@@ -60,7 +60,8 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
 
     own = own_parts(env, make_envs, make_agent, loss_fn, callbacks)
     cfg, variant = configure(config, env, own, values)
-    return _play(start_or_resume(replace(cfg, env_workers=cfg.env_workers or 0), variant, own, own.wrong, resume))
+    cfg = replace(cfg, env_workers=cfg.env_workers or 0)
+    return _train_to_end(start_or_resume(cfg, variant, own, own.wrong, resume))
 
 
 def sweep(config: str | Config | type[Config] | None = None, env: str | None = None, *, make_envs: Part | None = None,
@@ -87,7 +88,7 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
     from proximo.runs.sweep import configure_sweep, start_sweep
 
     own = own_parts(None, make_envs, make_agent, loss_fn)
-    return _play(start_sweep(*configure_sweep(config, env, own, values), own.wrong, resume, own)[0])
+    return _train_to_end(start_sweep(*configure_sweep(config, env, own, values), own.wrong, resume, own)[0])
 
 
 def iterations(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
@@ -168,7 +169,7 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
     allowed = modules_of(changes.pop("allow_import", ()))
     check_wrappers(changes)
     changes = ({"env_id": env} if isinstance(env, str) else {}) | changes
-    return _play(resume(folder_of(run, "run"), changes, own, allowed))
+    return _train_to_end(resume(folder_of(run, "run"), changes, own, allowed))
 
 
 def load(path: str | Path, make_agent: Part | None = None, allow_import: Collection[str] = ()) -> "Model":
@@ -239,8 +240,8 @@ def check_env(env: Any = None, **values: Any) -> "list[Finding]":
     return check_env(env, with_changes(Config(), values))
 
 
-def _play(session: "Session") -> Path:
+def _train_to_end(session: "Session") -> Path:
     """Train to the end, and return the folder."""
-    if session.play():
+    if session.train_to_end():
         raise KeyboardInterrupt
     return session.folder

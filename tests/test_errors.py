@@ -77,7 +77,7 @@ def test_our_faults_are_not_taken_for_those_of_others(tmp_path, monkeypatch):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
     with pytest.raises(EnvError, match="robot"):
-        Session(tmp_path, [], iterations()).play()
+        Session(tmp_path, [], iterations()).train_to_end()
 
 
 def test_only_the_first_process_speaks(monkeypatch):

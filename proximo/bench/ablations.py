@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from proximo.bench.results import Groups, Run, metric_of, paired_scores
+from proximo.bench.results import Groups, RunResult, metric_of, paired_scores
 from proximo.bench.statistics import Estimate, paired_difference, paired_p_value, probability_of_improvement
 
 
@@ -43,7 +43,7 @@ def find_ablations(groups: Groups) -> list[Ablation]:
     return found
 
 
-def _describe_change(run: Run, base: Run) -> str:
+def _describe_change(run: RunResult, base: RunResult) -> str:
     names = [name for name, value in run.config.items()
              if name not in ("seed", "run_dir") and base.config.get(name) != value]
     return ", ".join(f"{name} {_value_text(base.config.get(name))} to {_value_text(run.config[name])}"

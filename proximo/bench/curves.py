@@ -6,14 +6,14 @@ from typing import Literal
 
 import numpy as np
 
-from proximo.bench.results import Run, metric_of
+from proximo.bench.results import RunResult, metric_of
 from proximo.errors import UsageError
 from proximo.models.curves import read_episodes, rolling_mean
 
 Axis = Literal["step", "seconds"]
 
 
-def rolling_curve(run: Run, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
+def rolling_curve(run: RunResult, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
     """Return x and the mean over the last 100 episodes up to x, of returns or, in self-play, of lengths.
 
     Args:
@@ -34,7 +34,7 @@ def rolling_curve(run: Run, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(0, episodes.seconds - _first_iteration_end(run)), values
 
 
-def common_curves(runs: Sequence[Run], axis: Axis, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
+def common_curves(runs: Sequence[RunResult], axis: Axis, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
     """Return the curves of several runs where every run has finished an episode and is still training.
 
     Returns:
@@ -50,7 +50,7 @@ def common_curves(runs: Sequence[Run], axis: Axis, points: int = 100) -> tuple[n
     return x, np.array(rows)
 
 
-def _first_iteration_end(run: Run) -> float:
+def _first_iteration_end(run: RunResult) -> float:
     """Return the seconds from the start of a run to the end of its first iteration; 0 if they are unknown."""
     try:
         with (run.path / "metrics.csv").open(newline="", encoding="utf-8") as file:

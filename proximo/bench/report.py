@@ -24,7 +24,7 @@ from proximo.bench.report_tables import (
 )
 from proximo.bench.results import (
     Groups,
-    Run,
+    RunResult,
     differing_settings,
     evaluations_of,
     group_runs,
@@ -80,7 +80,7 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     return target
 
 
-def _summary(runs: Sequence[Run], groups: Groups, bench: dict[str, Any]) -> Section:
+def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any]) -> Section:
     failed = sum(bool(run.failure) for run in runs)
     unfinished = sum(not run.summary and not run.failure for run in runs)
     silent = [f"{env_id} ({label})" for (env_id, label), group in groups.items() if not len(scores_of(group))]
@@ -125,7 +125,7 @@ def _results(groups: Groups) -> list[Section]:
     return sections
 
 
-def _settings(runs: Sequence[Run], groups: Groups, bench: dict[str, Any]) -> list[Section]:
+def _settings(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any]) -> list[Section]:
     sections, labels = [], list(dict.fromkeys(label for _, label in groups))
     rows = [[name, *(cells[label] for label in labels)] for name, cells in sorted(differing_settings(groups).items())]
     if rows:
@@ -150,7 +150,7 @@ def _settings(runs: Sequence[Run], groups: Groups, bench: dict[str, Any]) -> lis
     return sections
 
 
-def _failures(runs: Sequence[Run], directory: Path) -> list[Section]:
+def _failures(runs: Sequence[RunResult], directory: Path) -> list[Section]:
     parts: list[Part] = []
     for run in runs:
         name = run_name(run, directory)

@@ -9,7 +9,7 @@ import numpy as np
 from proximo.bench.ablations import Ablation
 from proximo.bench.curves import Axis, common_curves
 from proximo.bench.published import atari_game, atari_scores
-from proximo.bench.results import Groups, Run, metric_of
+from proximo.bench.results import Groups, RunResult, metric_of
 from proximo.bench.statistics import bootstrap, curve_bands, normalise
 from proximo.bench.text import count_text
 from proximo.models.plot import PALETTE
@@ -24,7 +24,7 @@ WORSE, BETTER, UNCLEAR = "#b3261e", "#1b7f3b", "#555555"
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # label -> x (P,), curves (seeds, P)
 
 
-def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[Run]]) -> str:
+def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]]) -> str:
     """Draw the learning curves of one environment against steps and wall time.
 
     An axis on which no group has a common range is left out.
@@ -149,7 +149,7 @@ def human_picture(groups: Groups, labels: Sequence[str]) -> str:
     return _svg(figure)
 
 
-def _human_curves(games: Mapping[str, Sequence[Run]]) -> tuple[np.ndarray, np.ndarray]:
+def _human_curves(games: Mapping[str, Sequence[RunResult]]) -> tuple[np.ndarray, np.ndarray]:
     """Return ((seeds, games, P), share of training in % (P,)), with as many seeds as the game with the fewest has."""
     curves = []
     for env_id, runs in games.items():

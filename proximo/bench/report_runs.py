@@ -5,20 +5,20 @@ from pathlib import Path
 
 from proximo.bench.live.charts import curves_record, point_rows
 from proximo.bench.live.follow import Curves, points_of_each
-from proximo.bench.live.ranges import warnings_of
-from proximo.bench.live.videos import TYPES, videos_of
+from proximo.bench.live.warnings import warnings_of
 from proximo.bench.report_page import Charts, Folded, Part, Section, Video
-from proximo.bench.results import Groups, Run, metric_of, run_name
+from proximo.bench.results import Groups, RunResult, metric_of, run_name
 from proximo.bench.sets import logging_fields
 from proximo.bench.text import Table
 from proximo.errors import FilesError
 from proximo.runs.files import open_regular
+from proximo.runs.videos import TYPES, videos_of
 
 LARGEST_VIDEO = 4 << 20
 MOST_VIDEO_BYTES = 24 << 20  # of a whole report
 
 
-def single_runs(runs: Sequence[Run], groups: Groups, directory: Path) -> list[Section]:
+def single_runs(runs: Sequence[RunResult], groups: Groups, directory: Path) -> list[Section]:
     """Return the sections that show every run by itself.
 
     Args:
@@ -72,7 +72,7 @@ def _videos(groups: Groups, directory: Path) -> list[Section]:
 
 def _hyper_parameters(groups: Groups) -> list[Section]:
     """Show every hyper-parameter of every setting; of settings with several values in a group, all of them."""
-    labels: dict[str, list[Run]] = {}
+    labels: dict[str, list[RunResult]] = {}
     for (_, label), group in groups.items():
         labels.setdefault(label, []).extend(group)
     names = [name for name in dict.fromkeys(name for group in labels.values() for run in group for name in run.config)

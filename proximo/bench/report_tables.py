@@ -6,7 +6,7 @@ import numpy as np
 
 from proximo.bench.ablations import Ablation
 from proximo.bench.published import Published, atari_game, atari_scores, published_for
-from proximo.bench.results import Groups, Run, evaluations_of, mean_of, metric_of, scores_of, steps_of
+from proximo.bench.results import Groups, RunResult, evaluations_of, mean_of, metric_of, scores_of, steps_of
 from proximo.bench.sets import every_field
 from proximo.bench.statistics import Estimate, Verdict, estimate, normalise, verdict
 from proximo.bench.text import Table, count_text, duration_text, interval_text, number_text, steps_text
@@ -83,7 +83,7 @@ def interval_verdict(found: Estimate, published: float) -> str:
     return "below" if found.high < published else "within"
 
 
-def compare_to_published(runs: Sequence[Run], row: Published) -> Verdict:
+def compare_to_published(runs: Sequence[RunResult], row: Published) -> Verdict:
     """Compare the runs of one group with a published number; the verdict has no word if they are not comparable."""
     reason = _why_not_comparable(runs, row)
     ours = scores_of(runs, row.metric)
@@ -126,12 +126,12 @@ def _mean_std(scores: np.ndarray) -> str:
     return f"{number_text(scores.mean())} ± {number_text(scores.std())}" if len(scores) else "-"
 
 
-def _steps(runs: Sequence[Run]) -> str:
+def _steps(runs: Sequence[RunResult]) -> str:
     """Return the length of the runs of one group: callbacks can end some earlier."""
     return " to ".join(dict.fromkeys(steps_text(find(map(steps_of, runs))) for find in (min, max)))
 
 
-def _why_not_comparable(runs: Sequence[Run], row: Published) -> str:
+def _why_not_comparable(runs: Sequence[RunResult], row: Published) -> str:
     """Return why runs of one group and a published number measure different things, or an empty string."""
     run = runs[0]
     if row.differs:

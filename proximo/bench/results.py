@@ -20,7 +20,7 @@ from proximo.runs.run import own_settings
 METRICS = ("episodic_return", "episodic_length")
 
 
-class Run(NamedTuple):
+class RunResult(NamedTuple):
     """One run folder."""
 
     path: Path
@@ -47,10 +47,10 @@ class Run(NamedTuple):
         return self.summary.get(f"{metric}_mean")
 
 
-Groups = dict[tuple[str, str], list[Run]]  # (environment, label) -> its runs in order of their seeds
+Groups = dict[tuple[str, str], list[RunResult]]  # (environment, label) -> its runs in order of their seeds
 
 
-def read_runs(directory: str | Path) -> list[Run]:
+def read_runs(directory: str | Path) -> list[RunResult]:
     """Read every run below a directory, of a benchmark or of `proximo train`.
 
     Returns:
@@ -69,7 +69,7 @@ def read_runs(directory: str | Path) -> list[Run]:
     return sorted(kept, key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))
 
 
-def group_runs(runs: Iterable[Run]) -> Groups:
+def group_runs(runs: Iterable[RunResult]) -> Groups:
     """Group the finished runs by environment and label."""
     groups: Groups = {}
     for run in runs:
@@ -84,18 +84,18 @@ def metric_of(variant: str) -> str:
     return "episodic_length" if games else "episodic_return"
 
 
-def scores_of(runs: Sequence[Run], metric: str = "episodic_return") -> np.ndarray:
+def scores_of(runs: Sequence[RunResult], metric: str = "episodic_return") -> np.ndarray:
     """Return the scores (seeds,) of the runs in which an episode ended."""
     return np.array([score for run in runs if (score := run.score(metric)) is not None], float)
 
 
-def evaluations_of(runs: Sequence[Run]) -> np.ndarray:
+def evaluations_of(runs: Sequence[RunResult]) -> np.ndarray:
     """Return the mean evaluation return (seeds,) of the runs that have been evaluated."""
     return np.array([run.evaluation["episodic_return_mean"] for run in runs
                      if run.evaluation.get("episodic_return_mean") is not None], float)
 
 
-def paired_scores(new: Sequence[Run], old: Sequence[Run], metric: str) -> tuple[np.ndarray, np.ndarray]:
+def paired_scores(new: Sequence[RunResult], old: Sequence[RunResult], metric: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores (pairs,) of both sides for every seed that both have."""
     by_seed = {run.seed: run.score(metric) for run in old}
     pairs = [(run.score(metric), by_seed[run.seed]) for run in new
@@ -103,13 +103,13 @@ def paired_scores(new: Sequence[Run], old: Sequence[Run], metric: str) -> tuple[
     return np.array([pair[0] for pair in pairs], float), np.array([pair[1] for pair in pairs], float)
 
 
-def mean_of(runs: Sequence[Run], name: str) -> float | None:
+def mean_of(runs: Sequence[RunResult], name: str) -> float | None:
     """Return the mean over runs of a number in summary.json, such as "sps"; None if no run has it."""
     values = [run.summary[name] for run in runs if run.summary.get(name)]
     return float(np.mean(values)) if values else None
 
 
-def steps_of(run: Run) -> int:
+def steps_of(run: RunResult) -> int:
     """Return the total_timesteps of a run; of one that ended an iteration or more before them, the steps it trained."""
     planned, played = run.config.get("total_timesteps") or 0, run.summary.get("steps") or 0
     batch = run.config.get("num_envs", 0) * run.config.get("num_steps", 0)
@@ -117,7 +117,7 @@ def steps_of(run: Run) -> int:
     return played if ended_early or not planned else planned
 
 
-def run_name(run: Run, directory: Path) -> str:
+def run_name(run: RunResult, directory: Path) -> str:
     """Return the folder of a run as seen from another one."""
     below = run.path.relative_to(directory) if run.path.is_relative_to(directory) else run.path
     return str(below) if str(below) != "." else run.path.name
@@ -154,7 +154,7 @@ def run_folders(directory: Path) -> Iterable[Path]:
                         and not (path / name.removesuffix(".job.json") / "config.json").exists())
 
 
-def _with_lengths(runs: list[Run]) -> list[Run]:
+def _with_lengths(runs: list[RunResult]) -> list[RunResult]:
     """Add total_timesteps to the labels of runs that differ in it: they are not samples of one setting."""
     lengths: dict[tuple[str, str], set[int]] = {}
     for run in runs:
@@ -164,10 +164,10 @@ def _with_lengths(runs: list[Run]) -> list[Run]:
             else run for run in runs]
 
 
-def _one_per_seed(runs: list[Run]) -> Iterable[Run]:
+def _one_per_seed(runs: list[RunResult]) -> Iterable[RunResult]:
     """Drop repeated runs: two runs with the same settings and seed are not two samples. The newest finished one stays.
     """
-    kept: dict[tuple[str, str, int], Run] = {}
+    kept: dict[tuple[str, str, int], RunResult] = {}
     for run in sorted(runs, key=lambda run: (bool(run.summary), run.path.stat().st_mtime if run.path.exists() else 0)):
         if (older := kept.get((run.env_id, run.label, run.seed))) is not None:
             notify(f"{older.path} is left out: {run.path} has the same settings and seed.")
@@ -175,14 +175,14 @@ def _one_per_seed(runs: list[Run]) -> Iterable[Run]:
     return kept.values()
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> RunResult:
     """Read the small files of one run folder; what is missing or damaged stays empty."""
     content, summary = (read_record(path / name, kind) for name, kind in (("config.json", PartialRunFile),
                                                                           ("summary.json", Summary)))
     record = read_record(path.with_name(f"{path.name}.job.json"), JobRecord)
     config = content.get("config", {}) | (own := own_settings(content))
     variant = record.get("variant") or content.get("variant") or "?"
-    return Run(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",
+    return RunResult(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",
                variant=variant, label=record.get("label") or _label(variant, config, own),
                seed=record.get("seed", config.get("seed", 0)), config=config, versions=content.get("versions", {}),
                command=str(content.get("command", "")), machine=str(content.get("machine", "")), summary=summary,

@@ -95,7 +95,7 @@ def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
     mode, flags = take_flag(flags, "resume")
     values, wrong = read_flags(kind, flags)
     wrong += usage_errors(partial(check_given_id, values))
-    return start_or_resume(kind(**{**defaults, **values}), variant, own, wrong, mode).play()
+    return start_or_resume(kind(**{**defaults, **values}), variant, own, wrong, mode).train_to_end()
 
 
 def named_class(variant: str, command: str = "train") -> type[Config]:
@@ -130,7 +130,7 @@ def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
         return 0 if words else 2
     folder = Path(words[0])
     allowed, flags = take_flags(words[1:], "allow-import")
-    return resume(folder, parse_flags(own.config or recorded_class(folder), flags), own, allowed).play()
+    return resume(folder, parse_flags(own.config or recorded_class(folder), flags), own, allowed).train_to_end()
 
 
 def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:

@@ -41,7 +41,7 @@ def sweep_command(words: list[str]) -> int:
     values, more = read_flags(kind, flags)
     cfg = kind(**{**defaults, "framework": "jax", **values})
     session, members = start_sweep(cfg, variant, lists, [*wrong, *more], mode)
-    code = session.play()
+    code = session.train_to_end()
     if code == 0:
         print(sweep_table(session.folder, members))
     return code

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from proximo.envs.brax_pure import BraxPure, BraxState
-from proximo.envs.headless import use_egl_when_headless
+from proximo.envs.render import use_egl_when_headless
 from proximo.errors import EnvError, UsageError, nearest, notify
 from proximo.protocols import Array, FrameStack, Play, Step
 from proximo.variants import BatchedSim

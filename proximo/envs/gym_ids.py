@@ -9,8 +9,8 @@ import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.envs.registration import parse_env_id, registry
 
-from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.imports import import_named
+from proximo.envs.render import use_egl_when_headless
 from proximo.envs.spaces import QuickDiscrete
 from proximo.errors import EnvError, UsageError, warn
 

@@ -11,10 +11,10 @@ from proximo.envs.env_state import PLAIN_STATE, StateFunctions
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_checks import check_spaces, converted_answer, converted_obs, reset_answer, terminal, wrong_numbers
-from proximo.envs.headless import env_fps, render_env
 from proximo.envs.image_axes import as_returned
 from proximo.envs.images import frames_of
 from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
+from proximo.envs.render import env_fps, render_env
 from proximo.envs.spaces import action_writer, check_actions, read_space
 from proximo.envs.time_limit import close_env
 from proximo.errors import EnvError, UsageError

@@ -15,7 +15,7 @@ from proximo.envs.envpool import make_envpool
 from proximo.envs.gym_ids import gym_id
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, changed_fields, env_source, make_from_source
-from proximo.envs.headless import use_egl_when_headless
+from proximo.envs.render import use_egl_when_headless
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError, warn
 from proximo.protocols import VecEnv

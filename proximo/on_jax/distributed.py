@@ -16,7 +16,7 @@ from proximo.envs.moments import Statistics, most_merged
 from proximo.envs.normalize import merge_statistics
 from proximo.errors import UsageError
 from proximo.on_jax.device import set_up_jax
-from proximo.on_jax.roll_call import call_roll
+from proximo.on_jax.rendezvous import call_roll
 from proximo.on_jax.train_step import Metrics
 from proximo.processes import World, check_shares, refuse_different_starts, world_from_environment
 from proximo.protocols import COUNTS, Episode

@@ -14,7 +14,7 @@ from proximo.envs.moments import Statistics, most_merged
 from proximo.envs.normalize import merge_statistics, to_numpy
 from proximo.errors import PeerError, UsageError, is_of_communication
 from proximo.on_torch.device import pick_device
-from proximo.on_torch.meeting import connect, first_sentence, shown_ranks
+from proximo.on_torch.rendezvous import connect, first_sentence, shown_ranks
 from proximo.processes import World, check_shares, refuse_different_starts, waiting, world_from_environment
 from proximo.protocols import Episode
 

@@ -104,7 +104,7 @@ class Session:
         notify(f"Done: {self.folder}")
         notify(f"Next: {play}proximo plot {pasted(self.folder)}")
 
-    def play(self) -> int:
+    def train_to_end(self) -> int:
         """Train to the end or to a signal, and return `exit_status`.
 
         Raises:

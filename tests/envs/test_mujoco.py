@@ -9,8 +9,8 @@ import pytest
 
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym_source import EnvSource
-from proximo.envs.headless import use_egl_when_headless
 from proximo.envs.mujoco import make_mujoco, make_mujoco_rows
+from proximo.envs.render import use_egl_when_headless
 from proximo.errors import UsageError
 from proximo.variants import Continuous
 from tests.support.normalized import Normalized

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from proximo.on_torch.meeting import wait_for_listener
+from proximo.on_torch.rendezvous import wait_for_listener
 from tests.support.faults import KEPT_VARIABLES, End, check_end, sentences
 from tests.support.torchrun import free_port, start
 

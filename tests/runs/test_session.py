@@ -24,7 +24,7 @@ def test_a_session_is_a_loop(tmp_path):
     session = new(tmp_path / "run")
     assert session.folder == tmp_path / "run" and (tmp_path / "run" / "config.json").exists()
     assert [it.iteration for (it,) in session] == list(range(1, 11)) and session.exit_status == 0
-    assert new(tmp_path / "played").play() == 0
+    assert new(tmp_path / "played").train_to_end() == 0
     assert same_weights(tmp_path / "run", tmp_path / "played") and same_logs(tmp_path / "run", tmp_path / "played")
 
 
@@ -35,8 +35,8 @@ def test_a_loop_that_is_left_can_be_resumed(tmp_path):
             break
     assert len(rows(tmp_path / "run", "metrics.csv")) == 5
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["00000003"]
-    assert resume(tmp_path / "run", {}).play() == 0
-    new(tmp_path / "whole").play()
+    assert resume(tmp_path / "run", {}).train_to_end() == 0
+    new(tmp_path / "whole").train_to_end()
     assert same_weights(tmp_path / "run", tmp_path / "whole") and same_logs(tmp_path / "run", tmp_path / "whole")
 
 
@@ -53,7 +53,7 @@ def test_a_signal_in_the_loop_stops_after_the_next_iteration(tmp_path):
 
 
 def test_a_finished_run_has_nothing_to_play(tmp_path):
-    new(tmp_path / "run").play()
+    new(tmp_path / "run").train_to_end()
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     session = resume(tmp_path / "run", {})
     assert list(session) == [] and session.exit_status == 0
@@ -74,14 +74,14 @@ def test_a_lost_process_is_told_from_other_faults(size, message, kind, tmp_path,
         monkeypatch.setenv(name, value)
     session = Session(tmp_path, [Watcher(Run(tmp_path, Config(), "ppo"))], failing(RuntimeError(message)))
     with pytest.raises(kind, match=message[-10:]):
-        session.play()
+        session.train_to_end()
 
 
 def test_a_refused_start_leaves_nothing_and_lists_further_problems(tmp_path):
     """The environment is looked for only when training begins."""
     session = new(tmp_path / "run", env_id="CartPoll-v1")
     with pytest.raises(UsageError, match="^env_id=CartPoll-v1 is unknown"):
-        session.play()
+        session.train_to_end()
     assert not (tmp_path / "run").exists()
 
 

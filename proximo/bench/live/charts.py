@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from proximo.bench.results import Run, metric_of
+from proximo.bench.results import RunResult, metric_of
 
 CHART_STYLE = """
 [hidden]{display:none!important}
@@ -32,7 +32,7 @@ def charts_script() -> str:
     return files("proximo.bench.live").joinpath("charts.js").read_text(encoding="utf-8")
 
 
-def curves_record(name: str, run: Run, names: Sequence[str]) -> dict[str, Any]:
+def curves_record(name: str, run: RunResult, names: Sequence[str]) -> dict[str, Any]:
     """Return what the curves of a run are called."""
     return {"name": name, "env_id": run.env_id, "label": run.label, "seed": run.seed, "names": list(names),
             "measure": metric_of(run.variant).removeprefix("episodic_")}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from proximo.bench.live.downsample import Thinned
 from proximo.bench.live.tail import Tail, to_numbers
-from proximo.bench.live.thin import Thinned
 from proximo.models.curves import WINDOW, rolling_mean
 
 POINTS = 1000  # of the curve of one run

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proximo.bench.live.charts import curves_record, point_rows
+from proximo.bench.live.downsample import Thinned
 from proximo.bench.live.follow import Curves, points_of_each
-from proximo.bench.live.ranges import Warned, warnings_of
 from proximo.bench.live.state import State, run_state
-from proximo.bench.live.thin import Thinned
-from proximo.bench.live.videos import changed_at, videos_of
-from proximo.bench.results import Groups, Run, differing_settings, read_run, run_folders, run_name
+from proximo.bench.live.warnings import Warned, warnings_of
+from proximo.bench.results import Groups, RunResult, differing_settings, read_run, run_folders, run_name
 from proximo.errors import UsageError
+from proximo.runs.videos import changed_at, videos_of
 
 MOST_RUNS = 100  # of more, the newest are followed
 SEARCH_SECONDS = 10.0  # between searches for new runs
@@ -27,7 +27,7 @@ class Followed(NamedTuple):
 
     name: str
     """its folder, as seen from the given one"""
-    run: Run
+    run: RunResult
     curves: Curves
     state: State
     warnings: list[Warned]
@@ -54,7 +54,7 @@ class LiveRuns:
         self._searched = -SEARCH_SECONDS
         self._found: list[Path] = []
         self._curves: dict[Path, Curves] = {}
-        self._read: dict[Path, tuple[list[int], Run]] = {}  # with the times of change of its small files
+        self._read: dict[Path, tuple[list[int], RunResult]] = {}  # with the times of change of its small files
 
     def refresh(self) -> list[Followed]:
         """Read what is new, and return every run in order of environment, setting and seed."""
@@ -91,7 +91,7 @@ class LiveRuns:
         return Followed(name=run_name(run, above), run=run, curves=curves, state=state,
                         warnings=warnings_of(run, curves, state.share))
 
-    def _run(self, folder: Path) -> Run:
+    def _run(self, folder: Path) -> RunResult:
         """Read the small files of a run, if they have changed."""
         files = [folder / name for name in SMALL_FILES] + [folder.with_name(f"{folder.name}.job.json")]
         changed = [changed_at(file) for file in files]
@@ -135,7 +135,7 @@ def new_points(curve: Thinned, stamp: int, have: int) -> dict[str, Any]:
     return {"stamp": curve.stamp, "from": begin, "rows": point_rows(curve.points[begin:])}
 
 
-def settings_rows(runs: Sequence[Run]) -> list[list[str]]:
+def settings_rows(runs: Sequence[RunResult]) -> list[list[str]]:
     """Return the hyper-parameters that differ between settings: a head with their labels, then one row each."""
     groups: Groups = {}
     for run in runs:

@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from proximo.bench.live.follow import Curves
-from proximo.bench.results import Run, steps_of
+from proximo.bench.results import RunResult, steps_of
 from proximo.bench.status import SILENT, process_ended, seconds_since
 from proximo.runs.command_line import pasted
 from proximo.runs.lock import NAME, holder
@@ -35,7 +35,7 @@ class State(NamedTuple):
         return 1.0 if self.word == "finished" else min(1.0, self.step / self.of) if self.of else 0.0
 
 
-def run_state(run: Run, curves: Curves) -> State:
+def run_state(run: RunResult, curves: Curves) -> State:
     """Return the state of a run from its files; see `State`."""
     age = seconds_since(run.path / "metrics.csv")
     word, why = _word(run, age)
@@ -53,7 +53,7 @@ def time_shares(curves: Curves) -> dict[str, float]:
     return {name.removeprefix("time/"): sum(found) / len(found) for name, found in values.items() if found}
 
 
-def _word(run: Run, age: float | None) -> tuple[str, str]:
+def _word(run: RunResult, age: float | None) -> tuple[str, str]:
     if run.failure:
         return "failed", "The last lines of its log are below."
     if run.summary:

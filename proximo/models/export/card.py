@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.bench.live.videos import videos_of
 from proximo.catalog import Parts
 from proximo.errors import FilesError, ProximoError, UsageError, warn
 from proximo.models.evaluate import MAX_STEPS, ShowProgress, evaluation_record
@@ -20,6 +19,7 @@ from proximo.runs.evaluation import BEST
 from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import CardFile
 from proximo.runs.run import read_record, versions
+from proximo.runs.videos import videos_of
 from proximo.runs.writing import whole_file, write_json
 
 RECORD, PAGE, CURVE = "eval.json", "README.md", "curve.png"

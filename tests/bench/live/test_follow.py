@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from proximo.bench.live import tail
+from proximo.bench.live.downsample import Thinned
 from proximo.bench.live.follow import Curves, points_of_each
 from proximo.bench.live.tail import Tail
-from proximo.bench.live.thin import Thinned
 from proximo.models.curves import read_episodes, rolling_mean
 from tests.support.run_folders import RunFolder
 

@@ -9,7 +9,7 @@ pytest.importorskip("jax")
 
 from proximo.errors import PeerError, UsageError
 from proximo.on_jax.distributed import coordinator_address
-from proximo.on_jax.roll_call import call_roll
+from proximo.on_jax.rendezvous import call_roll
 from proximo.processes import World
 from tests.support.torchrun import free_port
 
@@ -52,7 +52,7 @@ def test_without_the_first_process():
 
 def test_a_connection_that_is_no_rank_is_ignored(monkeypatch):
     """Port scanners, and processes of other programs."""
-    monkeypatch.setattr("proximo.on_jax.roll_call.GREETING_SECONDS", 0.5)
+    monkeypatch.setattr("proximo.on_jax.rendezvous.GREETING_SECONDS", 0.5)
     port, found = free_port(), {}
     waits = threading.Thread(target=lambda: found.update(answers((0,), 2, 60, port)))
     waits.start()

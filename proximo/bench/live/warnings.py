@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from proximo.bench.live.follow import Curves
-from proximo.bench.results import Run
+from proximo.bench.results import RunResult
 
 LEAST_LINES = 5  # lines of metrics.csv before anything is said
 
@@ -67,7 +67,7 @@ RANGES = (
 )
 
 
-def warnings_of(run: Run, curves: Curves, share: float) -> list[Warned]:
+def warnings_of(run: RunResult, curves: Curves, share: float) -> list[Warned]:
     """Return the metrics of a run that are outside their usual range; `share` of its steps, 0 to 1, are done."""
     returns = [ret for _, ret, _ in curves.newest]
     return check_ranges(curves.first, list(curves.recent), share, returns, "continuous" in run.variant)

@@ -5,7 +5,7 @@ import threading
 
 import torch.distributed as dist
 
-from proximo.on_torch.meeting import call_roll, meet_in_store, wait_for_listener
+from proximo.on_torch.rendezvous import call_roll, meet_in_store, wait_for_listener
 from proximo.processes import World
 
 

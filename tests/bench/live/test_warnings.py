@@ -2,7 +2,7 @@
 
 import pytest
 
-from proximo.bench.live.ranges import RANGES, check_ranges
+from proximo.bench.live.warnings import RANGES, check_ranges
 
 USUAL = {"losses/approx_kl": 0.01, "losses/clipfrac": 0.1, "losses/entropy": 0.5, "losses/explained_variance": 0.5}
 
