@@ -57,8 +57,8 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
         The path of the page.
 
     Raises:
-        UsageError: If there are no runs, or if a package is missing.
-        FilesError: If a file cannot be written; earlier ones stay as they were.
+        UsageError: There are no runs, or a package is missing.
+        FilesError: A file cannot be written; earlier ones stay as they were.
     """
     require_packages("proximo report")
     runs = read_runs(directory)

@@ -183,11 +183,12 @@ def read_run(path: Path) -> RunResult:
     config = content.get("config", {}) | (own := own_settings(content))
     variant = record.get("variant") or content.get("variant") or "?"
     return RunResult(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",
-               variant=variant, label=record.get("label") or _label(variant, config, own),
-               seed=record.get("seed", config.get("seed", 0)), config=config, versions=content.get("versions", {}),
-               command=str(content.get("command", "")), machine=str(content.get("machine", "")), summary=summary,
-               evaluation=read_record(path / "eval.json", EvaluationFile), ablates=record.get("ablates", ""),
-               failure=record.get("lines", "") if record.get("status") == "failed" and not summary else "")
+                     variant=variant, label=record.get("label") or _label(variant, config, own),
+                     seed=record.get("seed", config.get("seed", 0)), config=config,
+                     versions=content.get("versions", {}), command=str(content.get("command", "")),
+                     machine=str(content.get("machine", "")), summary=summary,
+                     evaluation=read_record(path / "eval.json", EvaluationFile), ablates=record.get("ablates", ""),
+                     failure=record.get("lines", "") if record.get("status") == "failed" and not summary else "")
 
 
 def _label(variant: str, config: dict[str, Any], own: dict[str, str]) -> str:

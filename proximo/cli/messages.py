@@ -76,7 +76,7 @@ def _of_memory(error: Exception) -> int:
 
 
 def _of_a_file(error: OSError) -> int:
-    """Print a fault of the operating system that nobody expected, and return the exit code of faults of files."""
+    """Print an unexpected OSError, and return the exit code of FilesError."""
     if error.filename is None and not write_line(sys.stdout, ""):
         return _unwritten(error)
     if error.filename is None and error.errno not in FULL:  # not the output's fault

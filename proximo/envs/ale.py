@@ -69,6 +69,7 @@ class AleGame:
         self._ale.setInt("random_seed", self._seed)
         self._ale.loadROM(self._rom)
         self._games, self._lives, self._over = 0, 0, True
+        self._played, self._drawn = NOOP, 0
         self.bonus = 0
         self.unreported: int | None = None
 

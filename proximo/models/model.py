@@ -18,7 +18,7 @@ from proximo.models.spaces import action_for_env, action_from_env, space_to_json
 from proximo.models.weights import check_finite
 from proximo.problems import network_memory
 from proximo.protocols import Spec
-from proximo.runs.checkpoint import load_tree, save_tree
+from proximo.runs.checkpoint import MANIFEST, load_tree, save_tree
 from proximo.runs.files import is_folder
 from proximo.runs.records import ModelFile
 from proximo.streams import stream_seed
@@ -217,7 +217,7 @@ def read_model(path: Path) -> dict[str, Any]:
     if not is_folder(path):
         raise UsageError(f"{path} is not a run: there is no such folder.")
     for folder in (path, path / "model"):
-        if (folder / "manifest.json").exists():
+        if (folder / MANIFEST).exists():
             return load_tree(folder, ModelFile)
     raise FilesError(f"{path} contains no model. Give the folder of a run that has reached its first checkpoint, or "
                      "the folder of a model.")

@@ -172,7 +172,7 @@ def write_ratings(ratings: Sequence[Rating], games: Sequence[Game], folder: Path
     """Write rating.json (ratings and games) and rating.png (rating over training).
 
     Raises:
-        FilesError: If a file cannot be written; earlier ones stay as they were.
+        FilesError: A file cannot be written; earlier ones stay as they were.
     """
     content = {"ratings": [rating._asdict() for rating in ratings], "games": [game._asdict() for game in games]}
     with whole_file(folder / "rating.png", "") as picture:  # both, or none

@@ -19,7 +19,7 @@ def check_weights(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> 
         found: The shape of each saved weight.
 
     Raises:
-        FilesError: A name is missing or unknown, or a shape differs; the message lists every difference.
+        FilesError: A name is missing or unknown, or a shape differs; the message lists the first differences.
     """
     names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if not names:

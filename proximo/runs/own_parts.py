@@ -14,6 +14,7 @@ from proximo.models.play import check_task, record_run_video
 from proximo.models.spaces import spec_from
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.callbacks import Callback
+from proximo.runs.checkpoint import MANIFEST
 from proximo.runs.evaluation import Evaluator
 from proximo.runs.files import is_folder
 from proximo.runs.run import Run, read_record
@@ -104,7 +105,7 @@ class OwnParts(NamedTuple):
     def parts_of_resume(self, run: Run) -> Parts:
         """Return the parts that continue a run. Environments of a program must have the spaces that the run had."""
         parts = self.parts(run.variant, run.cfg.framework)
-        if self.make_envs is None or not (run.folder / "model" / "manifest.json").exists():
+        if self.make_envs is None or not (run.folder / "model" / MANIFEST).exists():
             return parts
         spec = spec_from(read_model(run.folder))
 

@@ -15,6 +15,7 @@ from proximo.models.export.card_text import card_text
 from proximo.models.model import Model
 from proximo.models.play import evaluate_model
 from proximo.models.plot import draw_curves, save_figure
+from proximo.runs.checkpoint import MANIFEST
 from proximo.runs.evaluation import BEST
 from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import CardFile
@@ -63,8 +64,8 @@ def score_of(returns: Sequence[float]) -> Score:
 
 def model_folder(path: Path, best: bool = False) -> Path:
     """Return the folder of the model of a run, or of a model folder itself; UsageError if there is none."""
-    folder = path / BEST if best else path if (path / "manifest.json").is_file() else path / "model"
-    if not (folder / "manifest.json").is_file():
+    folder = path / BEST if best else path if (path / MANIFEST).is_file() else path / "model"
+    if not (folder / MANIFEST).is_file():
         raise UsageError(f"{path} contains no {folder.name}. Give the folder of a run that has reached its first "
                          "checkpoint, or the folder of a model.")
     return folder
