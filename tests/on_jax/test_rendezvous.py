@@ -11,6 +11,7 @@ from proximo.errors import PeerError, UsageError
 from proximo.on_jax.distributed import coordinator_address
 from proximo.on_jax.rendezvous import call_roll
 from proximo.processes import World
+from tests.support.threads import run_ranks
 from tests.support.torchrun import free_port
 
 
@@ -24,11 +25,7 @@ def answers(present, size, seconds, port=None):
         except (PeerError, UsageError) as error:
             found[rank] = error
 
-    threads = [threading.Thread(target=call, args=(rank,)) for rank in present]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_ranks(call, present)
     return found
 
 

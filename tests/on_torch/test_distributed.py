@@ -21,6 +21,7 @@ from proximo.on_torch.metrics import merge_metrics
 from proximo.on_torch.mlp import MLP
 from proximo.processes import WAITS, WORKS, World
 from proximo.types import Rollout
+from tests.support.threads import run_ranks
 from tests.support.torch_learning import make_learner, update_once
 from tests.support.torchrun import free_port
 
@@ -104,11 +105,7 @@ def learn_in_two(cfg):
         found[rank] = learn_rows(select_envs(parts, rank * N // 2, (rank + 1) * N // 2), cfg,
                                  meeting.all_reduce_sum(rank))
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_ranks(work, (0, 1))
     return found
 
 

@@ -7,6 +7,7 @@ import torch.distributed as dist
 
 from proximo.on_torch.rendezvous import call_roll, meet_in_store, wait_for_listener
 from proximo.processes import World
+from tests.support.threads import run_ranks
 
 
 def test_a_roll_call_names_who_does_not_come():
@@ -34,11 +35,7 @@ def meet(store, ranks, size, seconds=20.0):
             group.wait(["name"])
         found[rank] = group.get("name").decode() if 0 in ranks else "", absent
 
-    threads = [threading.Thread(target=join_group, args=(rank,)) for rank in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_ranks(join_group, ranks)
     return found
 
 
