@@ -215,7 +215,7 @@ def test_a_run_with_harmless_types_is_recorded_with_plain_ones(tmp_path):
     ({}, "CPU: the network has no convolutions, and num_envs=4 is less than 1024."),
     ({"hidden_sizes": (4096, 4096), "num_envs": 1023},
      "CPU: the network has no convolutions, and num_envs=1023 is less than 1024."),
-    ({"num_envs": 4096}, "GPU: num_envs=4096 is at least 1024."),
+    ({"num_envs": 1024}, "GPU: num_envs=1024 is at least 1024."),
     ({"model": "cnn"}, "GPU: the network has convolutions."),
     ({"model": "impala", "num_envs": 4096}, "GPU: the network has convolutions."),
 ])
