@@ -109,7 +109,7 @@ def config_class(variant: str, advice: str = "") -> type[Config]:
         UsageError: There is no such variant; the message lists all.
     """
     if variant not in VARIANTS:
-        near = nearest(variant, VARIANTS) or advice
+        near = nearest(variant.lower(), VARIANTS) or advice
         raise UsageError(f"{variant} is not a variant.{near} The variants are {', '.join(VARIANTS)}.")
     return VARIANTS[variant].config
 

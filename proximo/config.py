@@ -171,7 +171,7 @@ class Config:
     cuda: bool = setting(True, group="machine")
     """off: --device auto does not use a GPU"""
     torch_deterministic: bool = setting(True, group="machine")
-    """use deterministic kernels only (this costs nothing on CPU)"""
+    """use deterministic kernels of cuDNN only (GPUs; other operations of torch may still differ between two runs)"""
     threads: int = setting(0, group="machine", minimum=0, chosen=True)
     """threads of the array library; 0: one for small networks, one per core for convolutions"""
     precision: Literal["float32", "bf16"] = setting("float32", group="machine")
@@ -230,8 +230,8 @@ class Config:
         rate, schedule = self.learning_rate, self.anneal_lr
         return rate if schedule == "none" else rate * self._annealed(schedule, iteration)
 
-    def adapted_rate(self, scale: Any, approx_kl: Any) -> Any:
-        """Return the next factor of the rate, (); the rate is 1e-6 to 1e-2 before annealing (as in rsl_rl, skrl)."""
+    def adapted_scale(self, scale: Any, approx_kl: Any) -> Any:
+        """Return the next factor of learning_rate, (); both multiplied are 1e-6 to 1e-2 (as in rsl_rl, skrl)."""
         if self.desired_kl is None:
             return scale
         power = 1.0 * (approx_kl < self.desired_kl / 2) - 1.0 * (approx_kl > 2 * self.desired_kl)

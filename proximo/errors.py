@@ -7,7 +7,7 @@ exact. The command line prints both; from Python only warnings are shown unless 
 import difflib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -129,3 +129,12 @@ def warn_once(sentence: str) -> None:
 def _log(level: int, sentence: str) -> None:
     if os.environ.get("RANK", "0") == "0":
         LOGGER.log(level, "%s", sentence)
+
+
+def refuse_different_starts(iterations: Sequence[float]) -> None:
+    """Raise FilesError if the processes continue after different iterations, given in order of rank."""
+    if len(set(iterations)) > 1:
+        raise FilesError("The processes found different newest checkpoints, of the iterations "
+                         f"{', '.join(f'{x:.0f}' for x in iterations)} in order of rank. The folder of the run must be "
+                         "on storage that all of them share. Start again; network file systems can take a minute to "
+                         "show new files.")

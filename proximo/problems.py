@@ -2,13 +2,14 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.gym_source import IMAGES, OWN, source_problems
+from proximo.envs.gym_source import single_env_problems, source_problems
 from proximo.envs.joint_actions import action_parts, num_outputs
 from proximo.envs.memory import memory_problem
 from proximo.envs.workers import group_problems
@@ -25,6 +26,8 @@ BYTES_OF_WEIGHT = 16  # float32, with its gradient and Adam's two moments
 BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
              "brax": "Brax simulates all environments as one batch",
              "jax": "JAX simulates all environments in one compiled function"}
+
+RESERVED = ("grad_norm", "explained_variance")  # statistics that the update adds itself
 
 
 def config_problems(cfg: Config) -> list[str]:
@@ -48,7 +51,7 @@ def config_problems(cfg: Config) -> list[str]:
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
         wrong += [*_problems_of_sizes(cfg), *_problems_of_memory(cfg)]
     return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
-            *_problems_of_overlap(cfg), *source_problems(cfg), *_problems_of_single_envs(cfg),
+            *_problems_of_overlap(cfg), *source_problems(cfg), *single_env_problems(cfg, engine_of(cfg)),
             *group_problems(cfg, BY_ITSELF.get(engine_of(cfg)))]
 
 
@@ -69,12 +72,28 @@ def engine_of(cfg: Config) -> Engine:
     return cfg.limits.engines[0] if cfg.engine == "auto" else cfg.engine
 
 
-def check_statistics(names: Iterable[str], cfg: Config) -> None:
-    """Raise UsageError if the statistics of a loss function lack what a setting reads."""
-    for setting in ("target_kl", "desired_kl"):
-        if getattr(cfg, setting) is not None and "approx_kl" not in names:
-            raise UsageError(f"{setting}={getattr(cfg, setting)} needs the statistic approx_kl, and the loss function "
-                             f"returns {', '.join(names)}. Add approx_kl to them, or leave {setting} out.")
+def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None:
+    """Check what a loss function returns: the loss and statistics, each a `scalar` with no axis.
+
+    Raises:
+        UsageError: There are problems; all are listed.
+    """
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
+        raise UsageError(f"The loss function returns {found!r:.60}. Return the loss, and a dict of statistics.")
+    (loss, stats), need = found, "It must be a tensor with one number, such as a mean."
+    wrong = [f"The loss function returns {name}={x!r:.40}. {need}" for name, x in (("the loss", loss), *stats.items())
+             if getattr(x, "ndim", 0) or not isinstance(x, scalar)]
+    if not getattr(loss, "requires_grad", True):
+        wrong.append("The loss that the loss function returns has no gradient. Compute it from batch without detach().")
+    wrong += [f"The loss function returns the statistic {name}, which the update adds itself. Use another name."
+              for name in RESERVED if name in stats]
+    wrong += [f"{name}={getattr(cfg, name)} needs the statistic approx_kl, and the loss function returns "
+              f"{', '.join(stats)}. Add approx_kl to them, or leave {name} out."
+              for name in ("target_kl", "desired_kl") if getattr(cfg, name) is not None and "approx_kl" not in stats]
+    if not stats:
+        wrong.append("The loss function returns no statistics. Return at least one: {\"loss\": loss.detach()}.")
+    if wrong:
+        raise UsageError("\n".join(wrong))
 
 
 def _problems_of_sizes(cfg: Config) -> list[str]:
@@ -228,23 +247,4 @@ def _problems_of_overlap(cfg: Config) -> list[str]:
     if cfg.overlap and (processes := world_from_environment().size) > 1:
         wrong.append(f"overlap=True trains in one process, and {processes} were started. Start it without torchrun, or "
                      "leave --overlap out.")
-    return wrong
-
-
-def _problems_of_single_envs(cfg: Config) -> list[str]:
-    """Return one sentence for each field that only single Gymnasium environments have, where there are none."""
-    engine = engine_of(cfg)
-    single, emulator = cfg.limits.gymnasium and engine == "gym", cfg.limits.emulator
-    names = [*(() if single else OWN), *(() if single and not emulator else ["resize"]),
-             *(() if single or emulator else IMAGES)]
-    advice = "Use --engine gym" if cfg.limits.gymnasium else "Use a variant for Gymnasium's environments, such as ppo"
-    wrong = []
-    for name in dict.fromkeys(names):
-        if getattr(cfg, name) == getattr(type(cfg), name):
-            continue
-        if name == "resize" and emulator:
-            wrong.append(f"resize={cfg.resize} is not available in this variant. Use --screen-size {cfg.resize}.")
-        else:
-            where = f"with engine={engine}" if cfg.limits.gymnasium else "in this variant"
-            wrong.append(f"{name} is not available {where}. {advice}, or leave --{name.replace('_', '-')} out.")
     return wrong

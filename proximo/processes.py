@@ -6,14 +6,14 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
 from proximo.config import Config
-from proximo.errors import FilesError, UsageError
+from proximo.errors import UsageError
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 HEARTBEAT_SECONDS = 0.5  # between two messages of a process to rank 0, and back
@@ -36,23 +36,29 @@ ALONE = World(rank=0, size=1, local_rank=0, local_size=1)
 
 
 def world_from_environment() -> World:
-    """Return what torchrun has set in the environment variables; ALONE without it.
-
-    Raises:
-        UsageError: Only some of the variables are set (a cluster's job may do this), or one is not a number.
-    """
+    """Return what torchrun has set in the environment; ALONE without it, UsageError for parts and wrong values."""
     if not (present := [name for name in ("RANK", "WORLD_SIZE") if name in os.environ]):
         return ALONE
-    absent = [name for name in TORCHRUN if name not in os.environ]
-    if absent:
+    if absent := [name for name in TORCHRUN if name not in os.environ]:
         raise UsageError(f"{' and '.join(present)} {'is' if len(present) == 1 else 'are'} set in the environment, "
                          f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not. torchrun sets all of them. "
                          f"To train with one process, remove them: unset {' '.join(present)}")
-    if wrong := [name for name in TORCHRUN if not re.fullmatch("[0-9]+", os.environ[name])]:
-        raise UsageError(f"The environment variable {wrong[0]}={os.environ[wrong[0]]} is not a number. Start processes "
-                         "with torchrun, or unset it.")
-    rank, size, local_rank, local_size = (int(os.environ[name]) for name in TORCHRUN)
-    return World(rank=rank, size=size, local_rank=local_rank, local_size=local_size)
+    texts = [os.environ[name] for name in TORCHRUN]
+    rank, size, local_rank, local_size = (int(text) if re.fullmatch("[0-9]{1,9}", text) else -1 for text in texts)
+    if not (0 <= rank < size and 0 <= local_rank < local_size <= size):
+        raise UsageError(f"{' '.join(map('='.join, zip(TORCHRUN, texts)))} in the environment are not numbers of "
+                         "processes: RANK must be below WORLD_SIZE, LOCAL_RANK below LOCAL_WORLD_SIZE, which is at "
+                         f"most WORLD_SIZE. Start with torchrun. To train with one process: unset {' '.join(TORCHRUN)}")
+    return World(rank, size, local_rank, local_size)
+
+
+def master_address() -> tuple[str, int]:
+    """Return the address and port of the first process from the environment; UsageError if they are not there."""
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    if not address or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"MASTER_ADDR={address!r} and MASTER_PORT={port!r} in the environment are not the address and "
+                         "the port (1 to 65535) of the first process. Start processes with torchrun, or set both.")
+    return address, int(port)
 
 
 def check_shares(cfg: Config, ranks: int, unit: str) -> None:
@@ -239,12 +245,3 @@ def _accept_all(server: socket.socket, size: int, token: str, end: float) -> dic
         else:
             connection.close()
     return found
-
-
-def refuse_different_starts(iterations: Sequence[float]) -> None:
-    """Raise FilesError if the processes continue after different iterations, given in order of rank."""
-    if len(set(iterations)) > 1:
-        raise FilesError("The processes found different newest checkpoints, of the iterations "
-                         f"{', '.join(f'{x:.0f}' for x in iterations)} in order of rank. The folder of the run must be "
-                         "on storage that all of them share. Start again; network file systems can take a minute to "
-                         "show new files.")

@@ -194,10 +194,6 @@ class Distribution(Protocol):
         """Return the most likely action (..., *action_shape)."""
         ...
 
-    def perturbed(self, noise: Array | None) -> Any:
-        """Return the distribution that learning uses; `noise` was drawn by Head.learning_noise."""
-        ...
-
 
 class Head(Protocol):
     """The last layer of a policy: features and a mask (or None) give a Distribution."""
@@ -212,7 +208,11 @@ class Head(Protocol):
         ...
 
     def learning_noise(self, generator: Any, *lead: int) -> Array | None:
-        """Draw what Distribution.perturbed takes, or return None if learning needs no noise."""
+        """Draw what `perturbed` takes, or return None if learning needs no noise."""
+        ...
+
+    def perturbed(self, dist: Any, noise: Array | None) -> Any:
+        """Return the distribution that learning uses in place of `dist`; `noise` was drawn by learning_noise."""
         ...
 
 

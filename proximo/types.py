@@ -40,7 +40,7 @@ class Rollout(NamedTuple):
 
 
 class RolloutBuffer:
-    """Preallocated arrays of a rollout, one row per step.
+    """Preallocated arrays of a rollout, one row per step: put() writes `host_rows`, environments read `env_actions`.
 
     Args:
         envs: Have the shapes of observations and actions, and the names of metrics.
@@ -129,7 +129,7 @@ class FinishedEpisodes(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """The result of one iteration. `snapshot` and `weights` copy from the device only when they are called."""
+    """The result of one iteration. Call `snapshot` and `weights`, which copy from the device, before the next one."""
 
     iteration: int  # 1..num_iterations
     steps: int  # environment steps so far (valid rows), over all ranks

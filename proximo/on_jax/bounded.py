@@ -14,7 +14,7 @@ from flax import nnx
 from jax import Array
 from jax.scipy.special import digamma, gammaln
 
-from proximo.on_jax.distributions import Gaussian, array_module
+from proximo.on_jax.distributions import ActionHead, Gaussian, array_module
 
 EDGE = 1e-6  # an action counts as at least this part of the box away from its bounds, where densities are not finite
 ROUNDS = 6  # proposals for one Gamma variate: the probability that all are rejected is below 2e-8, see gamma_variate
@@ -79,9 +79,6 @@ class Squashed(NamedTuple):
         """Return the median, which is the squashed mean of the Gaussian."""
         return self.bounds.from_unit(0.5 + 0.5 * jnp.tanh(self.gaussian.mode()))
 
-    def perturbed(self, noise: Array | None) -> "Squashed":
-        return self
-
 
 def gamma_variate(shape: Array, noise: Array) -> Array:
     """Sample Gamma(shape, 1) for shapes of at least 1 by the method of Marsaglia & Tsang (2000, ACM TOMS 26(3)).
@@ -131,28 +128,21 @@ class Beta(NamedTuple):
         where, total = array_module(self.a).where, self.a + self.b
         return self.bounds.from_unit(where(total > 0, self.a / where(total > 0, total, 1), 0.5))
 
-    def perturbed(self, noise: Array | None) -> "Beta":
-        return self
-
     def _log_beta(self) -> Array:
         return gammaln(1 + self.a) + gammaln(1 + self.b) - gammaln(2 + self.a + self.b)
 
 
-class BoundedHead(nnx.Module):
+class BoundedHead(ActionHead):
     """Actions in a box; the bounds are part of the action space, not of the weights."""
 
     def __init__(self, network: nnx.Module, low: np.ndarray, high: np.ndarray) -> None:
-        self.network = network
+        super().__init__(network, (low.size,), np.float32)
         self.low, self.high = tuple(low.astype(np.float32).flat), tuple(high.astype(np.float32).flat)
-        self.action_shape, self.action_dtype = (low.size,), np.float32
 
     def bounds(self, like: Array) -> Bounds:
         """Return the box of the actions as arrays of the kind of `like`."""
         low, high = (array_module(like).asarray(x, like.dtype) for x in (self.low, self.high))
         return Bounds(low, high)
-
-    def learning_noise(self, key: Array, *lead: int) -> Array | None:
-        return None
 
 
 class SquashedHead(BoundedHead):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -12,7 +12,7 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.on_jax.bounded import BetaHead, SquashedHead
-from proximo.on_jax.distributions import Gaussian, GaussianHead, array_module
+from proximo.on_jax.distributions import ActionHead, Gaussian, GaussianHead, array_module
 from proximo.on_jax.gsde import GSDEHead
 from proximo.on_jax.networks import Linear
 
@@ -36,15 +36,15 @@ class Identity(nnx.Module):
         return x
 
 
-class StateDependentHead(nnx.Module):
+class StateDependentHead(ActionHead):
     """A Gaussian: `network` maps features to means and log standard deviations, (..., 2 size).
 
     `log_std_init` is added to the latter. The sum is clipped to [-5, 2], as is usual for soft actor-critic.
     """
 
     def __init__(self, network: nnx.Module, size: int, log_std_init: float = 0.0) -> None:
-        self.network, self.log_std_init = network, log_std_init
-        self.action_shape, self.action_dtype = (size,), np.float32
+        super().__init__(network, (size,), np.float32)
+        self.log_std_init = log_std_init
 
     def __call__(self, features: Array, mask: Array | None) -> Gaussian:
         outputs = self.network(features)
@@ -54,9 +54,6 @@ class StateDependentHead(nnx.Module):
     def noise(self, key: Array, *lead: int) -> Array:
         """Draw (*lead, size) for Gaussian.sample."""
         return jax.random.normal(key, (*lead, *self.action_shape))
-
-    def learning_noise(self, key: Array, *lead: int) -> Array | None:
-        return None
 
 
 class RPOHead(GaussianHead):
@@ -69,6 +66,10 @@ class RPOHead(GaussianHead):
     def learning_noise(self, key: Array, *lead: int) -> Array:
         """Draw (*lead, size), uniform in [-rpo_alpha, rpo_alpha]."""
         return jax.random.uniform(key, (*lead, *self.action_shape), minval=-self.rpo_alpha, maxval=self.rpo_alpha)
+
+    def perturbed(self, dist: Gaussian, noise: Any) -> Gaussian:
+        """Add `noise` to the mean."""
+        return Gaussian(dist.mean + noise, dist.logstd)
 
 
 def make_gaussian_head(network: PolicyNetwork, size: int, cfg: Config) -> nnx.Module:

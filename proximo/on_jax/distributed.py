@@ -14,11 +14,11 @@ from jax.sharding import Mesh
 from proximo.config import Config
 from proximo.envs.moments import Statistics, most_merged
 from proximo.envs.normalize import merge_statistics
-from proximo.errors import UsageError
+from proximo.errors import UsageError, refuse_different_starts
 from proximo.on_jax.device import set_up_jax
 from proximo.on_jax.rendezvous import call_roll
 from proximo.on_jax.train_step import Metrics
-from proximo.processes import World, check_shares, refuse_different_starts, world_from_environment
+from proximo.processes import World, check_shares, master_address, world_from_environment
 from proximo.protocols import COUNTS, Episode
 
 AXIS = "ranks"  # of the mesh
@@ -98,8 +98,9 @@ def coordinator_address() -> str:
 
     torchrun's store keeps its own port, so another one is derived from it, below those that Linux gives away.
     """
-    port = 10_000 + int(os.environ["MASTER_PORT"]) % 20_000
-    address = os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{os.environ['MASTER_ADDR']}:{port}"
+    if not (address := os.environ.get("JAX_COORDINATOR_ADDRESS")):
+        host, port = master_address()
+        return f"{host}:{10_000 + port % 20_000}"
     if not address.rpartition(":")[2].isdigit():
         raise UsageError(f"JAX_COORDINATOR_ADDRESS={address} has no port. Write HOST:PORT.")
     return address

@@ -22,7 +22,7 @@ class Categorical:
         self.logits = logits
 
     @cached_property
-    def logp(self) -> Array:
+    def log_probabilities(self) -> Array:
         """(..., A) normalised log-probabilities."""
         return jax.nn.log_softmax(self.logits)
 
@@ -31,17 +31,14 @@ class Categorical:
         return (self.logits + noise).argmax(-1).astype(np.int32)
 
     def logprob(self, action: Array) -> Array:
-        chosen = action[..., None] == jnp.arange(self.logp.shape[-1])  # the gradient of a gather is slow on CPU
-        return jnp.where(chosen, self.logp, 0.0).sum(-1)
+        chosen = action[..., None] == jnp.arange(self.logits.shape[-1])  # the gradient of a gather is slow on CPU
+        return jnp.where(chosen, self.log_probabilities, 0.0).sum(-1)
 
     def entropy(self) -> Array:
-        return -(jnp.exp(self.logp) * self.logp).sum(-1)
+        return -(jnp.exp(self.log_probabilities) * self.log_probabilities).sum(-1)
 
     def mode(self) -> Array:
         return self.logits.argmax(-1).astype(np.int32)
-
-    def perturbed(self, noise: Array | None) -> "Categorical":
-        return self
 
 
 class MultiCategorical(NamedTuple):
@@ -64,9 +61,6 @@ class MultiCategorical(NamedTuple):
     def mode(self) -> Array:
         return jnp.stack([part.mode() for part in self.parts], -1)
 
-    def perturbed(self, noise: Array | None) -> "MultiCategorical":
-        return self
-
 
 class Gaussian(NamedTuple):
     """Independent normal components (details 23 and 25)."""
@@ -88,10 +82,6 @@ class Gaussian(NamedTuple):
     def mode(self) -> Array:
         return self.mean
 
-    def perturbed(self, noise: Array | None) -> "Gaussian":
-        """Add `noise` (..., k) to the mean. It is None for every head but RPO's."""
-        return self if noise is None else Gaussian(self.mean + noise, self.logstd)
-
 
 def array_module(x: Any) -> Any:
     """Return numpy for its own arrays, with which a small network acts on the host, and otherwise jax.numpy."""
@@ -110,12 +100,25 @@ def mask_logits(logits: Array, mask: Array | None) -> Array:
     return array_module(logits).where(mask, logits, np.float32(MASKED))
 
 
-class CategoricalHead(nnx.Module):
+class ActionHead(nnx.Module):
+    """What all heads share; see proximo.protocols.Head."""
+
+    def __init__(self, network: Any, action_shape: tuple[int, ...], action_dtype: Any) -> None:
+        self.network, self.action_shape, self.action_dtype = network, action_shape, action_dtype
+
+    def learning_noise(self, key: Array, *lead: int) -> Array | None:
+        return None
+
+    def perturbed(self, dist: Any, noise: Array | None) -> Any:
+        return dist
+
+
+class CategoricalHead(ActionHead):
     """Discrete actions: `network` maps features to (..., num_actions) logits."""
 
     def __init__(self, network: nnx.Module, num_actions: int) -> None:
-        self.network, self.num_actions = network, num_actions
-        self.action_shape, self.action_dtype = (), np.int32
+        super().__init__(network, (), np.int32)
+        self.num_actions = num_actions
 
     def __call__(self, features: Array, mask: Array | None) -> Categorical:
         logits = self.network(features)
@@ -125,16 +128,13 @@ class CategoricalHead(nnx.Module):
         """Draw (*lead, num_actions) for Categorical.sample."""
         return jax.random.gumbel(key, (*lead, self.num_actions))
 
-    def learning_noise(self, key: Array, *lead: int) -> Array | None:
-        return None
 
-
-class MultiCategoricalHead(nnx.Module):
+class MultiCategoricalHead(ActionHead):
     """MultiDiscrete actions: `network` maps features to (..., sum of nvec) logits (detail 37)."""
 
     def __init__(self, network: nnx.Module, nvec: Sequence[int]) -> None:
-        self.network, self.nvec = network, tuple(int(n) for n in nvec)
-        self.action_shape, self.action_dtype = (len(self.nvec),), np.int32
+        super().__init__(network, (len(nvec),), np.int32)
+        self.nvec = tuple(int(n) for n in nvec)
 
     def __call__(self, features: Array, mask: Array | None) -> MultiCategorical:
         logits = self.network(features)
@@ -145,18 +145,15 @@ class MultiCategoricalHead(nnx.Module):
         """Draw (*lead, sum of nvec) for MultiCategorical.sample."""
         return jax.random.gumbel(key, (*lead, sum(self.nvec)))
 
-    def learning_noise(self, key: Array, *lead: int) -> Array | None:
-        return None
 
-
-class GaussianHead(nnx.Module):
+class GaussianHead(ActionHead):
     """Box actions: `network` maps features to (..., size) means. The log-deviation is a free vector that starts at
     `log_std_init` (detail 24).
     """
 
     def __init__(self, network: nnx.Module, size: int, log_std_init: float = 0.0) -> None:
-        self.network, self.logstd = network, nnx.Param(np.full(size, log_std_init, np.float32))
-        self.action_shape, self.action_dtype = (size,), np.float32
+        super().__init__(network, (size,), np.float32)
+        self.logstd = nnx.Param(np.full(size, log_std_init, np.float32))
 
     def __call__(self, features: Array, mask: Array | None) -> Gaussian:
         return Gaussian(self.network(features), self.logstd[...])
@@ -164,6 +161,3 @@ class GaussianHead(nnx.Module):
     def noise(self, key: Array, *lead: int) -> Array:
         """Draw (*lead, size) for Gaussian.sample."""
         return jax.random.normal(key, (*lead, *self.action_shape))
-
-    def learning_noise(self, key: Array, *lead: int) -> Array | None:
-        return None

@@ -3,6 +3,17 @@
 import jax.numpy as jnp
 from jax import Array, lax
 
+from proximo.types import Rollout
+
+
+def without_fillers(rollout: Rollout) -> Rollout:
+    """Put 0 for rewards and values of rows that are not valid, so that they add nothing to advantages.
+
+    Their log-probabilities stay those of the network: with others, the ratio of probabilities could overflow.
+    """
+    return rollout._replace(**{name: jnp.where(rollout.valid, getattr(rollout, name), 0.0)
+                               for name in ("reward", "value", "next_value")})
+
 
 def gae(reward: Array, value: Array, next_value: Array, terminated: Array, done: Array,
         gamma: float, gae_lambda: float) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 from flax import nnx
 from jax import Array, lax
 
-from proximo.on_jax.distributions import LOG_2_PI, array_module
+from proximo.on_jax.distributions import LOG_2_PI, ActionHead, array_module
 from proximo.on_jax.networks import Linear
 
 
@@ -42,16 +42,13 @@ class ExploringGaussian(NamedTuple):
     def mode(self) -> Array:
         return self.mean
 
-    def perturbed(self, noise: Array | None) -> "ExploringGaussian":
-        return self
-
 
 def without_gradient(x: Any) -> Any:
     """Return an array of JAX, from which no gradient flows back, or one of numpy as it is."""
     return x if isinstance(x, np.ndarray) else lax.stop_gradient(x)
 
 
-class GSDEHead(nnx.Module):
+class GSDEHead(ActionHead):
     """Box actions: `network` maps to features, `last` maps these to means.
 
     Args:
@@ -63,9 +60,9 @@ class GSDEHead(nnx.Module):
 
     def __init__(self, network: nnx.Module, last: Linear, log_std_init: float = 0.0, sample_freq: int = 0) -> None:
         size, features = dict(last.shapes)["weight"]
-        self.network, self.last, self.sample_freq = network, last, sample_freq
+        super().__init__(network, (size,), np.float32)
+        self.last, self.sample_freq, self.matrix = last, sample_freq, (features, size)
         self.logstd = nnx.Param(np.full((features, size), log_std_init, np.float32))
-        self.matrix, self.action_shape, self.action_dtype = (features, size), (size,), np.float32
 
     def __call__(self, features: Array, mask: Array | None) -> ExploringGaussian:
         hidden = self.network(features)
@@ -77,6 +74,3 @@ class GSDEHead(nnx.Module):
         every = self.sample_freq or steps
         draws = jax.random.normal(key, (-(-steps // every), lead[-1], *self.matrix))
         return jnp.repeat(draws, every, axis=0)[:steps] if len(lead) > 1 else draws[0]
-
-    def learning_noise(self, key: Array, *lead: int) -> Array | None:
-        return None

@@ -11,7 +11,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from proximo.on_jax.distributions import array_module, split
+from proximo.on_jax.distributions import ActionHead, array_module, split
 
 
 class Slot(NamedTuple):
@@ -53,11 +53,8 @@ class Joint(NamedTuple):
     def mode(self) -> Array:
         return jnp.concatenate([slot.column(part.mode()) for part, slot in zip(self.parts, self.slots)], -1)
 
-    def perturbed(self, noise: Array | None) -> "Joint":
-        return self
 
-
-class JointHead(nnx.Module):
+class JointHead(ActionHead):
     """Actions of several parts: `network` maps features to the outputs of all heads, (..., sum of sizes).
 
     Args:
@@ -70,8 +67,8 @@ class JointHead(nnx.Module):
     def __init__(self, network: nnx.Module, heads: Sequence[Any], sizes: Sequence[int],
                  masked: Sequence[bool]) -> None:
         widths = [head.action_shape[0] if head.action_shape else 1 for head in heads]
-        self.network, self.heads, self.sizes = network, nnx.List(list(heads)), tuple(sizes)
-        self.action_shape, self.action_dtype = (sum(widths),), np.float32
+        super().__init__(network, (sum(widths),), np.float32)
+        self.heads, self.sizes = nnx.List(list(heads)), tuple(sizes)
         self.mask_sizes = tuple(size * covered for size, covered in zip(sizes, masked))
         self.places = tuple((int(stop) - width, int(stop), not head.action_shape,
                              bool(np.issubdtype(head.action_dtype, np.integer)))
@@ -89,6 +86,3 @@ class JointHead(nnx.Module):
         """Draw (*lead, sum of sizes) for Joint.sample."""
         keys = jax.random.split(key, len(self.heads))
         return jnp.concatenate([head.noise(one, *lead) for head, one in zip(self.heads, keys)], -1)
-
-    def learning_noise(self, key: Array, *lead: int) -> Array | None:
-        return None

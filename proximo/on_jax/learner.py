@@ -13,7 +13,6 @@ from jax.flatten_util import ravel_pytree
 from proximo.config import Config
 from proximo.on_jax.parameters import Weights
 from proximo.on_jax.parts import sum_rows
-from proximo.problems import check_statistics
 from proximo.types import Batch, LossInputs, Minibatches, Rollout
 
 BETA1 = 0.9
@@ -22,7 +21,10 @@ Reduce = Callable[[Any], Any]  # an array, or a tree of them, to its sum over al
 
 
 class Adam(NamedTuple):
-    """All weights and the state of Adam (Kingma & Ba 2015, arXiv 1412.6980; optax's moments)."""
+    """All weights and the state of Adam (Kingma & Ba 2015, arXiv 1412.6980; optax's moments).
+
+    `ok` and `scale` are part of it, so that a checkpoint has them.
+    """
 
     weights: Weights
     exp_avg: Weights
@@ -116,9 +118,9 @@ def minibatch_indices(cfg: Config, shape: tuple[int, ...], recurrent: bool, key:
     return permutations(key, cfg.update_epochs, rows).reshape(cfg.update_epochs, cfg.num_minibatches, -1)
 
 
-def normalize_advantage(advantage: Array, valid: Array, index: Array, recurrent: bool, cfg: Config,
-                        all_reduce_sum: Reduce) -> tuple[Array, Array]:
-    """Normalise the advantages (T, N) of every minibatch over its valid rows on all ranks (detail 7).
+def minibatch_advantages(advantage: Array, valid: Array, index: Array, recurrent: bool, cfg: Config,
+                         all_reduce_sum: Reduce) -> tuple[Array, Array]:
+    """Divide advantages (T, N) into minibatches, and normalise each over its valid rows on all ranks (detail 7).
 
     Deviations are of the population (ddof 0), as in openai/baselines.
 
@@ -128,9 +130,10 @@ def normalize_advantage(advantage: Array, valid: Array, index: Array, recurrent:
     def select(x: Array) -> Array:
         return jnp.moveaxis(take_rows(x, index, 1), 0, 2) if recurrent else take_rows(x.reshape(-1), index, 0)
 
-    rows, ok = select(advantage), select(valid)
+    rows, valid_rows = select(advantage), select(valid)
     axes = tuple(range(2, rows.ndim))
-    count, total = all_reduce_sum((ok.sum(axes).astype(rows.dtype), jnp.where(ok, rows, 0.0).sum(axes)))  # (E, M)
+    count, total = all_reduce_sum((valid_rows.sum(axes).astype(rows.dtype),
+                                   jnp.where(valid_rows, rows, 0.0).sum(axes)))  # (E, M)
     if cfg.norm_adv != "none":
         def pool(x: Array) -> Array:  # every epoch covers the whole batch
             return jnp.broadcast_to(x.sum(1, keepdims=True), x.shape) if cfg.norm_adv == "batch" else x
@@ -140,7 +143,7 @@ def normalize_advantage(advantage: Array, valid: Array, index: Array, recurrent:
 
         divisor = jnp.maximum(pool(count), 1.0)
         centred = rows - widen(pool(total) / divisor)
-        squares = all_reduce_sum(jnp.square(jnp.where(ok, centred, 0.0)).sum(axes))
+        squares = all_reduce_sum(jnp.square(jnp.where(valid_rows, centred, 0.0)).sum(axes))
         rows = centred / (widen(jnp.sqrt(pool(squares) / divisor)) + 1e-8)
     return rows, jnp.maximum(count, 1.0)
 
@@ -151,8 +154,9 @@ def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch
     rows = select_minibatch(batch, minibatch.index, learner.agent.recurrent)
 
     def loss(weights: Weights) -> tuple[Array, dict[str, Array]]:
-        dist, value, _ = learner.bind(weights)(rows.obs, rows.mask, rows.first, rows.state)
-        dist = dist.perturbed(minibatch.noise)
+        agent = learner.bind(weights)
+        dist, value, _ = agent(rows.obs, rows.mask, rows.first, rows.state)
+        dist = agent.head.perturbed(dist, minibatch.noise)
         return learner.loss_fn(LossInputs(
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
@@ -178,7 +182,6 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
 
         rows = minibatch.index, minibatch.advantage, minibatch.noise
         gradient, stats = sum_rows(gradient_of, *rows) if learner.divisible else gradient_of(*rows)
-        check_statistics(stats, cfg)
         gradient = learner.all_reduce_sum(gradient)
         adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
         return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
@@ -186,7 +189,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
     def epoch(adam: Adam, minibatches: Minibatches) -> tuple[Adam, dict[str, Array]]:
         adam, stats = lax.scan(step, adam, minibatches, unroll=unroll)
         stats = {name: x.mean() for name, x in stats.items()}
-        return adam._replace(scale=cfg.adapted_rate(adam.scale, stats.get("approx_kl"))), stats
+        return adam._replace(scale=cfg.adapted_scale(adam.scale, stats.get("approx_kl"))), stats
 
     def epoch_unless_stopped(state: tuple[Adam, Array], minibatches: Minibatches) -> tuple[Any, Any]:
         adam, stopped = state

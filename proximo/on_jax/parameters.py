@@ -100,15 +100,24 @@ def make_bind(module: nnx.Module) -> Callable[[Weights], Any]:
     return bind
 
 
-def make_numpy_bind(module: nnx.Module) -> Callable[[Weights], Any]:
+def make_numpy_bind(module: nnx.Module) -> Callable[[Weights], Any] | None:
     """Make the same function for acting in numpy, without any call of JAX.
 
     It returns the same object each time, so use that only until the next call.
+
+    Returns:
+        None if there are other layers than Proximo's. They may read a parameter in a way that numpy's arrays do not
+        have, or hold it in a list.
     """
     host = nnx.clone(module)
-    parts = [(path, vars(part)) for path, part in nnx.iter_modules(host)]
+    layers = [(path, part) for path, part in nnx.iter_modules(host) if not isinstance(part, nnx.List)]
+    if not all(type(part).__module__.startswith("proximo.on_jax.") for _, part in layers):
+        return None
+    parts = [(path, vars(part)) for path, part in layers]
     slots = [(attributes, name, ".".join(map(str, (*path, name)))) for path, attributes in parts
              for name, x in attributes.items() if isinstance(x, nnx.Param)]
+    if {full for _, _, full in slots} != set(named_parameters(module)):
+        return None
     for _, attributes in parts:  # a loop over flax's lists takes longer than a small matrix product
         attributes |= {name: tuple(x) for name, x in attributes.items() if isinstance(x, nnx.List)}
 

@@ -133,10 +133,11 @@ def make_policy(ranks: Ranks, learner: Learner) -> Callable[[Weights], Policy]:
             else evaluate_closing(partial(value, weights))
         return Policy(act=partial(act, weights), value=partial(value, weights), evaluate=later)
 
-    if mesh is None and agent.evaluates_later and learner.cfg.num_envs <= NUMPY_ROWS and on_cpu():
-        in_numpy = make_numpy_bind(agent)
-        return lambda weights: with_weights(weights)._replace(act=in_numpy(weights).act)
-    return with_weights
+    few = mesh is None and agent.evaluates_later and learner.cfg.num_envs <= NUMPY_ROWS and on_cpu()
+    in_numpy = make_numpy_bind(agent) if few else None
+    if in_numpy is None:
+        return with_weights
+    return lambda weights: with_weights(weights)._replace(act=in_numpy(weights).act)
 
 
 def evaluate_rollout(evaluate: Callable[..., tuple[Array, Array]]) -> EvaluateFn:

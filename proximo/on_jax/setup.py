@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from proximo.config import Config
 from proximo.envs.env_state import announce_rebuilds
@@ -23,10 +24,10 @@ from proximo.on_jax.play_mesh import MeshPlayer
 from proximo.on_jax.play_pool import PoolPlayer
 from proximo.on_jax.player import Player, SeededEnvs
 from proximo.on_jax.train_step import TrainState, stream_keys
-from proximo.problems import check_memory
+from proximo.problems import check_loss, check_memory
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_generator
-from proximo.types import Carry
+from proximo.types import Carry, LossInputs
 
 MakeAgent = Callable[[Any, Any], Any]
 
@@ -78,9 +79,16 @@ def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: 
 def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1) -> Learner:
     """Bundle what the update calls."""
     check_variables(agent)
-    return Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=loss_fn,
+    return Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=partial(checked_loss, loss_fn),
                    all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,
                    divisible=loss_fn is ppo_loss and not agent.recurrent)
+
+
+def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) -> Any:
+    """Call a loss function, and check what it returns; UsageError if that cannot be used."""
+    found = loss_fn(batch, cfg)
+    check_loss(found, (Array, float), cfg)
+    return found
 
 
 def make_player(ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Learner,

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from proximo.config import Config
 from proximo.envs.moments import Statistics
 from proximo.envs.normalize import pack_statistics, unpack_statistics
 from proximo.envs.pure import pack_tree, unpack_tree
@@ -21,8 +22,10 @@ def snapshot(state: TrainState, steps: int, latest: dict[str, np.ndarray], stati
             "statistics": pack_statistics(statistics), "latest": {name: x.copy() for name, x in latest.items()}} | envs
 
 
-def restore(kept: dict[str, Any], state: TrainState) -> TrainState:
+def restore(kept: dict[str, Any], state: TrainState, cfg: Config) -> TrainState:
     """Put everything of a snapshot but the environments' part into the state of a new run.
+
+    The factor of the learning rate keeps its limits where the learning rate has changed, and is 1 without desired_kl.
 
     Raises:
         UsageError: The snapshot is of another network.
@@ -32,7 +35,10 @@ def restore(kept: dict[str, Any], state: TrainState) -> TrainState:
         sizes = [sum(np.size(x) for name, x in arrays.items() if name.startswith(".weights"))
                  for arrays in (found, expected)]
         raise UsageError(f"The checkpoint has another network: {sizes[0]} weights. This run's network has {sizes[1]}.")
-    return state._replace(adam=unpack_tree(found, state.adam), iteration=jnp.int32(kept["iteration"]))
+    adam = unpack_tree(found, state.adam)
+    scale = 1.0 if cfg.desired_kl is None else cfg.adapted_scale(adam.scale, cfg.desired_kl)
+    adam = adam._replace(scale=jnp.asarray(scale, adam.scale.dtype))
+    return state._replace(adam=adam, iteration=jnp.int32(kept["iteration"]))
 
 
 def fits(kept: dict[str, Any], state: TrainState) -> bool:

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
+from proximo.envs.env_state import has_envs
 from proximo.envs.episodes import finished_episodes
 from proximo.errors import NumbersError, reading_checkpoint, warn
+from proximo.newest import only_newest
 from proximo.on_jax.advance import Results, make_advance
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
@@ -19,6 +21,7 @@ from proximo.protocols import MakeEnvs
 from proximo.types import Iteration
 
 
+@only_newest
 def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any] = ppo_loss,
           state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
     """Train with proximal policy optimization (Schulman et al. 2017, algorithm 1), which train_step.py writes out.
@@ -44,9 +47,9 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
     cfg = checked(cfg)
     player, now = set_up(cfg, make_envs, make_agent, loss_fn, state["iteration"] if state else 0)
     try:
-        if state and "envs" not in state:
-            player.keeps_state = False  # several processes made this checkpoint
-        now, begin_again = resume(player, now, state) if state else (now, False)
+        if state and not has_envs(state, cfg):
+            player.keeps_state = False
+        now, begin_again = resume(player, now, state, cfg) if state else (now, False)
         now, history, advance = player.place(now), History(cfg, state), make_advance(cfg, player)
         done, every = int(now.iteration), cfg.checkpoint_every
         while done < cfg.num_iterations:
@@ -61,12 +64,12 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
 
 
 @reading_checkpoint()
-def resume(player: Player, state: TrainState, kept: dict[str, Any]) -> tuple[TrainState, bool]:
+def resume(player: Player, state: TrainState, kept: dict[str, Any], cfg: Config) -> tuple[TrainState, bool]:
     """Restore a snapshot into the state of a new run. Returns too whether the environments must be made again."""
     whole = player.keeps_state and fits(kept, state)
     if player.keeps_state and not whole:
         warn("The environments of this checkpoint are divided over another number of devices. They are made again.")
-    return player.unpack(kept, restore(kept, state), whole), not whole
+    return player.unpack(kept, restore(kept, state, cfg), whole), not whole
 
 
 class History:

@@ -15,6 +15,7 @@ from proximo.config import Config
 from proximo.envs.pure import pack_tree, plain, unpack_tree
 from proximo.errors import NumbersError, UsageError, reading_checkpoint, warn
 from proximo.facts import facts
+from proximo.newest import Newest
 from proximo.on_jax.advance import read_results
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
@@ -66,11 +67,12 @@ def iterate_group(cfgs: Sequence[Config], player: InsidePlayer,
     states = [first_state(player, cfg.seed, player.begin_with(stream_key(cfg.seed, "env"), player.normalizer.start()))
               for cfg in cfgs]
     if kept is not None:
-        states = continue_members(player, states, kept)
+        states = continue_members(cfgs, player, states, kept)
     histories = [History(cfg, kept[m] if kept else None) for m, cfg in enumerate(cfgs)]
-    iterate, running = jax.jit(jax.vmap(make_member_step(cfgs[0], player)), donate_argnums=1), list(range(len(cfgs)))
-    values, now = differing_values(cfgs), stack_members(states)
+    iterate, newest = jax.jit(jax.vmap(make_member_step(cfgs[0], player)), donate_argnums=1), Newest()
+    running, values, now = list(range(len(cfgs))), differing_values(cfgs), stack_members(states)
     for iteration in range(int(states[0].iteration) + 1, cfgs[0].num_iterations + 1):
+        newest.number = iteration
         now, metrics = iterate(values, now)
         results, state = read_results(now, metrics, player.statistics(now)), HostState(now)
         done: list[Iteration | None] = [None] * len(cfgs)
@@ -82,7 +84,7 @@ def iterate_group(cfgs: Sequence[Config], player: InsidePlayer,
                 running.remove(m)
         if not running:
             break
-        yield done
+        yield [it and newest.guarded(it) for it in done]
     if lost := [member_name(cfgs, m) for m in range(len(cfgs)) if m not in running]:
         raise NumbersError(f"{len(lost)} of {len(cfgs)} runs ended early because their numbers were not finite: "
                            f"{'; '.join(lost)}")
@@ -109,10 +111,11 @@ def member_name(cfgs: Sequence[Config], member: int) -> str:
 
 
 @reading_checkpoint()
-def continue_members(player: InsidePlayer, states: Sequence[TrainState],
+def continue_members(cfgs: Sequence[Config], player: InsidePlayer, states: Sequence[TrainState],
                      kept: Sequence[dict[str, Any]]) -> list[TrainState]:
     """Restore the snapshot of each member."""
-    return [player.unpack(one, restore(one, state), True) for one, state in zip(kept, states, strict=True)]
+    return [player.unpack(one, restore(one, state, cfg), True)
+            for cfg, one, state in zip(cfgs, kept, states, strict=True)]
 
 
 def stack_members(states: Sequence[TrainState]) -> TrainState:

@@ -13,14 +13,14 @@ import numpy as np
 from jax import Array
 
 from proximo.envs.normalize import Normalizer
-from proximo.on_jax.gae import gae
+from proximo.on_jax.gae import gae, without_fillers
 from proximo.on_jax.learner import (
     Adam,
     Learner,
     explained_variance,
     make_batch,
+    minibatch_advantages,
     minibatch_indices,
-    normalize_advantage,
     update,
 )
 from proximo.on_jax.rollout import Collected, collect
@@ -122,18 +122,12 @@ def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tu
     sequence = rollout.valid.shape[:1] if agent.recurrent else ()
     noise = agent.head.learning_noise(fold_key(keys.rpo, iteration, rank()), *index.shape[:2], *sequence,
                                       index.shape[-1])
-    normalized, count = normalize_advantage(advantage, rollout.valid, index, agent.recurrent, cfg, reduce_sum)
+    normalized, count = minibatch_advantages(advantage, rollout.valid, index, agent.recurrent, cfg, reduce_sum)
     adam, losses = update(learner, adam, make_batch(rollout, ret, memory, agent.recurrent),
                           Minibatches(index=index, advantage=normalized, count=count, noise=noise),
                           cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration))
     losses["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, reduce_sum)
     return adam, losses
-
-
-def without_fillers(rollout: Rollout) -> Rollout:
-    """Put 0 for rewards, values and log-probabilities of rows that are not valid: they add nothing to advantages."""
-    return rollout._replace(**{name: jnp.where(rollout.valid, getattr(rollout, name), 0.0)
-                               for name in ("reward", "value", "next_value", "logprob")})
 
 
 def make_step(play: PlayFn, learn: LearnFn) -> StepFn:

@@ -20,7 +20,7 @@ class SeparateAgent(nn.Module):
         super().__init__()
         self.critic, self.head = critic, head
 
-    def initial_state(self, num_envs: int, device: Any = "cpu") -> State:
+    def initial_state(self, num_envs: int, device: torch.device | str = "cpu") -> State:
         return ()
 
     def forward(self, obs: Tensor, mask: Tensor | None, first: Tensor, state: State) -> tuple[Any, Tensor, State]:
@@ -39,7 +39,7 @@ class SeparateAgent(nn.Module):
 class NoMemory(nn.Module):
     """The recurrent layer of a feed-forward agent: it returns its input and has no state."""
 
-    def initial_state(self, num_envs: int, device: Any = "cpu") -> State:
+    def initial_state(self, num_envs: int, device: torch.device | str = "cpu") -> State:
         return ()
 
     def forward(self, features: Tensor, first: Tensor, state: State) -> tuple[Tensor, State]:

@@ -46,18 +46,18 @@ def functional(agent: nn.Module, function: TensorFunction) -> TensorFunction:
     """Return `function` with the agent's weights as an additional first argument.
 
     The weights are one tensor (P,) in the order of `agent.named_parameters()`. While `function` runs, the agent's
-    parameters are slices of it that require a gradient, so `torch.autograd.grad(loss, list(agent.parameters()))`
-    works. No gradient flows into the weights themselves.
+    parameters are slices of it that require a gradient where the parameters do, so `torch.autograd.grad` works with
+    them. No gradient flows into the weights themselves.
     """
     from torch.nn.utils.stateless import _reparametrize_module
 
-    shapes = {name: parameter.shape for name, parameter in agent.named_parameters()}
-    sizes = [shape.numel() for shape in shapes.values()]
+    kept = {name: (parameter.shape, parameter.requires_grad) for name, parameter in agent.named_parameters()}
+    sizes = [shape.numel() for shape, _ in kept.values()]
 
     def with_weights(weights: Tensor, *tensors: Tensor) -> Sequence[Tensor]:
         parts = weights.detach().split(sizes)
-        slices = {name: part.view(shape).requires_grad_()
-                  for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+        slices = {name: part.view(shape).requires_grad_(trained)
+                  for (name, (shape, trained)), part in zip(kept.items(), parts, strict=True)}
         with _reparametrize_module(agent, slices, tie_weights=True):
             return function(*tensors)
 
@@ -69,8 +69,8 @@ def compile_ahead(function: TensorFunction, example: tuple[Tensor, ...], name: s
 
     The first call waits for that process and loads the library, so several functions are compiled at the same time.
     The compiled function changes its arguments in place wherever `function` does. Arguments that are changed must not
-    share memory with others. Everything that `function` closes over keeps its present value. Libraries are stored in
-    the user's cache, never in a run folder, because loading one runs its code.
+    share memory with others. Numbers and tensors that `function` closes over keep their present values. Libraries are
+    stored in the user's cache, never in a run folder, because loading one runs its code.
 
     Args:
         function: Takes and returns tensors only.

@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ def describe_layout(tensor: Tensor) -> str:
 
 
 def library_key(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], way: str) -> str:
-    """Hash everything that decides what the library computes: operations, constants, layouts, torch, settings, CPU.
+    """Hash everything that decides what the library computes: operations, constants, layouts, torch, settings, machine.
 
     Args:
         graph: The traced function.
@@ -31,7 +32,7 @@ def library_key(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], way: s
     settings = (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(),
                 torch.get_float32_matmul_precision(), torch.backends.mkldnn.enabled)
     parts = [way, graph.code, *map(describe_layout, example), str(settings),
-             torch.__version__, str(torch.version.git_version), torch.backends.cpu.get_cpu_capability(), _cpu()]
+             torch.__version__, str(torch.version.git_version), torch.backends.cpu.get_cpu_capability(), _machine()]
     digest = hashlib.sha256("\n".join(parts).encode())
     for constant_name, constant in sorted(_constants(graph).items()):
         digest.update(f"{constant_name} {describe_layout(constant)}".encode())
@@ -44,9 +45,9 @@ def _constants(graph: torch.fx.GraphModule) -> dict[str, Tensor]:
     return {node.target: named[node.target] for node in graph.graph.find_nodes(op="get_attr")}
 
 
-def _cpu() -> str:
-    """Return the instruction sets of this CPU: the compiler uses all, and machines may share a home folder."""
-    return f"{platform.machine()} {cpu_flags()}"
+def _machine() -> str:
+    """Return the C library, and the instruction sets of the CPU: the compiler uses all. Machines may share a cache."""
+    return f"{platform.machine()} {' '.join(platform.libc_ver())} {cpu_flags()}"
 
 
 def cache_folder() -> Path:
@@ -73,16 +74,17 @@ def _digest(file: Path) -> str:
 
 
 def load_library(folder: Path, key: str) -> Run | None:
-    """Load the library of a key, or return None. Damaged ones, recognised by their digest, are removed."""
+    """Load the library of a key, or return None. Damaged ones, recognised by their digest, are removed.
+
+    An intact one that cannot be loaded stays: other machines may use it, or this one when it has more memory.
+    """
     from torch._C._aoti import AOTIModelContainerRunnerCpu
 
     for file in sorted(folder.glob(f"{key}-*.so")):
-        try:
+        with suppress(OSError, RuntimeError):
             if _digest(file) == file.stem.removeprefix(f"{key}-"):
                 return AOTIModelContainerRunnerCpu(str(file), 1).run
-        except (OSError, RuntimeError):
-            pass
-        file.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
     return None
 
 

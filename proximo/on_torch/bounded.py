@@ -80,9 +80,6 @@ class Squashed(NamedTuple):
         """Return the median, which is the squashed mean of the Gaussian."""
         return self.bounds.from_unit(0.5 + 0.5 * torch.tanh(self.gaussian.mode()))
 
-    def perturbed(self, noise: Tensor | None) -> "Squashed":
-        return self
-
 
 def gamma_variate(shape: Tensor, noise: Tensor) -> Tensor:
     """Sample Gamma(shape, 1) for shapes of at least 1 by the method of Marsaglia & Tsang (2000, ACM TOMS 26(3)).
@@ -129,9 +126,6 @@ class Beta(NamedTuple):
         """Return the most likely action; the middle of the box where `a` and `b` underflow to 0."""
         total = self.a + self.b
         return self.bounds.from_unit(torch.where(total > 0, self.a / total, 0.5))
-
-    def perturbed(self, noise: Tensor | None) -> "Beta":
-        return self
 
     def _log_beta(self) -> Tensor:
         return torch.lgamma(1 + self.a) + torch.lgamma(1 + self.b) - torch.lgamma(2 + self.a + self.b)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -54,6 +54,9 @@ class RPOHead(GaussianHead):
 
     def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor:
         return torch.empty(*lead, *self.action_shape).uniform_(-self.rpo_alpha, self.rpo_alpha, generator=generator)
+
+    def perturbed(self, dist: Gaussian, noise: Any) -> Gaussian:
+        return Gaussian(dist.mean + noise, dist.logstd)
 
 
 def make_gaussian_head(network: PolicyNetwork, size: int, cfg: Config) -> nn.Module:

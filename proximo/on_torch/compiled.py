@@ -76,12 +76,13 @@ def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry,
     parts, masked, recurrent = len(carry.state), carry.mask is not None, agent.recurrent
 
     def pack(mask: Tensor | None, first: Tensor, state: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        return (mask,) * masked + ((first, *state) if recurrent else ())
+        return (*([mask] if masked else []), *([first, *state] if recurrent else []))
 
-    def act_on(obs: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        mask = rest[0] if masked else None
-        first, state = (rest[masked], rest[masked + 1:-1]) if recurrent else (None, ())
-        acted = policy.act(obs, mask, first, state, rest[-1])
+    def act_on(obs: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        *rest, noise = tensors
+        mask = rest.pop(0) if masked else None
+        first, *state = rest if recurrent else [None]
+        acted = policy.act(obs, mask, first, tuple(state), noise)
         evaluated = () if acted.logprob is None or acted.value is None else (acted.logprob, acted.value)
         return (acted.action, *acted.state, *evaluated)
 
@@ -139,7 +140,7 @@ def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, c
         return (torch.cat([stats, norm[None]]),)
 
     run = compiler.compile(step_on, (rate, *adam, *pack_minibatch(batch, minibatch, rate)), "the minibatch step")
-    return lambda batch, minibatch, clip, rate: run(rate, *adam, *pack_minibatch(batch, minibatch, clip))[0]
+    return lambda batch, minibatch, rate, clip: run(rate, *adam, *pack_minibatch(batch, minibatch, clip))[0]
 
 
 def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, cfg: Config,

@@ -1,7 +1,6 @@
 """The device that learns, its number of threads and instruction sets, deterministic kernels, and copies to a GPU."""
 
 import ctypes
-import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from proximo.config import Config
+from proximo.envs.cores import default_threads
 from proximo.errors import UsageError
 from proximo.facts import auto_selects_gpu
 from proximo.processes import World
@@ -21,8 +21,11 @@ def pick_device(cfg: Config, world: World) -> torch.device:
     """Return the device that cfg.device and --cuda name; auto selects a GPU for convolutions or many environments.
 
     Raises:
-        UsageError: The GPU that was asked for does not exist.
+        UsageError: The GPU that was asked for does not exist, or is one GPU for several processes.
     """
+    if ":" in cfg.device and world.size > 1:
+        raise UsageError(f"--device {cfg.device} names one GPU for {world.size} processes. Use --device cuda, where "
+                         "each takes the GPU with the number of its local rank, or name one for each by --device-ids.")
     present = torch.cuda.is_available() and cfg.cuda
     if cfg.device == "cpu":
         return torch.device("cpu")
@@ -44,8 +47,7 @@ def pick_device(cfg: Config, world: World) -> torch.device:
 
 def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
     """Set threads and determinism of this process. Returns the number of threads, on which results depend."""
-    cores = max(1, (os.cpu_count() or 1) // world.local_size)
-    threads = cfg.threads or (1 if cfg.model == "mlp" or device.type == "cuda" else cores)
+    threads = cfg.threads or default_threads(cfg, world.local_size)
     torch.set_num_threads(threads)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -83,7 +85,7 @@ def local_copies(device: torch.device) -> Callable[[Tensor], Tensor]:
 
 
 def keep_computed(device: torch.device, tensors: dict[str, Any]) -> dict[str, Any]:
-    """Return the tensors of a rollout with those that only the network writes on the device that learns.
+    """Return the tensors of a rollout, after moving those that only the network writes to the device that learns.
 
     The action is then all that a step brings to the host, and a GPU is waited for once.
     """

@@ -12,10 +12,10 @@ from torch import Tensor
 from proximo.config import Config
 from proximo.envs.moments import Statistics, most_merged
 from proximo.envs.normalize import merge_statistics, to_numpy
-from proximo.errors import PeerError, UsageError, is_of_communication
+from proximo.errors import PeerError, UsageError, is_of_communication, refuse_different_starts
 from proximo.on_torch.device import pick_device
 from proximo.on_torch.rendezvous import connect, first_sentence, shown_ranks
-from proximo.processes import World, check_shares, refuse_different_starts, waiting, world_from_environment
+from proximo.processes import World, check_shares, waiting, world_from_environment
 from proximo.protocols import Episode
 
 

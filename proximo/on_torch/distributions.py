@@ -19,7 +19,7 @@ class Categorical:
         self.logits = logits
 
     @cached_property
-    def logp(self) -> Tensor:
+    def log_probabilities(self) -> Tensor:
         """Normalised log-probabilities (..., A)."""
         return self.logits.log_softmax(-1)
 
@@ -28,16 +28,13 @@ class Categorical:
         return (self.logits + noise).argmax(-1)
 
     def logprob(self, action: Tensor) -> Tensor:
-        return self.logp.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        return self.log_probabilities.gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        return -(self.logp.exp() * self.logp).sum(-1)
+        return -(self.log_probabilities.exp() * self.log_probabilities).sum(-1)
 
     def mode(self) -> Tensor:
         return self.logits.argmax(-1)
-
-    def perturbed(self, noise: Tensor | None) -> "Categorical":
-        return self
 
 
 class MultiCategorical(NamedTuple):
@@ -58,9 +55,6 @@ class MultiCategorical(NamedTuple):
 
     def mode(self) -> Tensor:
         return torch.stack([part.mode() for part in self.parts], -1)
-
-    def perturbed(self, noise: Tensor | None) -> "MultiCategorical":
-        return self
 
 
 class Gaussian(NamedTuple):
@@ -83,10 +77,6 @@ class Gaussian(NamedTuple):
     def mode(self) -> Tensor:
         return self.mean
 
-    def perturbed(self, noise: Tensor | None) -> "Gaussian":
-        """Return the distribution with its mean moved by `noise` (..., k), which only RPO's head draws."""
-        return self if noise is None else Gaussian(self.mean + noise, self.logstd)
-
 
 def gumbel_noise(generator: torch.Generator, *shape: int) -> Tensor:
     """Draw -log(Exp(1)); the argmax of its sum with logits is a sample."""
@@ -102,6 +92,9 @@ class ActionHead(nn.Module):
 
     def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor | None:
         return None
+
+    def perturbed(self, dist: Any, noise: Tensor | None) -> Any:
+        return dist
 
     def allowed_logits(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Return the outputs of the network, with those of masked actions replaced."""

@@ -4,6 +4,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from proximo.types import Rollout
+
+
+def without_fillers(rollout: Rollout) -> Rollout:
+    """Put 0 for rewards and values of rows that are not valid, so that they add nothing to advantages.
+
+    Their log-probabilities stay those of the network: with others, the ratio of probabilities could overflow.
+    """
+    return rollout._replace(**{name: torch.where(rollout.valid, getattr(rollout, name), 0.0)
+                               for name in ("reward", "value", "next_value")})
+
 
 def gae(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, done: Tensor,
         gamma: float, gae_lambda: float) -> Tensor:

@@ -38,9 +38,6 @@ class ExploringGaussian(NamedTuple):
     def mode(self) -> Tensor:
         return self.mean
 
-    def perturbed(self, noise: Tensor | None) -> "ExploringGaussian":
-        return self
-
 
 class GSDEHead(ActionHead):
     """Box actions: `network` maps to features, `last` maps these to means.

@@ -49,9 +49,6 @@ class Joint(NamedTuple):
     def mode(self) -> Tensor:
         return torch.cat([slot.column(part.mode()) for part, slot in zip(self.parts, self.slots)], -1)
 
-    def perturbed(self, noise: Tensor | None) -> "Joint":
-        return self
-
 
 class JointHead(ActionHead):
     """Actions of several parts: `network` maps features to the outputs of all heads, (..., sum of sizes).

@@ -26,9 +26,9 @@ class Adam(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What the update calls for every minibatch."""
+    """What update() needs besides the batch and its minibatches."""
 
-    step: Callable[..., Tensor]  # (batch, minibatch, clip_coef, learning_rate) -> (k + 1,) statistics, gradient norm
+    step: Callable[..., Tensor]  # (batch, minibatch, learning_rate, clip_coef) -> (k + 1,) statistics, gradient norm
     names: list[str]  # of the k statistics that the loss function returns
     all_reduce_sum: Callable[[Tensor], Tensor]
     scale: Tensor  # of Adam, changed in place
@@ -66,13 +66,14 @@ def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Calla
     def compute_gradient(batch: Batch, minibatch: Minibatches, clip_coef: Tensor) -> tuple[Tensor, Tensor]:
         rows = select_minibatch(batch, minibatch.index, agent.recurrent)
         dist, value, _ = agent(rows.obs, rows.mask, rows.first, rows.state)
-        dist = dist.perturbed(minibatch.noise)
+        dist = agent.head.perturbed(dist, minibatch.noise)
         loss, stats = loss_fn(LossInputs(
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
             count=minibatch.count, clip_coef=clip_coef), cfg)
         parameters = list(agent.parameters())  # --compile replaces them, so they are looked up here
-        parts = torch.autograd.grad(loss, parameters, allow_unused=True)
+        found = iter(torch.autograd.grad(loss, [p for p in parameters if p.requires_grad], allow_unused=True))
+        parts = [next(found) if p.requires_grad else None for p in parameters]  # None: frozen, or not used
         flat = torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in zip(parameters, parts)])
         return flat, torch.stack(list(stats.values()))
 
@@ -82,7 +83,7 @@ def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Calla
 def make_step(gradient: Callable[..., tuple[Tensor, Tensor]], apply: Callable[[Tensor, Tensor], Tensor],
               all_reduce_sum: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     """Make Learner.step from a gradient and `apply(gradient, learning_rate) -> norm`, which changes the weights."""
-    def train_step(batch: Batch, minibatch: Minibatches, clip_coef: Tensor, learning_rate: Tensor) -> Tensor:
+    def train_step(batch: Batch, minibatch: Minibatches, learning_rate: Tensor, clip_coef: Tensor) -> Tensor:
         flat, stats = gradient(batch, minibatch, clip_coef)
         with torch.no_grad():
             return torch.cat([stats, apply(all_reduce_sum(flat), learning_rate)[None]])
@@ -101,7 +102,7 @@ def make_batch(rollout: Rollout, ret: Tensor, state: tuple[Tensor, ...], recurre
 
 
 def select_minibatch(batch: Batch, index: Tensor, recurrent: bool) -> Batch:
-    """Select the rows of one minibatch, or the environments for a recurrent agent."""
+    """Select the rows of one minibatch, or the environments for a recurrent agent. `state` has no axis of time."""
     def select(x: Tensor) -> Tensor:
         return x.index_select(1 if recurrent else 0, index)
 
@@ -125,9 +126,9 @@ def minibatch_indices(cfg: Config, shape: Sequence[int], recurrent: bool, shuffl
     return torch.from_numpy(index.reshape(cfg.update_epochs, cfg.num_minibatches, -1))
 
 
-def normalize_advantage(advantage: Tensor, valid: Tensor, index: Tensor, recurrent: bool, cfg: Config,
-                        all_reduce_sum: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """Normalise the advantages (T, N) of every minibatch over its valid rows on all ranks (detail 7).
+def minibatch_advantages(advantage: Tensor, valid: Tensor, index: Tensor, recurrent: bool, cfg: Config,
+                         all_reduce_sum: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """Divide advantages (T, N) into minibatches, and normalise each over its valid rows on all ranks (detail 7).
 
     Deviations are of the population (ddof 0), as in openai/baselines. Returns the advantages of all minibatches,
     (E, M, B), or (E, M, T, B) for a recurrent agent, and their numbers of valid rows, (E, M).
@@ -135,16 +136,17 @@ def normalize_advantage(advantage: Tensor, valid: Tensor, index: Tensor, recurre
     def select(x: Tensor) -> Tensor:
         return x[:, index].movedim(0, 2) if recurrent else x.flatten(0, 1)[index]
 
-    rows, ok = select(advantage).double(), select(valid)
+    rows, valid_rows = select(advantage).double(), select(valid)
     axes = tuple(range(2, rows.ndim))
-    kept = torch.where(ok, rows, 0.0)
-    sums = all_reduce_sum(torch.stack([ok.sum(axes).double(), kept.sum(axes), kept.square().sum(axes)]))  # (3, E, M)
+    kept = torch.where(valid_rows, rows, 0.0)
+    sums = all_reduce_sum(torch.stack([valid_rows.sum(axes).double(), kept.sum(axes),
+                                       kept.square().sum(axes)]))  # (3, E, M)
     count = sums[0].clamp(min=1.0)
     if cfg.norm_adv != "none":
         if cfg.norm_adv == "batch":  # every epoch covers the whole batch
             sums = sums.sum(2, keepdim=True).expand_as(sums)
-        mean, square = sums[1:] / sums[0].clamp(min=1.0)
-        std = (square - mean.square()).clamp(min=0.0).sqrt()
+        mean, mean_square = sums[1:] / sums[0].clamp(min=1.0)
+        std = (mean_square - mean.square()).clamp(min=0.0).sqrt()
         shape = (*mean.shape, *(1 for _ in axes))
         rows = (rows - mean.view(shape)) / (std.view(shape) + 1e-8)
     return rows.float(), count.float()
@@ -158,12 +160,12 @@ def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_ra
     epochs: list[Tensor] = []
     rate, clip = (torch.tensor(x, dtype=torch.float32, device=batch.value.device) for x in (learning_rate, clip_coef))
     for e in range(cfg.update_epochs):
-        steps = [learner.step(batch, minibatch_at(minibatches, e, m), clip, rate) for m in range(cfg.num_minibatches)]
+        steps = [learner.step(batch, minibatch_at(minibatches, e, m), rate, clip) for m in range(cfg.num_minibatches)]
         epochs.append(torch.stack(steps).mean(0))
         if watch_kl:
             epochs[-1][:-1] = learner.all_reduce_sum(epochs[-1][:-1].clone())
             approx_kl = epochs[-1][learner.names.index("approx_kl")]
-            learner.scale.copy_(cfg.adapted_rate(learner.scale, approx_kl))
+            learner.scale.copy_(cfg.adapted_scale(learner.scale, approx_kl))
             if cfg.target_kl is not None and float(approx_kl) > cfg.target_kl:
                 break
     means = torch.stack(epochs).mean(0)

@@ -24,9 +24,11 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
+from proximo.newest import only_newest
 from proximo.on_torch.distributed import gather_episodes, merge_over_ranks
 from proximo.on_torch.learner import make_batch
 from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.modes import acting
 from proximo.on_torch.overlap_player import RolloutStart, start_player
 from proximo.on_torch.repro import failed_update
 from proximo.on_torch.setup import Setup, set_up
@@ -37,6 +39,7 @@ from proximo.protocols import MakeEnvs
 from proximo.types import Batch, Iteration, Minibatches, Rollout
 
 
+@only_newest
 def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any],
                      loss_fn: Callable[..., Any] = ppo_loss,
                      state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
@@ -59,7 +62,7 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
             player.copy_weights(setup.adam.weights)
             player.begin(iteration + 1, carry)
             stats = learn(decoupled(setup, proximal), rollout, (), iteration, cfg)
-            stats = stats | played.metrics | lag_statistics(proximal.weight)
+            stats = stats | played.metrics | lag_statistics(proximal)
             if not bool(setup.adam.ok):
                 raise failed_update(setup.agent, setup.normalizer.spec, rollout, before.carry.state, iteration, steps)
             finished, steps = finished_episodes(*gather_episodes(setup.world, played.episode, rollout.valid), steps)
@@ -72,10 +75,11 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
 
 
 class Proximal(NamedTuple):
-    """Outputs of the network before the update, besides log-probabilities."""
+    """What the update needs of the network that it begins with, besides the log-probabilities in the rollout."""
 
-    weight: Tensor  # (T * N,) w of every row; 1 in filler rows
+    lag: Tensor  # (T * N,) log w: log-probability under the proximal policy minus that under the one that acted
     value: Tensor  # (T * N,)
+    valid: Tensor  # (T * N,) bool; in filler rows `lag` is 0
 
 
 def with_proximal_logprob(agent: Any, rollout: Rollout, rows: int) -> tuple[Rollout, Proximal]:
@@ -90,29 +94,32 @@ def with_proximal_logprob(agent: Any, rollout: Rollout, rows: int) -> tuple[Roll
     logprobs, values = [], []
     parts = zip(batch.obs.split(rows), batch.action.split(rows),
                 [None] * len(batch.value) if batch.mask is None else batch.mask.split(rows))
-    with torch.no_grad():
+    with torch.no_grad(), acting(agent):
         for obs, action, mask in parts:
             dist, value, _ = agent(obs, mask, None, ())
             logprobs.append(dist.logprob(action))
             values.append(value)
         logprob = torch.cat(logprobs)
-        weight = torch.where(batch.valid, (logprob - batch.logprob).exp(), 1.0)
-    return rollout._replace(logprob=logprob.view_as(rollout.logprob)), Proximal(weight, torch.cat(values))
+        lag = torch.where(batch.valid, logprob - batch.logprob, 0.0)
+    return rollout._replace(logprob=logprob.view_as(rollout.logprob)), Proximal(lag, torch.cat(values), batch.valid)
 
 
 def decoupled(setup: Setup, proximal: Proximal) -> Setup:
     """Return a setup whose minibatch step weights advantages, and clips values around those before the update."""
-    def step(batch: Batch, minibatch: Minibatches, clip_coef: Tensor, learning_rate: Tensor) -> Tensor:
-        advantage = minibatch.advantage * proximal.weight[minibatch.index]
+    weight = proximal.lag.exp()
+
+    def step(batch: Batch, minibatch: Minibatches, learning_rate: Tensor, clip_coef: Tensor) -> Tensor:
+        advantage = minibatch.advantage * weight[minibatch.index]
         return setup.learner.step(batch._replace(value=proximal.value), minibatch._replace(advantage=advantage),
-                                  clip_coef, learning_rate)
+                                  learning_rate, clip_coef)
 
     return setup._replace(learner=setup.learner._replace(step=step))
 
 
-def lag_statistics(weight: Tensor) -> dict[str, float]:
-    """Return how far the proximal policy is from the one that acted, as approx_kl is estimated."""
-    return {"losses/lag_kl": float((weight - 1 - weight.log()).mean())}
+def lag_statistics(proximal: Proximal) -> dict[str, float]:
+    """Return how far the proximal policy is from the one that acted, over valid rows, as approx_kl is estimated."""
+    lag = proximal.lag
+    return {"losses/lag_kl": float((lag.exp() - 1 - lag).sum() / proximal.valid.sum().clamp(min=1))}
 
 
 def overlapped_snapshot(iteration: int, steps: int, setup: Setup, before: RolloutStart) -> dict[str, Any]:

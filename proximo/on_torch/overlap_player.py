@@ -55,7 +55,7 @@ def make_acting_copy(setup: Setup, make_agent: Callable[..., Any], cfg: Config,
     if names := list(saved_buffers(setup.agent)):
         raise UsageError(f"overlap=True does not support buffers of the network ({', '.join(names)}). Use a layer "
                          "without running statistics such as LayerNorm, or leave --overlap out.")
-    actor = seeded_agent(make_agent, setup.normalizer.spec, cfg).to(setup.device)
+    actor = seeded_agent(make_agent, setup.normalizer.spec, cfg).to(setup.device).eval()
     if cfg.precision == "bf16":
         use_bf16(actor, setup.device)
     weights = flat_adam(actor).weights
@@ -96,12 +96,12 @@ class Player:
         Environments whose state cannot be saved are made again where train() makes them again. After the last
         iteration nothing is played.
         """
-        setup, due = self._setup, (iteration - 1) % self._cfg.checkpoint_every == 0 or first
+        setup, remake = self._setup, (iteration - 1) % self._cfg.checkpoint_every == 0 or first
         self.before = RolloutStart(carry=carry, weights=self._acting.weights.cpu().numpy().copy(),
                                    envs=self._envs.state() if setup.keeps_state else None)
         if iteration > self._cfg.num_iterations:
             return
-        if due and iteration > 1 and not setup.keeps_state:
+        if remake and iteration > 1 and not setup.keeps_state:
             self._envs.close()
             self._envs, carry = rebuild(setup, carry.statistics, self._cfg, self._make_envs, iteration)
         self._requests.put((iteration, carry))

@@ -14,14 +14,19 @@ from typing import TypeVar
 import torch.distributed as dist
 
 from proximo.errors import PeerError
-from proximo.processes import World, connect_presence
+from proximo.processes import World, connect_presence, master_address
 
 Result = TypeVar("Result")
 
 
 def connect(world: World, backend: str, timeout: timedelta) -> World:
-    """Create the process group in the store of torchrun, or of the first process."""
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    """Create the process group in the store of torchrun, or of the first process.
+
+    Raises:
+        UsageError: The environment has no address of the first process.
+        PeerError: Others have not come in time.
+    """
+    address, port = master_address()
     seconds = timeout.total_seconds()
 
     def meet() -> tuple[dist.Store, list[int]]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from proximo.config import Config
 from proximo.errors import NumbersError
-from proximo.on_torch.gae import gae
+from proximo.on_torch.gae import gae, without_fillers
 from proximo.on_torch.learner import make_batch
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.snapshot import named_weights, to_arrays
@@ -57,48 +57,58 @@ def explain(agent: Any, found: dict[str, Any], cfg: Config) -> Iterator[tuple[bo
     arrays = {name: torch.from_numpy(x) for name, x in found["rollout"].items()}
     rollout = Rollout(**{name: arrays.get(name) for name in Rollout._fields})
     start = tuple(torch.from_numpy(found["state"][str(i)]) for i in range(len(found["state"])))
-    for name, x in quantities(agent, rollout, start, found["iteration"], cfg):
+    for name, x, counts in quantities(agent, rollout, start, found["iteration"], cfg):
         if not x.is_floating_point():
             continue
-        bad = (~x.isfinite()).nonzero()
+        kept, bad = x[counts], (~x.isfinite() & counts).nonzero()
         if len(bad):
             where = f", the first one at index {tuple(bad[0].tolist())}" if x.ndim else ""
-            yield False, f"{name} {tuple(x.shape)}: {len(bad)} of {x.numel()} numbers are not finite{where}"
+            yield False, f"{name} {tuple(x.shape)}: {len(bad)} of {kept.numel()} numbers are not finite{where}"
             return
-        yield True, f"{name} {tuple(x.shape)}: {float(x.min()):.4g} to {float(x.max()):.4g}" if x.numel() else name
+        yield True, f"{name} {tuple(x.shape)}: " + (f"{float(kept.min()):.4g} to {float(kept.max()):.4g}"
+                                                    if kept.numel() else "none is valid")
 
 
 def quantities(agent: Any, rollout: Rollout, start: tuple[Tensor, ...], iteration: int,
-               cfg: Config) -> Iterator[tuple[str, Tensor]]:
-    """Yield every quantity of the update of an iteration by name, in the order in which they depend on each other."""
+               cfg: Config) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield every quantity of the update of an iteration, in the order in which they depend on each other.
+
+    Each is its name, the tensor, and which of its elements count (bool, the same shape): those of valid rows.
+    """
+    rollout = without_fillers(rollout)
     valid = rollout.valid
     for name, x in rollout._asdict().items():
-        if x is not None and x.is_floating_point():
-            yield f"rollout: {name}", torch.where(valid, x, 0.0) if x.ndim == valid.ndim else x
+        if x is not None:
+            yield f"rollout: {name}", x, valid if x.ndim == valid.ndim else everything(x)
     for name, x in agent.named_parameters():
-        yield f"weights: {name}", x.detach()
+        yield f"weights: {name}", x.detach(), everything(x)
     no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
     advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
                     cfg.gae_lambda)
-    yield "advantage", torch.where(valid, advantage, 0.0)
+    yield "advantage", advantage, valid
     batch = make_batch(rollout, advantage + rollout.value, start, agent.recurrent)
     shape = batch.value.shape
     kept = advantage[valid].double()
     scaled = (advantage - kept.mean()) / (kept.std(unbiased=False) + 1e-8) if cfg.norm_adv != "none" else advantage
-    yield "normalised advantage", torch.where(valid, scaled, 0.0)
+    yield "normalised advantage", scaled, valid
     dist, value, _ = agent(batch.obs, batch.mask, batch.first, batch.state)
     logprob, entropy = dist.logprob(batch.action), dist.entropy()
     for name, x in (("value", value), ("log-probability", logprob), ("entropy", entropy),
                     ("ratio of probabilities", (logprob - batch.logprob).exp())):
-        yield f"network: {name}", torch.where(batch.valid, x, 0.0).detach()
+        yield f"network: {name}", x.detach(), batch.valid
     loss, stats = ppo_loss(LossInputs(
         logprob=logprob, old_logprob=batch.logprob, value=value, old_value=batch.value,
         advantage=scaled.float().reshape(shape), ret=batch.ret, entropy=entropy, valid=batch.valid,
         count=batch.valid.sum().clamp(min=1).float(), clip_coef=torch.tensor(cfg.clip_coef_at(iteration))), cfg)
     for name in ("policy_loss", "value_loss", "entropy"):
-        yield f"loss: {name}", stats[name]
-    yield "loss", loss.detach()
-    names = [name for name, _ in agent.named_parameters()]
-    for name, x in zip(names, torch.autograd.grad(loss, list(agent.parameters()), allow_unused=True)):
+        yield f"loss: {name}", stats[name], everything(stats[name])
+    yield "loss", loss.detach(), everything(loss)
+    trained = {name: p for name, p in agent.named_parameters() if p.requires_grad}
+    for name, x in zip(trained, torch.autograd.grad(loss, list(trained.values()), allow_unused=True)):
         if x is not None:
-            yield f"gradient: {name}", x
+            yield f"gradient: {name}", x, everything(x)
+
+
+def everything(x: Tensor) -> Tensor:
+    """Return that every element counts."""
+    return torch.ones_like(x, dtype=torch.bool)

@@ -14,7 +14,7 @@ from proximo.types import Carry, Rollout, RolloutBuffer
 
 
 class Policy(NamedTuple):
-    """The functions of an agent that collecting calls: its own methods, or the same compiled ahead of time."""
+    """The functions of an agent that collecting calls: its own methods, or the same, compiled."""
 
     act: Callable[..., Acted]  # (obs, mask, first, state, noise)
     value: Callable[..., Tensor]  # (obs, first, state) -> (N,)
@@ -31,7 +31,10 @@ class Collected(NamedTuple):
 
 
 class Storage(RolloutBuffer):
-    """A rollout buffer of tensors. Environments with numpy arrays write through views of the same memory."""
+    """A rollout buffer of tensors: the network reads and writes `rows` and `masks`, learning reads whole().
+
+    Environments with numpy arrays write through views of the same memory.
+    """
 
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Head, mask_size: int | None,
                  device: torch.device, obs_rows: int | None = None) -> None:

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from proximo.config import Config
-from proximo.envs.env_state import announce_rebuilds
+from proximo.envs.env_state import announce_rebuilds, has_envs
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, warn
@@ -15,12 +16,13 @@ from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join, leave
 from proximo.on_torch.frames import FrameStorage, stored_frames
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
+from proximo.on_torch.modes import acting, check_network
 from proximo.on_torch.noise import seeded_generator
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Policy, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore, saved_buffers
-from proximo.problems import check_memory, check_statistics
+from proximo.problems import check_loss, check_memory
 from proximo.processes import World
 from proximo.protocols import Agent, MakeEnvs, Spec, VecEnv
 from proximo.streams import env_seeds, stream_seed
@@ -76,18 +78,18 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
             check_memory(cfg, normalizer.spec, envs.num_envs, stored_frames(cfg, envs))
         announce_images(normalizer.spec, cfg)
         agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
+        check_network(agent, world)
         if cfg.precision == "bf16":
             use_bf16(agent, device)
-        check_buffers(agent, world)
         adam = flat_adam(agent)
         statistics = normalizer.start()
         carry = first_carry(agent, envs, normalizer, statistics, device)
-        whole = state is None or "envs" in state  # False: several processes made this checkpoint
+        whole = state is None or has_envs(state, cfg)
         keeps_state = world.size == 1 and whole and envs.keeps_state
         if not keeps_state and not state:
             announce_rebuilds(cfg, world.size)
         if state:
-            carry = restore(state, adam, agent, envs, carry, keeps_state)
+            carry = restore(state, adam, agent, envs, carry, keeps_state, cfg)
             statistics = carry.statistics
         check_groups(envs, cfg)
         storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent, carry, device)
@@ -100,18 +102,10 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
         raise
 
 
-def check_buffers(agent: torch.nn.Module, world: World) -> None:
-    """Raise UsageError if the processes would learn with different networks."""
-    if world.size > 1 and (names := list(saved_buffers(agent))):
-        raise UsageError(f"the network has the buffers {', '.join(names)}, which would differ between {world.size} "
-                         "processes. Use one process, a layer without running statistics such as LayerNorm, or "
-                         "register_buffer(..., persistent=False) for a constant.")
-
-
 def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: Storage, carry: Carry,
                    loss_fn: Callable[..., Any]) -> tuple[Policy, Learner]:
     """Make the functions that act and learn, compiled where --compile asks for it."""
-    reduce_sum = all_reduce_sum(world)
+    names, reduce_sum = statistic_names(loss_fn, cfg), all_reduce_sum(world)
     gradient = make_gradient(agent, loss_fn, cfg)
 
     def apply(flat: torch.Tensor, learning_rate: torch.Tensor) -> torch.Tensor:
@@ -125,10 +119,9 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
             step = compile_step(gradient, agent, adam, storage, cfg, compiler)
         else:
             step = make_step(*compile_gradient(gradient, agent, adam, storage, cfg, compiler), reduce_sum)
-        policy = compile_policy(policy, agent, adam.weights, storage, carry, one_group(carry, cfg),
-                                compiler)  # last: it compiles fastest
-    names = statistic_names(loss_fn, cfg)
-    check_statistics(names, cfg)
+        with acting(agent):
+            policy = compile_policy(policy, agent, adam.weights, storage, carry, one_group(carry, cfg),
+                                    compiler)  # last: it compiles fastest
     return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum, scale=adam.scale)
 
 
@@ -158,10 +151,16 @@ def one_group(carry: Carry, cfg: Config) -> Carry:
 
 
 def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
-    """Return the names of the statistics that a loss function gives, by calling it for one row of ones."""
-    one = torch.ones(1)
+    """Return the names of the statistics that a loss function gives, by calling it for one row of ones.
+
+    Raises:
+        UsageError: It does not return a loss and statistics that can be logged, or a setting needs another one.
+    """
+    one = torch.ones(1, requires_grad=True)
     rows = dict.fromkeys(LossInputs._fields, one) | {"valid": one.bool(), "count": one[0], "clip_coef": one[0]}
-    return list(loss_fn(LossInputs(**rows), cfg)[1])
+    found = loss_fn(LossInputs(**rows), cfg)
+    check_loss(found, Tensor, cfg)
+    return list(found[1])
 
 
 def seeded_envs(make_envs: MakeEnvs, cfg: Config, iteration: int, world: World) -> VecEnv:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from proximo.config import Config
 from proximo.envs.normalize import continue_statistics, pack_statistics, unpack_statistics
 from proximo.errors import UsageError, reading_checkpoint
 from proximo.on_torch.learner import Adam
@@ -28,14 +29,19 @@ def snapshot(iteration: int, steps: int, adam: Adam, agent: nn.Module, carry: Ca
 
 
 @reading_checkpoint()
-def restore(state: dict[str, Any], adam: Adam, agent: nn.Module, envs: VecEnv, carry: Carry,
-            keeps_state: bool) -> Carry:
-    """Restore a snapshot and return the carry to continue from; UsageError if it belongs to another network."""
+def restore(state: dict[str, Any], adam: Adam, agent: nn.Module, envs: VecEnv, carry: Carry, keeps_state: bool,
+            cfg: Config) -> Carry:
+    """Restore a snapshot and return the carry to continue from; UsageError if it belongs to another network.
+
+    The factor of the learning rate keeps its limits where the learning rate has changed, and is 1 without desired_kl.
+    """
     found, wanted = state["adam"]["weights"].size, adam.weights.numel()
     if found != wanted:
         raise UsageError(f"The checkpoint has a network of {found} weights, but this run's network has {wanted}.")
     for name, x in adam._asdict().items():
         x.copy_(torch.as_tensor(state["adam"][name]))
+    scale = 1.0 if cfg.desired_kl is None else cfg.adapted_scale(adam.scale, cfg.desired_kl)
+    adam.scale.copy_(torch.as_tensor(scale))
     for name, x in saved_buffers(agent).items():
         x.copy_(torch.as_tensor(state["buffers"][name]))
     statistics = unpack_statistics(state["statistics"])

@@ -9,11 +9,13 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
+from proximo.newest import only_newest
 from proximo.on_torch.distributed import gather_episodes, leave, merge_over_ranks
-from proximo.on_torch.gae import gae
-from proximo.on_torch.learner import explained_variance, make_batch, minibatch_indices, normalize_advantage, update
+from proximo.on_torch.gae import gae, without_fillers
+from proximo.on_torch.learner import explained_variance, make_batch, minibatch_advantages, minibatch_indices, update
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.metrics import merge_metrics
+from proximo.on_torch.modes import acting
 from proximo.on_torch.repro import failed_update
 from proximo.on_torch.setup import Setup, rebuild, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
@@ -23,6 +25,7 @@ from proximo.streams import stream_generator
 from proximo.types import Iteration, Minibatches, Rollout
 
 
+@only_newest
 def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any] = ppo_loss,
           state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
     """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields one Iteration after every update.
@@ -39,16 +42,17 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
     Raises:
         UsageError, EnvError, NumbersError: The parts do not fit, an environment failed, the loss is not finite.
     """
-    setup = set_up(cfg := checked(cfg), make_envs, make_agent, loss_fn, state)
-    world, envs, carry, merged = setup.world, setup.envs, setup.carry, setup.statistics
+    cfg = checked(cfg)
+    setup = set_up(cfg, make_envs, make_agent, loss_fn, state)
+    world, envs, carry, shared_statistics = setup.world, setup.envs, setup.carry, setup.statistics
     done_before, steps = (state["iteration"], state["steps"]) if state else (0, 0)
     try:
         for iteration in range(done_before + 1, cfg.num_iterations + 1):
-            due = (iteration - 1) % cfg.checkpoint_every == 0 or iteration == done_before + 1  # or a resume begins
-            if due and iteration > 1 and not setup.keeps_state:
+            remake = (iteration - 1) % cfg.checkpoint_every == 0 or iteration == done_before + 1  # a resume begins
+            if remake and iteration > 1 and not setup.keeps_state:
                 envs.close()
                 envs, carry = rebuild(setup, carry.statistics, cfg, make_envs, iteration)
-            with torch.no_grad():
+            with torch.no_grad(), acting(setup.agent):
                 noise = setup.agent.head.noise(torch_generator(cfg, "action", iteration, world), cfg.num_steps,
                                                envs.num_envs).to(setup.device)
                 played = setup.collect(setup.policy, envs, setup.normalizer, carry, setup.storage, noise)
@@ -56,14 +60,14 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
                 played.metrics, setup.learner.all_reduce_sum, setup.device)
             if not bool(setup.adam.ok):
                 raise failed_update(setup.agent, setup.normalizer.spec, played.rollout, carry.state, iteration, steps)
-            merged = merge_over_ranks(world, merged, played.carry.statistics, setup.device)
-            carry = played.carry._replace(statistics=merged)
+            shared_statistics = merge_over_ranks(world, shared_statistics, played.carry.statistics, setup.device)
+            carry = played.carry._replace(statistics=shared_statistics)
             finished, steps = finished_episodes(*gather_episodes(world, played.episode, played.rollout.valid), steps)
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
                             snapshot=partial(snapshot, iteration, steps, setup.adam, setup.agent, carry, envs.state,
                                              setup.keeps_state),
                             weights=partial(named_weights, setup.agent), spec=setup.normalizer.spec,
-                            players=envs.players, statistics=merged, keeps_state=setup.keeps_state)
+                            players=envs.players, statistics=shared_statistics, keeps_state=setup.keeps_state)
     finally:
         envs.close()
         leave(world)
@@ -81,8 +85,8 @@ def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: 
         ret = advantage + rollout.value
         shuffle = stream_generator(cfg.seed, "minibatch", iteration, world.rank)
         index = minibatch_indices(cfg, rollout.reward.shape, agent.recurrent, shuffle).to(setup.device)
-        normalized, count = normalize_advantage(advantage, rollout.valid, index, agent.recurrent, cfg,
-                                                learner.all_reduce_sum)
+        normalized, count = minibatch_advantages(advantage, rollout.valid, index, agent.recurrent, cfg,
+                                                 learner.all_reduce_sum)
         noise = agent.head.learning_noise(torch_generator(cfg, "rpo", iteration, world), *normalized.shape)
     minibatches = Minibatches(index=index, advantage=normalized, count=count,
                               noise=None if noise is None else noise.to(setup.device))
@@ -90,9 +94,3 @@ def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: 
     stats["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, learner.all_reduce_sum)
     charts = {"charts/learning_rate": rate * float(setup.adam.scale)}
     return {f"losses/{name}": value for name, value in stats.items()} | charts
-
-
-def without_fillers(rollout: Rollout) -> Rollout:
-    """Put 0 for rewards, values and log-probabilities of rows that are not valid: they add nothing to advantages."""
-    return rollout._replace(**{name: torch.where(rollout.valid, getattr(rollout, name), 0.0)
-                               for name in ("reward", "value", "next_value", "logprob")})

@@ -1,0 +1,60 @@
+"""What a network of the user's may contain, and how it acts: in evaluation mode, and otherwise as it was made."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from proximo.errors import UsageError
+from proximo.on_torch.snapshot import saved_buffers
+from proximo.processes import World
+
+
+@contextmanager
+def acting(agent: nn.Module) -> Iterator[None]:
+    """Put every module of a network into evaluation mode: BatchNorm then uses its running statistics.
+
+    Afterwards each learns in the mode in which it was made, so that a frozen encoder may stay in evaluation mode.
+    """
+    learning = [module for module in agent.modules() if module.training]
+    for module in learning:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in learning:
+            module.training = True
+
+
+def check_network(agent: nn.Module, world: World) -> None:
+    """Check a network before its weights become one vector.
+
+    Raises:
+        UsageError: It cannot be trained, or the processes would learn with different networks; all problems are listed.
+    """
+    named = dict(agent.named_parameters())
+    lazy = [name for name, p in named.items() if nn.parameter.is_lazy(p)]
+    wrong = [f"The parameters {', '.join(lazy)} of the network have no shape yet. Give layers their sizes (nn.Linear "
+             "instead of nn.LazyLinear), or call the network once in make_agent."] if lazy else []
+    kinds = {str(p.dtype).removeprefix("torch."): name for name, p in named.items()}  # with an example of each
+    if len(kinds) > 1:
+        found = ", ".join(f"{name} is {kind}" for kind, name in kinds.items())
+        wrong.append(f"The network has parameters of several dtypes: {found}. Use one, such as network.float().")
+    if drawing := [name for name, module in agent.named_modules() if draws(module)]:
+        wrong.append(f"The layers {', '.join(drawing)} of the network draw random numbers (dropout), so that a resume "
+                     "would not be exact. Set their p or dropout to 0, or leave them out.")
+    if world.size > 1 and (names := list(saved_buffers(agent))):
+        wrong.append(f"The network has the buffers {', '.join(names)}, which would differ between {world.size} "
+                     "processes. Use one process, a layer without running statistics such as LayerNorm, or "
+                     "register_buffer(..., persistent=False) for a constant.")
+    if wrong:
+        raise UsageError("\n".join(wrong))
+
+
+def draws(module: nn.Module) -> bool:
+    """Return whether a layer of torch draws random numbers while it learns."""
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.training and module.p > 0
+    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+        return module.training and module.dropout > 0
+    return isinstance(module, nn.RReLU) and module.training
