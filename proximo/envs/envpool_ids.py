@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from proximo.envs.atari_ids import read_atari_name
+from proximo.envs.cores import usable_cores
 from proximo.errors import UsageError, notify_once
 
 
@@ -86,5 +87,4 @@ def envpool_id(env_id: str, all_ids: list[str]) -> str:
 
 def pool_threads(num_envs: int) -> int:
     """Return the number of threads: the cores, divided by the processes that torchrun started on this machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # Linux only
-    return max(1, min(cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_envs))
+    return min(usable_cores(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))), num_envs)

@@ -2,18 +2,18 @@
 
 import weakref
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 
 from proximo.config import Config
+from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
 from proximo.envs.gym_ids import with_quick_space
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, call_maker, finish_env, kwargs_of, own_source
 from proximo.envs.workers import make_rows_or_workers
-from proximo.errors import UsageError
+from proximo.errors import UsageError, warn_once
 from proximo.protocols import VecEnv
 
 Factory = Callable[..., Any]
@@ -32,13 +32,7 @@ def env_factory(env: Any) -> Factory:
         raise UsageError(f"env={env!r:.60} is a vector of environments. Pass a function that makes one of them, "
                          "such as env=lambda: MyEnv(), and num_envs.")
     if isinstance(env, gym.Env):
-        try:
-            deepcopy(env)
-        except Exception as error:
-            raise UsageError(f"env={env!r:.60} cannot be copied ({type(error).__name__}: {error}), and every one of "
-                             "num_envs environments needs its own. Pass a function that makes one, such as "
-                             "env=lambda: MyEnv().") from error
-        return partial(deepcopy, env)
+        return Copies(env)
     if not callable(env):
         raise UsageError(f"env={env!r:.60} is not an environment. Pass the id of an environment, a function that makes "
                          "one, its class, or a gymnasium.Env.")
@@ -70,6 +64,8 @@ def make_from_factory(factory: Factory, cfg: Config, seeds: Sequence[int]) -> Ve
         EnvError: Making an environment fails.
     """
     source = own_source(cfg, cfg.env_id)
+    if isinstance(factory, Copies) and len(seeds) > 1 and not source.kwargs and factory.draw_equally:
+        warn_once(f"{source.name}: {EQUAL_DRAWS}. {SEED_DRAWS}")
     return make_rows_or_workers(partial(make_factory_rows, factory, source, cfg.autoreset), cfg, seeds, source.name)
 
 

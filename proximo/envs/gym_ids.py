@@ -1,6 +1,5 @@
 """From the id of a Gymnasium environment to the environment: retired ids, unknown ids, missing extras."""
 
-import difflib
 import os
 from copy import deepcopy
 from typing import Any
@@ -12,7 +11,7 @@ from gymnasium.envs.registration import parse_env_id, registry
 from proximo.envs.imports import import_named
 from proximo.envs.render import use_egl_when_headless
 from proximo.envs.spaces import QuickDiscrete
-from proximo.errors import EnvError, UsageError, warn
+from proximo.errors import EnvError, UsageError, nearest, warn
 
 
 def gym_id(env_id: str, typed: str = "") -> str:
@@ -34,10 +33,11 @@ def gym_id(env_id: str, typed: str = "") -> str:
         warn(f"{name} is retired. Its successor {found} is used instead." if has_version else
              f"{name} has no version. The newest one is used: {found}.")
         return found
-    near = difflib.get_close_matches(name, [known for known in registry if not _is_retired(known)], 3, 0.5)
-    advice = f"Did you mean {' or '.join(near)}?" if near else \
-        "Write module:Env-v0 to import the module that registers it."
-    raise UsageError(f"env_id={typed or env_id} is unknown. {advice}")
+    advice = nearest(name, [known for known in registry if not _is_retired(known)])
+    if name == env_id:
+        advice += f" If a package registers it, name its module: MODULE:{name}."
+    advice = advice or f" The module {env_id.rpartition(':')[0]} does not register it."
+    raise UsageError(f"env_id={typed or env_id} is unknown.{advice}")
 
 
 def current_gym_id(env_id: str) -> str:

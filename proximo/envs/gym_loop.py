@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from proximo.envs.env_state import PLAIN_STATE, StateFunctions
+from proximo.envs.env_state import PLAIN_STATE, StateFunctions, warn_if_opaque
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_checks import check_spaces, converted_answer, converted_obs, reset_answer, terminal, wrong_numbers
@@ -46,9 +46,9 @@ class GymEnvs:
     def __init__(self, make_env: Callable[[], gymnasium.Env], seeds: Sequence[int], env_id: str,
                  autoreset: str = "same-step", first_index: int = 0,
                  state_functions: StateFunctions = PLAIN_STATE) -> None:
-        self._make_env, self._autoreset, self._state_functions = make_env, autoreset, state_functions
-        self._seeds, self._env_id, self.first_index = [int(seed) for seed in seeds], env_id, first_index
-        self.num_envs, self._same_step = len(seeds), autoreset == "same-step"
+        self._make_one = lambda seed: GymEnvs(make_env, [seed], env_id, autoreset, state_functions=state_functions)
+        self._state_functions, self._env_id, self.first_index = state_functions, env_id, first_index
+        self.num_envs, self._seeds, self._same_step = len(seeds), [int(x) for x in seeds], autoreset == "same-step"
         self._exact: bool | None = None  # whether a replay from a saved state was exact; None: not tried yet
         self._envs: list[gymnasium.Env] = []
         try:
@@ -68,15 +68,14 @@ class GymEnvs:
         self._set_masks(None)
 
     def _allocate(self) -> None:
-        count = self.num_envs
-        self._obs = np.zeros((count, *self.obs_shape), self.obs_dtype)
+        self._obs = np.zeros((self.num_envs, *self.obs_shape), self.obs_dtype)
         self._final = np.zeros_like(self._obs)
         self._rows = as_returned(self._reader.axes, self._obs)  # views with the axes of the environment
         self._final_rows = as_returned(self._reader.axes, self._final)
-        self._raw, self._reward = np.zeros(count), np.zeros(count, np.float32)
-        self._flags = np.zeros((4, count), bool)
+        self._raw, self._reward = np.zeros(self.num_envs), np.zeros(self.num_envs, np.float32)
+        self._flags = np.zeros((4, self.num_envs), bool)
         self._terminated, self._truncated, self._over, self._first = self._flags
-        self._valid = np.ones(count, bool)
+        self._valid = np.ones(self.num_envs, bool)
         self._floating = bool(np.issubdtype(self.obs_dtype, np.floating))
         self._obs_flat = self._obs.reshape(-1) if self._floating else np.zeros(0, np.float32)
 
@@ -161,8 +160,7 @@ class GymEnvs:
         """Take the place of a step that only resets (next-step mode): a filler row."""
         observation, info = self._envs[i].reset()
         self._plays[i] = self._envs[i].step
-        self._any_over = self._first[i] = True
-        self._valid[i] = False
+        self._any_over, self._first[i], self._valid[i] = True, True, False
         return observation, 0.0, False, False, info
 
     def _begin(self, i: int, seed: int | None) -> np.ndarray:
@@ -204,23 +202,25 @@ class GymEnvs:
 
     @property
     def keeps_state(self) -> bool:
-        """See VecEnv.keeps_state. The first call compares 50 steps with those of a copy and stores the answer."""
+        """See VecEnv.keeps_state. The first call compares steps with those of a copy and stores the answer."""
         if self._exact is None:
-            self._exact = self._snapshot() is not None and replays_exactly(
-                lambda seed: GymEnvs(self._make_env, [seed], self._env_id, self._autoreset,
-                                     state_functions=self._state_functions), self._seeds[0], GymEnvs._snapshot)
+            self._exact = replays_exactly(self, self._make_one, self._seeds[0])
         return self._exact
 
     def state(self) -> dict[str, Any] | None:
         """See VecEnv.state."""
-        return self._snapshot() if self.keeps_state else None
+        return warn_if_opaque(self.snapshot, self._env_id) if self.keeps_state else None
 
-    def _snapshot(self) -> dict[str, Any] | None:
-        parts = [self._state_functions.get(env) for env in self._envs]
-        if any(part is None for part in parts):
-            return None
-        return {"envs": {str(i): part for i, part in enumerate(parts)}, "episodes": self._episodes.state(),
-                "time": self._time, "over": self._over.copy(), "masked": self._masks is not None}
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state, exact or not; OpaqueError if it cannot be saved."""
+        parts = {str(i): self._state_functions.get(env) for i, env in enumerate(self._envs)}
+        return {"envs": parts, "episodes": self._episodes.state(), "time": self._time, "over": self._over.copy(),
+                "masked": self._masks is not None}
+
+    def begin_episode(self) -> np.ndarray:
+        """Begin a new episode in row 0 without a seed. Returns its first observation."""
+        self._plays[0] = self._envs[0].step
+        return self._begin(0, None)
 
     def load(self, state: dict[str, Any]) -> None:
         """See VecEnv.load."""

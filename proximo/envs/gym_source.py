@@ -153,3 +153,21 @@ def source_problems(cfg: Config) -> list[str]:
 
 def _with(kwargs: tuple[str, ...]) -> str:
     return f" with env_kwargs {' '.join(kwargs)}" if kwargs else ""
+
+
+def single_env_problems(cfg: Config, engine: str) -> list[str]:
+    """Return one sentence for each field that only single Gymnasium environments have, where there are none."""
+    single, emulator = cfg.limits.gymnasium and engine == "gym", cfg.limits.emulator
+    names = [*(() if single else OWN), *(() if single and not emulator else ["resize"]),
+             *(() if single or emulator else IMAGES)]
+    advice = "Use --engine gym" if cfg.limits.gymnasium else "Use a variant for Gymnasium's environments, such as ppo"
+    wrong = []
+    for name in dict.fromkeys(names):
+        if getattr(cfg, name) == getattr(type(cfg), name):
+            continue
+        if name == "resize" and emulator:
+            wrong.append(f"resize={cfg.resize} is not available in this variant. Use --screen-size {cfg.resize}.")
+        else:
+            where = f"with engine={engine}" if cfg.limits.gymnasium else "in this variant"
+            wrong.append(f"{name} is not available {where}. {advice}, or leave --{name.replace('_', '-')} out.")
+    return wrong

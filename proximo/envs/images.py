@@ -49,6 +49,10 @@ def with_image_settings(env: gym.Env, settings: ImageSettings, name: str) -> gym
                              f"{env.observation_space}. Leave --frame-stack out, or flatten it: --env-wrappers "
                              "gymnasium.wrappers:FlattenObservation.")
         env = StackObservations(env, settings.frame_stack)
+        if image_axes(env.observation_space) == "last":
+            raise UsageError(f"frame_stack={settings.frame_stack} makes images of {name} of the shape "
+                             f"{env.observation_space.shape}, in which the channels cannot be told from the columns. "
+                             "Stack fewer frames, or use --grayscale or --resize.")
     return env
 
 

@@ -20,7 +20,9 @@ from types import ModuleType
 from proximo.config import Config
 from proximo.errors import UsageError, notify
 
-KNOWN = ("ale_py", "dm_control", "gymnasium", "gymnasium_robotics", "minigrid", "mujoco", "proximo", "shimmy")
+KNOWN = {"ale_py": "proximo[atari]", "dm_control": "proximo[dm_control]", "gymnasium": "gymnasium",
+         "gymnasium_robotics": "gymnasium-robotics", "minigrid": "proximo[minigrid]", "mujoco": "proximo[mujoco]",
+         "proximo": "proximo", "shimmy": "proximo[dm_control]"}  # trusted modules, and what pip installs for each
 
 
 def named_modules(cfg: Config) -> list[str]:
@@ -114,8 +116,10 @@ def import_named(module: str, named_by: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise UsageError(_import_fault(module, named_by, error)) from error
-        raise UsageError(f"{named_by}: the module {module} cannot be imported ({error}). Install it, run the command "
-                         "in the folder that holds it, or name its file with --env-file.") from error
+        known = KNOWN.get(module.partition(".")[0])
+        advice = f'Install it: pip install "{known}"' if known else \
+            "Install it, run the command in the folder that holds it, or name its file with --env-file."
+        raise UsageError(f"{named_by}: the module {module} cannot be imported ({error}). {advice}") from error
     except (Exception, SystemExit) as error:
         raise UsageError(_import_fault(module, named_by, error)) from error
 

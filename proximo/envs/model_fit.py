@@ -121,7 +121,17 @@ def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
         return own + [f"{name}={getattr(cfg, name)} has no effect: {cause}. Leave {name} out."
                       for name in ("distribution", "state_dependent_std", "sde_sample_freq", "log_std_init")
                       if getattr(cfg, name) != getattr(Config, name)]
-    if cfg.distribution in ("squashed", "beta") and not space.is_bounded("both"):
-        return [f"distribution={cfg.distribution} needs finite bounds. The actions of {cfg.env_id} lie between "
-                f"{space.low.min()} and {space.high.max()}. Use --distribution gaussian or gsde."]
-    return []
+    return _problems_of_bounds(cfg, space) if cfg.distribution in ("squashed", "beta") else []
+
+
+def _problems_of_bounds(cfg: Config, space: gym.spaces.Box) -> list[str]:
+    """Return why a distribution between the bounds of every component cannot be made, as one sentence."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        span = np.asarray(space.high, np.float32) - np.asarray(space.low, np.float32)
+    wrong = np.argwhere(~(np.isfinite(span) & (span > 0)))
+    if not len(wrong):
+        return []
+    where, more = tuple(wrong[0].tolist()), f" ({len(wrong)} components are like this)" * (len(wrong) > 1)
+    return [f"distribution={cfg.distribution} needs finite bounds with low < high, and a range that float32 holds. "
+            f"Component {list(where)} of the actions of {cfg.env_id} lies between {space.low[where]:g} and "
+            f"{space.high[where]:g}{more}. Change the bounds, or use --distribution gaussian or gsde."]

@@ -84,8 +84,8 @@ def make_mujoco_rows(source: EnvSource, autoreset: str, seeds: Sequence[int], fi
     return GymEnvs(partial(make_from_source, source), seeds, source.name, autoreset, first_index, MUJOCO_STATE)
 
 
-def get_mujoco_state(env: gymnasium.Env) -> dict[str, Any] | None:
-    """Return the simulation and what the environment and its wrappers hold; None if it cannot be saved."""
+def get_mujoco_state(env: gymnasium.Env) -> dict[str, Any]:
+    """Return the simulation and what the environment and its wrappers hold; OpaqueError if it cannot be saved."""
     from gymnasium.envs.mujoco import MujocoEnv
 
     bare = env.unwrapped
@@ -97,7 +97,7 @@ def get_mujoco_state(env: gymnasium.Env) -> dict[str, Any] | None:
     physics = np.empty(mujoco.mj_stateSize(bare.model, mujoco.mjtState.mjSTATE_INTEGRATION))
     mujoco.mj_getState(bare.model, bare.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
     derived = {name: np.array(getattr(bare.data, name)) for name in DERIVED}
-    return None if attributes is None else {"env": attributes, "physics": physics, "derived": derived}
+    return {"env": attributes, "physics": physics, "derived": derived}
 
 
 def set_mujoco_state(env: gymnasium.Env, state: dict[str, Any]) -> None:

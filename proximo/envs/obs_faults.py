@@ -16,7 +16,7 @@ def space_layout(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def leaf_fault(space: spaces.Space[Any], value: Any, where: str) -> str:
-    """Return what is wrong with the shape or dtype of a nested observation, or an empty string."""
+    """Return what is wrong with a nested observation (shape, dtype, choices outside of a space), or an empty string."""
     if isinstance(space, spaces.Dict):
         missing = [name for name in space.spaces if name not in value]
         if missing:
@@ -29,8 +29,20 @@ def leaf_fault(space: spaces.Space[Any], value: Any, where: str) -> str:
     elif isinstance(space, spaces.Discrete):
         return "" if space.contains(value) else f"{where} is {value!r}, which is not in {space}"
     else:
-        return array_fault(*space_layout(space), value, where)
+        return array_fault(*space_layout(space), value, where) or choice_fault(space, value, where)
     return next((fault for fault in faults if fault), "")
+
+
+def choice_fault(space: spaces.Space[Any], value: np.ndarray, where: str) -> str:
+    """Return which numbers of a MultiDiscrete or MultiBinary space are not in it, or an empty string."""
+    if isinstance(space, spaces.MultiDiscrete):
+        number = value - space.start
+        inside = (number >= 0) & (number < space.nvec)
+    elif isinstance(space, spaces.MultiBinary):
+        inside = (value == 0) | (value == 1)
+    else:
+        return ""
+    return "" if inside.all() else f"{where} is {value.tolist()}, which is not in {space}"
 
 
 def array_fault(shape: tuple[int, ...], dtype: np.dtype, value: Any, where: str) -> str:
@@ -77,7 +89,7 @@ def cast_parts(space: spaces.Space[Any], value: Any, where: str, env_id: str) ->
     if isinstance(space, spaces.Tuple) and len(value) == len(space.spaces):
         return tuple(cast_parts(part, value[i], f"{where}[{i}]", env_id) for i, part in enumerate(space.spaces))
     if isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
-        return cast_array(*space_layout(space), value, where, env_id)
+        value = cast_array(*space_layout(space), value, where, env_id)
     if fault := leaf_fault(space, value, where):
         raise ValueError(fault)
     return value

@@ -58,7 +58,7 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
                              native_dtype=layout.dtype, axes="", flatten=_packer(without_mask(space), layout, env_id),
                              masked=masked)
         flat = space if isinstance(space, spaces.Box) and space.shape else spaces.flatten_space(space)
-        if isinstance(space, spaces.Text) or not isinstance(flat, spaces.Box):
+        if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
             raise ValueError("its observations are not numbers of a fixed count")
     except (NotImplementedError, ValueError) as error:
         raise UsageError(f"{env_id} has the observation space {space}, which is not supported. "
@@ -75,12 +75,14 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
 def check_size(space: spaces.Space[Any], env_id: str, num_envs: int) -> None:
     """Raise UsageError for observations without a number, or with more numbers than fit into the memory."""
     try:
-        count = spaces.flatdim(space)
+        count, layout = spaces.flatdim(space), obs_layout(space)
     except (NotImplementedError, ValueError):  # no fixed size
         return
     if not count:
         raise UsageError(f"{env_id} has the observation space {space}, which has no numbers: there is nothing to learn "
                          "from. Add an observation.")
+    if empty := [part.name for part in layout.parts if not math.prod(part.shape)] if layout is not None else []:
+        raise UsageError(f"{env_id}: {' and '.join(empty)} has no numbers. Leave it out of the observation space.")
     size = count * (np.dtype(space.dtype).itemsize if isinstance(space, spaces.Box) else 1)
     what = f"{env_id}: num_envs={num_envs} x 2 observations of {count:,} numbers ({size:,} bytes)"
     if problem := memory_problem(what, 2 * num_envs * size, "Use fewer or smaller observations."):
