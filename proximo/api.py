@@ -1,6 +1,6 @@
-"""What a program calls: train, sweep, iterations, resume, load, evaluate, check_env."""
+"""What a program calls to train: train, sweep, iterations, resume, check_env."""
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +9,6 @@ from proximo.config import Config
 from proximo.errors import UsageError
 
 if TYPE_CHECKING:
-    from proximo.models.evaluate import Evaluation
-    from proximo.models.model import Model
     from proximo.runs.callbacks import Callback
     from proximo.runs.check_env import Finding
     from proximo.runs.session import Session
@@ -33,8 +31,8 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
     Args:
         config: The name of a variant, its configuration, or its class (also a subclass with other defaults). None: the
             variant that suits the environment.
-        env: The id of an environment, a function that makes one (called once per environment), a class, or a
-            gymnasium.Env (copied for every one of num_envs environments). None: the `env_id` of the configuration.
+        env: The id of an environment, a function that makes one (a new one of the same kind at each call), a class,
+            or a gymnasium.Env (copied for every one of num_envs environments). None: the `env_id` of the configuration.
         make_envs: (cfg, seeds) -> proximo.protocols.VecEnv, all environments at once, in place of `env`.
         make_agent: (spec, cfg) -> the network, with a proximo.protocols.Spec.
         loss_fn: (proximo.types.LossInputs, cfg) -> loss and named statistics.
@@ -101,7 +99,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
         for it in proximo.iterations("ppo", env_id="CartPole-v1"):
             print(it.steps, it.stats["losses/entropy"], it.finished.ret.mean())
             if enough:
-                snapshot = it.snapshot()    # iterations(..., state=snapshot) continues from it
+                snapshot = it.snapshot()    # here, not later; iterations(..., state=snapshot) continues from it
                 break
 
     For JAX, `proximo.on_jax.pure_training.make_training` gives the same training as pure functions `init` and `step`.
@@ -170,55 +168,6 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
     check_wrappers(changes)
     changes = ({"env_id": env} if isinstance(env, str) else {}) | changes
     return _train_to_end(resume(folder_of(run, "run"), changes, own, allowed))
-
-
-def load(path: str | Path, make_agent: Part | None = None, allow_import: Collection[str] = ()) -> "Model":
-    """Load the model of a run, or the folder of a model: `load(path).act(raw_obs)`. Nothing that it names is imported.
-
-    Args:
-        path: The folder.
-        make_agent: The network, if the run was started with a custom one.
-        allow_import: Modules and scripts that `evaluate` may import because the model names them.
-
-    Raises:
-        FilesError: There is no model, it is damaged, or its weights belong to another network.
-    """
-    from proximo.runs.arguments import folder_of, modules_of, own_parts
-    from proximo.runs.playing import load_model
-
-    own = own_parts(None, make_agent=make_agent)
-    if own.wrong:
-        raise UsageError("\n".join(own.wrong))
-    return load_model(folder_of(path, "path"), own, modules_of(allow_import))
-
-
-def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, *, deterministic: bool = True,
-             seed: int = 0, max_steps: int | None = None, **parts: Any) -> "Evaluation":
-    """Play whole episodes with a trained model, as `proximo eval --deterministic` does.
-
-    Args:
-        model: A model, or the folder of a run or of a model.
-        episodes: Number of episodes; in self-play rounded up to as many for each player.
-        env: As in `train`; None: the environment of the run.
-        deterministic: Take the most likely actions, as `proximo card` does; False samples them, as `proximo eval` does
-            without a flag.
-        seed: The seed of environments and actions.
-        max_steps: Longest episode, in steps. An environment with a longer one plays no further episodes. None: 50,000.
-        parts: `make_envs` and `make_agent`, if the run was started with them; `allow_import=[...]`, modules and scripts
-            that may be imported because the model names them.
-
-    Returns:
-        Raw returns and lengths of the episodes.
-
-    Raises:
-        UsageError: An argument cannot work, no episode ended, the run was trained in a custom environment and
-            `env` is missing, or the model names a module that is not allowed.
-        FilesError: There is no model, or it is damaged.
-        EnvError: An environment failed.
-    """
-    from proximo.runs.playing import HowToPlay, play_episodes
-
-    return play_episodes(model, env, HowToPlay(episodes, deterministic, seed, max_steps), parts)
 
 
 def check_env(env: Any = None, **values: Any) -> "list[Finding]":

@@ -70,7 +70,7 @@ def chosen_defaults(variant: str, flags: list[str]) -> tuple[str, list[str], Map
     name, flags = take_flag(flags, "preset")
     preset = choose_preset(variant, name, flags)
     if preset is not None:
-        announce_preset(preset)
+        announce_preset(preset, read_flags(type(preset.config), flags)[0])
         return preset.variant, flags, preset.values | {"env_id": preset.env_id}
     if variant:
         return variant, flags, NO_VALUES

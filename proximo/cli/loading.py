@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from proximo.api import load
 from proximo.catalog import Parts, parts_of
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError
@@ -10,6 +9,7 @@ from proximo.models.model import Model
 from proximo.runs.evaluation import BEST
 from proximo.runs.own_parts import own_arguments, own_env_argument
 from proximo.runs.run_group import member_folders
+from proximo.runs.trained import load
 
 
 def model_of_run(path: Path, best: bool = False) -> Model:
@@ -30,7 +30,7 @@ def model_of_run(path: Path, best: bool = False) -> Model:
     if "make_agent" in own_arguments(path):
         raise UsageError(f"{path} was trained with a network of its own, which only its program has. Use proximo.load("
                          f"{str(path)!r}, make_agent=...) there: its model can act and export, and proximo.evaluate "
-                         "plays with it.")
+                         "and proximo.watch play with it.")
     return load(path / BEST if best else path)
 
 
@@ -43,10 +43,10 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False) -> t
         UsageError: As for `model_of_run`, or it has an environment of its own, or names a module that is not allowed.
         FilesError: There is no model, or it is damaged.
     """
-    if argument := own_env_argument(path):
+    if argument := own_env_argument(own_arguments(path)):
         raise UsageError(f"{path} was trained in an environment of its own, which only its program has. Use "
-                         f"proximo.evaluate({str(path)!r}, {argument}=...) there. For cards and videos, train with "
-                         "--env-file, or with an id of a module.")
+                         f"proximo.evaluate({str(path)!r}, {argument}=...) or proximo.watch there. For a card, train "
+                         "with --env-file, or with an id of a module.")
     model = model_of_run(path, best)
     model.cfg = with_moved_script(model.cfg, allow_import)
     check_imports(model.cfg, allow_import, path)

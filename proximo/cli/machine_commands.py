@@ -17,6 +17,8 @@ that is installed will fail), with the command that fixes it. The exit code is 1
 `proximo doctor RUN/repro` computes the update again with which a run ended with exit code 4, and shows the range of
 every quantity up to the first one that is not finite: rollout, weights, advantage, network, loss, gradient."""}
 
+ARGUMENTS = {"list": "`presets` only", "doctor": "RUN/repro only, the folder of an update that failed"}
+
 
 def machine_command(name: str, words: list[str]) -> int:
     """Run `list` or `doctor` and return its exit code."""
@@ -31,7 +33,8 @@ def machine_command(name: str, words: list[str]) -> int:
     if name == "doctor" and len(words) == 1 and not words[0].startswith("-"):
         return repro_command(Path(words[0]))
     if words:
-        raise UsageError(f"Unexpected argument {words[0]!r}: `proximo {name}` takes none.")
+        flags = [word for word in words if word.startswith("-")]
+        raise UsageError(f"Unexpected argument {(flags or words[-1:])[0]!r}: `proximo {name}` takes {ARGUMENTS[name]}.")
     return list_command() if name == "list" else doctor_command()
 
 

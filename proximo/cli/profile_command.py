@@ -1,7 +1,6 @@
 """The command profile: where the time of an iteration goes, and what may make training faster."""
 
 import importlib.util
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from proximo.cli.flags import read_flags, take_flag
 from proximo.cli.messages import folder_problems
 from proximo.cli.profile_advice import Machine, advice, draw, table
 from proximo.config import Config
+from proximo.envs.cores import usable_cores
 from proximo.errors import UsageError
 from proximo.runs.resolve import problems_of, problems_of_parts, resolve
 from proximo.runs.session import set_passive_openmp_wait
@@ -116,5 +116,5 @@ def machine_for(variant: str, cfg: Config) -> Machine:
         from proximo.envs.inside import control_inside
 
         jax_task = control_inside(cfg)
-    return Machine(cores=os.cpu_count() or 1, cuda=torch.cuda.is_available(), jax_task=jax_task,
+    return Machine(cores=usable_cores(), cuda=torch.cuda.is_available(), jax_task=jax_task,
                    envpool=importlib.util.find_spec("envpool") is not None)

@@ -1,6 +1,7 @@
 """Play episodes with a trained model: their returns, or their frames for a video."""
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,7 +152,11 @@ def episode_returns(model: Model, envs: VecEnv, deterministic: bool, seed: int, 
 
 
 def play(model: Model, envs: VecEnv, deterministic: bool, seed: int) -> Iterator[Step]:
-    """Reset the model and the environments, then yield the result of the reset and of every step, without end."""
+    """Reset the environments and a copy of the model, then yield the result of the reset and of each step, without end.
+
+    The recurrent state and the noise of `model` stay as they are.
+    """
+    model = copy(model)
     model.reset(seed)
     step = envs.reset()
     yield step

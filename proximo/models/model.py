@@ -1,27 +1,29 @@
 """A trained agent with its observation normaliser and its recurrent state: `load(path).act(raw_obs)`."""
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.moments import Moments, Statistics
+from proximo.envs.moments import Moments
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, reading, warn
-from proximo.models.raw_obs import ObsReader, Rows, read_mask, read_raw, space_reader
-from proximo.models.save_folder import replaceable
-from proximo.models.spaces import action_for_env, action_from_env, space_to_json, spec_from
+from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, read_raw, space_reader
+from proximo.models.save_folder import NO_PARTS, model_tree, replaceable
+from proximo.models.spaces import action_for_env, action_from_env, spec_from
 from proximo.models.weights import check_finite
 from proximo.problems import network_memory
 from proximo.protocols import Spec
 from proximo.runs.checkpoint import MANIFEST, load_tree, save_tree
 from proximo.runs.files import is_folder
 from proximo.runs.records import ModelFile
+from proximo.runs.run import parts_of_run
 from proximo.streams import stream_seed
+
+SEEN = ("env_wrappers", "grayscale", "resize", "frame_stack")  # fields that change what is seen of an environment
 
 
 class Model:
@@ -41,6 +43,7 @@ class Model:
         self._reader: ObsReader | None = None
         self._told = False  # that another number of observations clears the recurrent state
         self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
+        self.own_parts: Mapping[str, str] = NO_PARTS  # of the run, that a program passed: names by argument
         self.reset()
 
     def __repr__(self) -> str:
@@ -65,17 +68,19 @@ class Model:
                 `cfg.critic_obs` may be missing.
             first: (N,) bool, True where an episode begins: the recurrent state is cleared there. By default only the
                 first call begins an episode, and a call with another N.
-            mask: (N, A) bool, the allowed actions (A choices in all). None allows all, or those of the observation's
-                own `action_mask`.
+            mask: (N, A) bool, the allowed actions (A choices in all), or one array per component, as info may have it.
+                None allows all, or those of the observation's own `action_mask`.
             deterministic: Take the most likely action instead of sampling one.
 
         Returns:
             An action as `env.step` of the environment takes it, or N of them.
 
         Raises:
-            UsageError: The observation has another structure or shape.
+            UsageError: The observation has another structure or shape, numbers that its dtype cannot hold (an image
+                that was divided by 255), or NaN. Or its mask allows no action.
         """
-        rows, flags = self._read(raw_obs, first, mask)
+        rows, flags = self._read(raw_obs, first, mask, acts=True)
+        check_choices(rows.mask, self.spec.action_space)
         action = action_for_env(self.choose(rows.obs, flags, rows.mask, deterministic), self.spec.action_space)
         return action[0] if rows.single else action
 
@@ -86,7 +91,7 @@ class Model:
     def value(self, raw_obs: Any, first: Any = None) -> Any:
         """Return the value of one observation, or (N,) values, with norm_reward those of normalised rewards.
 
-        Arguments are as in `act`. The recurrent state is not advanced."""
+        Arguments are as in `act`, but the key `cfg.critic_obs` is needed. The recurrent state is not advanced."""
         return self._evaluate(raw_obs, first, None, None)[0]
 
     def logprob(self, raw_obs: Any, action: Any, first: Any = None, mask: Any = None) -> Any:
@@ -111,7 +116,8 @@ class Model:
             UsageError: It is a file, or contains something other than a model.
             FilesError: It cannot be written.
         """
-        tree = model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights())
+        tree = model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights(),
+                          self.own_parts)
         save_tree(replaceable(Path(folder)), tree, "Free disk space, or choose another folder.")
 
     def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
@@ -120,10 +126,18 @@ class Model:
 
         export_model(self, Path(path), to, also, mask)
 
-    def _read(self, raw_obs: Any, first: Any, mask: Any) -> tuple[Rows, np.ndarray | None]:
-        """Return the rows of observations with their masks, and which of them begin an episode."""
-        self._reader = self._reader or space_reader(self.spec.observation_space)
-        rows = read_raw(self.spec.observation_space, self.spec.obs_shape, raw_obs, self.cfg.critic_obs, self._reader)
+    def _read(self, raw_obs: Any, first: Any, mask: Any, acts: bool) -> tuple[Rows, np.ndarray | None]:
+        """Return the rows of observations with their masks, and which of them begin an episode.
+
+        `acts`: only the policy sees them, for which the key `cfg.critic_obs` may be missing.
+        """
+        space, shape = self.spec.observation_space, self.spec.obs_shape
+        self._reader = self._reader or space_reader(space, shape, self.spec.obs_dtype)
+        try:
+            rows = read_raw(space, shape, raw_obs, self.cfg.critic_obs if acts else "", self._reader)
+        except UsageError as error:
+            made = [f"{name}={value}" for name in SEEN if (value := getattr(self.cfg, name)) != getattr(Config, name)]
+            raise UsageError(f"{error}" + f" Observations are made with {', '.join(made)}." * bool(made)) from error
         count = len(rows.obs)
         flags = None if first is None else np.asarray(first, bool)
         if flags is not None and flags.shape not in ((), (1,) if rows.single else (count,)):
@@ -132,7 +146,7 @@ class Model:
                 None if flags is None else np.broadcast_to(flags, count).copy())
 
     def _evaluate(self, raw_obs: Any, first: Any, mask: Any, action: Any) -> tuple[Any, Any]:
-        rows, flags = self._read(raw_obs, first, mask)
+        rows, flags = self._read(raw_obs, first, mask, acts=action is not None)
         flags, state = self._memory(len(rows.obs), flags)
         taken = None if action is None else action_from_env(action, self.spec.action_space, len(rows.obs))
         value, logprob = self.actor.evaluate(self._normalized(rows.obs), rows.mask, flags, state, taken)
@@ -176,39 +190,10 @@ class Model:
         return self._view.write(obs, normalize_obs(self.moments, self._view.read(obs), self.cfg.clip_obs))
 
 
-def save_model(folder: Path, variant: str, cfg: Config, spec: Spec, statistics: Statistics | None,
-               weights: dict[str, np.ndarray]) -> None:
-    """Write a model as one folder: weights and normaliser in safetensors, everything else in JSON.
-
-    Args:
-        folder: The folder to write or to replace.
-        variant: The name of the variant.
-        cfg: The configuration of the run.
-        spec: Shapes and action space of the run's environments.
-        statistics: Those of normalisation; None where nothing is normalised.
-        weights: The parameters of the network by name.
-
-    Raises:
-        FilesError: The folder cannot be written.
-    """
-    moments = statistics.obs if statistics is not None and cfg.norm_obs else None
-    save_tree(folder, model_tree(variant, cfg, spec, moments, weights))
-
-
-def model_tree(variant: str, cfg: Config, spec: Spec, moments: Moments | None,
-               weights: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Return the content of a model folder."""
-    tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(spec.obs_shape),
-            "obs_dtype": str(np.dtype(spec.obs_dtype)), "action_space": space_to_json(spec.action_space),
-            "observation_space": None if spec.observation_space is None else space_to_json(spec.observation_space),
-            "weights": weights}
-    if moments is not None:
-        tree["obs_moments"] = {name: np.asarray(x) for name, x in moments._asdict().items()}
-    return tree
-
-
 def read_model(path: Path) -> dict[str, Any]:
     """Read the folder of a model, or of a run that has saved one.
+
+    A model of an earlier version has no `own_parts`: those of the run in whose folder it lies are added.
 
     Raises:
         UsageError: There is no such folder.
@@ -218,7 +203,10 @@ def read_model(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not a run: there is no such folder.")
     for folder in (path, path / "model"):
         if (folder / MANIFEST).exists():
-            return load_tree(folder, ModelFile)
+            tree = load_tree(folder, ModelFile)
+            if "own_parts" not in tree:
+                tree["own_parts"] = parts_of_run(folder.parent) if folder.name in ("model", "model-best") else {}
+            return tree
     raise FilesError(f"{path} contains no model. Give the folder of a run that has reached its first checkpoint, or "
                      "the folder of a model.")
 
@@ -241,5 +229,9 @@ def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]
     spec = spec_from(tree)
     if wrong := network_memory(cfg, spec):
         raise FilesError("\n".join(f"the model has {sentence}" for sentence in wrong))
-    with reading("The network of the model cannot be made", "Use the folder that Proximo wrote."):
-        return Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments)
+    own = [f"{name}=..." for name in ("make_agent", "config") if name in tree["own_parts"]]
+    advice = f"Pass {' and '.join(own)} of its program." if own else "Use the folder that Proximo wrote."
+    with reading("The network of the model cannot be made", advice):
+        model = Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments)
+    model.own_parts = tree["own_parts"]
+    return model

@@ -4,15 +4,13 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from proximo.catalog import Parts
 from proximo.config import Config
-from proximo.envs.joint_actions import choices
 from proximo.errors import ProximoError, UsageError, notify, warn
 from proximo.models.evaluate import MAX_STEPS, Evaluation, ShowProgress, episode_returns, evaluate, frames
 from proximo.models.model import Model, model_from, read_model
-from proximo.protocols import Spec, VecEnv
+from proximo.models.task import check_task
+from proximo.protocols import VecEnv
 from proximo.streams import env_seeds
 
 EVALUATION_ROWS = 8  # environments that play at once; a multiple of the players of every game
@@ -30,26 +28,6 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
     engine = "auto" if cfg.engine == "jax" else cfg.engine  # the same task, stepped by Gymnasium
     here = replace(cfg, env_workers=0, env_groups=1, num_envs=rows, seed=seed, engine=engine)
     return parts.make_envs(here, env_seeds(seed, rows, stream="eval"))
-
-
-def check_task(spec: Spec, envs: VecEnv, norm_obs: bool) -> None:
-    """Check that environments have the observations and actions that an agent was trained with.
-
-    Args:
-        spec: What the agent saw of its environments.
-        envs: The environments.
-        norm_obs: Whether observations are normalised, which turns every dtype into float32.
-
-    Raises:
-        UsageError: They differ in the shape or kind of observations, or in what a policy decides.
-    """
-    task, here = ((tuple(one.obs_shape), norm_obs or np.dtype(one.obs_dtype).kind, choices(one.action_space))
-                  for one in (spec, envs))
-    if task != here:
-        now, trained = (f"observations {np.dtype(one.obs_dtype)} of shape {tuple(one.obs_shape)} and the actions "
-                        f"{one.action_space}" for one in (envs, spec))
-        raise UsageError(f"The environment has {now}, but the agent was trained with {trained}. Use the environment of "
-                         "the run, or one with the same spaces.")
 
 
 def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,

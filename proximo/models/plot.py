@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from proximo.catalog import VARIANTS
-from proximo.errors import UsageError, warn
+from proximo.errors import UsageError, notify, warn
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, last_of_equal, read_episodes, rolling_mean
-from proximo.runs.files import is_folder
+from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.run import own_settings, read_record
 from proximo.runs.writing import ELSEWHERE, whole_file
 
@@ -34,6 +34,8 @@ class Curve(NamedTuple):
     """(E,) environment steps when each episode ended, rising"""
     returns: np.ndarray
     """(E,) undiscounted returns of raw rewards"""
+    path: Path = Path()
+    """the folder of the run"""
 
 
 Panels = dict[str, dict[str, list[Curve]]]  # environment -> label -> curves
@@ -50,7 +52,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     runs = []
     for path in paths:
         below = [] if not is_folder(path) else [path] if (path / "config.json").is_file() else sorted(
-            p.parent for p in path.rglob("config.json"))
+            folder for folder, files in visit_folders(path) if "config.json" in files)
         if not below:
             raise UsageError(f"{path} neither is nor contains a run. A run is a folder with a config.json.")
         runs += below
@@ -82,7 +84,8 @@ def draw_curves(runs: Sequence[Path], window: int = WINDOW) -> "Figure":
     curves = [read_curve(run) for run in find_runs(runs)]
     if not any(len(curve.steps) for curve in curves):
         warn("No episode has finished in these runs, so the picture has no line. Train longer, or give other runs.")
-    panels = group_curves(curves)
+    panels = {env_id: {label: _one_per_seed(group) for label, group in groups.items()}
+              for env_id, groups in group_curves(curves).items()}
     columns = min(ceil(len(panels) ** 0.5), 3)
     rows = ceil(len(panels) / columns)
     figure = Figure(figsize=(max(7.5, 5.2 * columns), 4.2 * rows + 0.5), dpi=150, layout="constrained")
@@ -162,7 +165,18 @@ def read_curve(run: Path) -> Curve:
     record = read_record(run)
     config: dict[str, Any] = {"env_id": "?", "seed": 0, **record["config"], **own_settings(record)}
     episodes = read_episodes(run)
-    return Curve(variant=record["variant"], config=config, steps=episodes.step, returns=episodes.ret)
+    return Curve(variant=record["variant"], config=config, steps=episodes.step, returns=episodes.ret,
+                 path=run)
+
+
+def _one_per_seed(curves: Sequence[Curve]) -> list[Curve]:
+    """Keep one run of each seed, as a report does, the newest finished one: repeated runs are not two samples."""
+    kept: dict[Any, Curve] = {}
+    for curve in sorted(curves, key=lambda curve: ((curve.path / "summary.json").exists(), curve.path.stat().st_mtime)):
+        if (older := kept.get(curve.config["seed"])) is not None:
+            notify(f"{older.path} is left out: {curve.path} has the same settings and seed.")
+        kept[curve.config["seed"]] = curve
+    return [curve for curve in curves if kept[curve.config["seed"]] is curve]
 
 
 def _footnote(panels: Panels, window: int) -> str:

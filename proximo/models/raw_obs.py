@@ -25,9 +25,12 @@ class Rows(NamedTuple):
     single: bool  # there was one observation, not N of them
 
 
-def space_reader(space: Space | None) -> ObsReader | None:
-    """Return how observations of a model's space become rows, None if they are rows; UsageError if they cannot."""
-    return None if space is None else read_space(space, "the model's environment")
+def space_reader(space: Space | None, obs_shape: tuple[int, ...], dtype: Any = np.float32) -> ObsReader:
+    """Return how observations of a model's space become rows, (*obs_shape) of `dtype`; UsageError if they cannot."""
+    if space is not None:
+        return read_space(space, "the model's environment")
+    return ObsReader(shape=obs_shape, dtype=np.dtype(dtype), native_shape=obs_shape, native_dtype=np.dtype(dtype),
+                     axes="", flatten=None, masked=False)
 
 
 def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: str = "",
@@ -43,7 +46,8 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: 
         reader: What `space_reader` returned, so that it need not be made again; None: it is made.
 
     Raises:
-        UsageError: The structure, a shape or a dtype is another one, or a value is no array.
+        UsageError: The structure or a shape is another one, a value is no array or not finite, or its conversion to
+            the dtype of its space would change more than the precision of floats.
     """
     try:
         return _read_rows(space, obs_shape, raw, unseen, reader)
@@ -56,11 +60,9 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: 
 
 def _read_rows(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: str,
                reader: ObsReader | None) -> Rows:
-    reader = reader or space_reader(space)
-    if space is None or reader is None:
-        return _read_arrays(None, obs_shape, np.asarray(raw))
-    if isinstance(space, spaces.Box):
-        return _read_arrays(reader, obs_shape, np.asarray(raw) if space.shape else np.asarray(raw)[..., None])
+    reader = reader or space_reader(space, obs_shape)
+    if space is None or isinstance(space, spaces.Box):
+        return _read_arrays(reader, np.asarray(raw) if space is None or space.shape else np.asarray(raw)[..., None])
     if unseen:
         raw = _with_key(space, unseen, raw)
     several, single = _observations(space, raw)
@@ -70,17 +72,35 @@ def _read_rows(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen
                 mask=_masks(several) if reader.masked else None, single=single)
 
 
-def _read_arrays(reader: ObsReader | None, obs_shape: tuple[int, ...], obs: np.ndarray) -> Rows:
-    shape = obs_shape if reader is None else reader.native_shape
+def _read_arrays(reader: ObsReader, obs: np.ndarray) -> Rows:
+    shape = reader.native_shape
     extra = obs.ndim - len(shape)
     if not obs.size:
         raise UsageError("no observation was given. Give at least one.")
     if obs.shape[max(extra, 0):] != shape or extra not in (0, 1):
         raise UsageError(f"the observation has shape {obs.shape}. This model takes {shape} or (N, {str(shape)[1:]}.")
-    rows = obs if extra else obs[None]
-    if reader is not None:
-        rows = channels_first(reader.axes, rows).astype(reader.dtype, copy=False)
-    return Rows(obs=rows, mask=None, single=not extra)
+    rows = channels_first(reader.axes, _cast(obs if extra else obs[None], reader.native_dtype, "observation"))
+    return Rows(obs=_finite(rows.astype(reader.dtype, copy=False), "observation"), mask=None, single=not extra)
+
+
+def _cast(given: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
+    """Return an array in the dtype of its space, by the rule of training: no number is lost but digits of floats."""
+    if given.dtype == dtype:
+        return given
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = given.astype(dtype) if given.dtype.kind in "biuf" else given
+    rounds = given.dtype.kind == dtype.kind == "f"
+    if cast is given or not (rounds or np.array_equal(cast, given)):
+        raise UsageError(f"the {where} has dtype {given.dtype}. This model takes {dtype}, which cannot hold its "
+                         "numbers: give them as the environment returns them, not scaled.")
+    return cast
+
+
+def _finite(numbers: np.ndarray, where: str) -> np.ndarray:
+    if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+        raise UsageError(f"the {where} is not finite in {numbers.dtype} (NaN, infinity or beyond its range). Give "
+                         "finite numbers.")
+    return numbers
 
 
 def _observations(space: Space, raw: Any) -> tuple[list[Any], bool]:
@@ -155,9 +175,12 @@ def _flat_row(space: Space, reader: ObsReader, raw: Any) -> np.ndarray:
     """Return one observation as a row. Numbers are cast to the dtypes of the space."""
     def cast(leaf: Space, value: Any, where: str) -> Any:
         number = np.asarray(value)
-        if number.dtype.kind == "f" and np.dtype(leaf.dtype).kind in "iub":
+        if not isinstance(leaf, spaces.Discrete):
+            number = _finite(_cast(number, np.dtype(leaf.dtype), where), where)
+        elif number.dtype.kind == "f":
             raise UsageError(f"the {where} has dtype {number.dtype}. This model takes {leaf.dtype}.")
-        number = number[()] if isinstance(leaf, spaces.Discrete) else number.astype(leaf.dtype)
+        else:
+            number = number[()]
         if fault := leaf_fault(leaf, number, where):
             raise UsageError(f"the {fault}")
         return number
@@ -167,11 +190,35 @@ def _flat_row(space: Space, reader: ObsReader, raw: Any) -> np.ndarray:
 
 
 def read_mask(mask: Any, space: Space, count: int) -> np.ndarray:
-    """Return the argument `mask` of a model as (count, A) bool, A choices in all; UsageError if it has another size."""
-    given, parts = np.asarray(mask, bool), mask_parts(space)
+    """Return the argument `mask` of a model as (count, A) bool, A choices in all; UsageError if it has another size.
+
+    Args:
+        mask: An array, or one array per component of the action; for several observations also a list of these.
+        space: The action space of one environment.
+        count: Number of observations.
+    """
+    given, parts = _flat(mask), mask_parts(space)
     if parts is not None and given.size != count * parts.sum():
         raise UsageError(f"mask has {given.size} entries. {count} observations need {(count, int(parts.sum()))}.")
     return given.reshape(count, -1)
+
+
+def _flat(mask: Any) -> np.ndarray:
+    """Return the numbers of a mask on one axis: of an array, or of nested lists and tuples that may be ragged."""
+    if isinstance(mask, (tuple, list)) and mask and isinstance(mask[0], (tuple, list, np.ndarray)):
+        return np.concatenate([_flat(one) for one in mask])
+    return np.ravel(np.asarray(mask, bool))
+
+
+def check_choices(mask: np.ndarray | None, space: Space) -> None:
+    """Raise UsageError if a row of a mask, (N, A) bool, allows no choice of a component of the action."""
+    parts = mask_parts(space)
+    if mask is None or parts is None:
+        return
+    starts = np.concatenate([[0], np.cumsum(parts)[:-1]])
+    if blocked := np.flatnonzero(~np.logical_or.reduceat(mask, starts, axis=1).all(axis=1)).tolist():
+        raise UsageError(f"the mask of observation {blocked[0]} allows no action. Allow at least one choice of each "
+                         "component, or do not act where an episode has ended.")
 
 
 def _masks(observations: list[Any]) -> np.ndarray:

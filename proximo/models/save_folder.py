@@ -1,9 +1,21 @@
-"""Where a program may save a model: nothing but an earlier model is replaced."""
+"""Write a model to a folder. A program that names the folder replaces nothing but an earlier model."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+import numpy as np
+
+from proximo.config import Config
+from proximo.envs.moments import Moments, Statistics
 from proximo.errors import UsageError
-from proximo.runs.checkpoint import MANIFEST, TENSORS, TREE
+from proximo.models.spaces import space_to_json
+from proximo.protocols import Spec
+from proximo.runs.checkpoint import MANIFEST, TENSORS, TREE, save_tree
+
+NO_PARTS: Mapping[str, str] = MappingProxyType({})  # of a run without parts of a program
 
 
 def replaceable(folder: Path) -> Path:
@@ -21,3 +33,35 @@ def replaceable(folder: Path) -> Path:
     if Path.cwd().is_relative_to(path):
         raise UsageError(f"{folder} is the working directory, which a model cannot replace. Name another folder.")
     return path
+
+
+def save_model(folder: Path, variant: str, cfg: Config, spec: Spec, statistics: Statistics | None,
+               weights: dict[str, np.ndarray], own_parts: Mapping[str, str] = NO_PARTS) -> None:
+    """Write a model as one folder: weights and normaliser in safetensors, everything else in JSON.
+
+    Args:
+        folder: The folder to write or to replace.
+        variant: The name of the variant.
+        cfg: The configuration of the run.
+        spec: Shapes and action space of the run's environments.
+        statistics: Those of normalisation; None where nothing is normalised.
+        weights: The parameters of the network by name.
+        own_parts: The names of parts of the run that a program passed, by argument.
+
+    Raises:
+        FilesError: The folder cannot be written.
+    """
+    moments = statistics.obs if statistics is not None and cfg.norm_obs else None
+    save_tree(folder, model_tree(variant, cfg, spec, moments, weights, own_parts))
+
+
+def model_tree(variant: str, cfg: Config, spec: Spec, moments: Moments | None,
+               weights: dict[str, np.ndarray], own_parts: Mapping[str, str] = NO_PARTS) -> dict[str, Any]:
+    """Return the content of a model folder."""
+    tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(spec.obs_shape),
+            "obs_dtype": str(np.dtype(spec.obs_dtype)), "action_space": space_to_json(spec.action_space),
+            "observation_space": None if spec.observation_space is None else space_to_json(spec.observation_space),
+            "weights": weights, "own_parts": dict(own_parts)}
+    if moments is not None:
+        tree["obs_moments"] = {name: np.asarray(x) for name, x in moments._asdict().items()}
+    return tree

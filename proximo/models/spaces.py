@@ -24,7 +24,8 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
     if isinstance(space, gym.spaces.Discrete):
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, gym.spaces.MultiDiscrete):
-        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        other = {} if space.dtype == np.int64 else {"dtype": str(space.dtype)}
+        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()} | other
     if isinstance(space, gym.spaces.MultiBinary):
         return {"type": "MultiBinary", "n": [int(n) for n in space.shape]}
     if isinstance(space, gym.spaces.Dict):
@@ -82,7 +83,9 @@ def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:
         return gym.spaces.Discrete(data["n"], start=data["start"])
     if kind == "MultiDiscrete":
         check_numbers([int(np.sum(data["nvec"]))])
-        return gym.spaces.MultiDiscrete(data["nvec"], start=data["start"])
+        whole: Any = np.dtype(data.get("dtype", "int64"))
+        assert whole.kind in "iu", f"choices of {whole}"
+        return gym.spaces.MultiDiscrete(data["nvec"], dtype=whole, start=data["start"])
     if kind == "MultiBinary":
         check_numbers(data["n"])
         return gym.spaces.MultiBinary(data["n"][0] if len(data["n"]) == 1 else data["n"])

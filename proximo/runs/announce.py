@@ -1,6 +1,6 @@
 """Messages of a run when it starts or continues."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,10 @@ def announced(make_envs: MakeEnvs, announce: Callable[[], None]) -> MakeEnvs:
     return make
 
 
-def announce_preset(preset: Preset) -> None:
-    """Log which preset is used, and what it sets."""
-    notify(f"Using the preset {preset.env_id} of {preset.variant}: {', '.join(preset.settings)}. "
+def announce_preset(preset: Preset, given: Collection[str]) -> None:
+    """Log which preset is used, and what it sets besides the fields that were given."""
+    settings = [text for text in preset.settings if text.partition("=")[0] not in given]
+    notify(f"Using the preset {preset.env_id} of {preset.variant}: {', '.join(settings)}. "
            f"Source: {preset.source}. --preset none uses the defaults of a variant instead.")
 
 

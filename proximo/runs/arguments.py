@@ -12,7 +12,7 @@ from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_source import OWN
 from proximo.envs.own_suite import make_complete
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError, warn
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.own_parts import OwnParts, resume_call
@@ -124,8 +124,8 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
                          "not used.")
     cfg = with_changes(config() if isinstance(config, type) else config, values)
     if "make_envs" in own.names and "env_id" not in values and cfg.env_id == config_class(variant).env_id:
-        notify(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}. Name the environments "
-               "with env_id=....")
+        warn(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}. Name the environments "
+             "with env_id=....")
     return cfg, variant
 
 
@@ -133,11 +133,11 @@ def _choose_config(own: OwnParts, values: dict[str, Any]) -> str | Config:
     """Return the preset or the variant for an environment, as the command line does."""
     cfg = config_of_env(values)
     if own.make_envs is None and not values.keys() & {*OWN} and (preset := preset_for(values.get("env_id", ""))):
-        announce_preset(preset)
+        announce_preset(preset, values)
         return preset.config
     if own.make_envs is not None:
         name = values.get("env_id") or "the environment"
-        envs = own.make_envs(replace(cfg, env_id=name), [0])
+        envs = own.make_envs(replace(cfg, env_id=name, num_envs=1), [0])
         try:
             choice = variant_by_spaces(envs)
         finally:

@@ -40,13 +40,15 @@ def run_callbacks(callbacks: Sequence[Callback], it: "Iteration") -> tuple[dict[
         except StopTraining as stop:
             reason = str(stop) or "a callback ended training"
             continue
+        if found is None:
+            continue
         try:
-            logged = {f"user/{_checked_name(name)}": float(value) for name, value in (found or {}).items()}
+            logged = {f"user/{_checked_name(name)}": float(value) for name, value in found.items()}
         except (AttributeError, TypeError, ValueError) as error:
             if isinstance(error, UsageError):
                 raise
             raise UsageError(f"A callback returned {found!r:.60}. Return None, or numbers by name such as "
-                             '{"entropy": 0.5}.') from None
+                             '{"entropy": 0.5}. To end training, raise proximo.StopTraining.') from None
         if twice := sorted(metrics.keys() & logged.keys()):
             raise UsageError(f"Two callbacks returned the metric {', '.join(twice)}. Give each a name of its own.")
         metrics |= logged

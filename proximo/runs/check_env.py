@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from proximo.catalog import variant_by_name
 from proximo.config import Config
+from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
 from proximo.envs.factory import env_factory, env_name, make_new
 from proximo.envs.gym_checks import check_spaces, reset_answer
 from proximo.envs.gym_loop import GymEnvs
@@ -84,6 +85,8 @@ def iter_findings(env: Any, cfg: Config) -> Iterator[Finding]:
         if not any(finding.ok is False for finding in spaces_found):
             yield from _play_findings(one, subject.name)
             yield from _contract_findings(subject)
+            if isinstance(env, gymnasium.Env) and Copies(env).draw_equally:
+                yield Finding(False, EQUAL_DRAWS, SEED_DRAWS)
     except EnvError as error:
         yield failure(str(error))
     finally:
@@ -175,8 +178,8 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
             if mask is not None and not masked:
                 raise EnvError(f"{name}, step {steps}: {LATE_MASK}")
             action = writer(scripted_action(env.action_space, mask, rng)[None])[0]
+            steps += 1  # errors name the step as training does, from 1
             observation, reward, terminated, truncated, info = env.step(action)
-            steps += 1
             flags |= {type(terminated).__name__, type(truncated).__name__}
             rewards.add(type(reward).__name__)
             outside += not env.observation_space.contains(observation)

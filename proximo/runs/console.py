@@ -46,13 +46,13 @@ class Meter:
 
     def __init__(self, title: str, num_iterations: int, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
-        self._title, self._num_iterations = title, num_iterations
+        self._title, self._num_iterations, self._reason = title, num_iterations, ""
         self._shown = time.perf_counter()
         self._waiting: Progress | None = None
         self._bar: rich_progress.Progress | None = None
         if self._console.is_terminal:
             columns = (rich_progress.TextColumn("{task.description}", markup=False), rich_progress.BarColumn(),
-                       rich_progress.TextColumn("{task.fields[numbers]}"))
+                       rich_progress.TextColumn("{task.fields[numbers]}", markup=False))
             self._bar = rich_progress.Progress(*columns, console=self._console, auto_refresh=False)
             self._task = self._bar.add_task(printable(title), total=num_iterations, numbers="starting")
             self._bar.start()
@@ -65,6 +65,10 @@ class Meter:
         if now - self._shown >= self._every:
             self._shown = now
             self._show(progress)
+
+    def end_early(self, reason: str) -> None:
+        """Let the next line be the last one: it has the reason instead of the time left."""
+        self._reason = printable(" ".join(reason.split()))
 
     def close(self) -> None:
         """Show the last state and restore the terminal."""
@@ -96,4 +100,5 @@ class Meter:
             parts.append(f"SPS {progress.sps:,.0f}")
         if done and progress.compile_seconds is not None:
             parts.append(f"set-up {duration(progress.compile_seconds)}")
-        return "  ".join([*parts, "done" if done else f"{duration(progress.left)} left"])
+        end = f"ended: {self._reason}" if self._reason else f"{duration(progress.left)} left"
+        return "  ".join([*parts, "done" if done else end])

@@ -10,8 +10,9 @@ import numpy as np
 from proximo.catalog import Parts
 from proximo.errors import FilesError, ProximoError, warn
 from proximo.models.evaluate import Evaluation
-from proximo.models.model import model_from, read_model, save_model
+from proximo.models.model import model_from, read_model
 from proximo.models.play import evaluate_model
+from proximo.models.save_folder import save_model
 from proximo.runs.checkpoint import load_tree, save_tree
 from proximo.runs.run import Run
 from proximo.types import Iteration
@@ -107,4 +108,5 @@ def _best_record(run: Path) -> dict[str, Any]:
 
 def save_latest_model(run: Run, it: Iteration) -> None:
     """Write the agent of an iteration to RUN/model."""
-    save_model(run.folder / "model", run.variant, run.cfg, it.spec, it.statistics, it.weights())
+    save_model(run.folder / "model", run.variant, run.cfg, it.spec, it.statistics, it.weights(),
+               run.own_parts)

@@ -10,7 +10,7 @@ import os
 import reprlib
 import stat
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
@@ -29,6 +29,13 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except (OSError, ValueError):
         return False
+
+
+def visit_folders(directory: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield a folder and those below it, with names of files; nothing below a run, nor what a benchmark moved aside."""
+    for folder, inner, files in os.walk(directory):
+        inner[:] = [] if "config.json" in files else [name for name in inner if not name.endswith(".old")]
+        yield Path(folder), files
 
 
 def open_regular(path: Path, most: int | None = MOST_BYTES) -> BufferedReader:

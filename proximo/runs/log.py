@@ -92,6 +92,11 @@ class Log:
                                         evaluated=self._evaluated, sps=self._clock.sps,
                                         compile_seconds=self._clock.compile_seconds, left=left))
 
+    def end_early(self, reason: str) -> None:
+        """Let the line of the next iteration say why it is the last one."""
+        if self._meter:
+            self._meter.end_early(reason)
+
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, ready for JSON; everything logged so far is flushed first."""
         with files_of(self._run.folder):

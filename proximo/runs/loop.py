@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,33 +41,37 @@ class Session:
     """
 
     def __init__(self, folder: Path, watchers: Sequence[Watcher], iterations: Iterations,
-                 withdraw: Callable[[], list[str]] | None = None, release: Callable[[], None] | None = None) -> None:
+                 forget: Callable[[], None] | None = None, problems: Callable[[], list[str]] | None = None,
+                 release: Callable[[], None] | None = None) -> None:
         """Store the parts of training and its watchers.
 
         Args:
             folder: See above.
             watchers: One per run.
             iterations: The training.
-            withdraw: Called after a UsageError: removes a new run, and returns further problems.
+            forget: Removes a new run that could not start: nothing once an iteration was logged.
+            problems: Called after a UsageError: returns further problems.
             release: Called at the end: frees the folder for other processes.
         """
         self.folder, self.exit_status = folder, 0
-        self._watchers, self._iterations, self._withdraw, self._release = watchers, iterations, withdraw, release
+        self._watchers, self._iterations, self._release = watchers, iterations, release
+        self._forget, self._problems = forget or (lambda: None), problems or (list)
 
     def __iter__(self) -> Iterator[Sequence[Iteration | None]]:
         with Signals(self._abandon) as signals:
             try:
-                for its in self._iterations:
-                    signals.iteration_ended()
-                    pairs = zip(self._watchers, its, strict=True)
-                    with calls_together(len(self._watchers)) as call:
-                        stopped = [watcher.watch(it, signals, call) for watcher, it in pairs if it is not None]
-                    yield its
-                    if any(stopped) and not self._is_last(its):
-                        self._stop(signals, its)
-                        return
-                    if self._is_ended_early(its):
-                        break
+                with self._forgetting():
+                    for its in self._iterations:
+                        signals.iteration_ended()
+                        pairs = zip(self._watchers, its, strict=True)
+                        with calls_together(len(self._watchers)) as call:
+                            stopped = [watcher.watch(it, signals, call) for watcher, it in pairs if it is not None]
+                        yield its
+                        if any(stopped) and not self._is_last(its):
+                            self._stop(signals, its)
+                            return
+                        if self._is_ended_early(its):
+                            break
             except KeyboardInterrupt as error:
                 if signals.received is None:
                     raise self._exit_fault("raised KeyboardInterrupt") from error
@@ -76,7 +80,7 @@ class Session:
             except SystemExit as error:
                 raise self._exit_fault(f"called sys.exit({error.code!r})") from error
             except UsageError as error:
-                problems = [*str(error).splitlines(), *(self._withdraw() if self._withdraw else [])]
+                problems = [*str(error).splitlines(), *self._problems()]
                 raise UsageError("\n".join(dict.fromkeys(problems))) from error
             except NumbersError as error:
                 raise NumbersError(f"{error}{self._save_repro(error)}", error.evidence) from error
@@ -92,9 +96,19 @@ class Session:
         if self._watchers:
             self._say_done()
 
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """Free the folder of a new run for the mended program, unless the run can be resumed or has evidence."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, (NumbersError, PeerError)) and not is_of_another_process(error):
+                self._forget()
+            raise
+
     def _exit_fault(self, what: str) -> EnvError:
-        return EnvError(f"The environment, the network or the loss {what} while it trained. Resume with: "
-                        f"{self._resume_line()}")
+        return EnvError(f"The environment, the network, the loss or a callback {what} while it trained. Resume with: "
+                        f"{self._resume_line()}. (A callback ends a run by proximo.StopTraining.)")
 
     def _say_done(self) -> None:
         run = self._watchers[0].run
@@ -140,7 +154,8 @@ class Session:
         for watcher in self._watchers:
             watcher.save_recent()
         found = checkpoints(self._watchers[0].run.folder)
-        left = f"The newest checkpoint is of iteration {int(found[-1].name)}." if found else "No checkpoint exists."
+        left = f"The newest checkpoint is of iteration {int(found[-1].name)}." if found else \
+            "No checkpoint exists: a resume begins with the first iteration."
         warn(f"Stopped by {signal.Signals(number).name} before the iteration had ended. {left} "
              f"Resume with: {self._resume_line()}")
 

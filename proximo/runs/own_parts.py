@@ -1,6 +1,6 @@
 """Parts of a run that belong to the user's program instead of the variant: environments, network, loss, loop."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 
 from proximo.catalog import Parts, config_class, parts_of, variant_of
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.errors import UsageError, warn
 from proximo.models.model import read_model
-from proximo.models.play import check_task, record_run_video
+from proximo.models.play import record_run_video
 from proximo.models.spaces import spec_from
+from proximo.models.task import check_bounds, check_task
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.callbacks import Callback
 from proximo.runs.checkpoint import MANIFEST
 from proximo.runs.evaluation import Evaluator
 from proximo.runs.files import is_folder
-from proximo.runs.run import Run, read_record
+from proximo.runs.run import Run, parts_of_run
 
 ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn",
              "config": "config"}
@@ -102,6 +103,11 @@ class OwnParts(NamedTuple):
             raise UsageError(f"{run.folder} was trained with env_id={run.cfg.env_id}, and the resume was given an "
                              "environment of a program. Leave env and make_envs out.")
 
+    def recorded_by(self, run: Run) -> Run:
+        """Return a run that is resumed, with these parts as config.json records them from here on."""
+        again = self.new_run(run.folder, run.cfg, run.variant)
+        return run._replace(resume_with=again.resume_with, own_parts=again.own_parts)
+
     def parts_of_resume(self, run: Run) -> Parts:
         """Return the parts that continue a run. Environments of a program must have the spaces that the run had."""
         parts = self.parts(run.variant, run.cfg.framework)
@@ -113,6 +119,7 @@ class OwnParts(NamedTuple):
             envs = parts.make_envs(cfg, seeds)
             try:
                 check_task(spec, envs, bool(cfg.norm_obs))
+                check_bounds(spec, envs, cfg)
             except BaseException:
                 envs.close()
                 raise
@@ -149,6 +156,16 @@ def resume_call(names: Iterable[str]) -> str:
     return f"proximo.resume('RUN', {', '.join(f'{name}=...' for name in names)})" if names else ""
 
 
+def announce_parts(before: Run, after: Run) -> None:
+    """Warn of parts of a program that the record of a run does not have, or names otherwise."""
+    old = {name: "" for name in ARGUMENTS if f"{name}=..." in before.resume_with} | {**before.own_parts}
+    changed = [f"{name} {old.get(name, 'none')} -> {new}" for name, new in after.own_parts.items()
+               if old.get(name, "none") not in (new, "")]  # an earlier version did not record names
+    if changed:
+        warn(f"{after.folder} continues with parts of the program that it was not trained with: {', '.join(changed)}. "
+             "config.json names them from here on.")
+
+
 def differs_from_variant(kind: type[Config]) -> bool:
     """Return whether a configuration class has more than other defaults of the variant's fields."""
     base = config_class(variant_of(kind))
@@ -164,14 +181,16 @@ def _actor_class(framework: str) -> Any:
     return Actor
 
 
-def own_env_argument(folder: Path) -> str:
-    """Return the argument, env or make_envs, with which a program passed the environments of a run; "" if none."""
-    return next((name for name in own_arguments(folder) if name in ("make_envs", "env")), "")
+def own_env_argument(names: Collection[str]) -> str:
+    """Return which of some arguments, env or make_envs, has passed environments of a program; "" if neither has."""
+    return next((name for name in ("make_envs", "env") if name in names), "")
 
 
 def own_arguments(folder: Path) -> list[str]:
-    """Return the arguments with which a program passed parts of the run in a folder."""
-    if not (is_folder(folder) and (folder / "config.json").is_file()):
+    """Return the arguments with which a program passed parts of the run, or of the run of the model, in a folder."""
+    if not is_folder(folder):
         return []
-    resume_with = read_record(folder).get("resume_with", "")
-    return [name for name in ARGUMENTS if f" {name}=..." in resume_with]
+    names = parts_of_run(folder)
+    if not names and (folder / MANIFEST).exists():
+        names = read_model(folder)["own_parts"]
+    return [name for name in ARGUMENTS if name in names]

@@ -1,32 +1,27 @@
-"""proximo.load and proximo.evaluate: check the arguments, load a model, play in its environment or another one."""
+"""proximo.load, evaluate and watch: check the arguments, load a model, play in its environment or another one."""
 
+import os
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from proximo.catalog import config_class
+from proximo.catalog import Parts, config_class
+from proximo.config import Config
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError, nearest
 from proximo.facts import converted
 from proximo.models.evaluate import MAX_STEPS, Evaluation
 from proximo.models.model import Model, model_from, read_model
-from proximo.models.play import evaluate_model
+from proximo.models.play import evaluate_model, record_video
+from proximo.models.video import check_format
 from proximo.runs.arguments import folder_of, modules_of, own_parts
-from proximo.runs.own_parts import OwnParts, own_env_argument
+from proximo.runs.own_parts import OwnParts, own_arguments, own_env_argument
+from proximo.runs.resolve import usage_errors
 from proximo.runs.run import config_from
 
-PARTS = ("make_envs", "make_agent", "allow_import")
-
-
-class HowToPlay(NamedTuple):
-    """Arguments of proximo.evaluate."""
-
-    episodes: Any
-    deterministic: Any
-    seed: Any
-    max_steps: Any
+PARTS = ("make_envs", "make_agent", "config", "allow_import")
 
 
 def load_model(path: Path, own: OwnParts, allow_import: tuple[str, ...]) -> Model:
@@ -34,38 +29,82 @@ def load_model(path: Path, own: OwnParts, allow_import: tuple[str, ...]) -> Mode
 
     Args:
         path: The folder.
-        own: The custom network, if the run was started with one.
+        own: The custom network and the class of the configuration, if the run was started with them.
         allow_import: Modules and scripts that may be imported because the model names them.
     """
     tree = read_model(path)
-    cfg = config_from(tree["config"], config_class(tree["variant"]), path)
+    cfg = config_from(tree["config"], own.config or config_class(tree["variant"]), path)
     model = model_from(tree, cfg, own.playing_parts(tree["variant"], cfg.framework).make_actor)
     model.allow_import = allow_import
     return model
 
 
-def play_episodes(given: Any, env: Any, how: HowToPlay, parts: Mapping[str, Any]) -> Evaluation:
+def play_episodes(given: Any, env: Any, how: Mapping[str, Any], parts: Mapping[str, Any]) -> Evaluation:
     """Play whole episodes; see proximo.evaluate.
 
     Args:
         given: A model, or the folder of a run or of a model.
         env: The environment, its id, or None.
-        how: How to play: episodes, deterministic, seed and max_steps.
+        how: episodes, deterministic, seed and max_steps; a max_steps of None is the default.
         parts: The arguments that PARTS names.
     """
-    own = own_parts(env, parts.get("make_envs"), parts.get("make_agent"))
-    unknown = [f"{name} is not an argument of evaluate.{nearest(name, PARTS)}" for name in parts if name not in PARTS]
-    if wrong := [*unknown, *own.wrong, *_wrong_numbers(how)]:
+    how = dict(how) | {"max_steps": MAX_STEPS if how["max_steps"] is None else how["max_steps"]}
+    model, playing = prepare("evaluate", given, env, parts, wrong_numbers(how, episodes=1, seed=0, max_steps=1))
+    return evaluate_model(model, playing, int(how["episodes"]), bool(how["deterministic"]), int(how["seed"]),
+                          int(how["max_steps"]))
+
+
+def record_episodes(given: Any, out: str | Path, env: Any, how: Mapping[str, Any], parts: Mapping[str, Any]) -> Path:
+    """Record a video; see proximo.watch.
+
+    Args:
+        given: A model, or the folder of a run or of a model.
+        out: The video.
+        env: The environment, its id, or None.
+        how: episodes, deterministic, seed and max_frames (of each episode).
+        parts: The arguments that PARTS names.
+    """
+    if not isinstance(out, (str, os.PathLike)):
+        raise UsageError(f"out={out!r:.60} is not a path. Name the video NAME.mp4 or NAME.gif.")
+    path = Path(out)
+    wrong = [*wrong_numbers(how, episodes=1, seed=0, max_frames=1), *usage_errors(lambda: check_format(path))]
+    model, playing = prepare("watch", given, env, parts, wrong)
+    shown = range(int(how["episodes"]))
+    record_video(model, playing, path, bool(how["deterministic"]), int(how["seed"]),
+                 int(how["max_frames"]) * len(shown), shown)
+    return path
+
+
+def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: list[str]) -> tuple[Model, Parts]:
+    """Check the arguments of a function that plays, and load the model.
+
+    Args:
+        call: The name of the function.
+        given: A model, or the folder of a run or of a model.
+        env: The environment, its id, or None.
+        parts: The arguments that PARTS names.
+        wrong: Problems of other arguments, to be reported with these.
+
+    Returns:
+        The model with the configuration of what is played, and what makes the environments.
+
+    Raises:
+        UsageError: An argument cannot work; all problems are listed.
+        FilesError: There is no model, or it is damaged.
+    """
+    config = parts.get("config")
+    own = own_parts(env, parts.get("make_envs"), parts.get("make_agent"))._replace(config=config)
+    unknown = [f"{name} is not an argument of {call}.{nearest(name, PARTS)}" for name in parts if name not in PARTS]
+    if wrong := [*unknown, *own.wrong, *wrong_class(config), *wrong]:
         raise UsageError("\n".join(wrong))
     allowed = modules_of(parts.get("allow_import", ()))
-    model, source = given, "the model"
-    if not isinstance(given, Model):
-        path = folder_of(given, "model")
-        argument = own_env_argument(path)
-        if argument and own.make_envs is None and env is None:
-            raise UsageError(f"{path} was trained in an environment of its own. Pass it: "
-                             f"proximo.evaluate({str(path)!r}, {argument}=...).")
-        model, source = load_model(path, own, allowed), str(path)
+    path = None if isinstance(given, Model) else folder_of(given, "model")
+    argument = own_env_argument(given.own_parts if path is None else own_arguments(path))
+    source, shown = ("the model", "MODEL") if path is None else (str(path), repr(str(path)))
+    if argument and own.make_envs is None and env is None:
+        raise UsageError(f"{source} was trained in an environment of its own. Pass it: proximo.{call}({shown}, "
+                         f"{argument}=...).")
+    model = given if path is None else load_model(path, own, allowed)
     cfg = model.cfg if env is None and own.make_envs is None else replace(model.cfg, env_id="", env_file="")
     moved = with_moved_script(cfg, (*allowed, *model.allow_import))
     check_imports(moved, (*allowed, *model.allow_import), source)
@@ -74,21 +113,25 @@ def play_episodes(given: Any, env: Any, how: HowToPlay, parts: Mapping[str, Any]
     if moved is not cfg:
         model = copy(model)
         model.cfg = moved
-    playing = own.playing_parts(model.variant, model.cfg.framework)
-    most = MAX_STEPS if how.max_steps is None else int(how.max_steps)
-    return evaluate_model(model, playing, int(how.episodes), bool(how.deterministic), int(how.seed), most)
+    return model, own.playing_parts(model.variant, model.cfg.framework)
 
 
-def _wrong_numbers(how: HowToPlay) -> list[str]:
+def wrong_class(config: Any) -> list[str]:
+    """Return a sentence if the argument `config` is neither None nor a class of configurations."""
+    if config is None or (isinstance(config, type) and issubclass(config, Config)):
+        return []
+    return [f"config={config!r:.60} is not a class of configurations. Pass the subclass of proximo.Config that the run "
+            "was started with, or leave it out."]
+
+
+def wrong_numbers(values: Mapping[str, Any], **least: int) -> list[str]:
+    """Return a sentence for each value that is not a whole number, or is below its least value."""
     wrong = []
-    for name, least in (("episodes", 1), ("seed", 0), ("max_steps", 1)):
-        value = getattr(how, name)
-        if value is None and name == "max_steps":
-            continue
+    for name, bound in least.items():
         try:
-            fits = converted(value, int) >= least
+            fits = converted(values[name], int) >= bound
         except TypeError:
             fits = False
         if not fits:
-            wrong.append(f"{name}={value!r:.60} is not allowed. Use a whole number of at least {least}.")
+            wrong.append(f"{name}={values[name]!r:.60} is not allowed. Use a whole number of at least {bound}.")
     return wrong

@@ -26,6 +26,7 @@ class Discrete(TypedDict):
 class MultiDiscrete(TypedDict):
     nvec: list[Any]
     start: list[Any]
+    dtype: NotRequired[Dtype]  # absent: int64
 
 
 class MultiBinary(TypedDict):
@@ -64,6 +65,8 @@ class RunConfig(TypedDict, total=False):
     env_id: str
     seed: int
     total_timesteps: int
+    num_envs: int
+    num_steps: int
 
 
 class SummaryFile(TypedDict):
@@ -171,6 +174,7 @@ class ModelFile(TypedDict):
     observation_space: dict[str, Any] | None
     weights: Arrays
     obs_moments: NotRequired[MomentArrays]
+    own_parts: NotRequired[dict[str, str]]
     best: NotRequired[BestRecord]
 
 

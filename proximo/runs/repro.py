@@ -5,7 +5,7 @@ from pathlib import Path
 
 from proximo.catalog import config_class, parts_of
 from proximo.errors import FilesError, NumbersError, UsageError
-from proximo.models.model import model_tree
+from proximo.models.save_folder import model_tree
 from proximo.models.spaces import spec_from
 from proximo.processes import world_from_environment
 from proximo.runs.checkpoint import load_tree, save_tree
@@ -21,7 +21,7 @@ def save_repro(run: Run, error: NumbersError) -> str:
     if error.evidence is None or world_from_environment().rank > 0:
         return ""
     found = error.evidence()
-    tree = model_tree(run.variant, run.cfg, found["spec"], None, found["weights"])
+    tree = model_tree(run.variant, run.cfg, found["spec"], None, found["weights"], run.own_parts)
     try:
         save_tree(run.folder / NAME, tree | {name: found[name] for name in ("iteration", "rollout", "state")})
     except FilesError:

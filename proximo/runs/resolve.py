@@ -1,12 +1,12 @@
 """Fill in the values that the flags leave open, and find every reason why a run cannot work, before it starts."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from proximo.catalog import Parts, played_env
 from proximo.config import Config
+from proximo.envs.cores import default_threads, usable_cores
 from proximo.envs.gym_source import IMAGES, OWN
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, nearest, notify, warn
@@ -14,8 +14,22 @@ from proximo.facts import facts, type_problems
 from proximo.problems import DEVICE, config_problems
 
 SHIFT_GIVEN = "iteration_shift={} was given. A resume that changes num_envs sets it. Leave it out."
+PEERS = {  # names of Stable-Baselines3
+    "batch_size": "A minibatch has num_envs * num_steps / num_minibatches rows: set num_minibatches=...",
+    "callback": "Use callbacks=[FUNCTION]", "clip_range": "Use clip_coef=...",
+    "clip_range_vf": "Use clip_vloss=True, which clips values by clip_coef", "n_envs": "Use num_envs=...",
+    "n_epochs": "Use update_epochs=...", "n_steps": "Use num_steps=...", "net_arch": "Use hidden_sizes=(64, 64)",
+    "normalize_advantage": "Use norm_adv=True or norm_adv=False",
+    "policy": "Use model=mlp, cnn or impala, or make_agent=FUNCTION for a network of your own",
+    "policy_kwargs": "Use hidden_sizes=(64, 64), activation=... and log_std_init=..., or make_agent=FUNCTION for a "
+                     "network of your own",
+    "tensorboard_log": "Every run writes RUN/tensorboard: set run_dir=RUN", "use_sde": "Use distribution=gsde",
+    "verbose": "Use logger=console or logger=none"}
 ADVICE = {"preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
-          "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3]."}
+          "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3].",
+          **{name: f" {advice} (docs/coming-from.md)." for name, advice in PEERS.items()}}
+SCHEDULE = ("{0} is a function. Use a number, and for a schedule of your own a configuration with the method "
+            "{0}_at(self, iteration) (docs/python.md).")
 
 
 def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own_env: bool = False) -> Config:
@@ -81,9 +95,10 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
     wrong = [f"{name} is not a field of this variant.{ADVICE.get(name) or nearest(name, known)}"
              for name in changes if name not in known]
     wrong += [SHIFT_GIVEN.format(changes["iteration_shift"])] if "iteration_shift" in changes else []
+    schedules = [name for name in ("learning_rate", "clip_coef") if callable(changes.get(name))]
     if not wrong:
-        cfg = replace(cfg, **changes)
-        wrong = type_problems(cfg)
+        cfg = replace(cfg, **{name: value for name, value in changes.items() if name not in schedules})
+        wrong = [*map(SCHEDULE.format, schedules), *type_problems(cfg)]
     if wrong:
         raise UsageError("\n".join(wrong))
     return cfg.resolved()
@@ -134,11 +149,6 @@ def usage_errors(attempt: Callable[[], Any]) -> list[str]:
     return []
 
 
-def default_threads(cfg: Config, local_processes: int) -> int:
-    """Return 1 for small networks, which more threads slow down; for convolutions this process's share of the cores."""
-    return 1 if cfg.model == "mlp" else max(1, (os.cpu_count() or 1) // local_processes)
-
-
 def default_workers(cfg: Config, num_envs: int, local_processes: int) -> int:
     """Return the number of worker processes for `num_envs` environments of one process.
 
@@ -147,6 +157,6 @@ def default_workers(cfg: Config, num_envs: int, local_processes: int) -> int:
     """
     if cfg.limits.worker_default == "none" or cfg.model == "mlp" or cfg.engine == "envpool":
         return 0
-    cores = (os.cpu_count() or 1) // local_processes
+    cores = usable_cores(local_processes)
     most = max((k for k in range(1, cores + 1) if num_envs % k == 0 and k % cfg.env_groups == 0), default=1)
     return most if most > 1 and cores >= 4 else 0

@@ -1,6 +1,5 @@
 """The folder of a run: its name, and config.json, which says everything that is needed to repeat the run."""
 
-import os
 import platform
 import re
 import time
@@ -14,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from proximo.config import Config
+from proximo.envs.cores import usable_cores
 from proximo.envs.imports import import_flags, named_modules
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import type_problems
@@ -93,7 +93,7 @@ def write_config(run: Run) -> None:
         return
     content = {"variant": run.variant, "config": asdict(run.cfg), "versions": versions(),
                "resume_with": run.resume_with, "own_parts": dict(run.own_parts), "processes": world.size,
-               "command": command_line(), "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
+               "command": command_line(), "machine": f"{platform.platform()}, {usable_cores()} cores"}
     path = run.folder / "config.json"
     resumed = path.exists()
     write_json(path, content, f", then continue with `{run.resume_line}`" if resumed else NEW_RUN)
@@ -157,10 +157,16 @@ def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> Ru
 def own_settings(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the parts of a program that a config.json names, by argument, as settings of the run.
 
-    The environment is not one of them: its name is the env_id. Earlier versions did not record the names.
+    The environment is one of them: the env_id is that of the registered environment, also where a wrapper of the
+    program changes it. Earlier versions did not record all names.
     """
-    found = record.get("own_parts") or dict.fromkeys(re.findall(r"(\w+)=\.\.\.", record.get("resume_with", "")), "own")
-    return {name: part for name, part in found.items() if name != "env"}
+    return dict(record.get("own_parts") or dict.fromkeys(
+        re.findall(r"(\w+)=\.\.\.", record.get("resume_with", "")), "own"))
+
+
+def parts_of_run(folder: Path) -> dict[str, str]:
+    """Return `own_settings` of the run in a folder; {} where there is none."""
+    return own_settings(read_record(folder)) if (folder / "config.json").is_file() else {}
 
 
 def class_in_file(variant: str, path: Path, config_class: Callable[[str], type[Config]]) -> type[Config]:

@@ -85,21 +85,30 @@ def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) ->
 
 
 def same_iteration(runs: Sequence[Run], newest: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Return a checkpoint of each run, all of the newest iteration that every run has; None if one run has none.
+    """Return a checkpoint of each run, all of the newest iteration that every run has; None if one run has none yet.
 
     Args:
         runs: The runs.
         newest: The newest checkpoint of each, None if it has none.
 
     Raises:
-        FilesError: A checkpoint of that iteration is damaged or missing.
+        UsageError: A run ended long before the others, because its numbers were not finite.
+        FilesError: A checkpoint of that iteration is damaged.
     """
-    found = [one for one in newest if one is not None]
-    if len(found) < len(runs):
+    iterations = [one["state"]["iteration"] if one else 0 for one in newest]
+    least, most = min(iterations), max(iterations)
+    folders = [run.folder / "checkpoints" / f"{least:08d}" for run in runs]
+    if most > runs[0].cfg.checkpoint_every if least == 0 else not all(folder.is_dir() for folder in folders):
+        ended = [run.folder for run, iteration in zip(runs, iterations) if iteration == least]
+        others = [run.folder for run, iteration in zip(runs, iterations) if iteration > least]
+        names = ", ".join(folder.name for folder in ended)
+        raise UsageError(f"{names} ended early: the newest checkpoint is of iteration {least}, and that of "
+                         f"{others[0].name} of iteration {most}. Resume the others one by one: proximo resume "
+                         f"{pasted(others[0])}")
+    if least == 0:
         return [None] * len(runs)
-    iteration = min(one["state"]["iteration"] for one in found)
-    return [one if one["state"]["iteration"] == iteration else
-            load_tree(run.folder / "checkpoints" / f"{iteration:08d}") for run, one in zip(runs, found)]
+    return [one if iteration == least else load_tree(folder)
+            for one, iteration, folder in zip(newest, iterations, folders)]
 
 
 def warn_if_one_of_several(folder: Path) -> None:

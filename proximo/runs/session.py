@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import Parts, config_class, config_of_env
+from proximo.catalog import config_class, config_of_env
 from proximo.config import Config
 from proximo.envs.imports import check_imports, named_modules, split_file, with_moved_script
 from proximo.errors import FilesError, UsageError, warn
@@ -20,7 +20,7 @@ from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_proce
 from proximo.runs.files import read_json, refuse_links
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
+from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, announce_parts
 from proximo.runs.records import SummaryFile
 from proximo.runs.resolve import problems_of, problems_of_parts, resolve, with_changes
 from proximo.runs.run import (
@@ -90,7 +90,8 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size))
         training = parts._replace(make_envs=make_envs)
         return Session(folder, watchers, train_together([run.cfg for run in runs], training),
-                       partial(withdraw, folder, cfg, parts, runs), held.pop_all().close)
+                       partial(forget_start, folder, runs), partial(problems_of_parts, cfg, parts),
+                       held.pop_all().close)
 
 
 def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
@@ -144,6 +145,8 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     if not announce_resume(folder, cfg, checkpoints[0], ended):
         return Session(folder, [], train_nothing(), release=held.pop_all().close)
     announce_changes(before[0].cfg, runs[0].cfg)
+    runs = [own.recorded_by(run) for run in runs]
+    announce_parts(before[0], runs[0])
     set_passive_openmp_wait(cfg)
     parts, recorder = own.parts_of_resume(runs[0]), Recorder()
     parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
@@ -205,13 +208,6 @@ def problems_of_members(cfg: Config, processes: int, sweep: Members) -> list[str
     return [*dict.fromkeys(problem for one in cfgs for problem in problems_of(one, processes))]
 
 
-def withdraw(folder: Path, cfg: Config, parts: Parts, runs: Sequence[Run]) -> list[str]:
-    """Remove the files of runs that could not start, and return the problems of their device, environment, network."""
-    if world_from_environment().rank == 0:
-        forget_start(folder, runs)
-    return problems_of_parts(cfg, parts)
-
-
 def write_start(folder: Path, runs: Sequence[Run], sweep: Members) -> None:
     """Write what says that there are runs: all of these files, or none if one cannot be written.
 
@@ -229,7 +225,9 @@ def write_start(folder: Path, runs: Sequence[Run], sweep: Members) -> None:
 
 
 def forget_start(folder: Path, runs: Sequence[Run]) -> None:
-    """Remove the files of runs that could not start."""
+    """Remove the files of runs that could not start: of those without a logged iteration. Only rank 0 removes."""
+    if world_from_environment().rank > 0 or any((run.folder / "metrics.csv").exists() for run in runs):
+        return
     (folder / SWEEP).unlink(missing_ok=True)
     for run in runs:
         forget_run(run.folder)

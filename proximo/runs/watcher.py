@@ -90,6 +90,8 @@ class Watcher:
         log = self._log = self._log or self._open_log(it)
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
         returned, self.stop_reason = run_callbacks(self._callbacks, it)
+        if self.stop_reason:
+            log.end_early(self.stop_reason)
         log.iteration(it.iteration, it.steps, it.stats | shares | evaluated | returned, it.finished)
         stopped = signals.received is not None
         cfg, leaving = self.run.cfg, stopped and it.keeps_state

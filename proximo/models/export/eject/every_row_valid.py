@@ -11,12 +11,12 @@ REWRITES: Rewrites = {
     "LossInputs": (("number of valid rows of the minibatch over all ranks, at least 1",
                     "number of rows of the minibatch"),),
     "learn": (("        rollout = without_fillers(rollout)\n", ""),),
-    "normalize_advantage": (
-        ("of every minibatch over its valid rows on all ranks (detail 7)", "of every minibatch (detail 7)"),
+    "minibatch_advantages": (
+        ("normalise each over its valid rows on all ranks (detail 7)", "normalise each (detail 7)"),
         ("their numbers of valid rows", "their numbers of rows"),
-        ("rows, ok = select(advantage).double(), select(valid)", "rows = select(advantage).double()"),
-        ("    kept = torch.where(ok, rows, 0.0)\n", ""),
-        ("ok.sum(axes).double(), kept.sum(axes), kept.square().sum(axes)",
+        ("rows, valid_rows = select(advantage).double(), select(valid)", "rows = select(advantage).double()"),
+        ("    kept = torch.where(valid_rows, rows, 0.0)\n", ""),
+        ("valid_rows.sum(axes).double(), kept.sum(axes),\n" + " " * 39 + "kept.square().sum(axes)",
          "torch.ones_like(rows).sum(axes), rows.sum(axes), rows.square().sum(axes)"),
         ("count = sums[0].clamp(min=1.0)", "count = sums[0]"),
         ("sums[1:] / sums[0].clamp(min=1.0)", "sums[1:] / sums[0]")),

@@ -20,7 +20,7 @@ ZEROS = ("iteration_shift",)
 # has made its checks for this configuration when it ejects.
 DROPPED_CALLS = frozenset((
     "notify", "notify_once", "warn", "warn_once", "announce_images", "leave", "load_libraries", "keep_memory",
-    "use_egl_when_headless"))
+    "use_egl_when_headless", "check_loss"))
 
 # Functions that return one of their arguments where one process learns on the CPU: name -> index of the argument.
 IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2, "gym_id": 0, "with_quick_space": 0,
@@ -36,7 +36,7 @@ SIMPLER = {"close_env": "{0}.close()", "make_registered": "gym.make({0}, disable
 # Functions whose value the library computes when it ejects, from arguments that are known.
 PURE = frozenset((
     "isinstance", "len", "bool", "hasattr", "type", "config_problems", "action_problems", "packed_layout",
-    "has_image_parts", "obs_layout", "float_view", "clips_rewards", "image_axes", "issubdtype", "is_bounded",
+    "has_image_parts", "obs_layout", "float_view", "clips_rewards", "image_axes", "issubdtype",
     "usage_errors", "numpy_module", "sticky_chance", "is_atari", "mask_parts", "mask_methods", "kwargs_of",
     "is_initialized", "int", "dtype", "device", "space_layout", "without_mask"))
 
@@ -49,7 +49,7 @@ INLINED = frozenset((
 # Functions that a reader of PPO looks for. They stay, even where they are short.
 HEADINGS = frozenset(("train", "learn", "collect", "gae", "ppo_loss", "update", "flat_adam", "apply_gradient",
                       "find_rom", "games_for_one", "kind_of", "refuse_other_spaces", "seeded_agent",
-                      "statistic_names", "noop_count", "make_jax_control", "normalize_advantage"))
+                      "statistic_names", "noop_count", "make_jax_control", "minibatch_advantages"))
 
 # Functions inside functions that stay there.
 CLOSURES = frozenset(("bind", "gradients"))
@@ -121,7 +121,7 @@ class Facts(NamedTuple):
     assumed: Mapping[tuple[str, str], Any]  # (function, parameter): what it is where the program calls it
     expressions: Mapping[str, Any]  # what an expression with this text is in every function
     written: Mapping[str, str]  # what takes the place of a call of a function, besides SIMPLER
-    receivers: frozenset[str]  # methods that return the object itself
+    identities: frozenset[str]  # methods that return their first argument
     dropped_calls: frozenset[str]  # functions that the program need not call, besides those of every program
     dropped_fields: Mapping[str, frozenset[str]]  # fields of a record that the program need not have
     types: Mapping[str, str]  # the class of the program that takes the place of an interface in annotations

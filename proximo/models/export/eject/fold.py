@@ -146,8 +146,8 @@ def _from_world(node: ast.expr) -> bool:
 
 def _call(scope: Scope, node: ast.Call) -> str | None:
     name = called_name(node)
-    if name in scope.known.facts.receivers and isinstance(node.func, ast.Attribute):
-        return whole(scope, node.func.value)
+    if name in scope.known.facts.identities:
+        return whole(scope, node.args[0])
     if name in ERRORS.values() and len(node.args) > 1:  # what the library adds to the message
         return f"{name}({scope.definition.segment(node.args[0])})"
     if name in IDENTITIES and len(node.args) > IDENTITIES[name]:

@@ -94,7 +94,7 @@ def collecting() -> Rewrites:
 def learning() -> Rewrites:
     """Return the rewrites of what prepares the minibatches, and of what remains for the log."""
     normalize, variance = (definition_text(LEARNER_MODULE, name)
-                           for name in ("normalize_advantage", "explained_variance"))
+                           for name in ("minibatch_advantages", "explained_variance"))
     learn = definition_text("proximo.on_jax.train_step", "learn")
     return {
         "learn": (
@@ -105,14 +105,14 @@ def learning() -> Rewrites:
             (between(learn, "    sequence = ", "    normalized"), ""),
             ("fold_key(keys.minibatch, iteration, rank())", "fold_key(shuffle_key, iteration, 0)"),
             (between(learn, "normalized, count", "    adam, losses"),
-             "normalized = normalize_advantage(advantage, index)\n"),
+             "normalized = minibatch_advantages(advantage, index)\n"),
             ("update(learner, adam,", "update(cfg, bind, adam,"), ("ret, memory, agent.recurrent)", "ret, (), False)"),
             ("advantage=normalized, count=count, noise=noise)", "advantage=normalized)"),
             ("ret, rollout.valid, reduce_sum)", "ret)")),
-        "normalize_advantage": (
+        "minibatch_advantages": (
             (between(normalize, "advantage: Array,", ") -> tuple"), "advantage: Array, index: Array"),
             ("-> tuple[Array, Array]", "-> Array"),
-            ("of every minibatch over its valid rows on all ranks (detail 7)", "of every minibatch (detail 7)"),
+            ("normalise each over its valid rows on all ranks (detail 7)", "normalise each (detail 7)"),
             (between(normalize, "    def select", ""),
              "    rows = take_rows(advantage.reshape(-1), index, 0)  # (E, M, B)\n"
              "    return (rows - rows.mean(2, keepdims=True)) / (rows.std(2, keepdims=True) + 1e-8)")),

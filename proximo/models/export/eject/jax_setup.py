@@ -50,7 +50,7 @@ def jax_facts(cfg: Config, library: Library) -> Facts:
     return Facts(
         cfg=cfg, named={"cfg": cfg, "envs": envs, "agent": agent}, fields=fields, results={"bind": agent},
         instances={type(one): one for one in (cfg, agent, agent.head, envs)} | {Config: cfg},
-        present=frozenset(("final_obs",)), assumed={}, expressions={}, written={}, receivers=frozenset(("perturbed",)),
+        present=frozenset(("final_obs",)), assumed={}, expressions={}, written={}, identities=frozenset(("perturbed",)),
         dropped_calls=frozenset(),
         dropped_fields={name: FIELDS.get(name, frozenset()).union(GONE.get(name, ())) for name in {*GONE, *FIELDS}},
         types=types | {"Array": "jax.Array", "HostArray": "jax.Array"})

@@ -12,10 +12,7 @@ Rewrites = Mapping[str, tuple[tuple[str, str], ...]]  # definition -> what the l
 GAMES_OF_POOL: Rewrites = {
     "pool_threads": (
         ("the cores, divided by the processes that torchrun started on this machine", "one for each core"),
-        ('    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1'
-         "  # Linux only\n", ""),
-        ('max(1, min(cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_envs))',
-         "min(os.cpu_count() or 1, num_envs)")),
+        ('usable_cores(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))', "os.cpu_count() or 1")),
     "PoolEnvs": (
         ("A pool as one VecEnv.", "N games that EnvPool steps on threads. A game begins again one step late."),
         ("        native = self.pool.action_space\n"
@@ -46,8 +43,10 @@ SELF_PLAY: Rewrites = {
         ("self.ret[first], self.length[first] = 0, 0", "self.ret[first] = 0"))}
 
 
-# The library has checked and completed the configuration when it ejects.
-CHECKED_CONFIG: Rewrites = {"train": (("cfg := checked(cfg)", "cfg"),)}
+# The library has checked and completed the configuration when it ejects, and the program asks each iteration in time.
+# No layer of its networks acts in another mode than it learns in.
+CHECKED_CONFIG: Rewrites = {
+    "train": (("    cfg = checked(cfg)\n", ""), ("@only_newest\n", ""), (", acting(setup.agent):", ":"))}
 
 
 def import_envpool() -> ModuleType:

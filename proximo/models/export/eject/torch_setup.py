@@ -52,7 +52,7 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
         | frozenset(("first",) if agent.recurrent else ()),
         assumed={("action_writer", "space"): space, ("make_head", "action_space"): space},
         expressions=({"acted.value": None, "acted.logprob": None} if agent.evaluates_later else {}) | suite.expressions,
-        written=suite.written, receivers=frozenset(("perturbed",) if plain else ()),
+        written=suite.written, identities=frozenset(("perturbed",) if plain else ()),
         dropped_fields=_dropped_fields(setup, cfg),
         dropped_calls=frozenset(("_open_masks",) if setup.carry.mask is None else ()),
         types=types | {"Array": "Tensor", "HostArray": "np.ndarray", "Layer": "Any"})

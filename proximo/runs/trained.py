@@ -1,0 +1,93 @@
+"""What a program calls with a trained model: load, evaluate, watch."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from proximo.errors import UsageError
+
+if TYPE_CHECKING:
+    from proximo.config import Config
+    from proximo.models.evaluate import Evaluation
+    from proximo.models.model import Model
+
+
+def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_import: Collection[str] = (),
+         config: "type[Config] | None" = None) -> "Model":
+    """Load the model of a run, or the folder of a model: `load(path).act(raw_obs)`. Nothing that it names is imported.
+
+    Args:
+        path: The folder.
+        make_agent: The network, if the run was started with a custom one.
+        allow_import: Modules and scripts that `evaluate` may import because the model names them.
+        config: The class of the configuration, if it is a subclass with additional fields.
+
+    Raises:
+        UsageError: An argument cannot work.
+        FilesError: There is no model, it is damaged, or its weights belong to another network.
+    """
+    from proximo.runs.arguments import folder_of, modules_of, own_parts
+    from proximo.runs.playing import load_model, wrong_class
+
+    own = own_parts(None, make_agent=make_agent)._replace(config=config)
+    if wrong := [*own.wrong, *wrong_class(config)]:
+        raise UsageError("\n".join(wrong))
+    return load_model(folder_of(path, "path"), own, modules_of(allow_import))
+
+
+def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, *, deterministic: bool = True,
+             seed: int = 0, max_steps: int | None = None, **parts: Any) -> "Evaluation":
+    """Play whole episodes with a trained model, as `proximo eval --deterministic` does.
+
+    Args:
+        model: A model, or the folder of a run or of a model.
+        episodes: Number of episodes; in self-play rounded up to as many for each player.
+        env: As in `proximo.train`; None: the environment of the run.
+        deterministic: Take the most likely actions, as `proximo card` does; False samples them, as `proximo eval` does
+            without a flag.
+        seed: The seed of environments and actions.
+        max_steps: Longest episode, in steps. An environment with a longer one plays no further episodes. None: 50,000.
+        parts: `make_envs` and `make_agent`, if the run was started with them; `config`, the class of its configuration,
+            as in `load`; `allow_import=[...]`, modules and scripts that may be imported because the model names them.
+
+    Returns:
+        Raw returns and lengths of the episodes.
+
+    Raises:
+        UsageError: An argument cannot work, no episode ended, the run was trained in a custom environment and
+            `env` is missing, or the model names a module that is not allowed.
+        FilesError: There is no model, or it is damaged.
+        EnvError: An environment failed.
+    """
+    from proximo.runs.playing import play_episodes
+
+    how = {"episodes": episodes, "deterministic": deterministic, "seed": seed, "max_steps": max_steps}
+    return play_episodes(model, env, how, parts)
+
+
+def watch(model: "str | Path | Model", out: str | Path, episodes: int = 1, env: Any = None, *,
+          deterministic: bool = True, seed: int = 0, max_frames: int = 2000, **parts: Any) -> Path:
+    """Record a video of whole episodes, one after the other, as `proximo watch --deterministic` does.
+
+    Args:
+        model: A model, or the folder of a run or of a model.
+        out: The video, NAME.mp4 or NAME.gif.
+        episodes: Number of episodes.
+        env: As in `proximo.train`; None: the environment of the run. Its render modes must include rgb_array.
+        deterministic: Take the most likely actions; False samples them, as `proximo watch` does without a flag.
+        seed: The seed of environment and actions.
+        max_frames: Largest number of frames for each episode.
+        parts: As in `evaluate`.
+
+    Returns:
+        `out`.
+
+    Raises:
+        UsageError: An argument cannot work, or the environment cannot be drawn. Otherwise as in `evaluate`.
+        FilesError: There is no model, it is damaged, or `out` cannot be written.
+        EnvError: An environment failed.
+    """
+    from proximo.runs.playing import record_episodes
+
+    how = {"episodes": episodes, "deterministic": deterministic, "seed": seed, "max_frames": max_frames}
+    return record_episodes(model, out, env, how, parts)
