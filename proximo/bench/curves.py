@@ -1,6 +1,5 @@
 """Learning curves of the runs of one group, on an axis that all of them share."""
 
-import csv
 from collections.abc import Sequence
 from typing import Literal
 
@@ -8,7 +7,8 @@ import numpy as np
 
 from proximo.bench.results import RunResult, metric_of
 from proximo.errors import UsageError
-from proximo.models.curves import read_episodes, rolling_mean
+from proximo.models.curves import MOST, read_episodes, rolling_mean
+from proximo.runs.files import open_regular
 
 Axis = Literal["step", "seconds"]
 
@@ -53,7 +53,9 @@ def common_curves(runs: Sequence[RunResult], axis: Axis, points: int = 100) -> t
 def _first_iteration_end(run: RunResult) -> float:
     """Return the seconds from the start of a run to the end of its first iteration; 0 if they are unknown."""
     try:
-        with (run.path / "metrics.csv").open(newline="", encoding="utf-8") as file:
-            return float(next(csv.DictReader(file))["seconds"])
-    except (OSError, StopIteration, KeyError, TypeError, ValueError, csv.Error):
+        with open_regular(run.path / "metrics.csv", most=None) as file:
+            names, cells = (file.readline(1 << 16).decode(errors="replace").strip().split(",") for _ in range(2))
+        seconds = float(dict(zip(names, cells, strict=False))["seconds"])
+    except (OSError, KeyError, ValueError):
         return 0.0
+    return seconds if 0 <= seconds < MOST else 0.0

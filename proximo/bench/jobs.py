@@ -9,9 +9,10 @@ from pathlib import Path
 from proximo.bench.sets import (
     BenchSet,
     Row,
+    clashes,
     config_of,
     every_field,
-    file_name,
+    folder_of,
     label_of,
     logging_fields,
     override_problems,
@@ -41,7 +42,7 @@ class Job:
     @property
     def folder(self) -> Path:
         """ENV/LABEL/SEED, below the folder of the benchmark."""
-        return Path(file_name(self.env_id)) / file_name(self.label) / str(self.seed)
+        return Path(folder_of(self.env_id, self.label)) / str(self.seed)
 
     @property
     def key(self) -> str:
@@ -90,12 +91,13 @@ def jobs_of(bench_set: BenchSet, seeds: Sequence[int] | None = None, ablate: Seq
         The runs, and one sentence for each detail whose change would change nothing in a row.
 
     Raises:
-        UsageError: A detail is unknown, or a configuration is impossible.
+        UsageError: A detail is unknown, a configuration is impossible, or two runs have one folder.
     """
     details = [name for name, fact in every_field().items() if fact.off is not ...]
     if unknown := [detail for detail in ablate if detail not in details]:
         raise UsageError(f"unknown details: {', '.join(unknown)}. Use some of {', '.join(details)}.")
     jobs: list[Job] = []
+    folders: list[str] = []
     notes: list[str] = []
     problems: list[str] = []
     for row in bench_set.rows:
@@ -115,7 +117,8 @@ def jobs_of(bench_set: BenchSet, seeds: Sequence[int] | None = None, ablate: Seq
             jobs += [Job(variant=row.variant, env_id=env_id, seed=seed, steps=row.steps, label=name, overrides=settings,
                          processes=row.processes, evaluate=bench_set.evaluate, ablates=detail)
                      for env_id in row.env_ids for seed in seeds or row.seeds or bench_set.seeds]
-    if problems:
+            folders += [folder_of(env_id, name) for env_id in row.env_ids]
+    if problems := problems + clashes(folders):
         raise UsageError("\n".join(dict.fromkeys(problems)))
     return jobs, notes
 

@@ -20,6 +20,7 @@ from proximo.bench.process import COMMAND, Work, log_path, record_if_finished, r
 from proximo.bench.progress import BenchState
 from proximo.bench.records import PopulationRecord, Summary
 from proximo.bench.runner import run_jobs
+from proximo.bench.sets import folder_name
 from proximo.bench.task import Where
 from proximo.errors import FilesError, UsageError, notify
 from proximo.models.curves import WINDOW, read_episodes
@@ -66,7 +67,7 @@ def pbt(file: str | Path, where: Where = HERE, out: str | Path = "", rounds: int
     population = load_population(file, rounds)
     if problems := where_problems(where):
         raise UsageError("\n".join(problems))
-    folder = Path(out or Path("runs") / "pbt" / population.name)
+    folder = Path(out or Path("runs") / "pbt" / folder_name(population.name))
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), interrupt_on_sigterm():
         done = read_journal(folder, population)

@@ -1,12 +1,12 @@
 """One run of a benchmark as tasks of a place: train or evaluate it, and record the result next to its folder."""
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +18,7 @@ from proximo.bench.sets import file_name
 from proximo.bench.task import Ended, Handle, Place, Task, Where
 from proximo.errors import notify
 from proximo.runs.checkpoint import checkpoints
+from proximo.runs.files import open_regular
 from proximo.runs.lock import locked
 
 COMMAND = (sys.executable, "-m", "proximo")
@@ -148,8 +149,8 @@ def end_text(ended: Ended) -> str:
 def last_lines(path: Path, count: int = LAST_LINES) -> str:
     """Return the last lines of a log, or an empty string if there is none."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 8192))
+        with open_regular(path, most=None) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
             return "\n".join(file.read().decode(errors="replace").splitlines()[-count:])
     except OSError:
         return ""
@@ -162,11 +163,18 @@ def _prepare(folder: Path, job: Job) -> dict[str, Any]:
     if record.get("key") == job.key or not run_dir.exists():
         return record
     with locked(run_dir):
-        aside = run_dir.with_name(f"{run_dir.name}.{file_name(record.get('key', 'unknown'))}.old")
-        shutil.rmtree(aside, ignore_errors=True)
+        aside = _free_name(run_dir, file_name(record.get("key", "unknown")))
         run_dir.rename(aside)
-    notify(f"{job.folder} has results of other settings. They are kept in {aside.name}.")
+    whose = "of other settings" if record else f"whose settings {record_path(folder, job).name} does not say"
+    notify(f"{job.folder} has results {whose}. They are kept in {aside.name}.")
     return {}
+
+
+def _free_name(run_dir: Path, key: str) -> Path:
+    """Return a name beside a run for its earlier results, which replaces none that are kept."""
+    names = (run_dir.with_name(f"{run_dir.name}.{key}{f'-{number}' * (number > 1)}.old")
+             for number in count(1))
+    return next(path for path in names if not path.exists())
 
 
 def _has_summary(run_dir: Path) -> bool:

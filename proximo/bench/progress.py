@@ -1,5 +1,6 @@
 """The state of a benchmark, shown while it runs: a live table on a terminal, one line per event elsewhere."""
 
+import os
 import sys
 import time
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from proximo.bench.jobs import Job
 from proximo.bench.process import RunningJob
 from proximo.bench.text import duration_text
 from proximo.errors import notify
+from proximo.models.curves import MOST
+from proximo.runs.files import open_regular
 from proximo.runs.lock import holder
 
 if TYPE_CHECKING:
@@ -120,19 +123,19 @@ def progress(run_dir: Path) -> tuple[int, float]:
     Returns:
         Environment steps so far, and steps per second; zeros before the first line.
     """
-    path = run_dir / "metrics.csv"
     try:
-        with path.open("rb") as file:
+        with open_regular(run_dir / "metrics.csv", most=None) as file:
             names = file.readline(1 << 16).decode(errors="replace").strip().split(",")
-            file.seek(max(file.tell(), path.stat().st_size - 4096))
+            file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - 4096))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return 0, 0.0
     for line in reversed(lines):
         values = dict(zip(names, line.split(","), strict=False))
         try:
-            step, seconds = int(float(values["global_step"])), float(values["seconds"])
+            step, seconds = float(values["global_step"]), float(values["seconds"])
         except (KeyError, ValueError):
             continue
-        return step, step / seconds if seconds else 0.0
+        if 0 <= step < MOST and 0 <= seconds < MOST:
+            return int(step), step / seconds if seconds else 0.0
     return 0, 0.0

@@ -4,13 +4,16 @@ runs/files.py compares a file with these types. Values are checked by those who 
 allowed.
 """
 
-from typing import Any, Literal
+from math import inf
+from typing import Annotated, Any, Literal
 
+from annotated_types import Interval  # pydantic reads it
 from typing_extensions import TypedDict  # pydantic needs it below Python 3.12
 
 from proximo.runs.records import RunConfig
 
 Seeds = int | list[int]
+Finite = Annotated[float, Interval(gt=-inf, lt=inf)]  # not NaN either, which Python's json reads
 
 
 class Summary(TypedDict, total=False):
@@ -21,13 +24,13 @@ class Summary(TypedDict, total=False):
     seed: int
     steps: int
     episodes: int
-    episodic_return_mean: float | None
-    episodic_return_std: float | None
-    episodic_length_mean: float | None
-    episodic_length_std: float | None
-    sps: float | None
-    compile_seconds: float | None
-    wall_seconds: float
+    episodic_return_mean: Finite | None
+    episodic_return_std: Finite | None
+    episodic_length_mean: Finite | None
+    episodic_length_std: Finite | None
+    sps: Finite | None
+    compile_seconds: Finite | None
+    wall_seconds: Finite
 
 
 class EvaluationFile(TypedDict, total=False):
@@ -35,8 +38,8 @@ class EvaluationFile(TypedDict, total=False):
 
     env_id: str
     episodes: int
-    episodic_return_mean: float | None
-    episodic_return_std: float | None
+    episodic_return_mean: Finite | None
+    episodic_return_std: Finite | None
 
 
 class PartialRunFile(TypedDict, total=False):
@@ -124,7 +127,7 @@ class SearchFile(TypedDict, total=False):
     sampler_seed: int
     overrides: dict[str, Any]
     space: dict[str, dict[str, Any]]
-    target_scores: dict[str, list[float]]
+    target_scores: dict[str, list[Finite]]
 
 
 class PopulationFile(TypedDict, total=False):
@@ -148,7 +151,7 @@ class MemberRecord(TypedDict):
     values: dict[str, Any]
     seed: int
     parent: int | None
-    score: float | None
+    score: Finite | None
     failed: bool
 
 

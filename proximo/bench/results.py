@@ -1,6 +1,5 @@
 """The runs in a folder: finished, failed or unfinished; grouped by environment and label; with their scores."""
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -10,11 +9,11 @@ import numpy as np
 
 from proximo.bench.files import read_record
 from proximo.bench.records import EvaluationFile, JobRecord, PartialRunFile, Summary
-from proximo.bench.sets import label_of, logging_fields
+from proximo.bench.sets import every_field, label_of, logging_fields
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, notify
 from proximo.facts import facts
-from proximo.runs.files import is_folder
+from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.run import own_settings
 
 METRICS = ("episodic_return", "episodic_length")
@@ -65,7 +64,7 @@ def read_runs(directory: str | Path) -> list[RunResult]:
     runs = [read_run(path) for path in sorted(run_folders(directory))]
     if not runs:
         raise UsageError(f"{directory} contains no runs. A run is a folder with a config.json.")
-    kept = _one_per_seed(_with_lengths(runs))
+    kept = _one_per_seed(_with_differences(runs))
     return sorted(kept, key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))
 
 
@@ -143,25 +142,36 @@ def differing_settings(groups: Groups) -> dict[str, dict[str, str]]:
 
 def run_folders(directory: Path) -> Iterable[Path]:
     """Yield every run folder at or below a directory; nothing below a run is looked at."""
-    for folder, inner, files in os.walk(directory):
-        inner[:] = [name for name in inner if not name.endswith(".old")]
-        path = Path(folder)
+    for path, files in visit_folders(directory):
         if "config.json" in files:
-            inner.clear()
             yield path
         else:  # a run that failed before it wrote anything has only its record
             yield from (path / name.removesuffix(".job.json") for name in files if name.endswith(".job.json")
                         and not (path / name.removesuffix(".job.json") / "config.json").exists())
 
 
-def _with_lengths(runs: list[RunResult]) -> list[RunResult]:
-    """Add total_timesteps to the labels of runs that differ in it: they are not samples of one setting."""
-    lengths: dict[tuple[str, str], set[int]] = {}
+def _with_differences(runs: list[RunResult]) -> list[RunResult]:
+    """Add to labels the settings in which runs of one label differ: such runs are not samples of one setting.
+
+    What a config.json does not say, because it is damaged or of an earlier version, is no difference.
+    """
+    skipped = {name for name, fact in every_field().items() if fact.chosen} | logging_fields() | {"seed", "env_id"}
+    found: dict[tuple[str, str], dict[str, set[str]]] = {}
     for run in runs:
-        lengths.setdefault((run.env_id, run.label), set()).add(run.config.get("total_timesteps") or 0)
-    return [run._replace(label=f"{run.label}{',' if '-' in run.label else '-'}total_timesteps={planned}")
-            if (planned := run.config.get("total_timesteps") or 0) and len(lengths[run.env_id, run.label] - {0}) > 1
-            else run for run in runs]
+        for name, value in run.config.items():
+            found.setdefault((run.env_id, run.label), {}).setdefault(name, set()).add(str(value))
+    return [run._replace(label=_longer_label(run, {
+        name: value for name, value in run.config.items() if name not in skipped
+        and len(found[run.env_id, run.label][name]) > 1
+        and not (name == "num_envs" and run.config.get("local_num_envs") is not None)})) for run in runs]
+
+
+def _longer_label(run: RunResult, settings: dict[str, Any]) -> str:
+    if not (more := label_of("", settings).removeprefix("-")):
+        return run.label
+    changed = f"-changed_{run.ablates}" if run.ablates else ""  # stays at the end, where an ablation looks for it
+    base = run.label.removesuffix(changed)
+    return f"{base}{',' if '-' in base else '-'}{more}{changed}"
 
 
 def _one_per_seed(runs: list[RunResult]) -> Iterable[RunResult]:

@@ -1,6 +1,5 @@
 """proximo bench: train every run of a benchmark file in its own process; the same command continues after a stop."""
 
-import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from proximo.bench.sets import BenchSet, load_set, read_seeds
 from proximo.bench.statistics import missing_packages
 from proximo.bench.task import Ended, Where, stop_all
 from proximo.bench.text import count_text
+from proximo.envs.cores import usable_cores
 from proximo.errors import UsageError, notify, warn
 from proximo.runs.command_line import command_line, pasted
 from proximo.runs.interrupt import interrupt_on_sigterm
@@ -78,8 +78,8 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Whe
 
 
 def describe_machine() -> dict[str, str]:
-    """Return the processor, the number of cores, the system and the version of Python."""
-    return {"cpu": cpu_model(), "cores": str(os.cpu_count()), "system": platform.platform(),
+    """Return the processor, the number of cores that may be used, the system and the version of Python."""
+    return {"cpu": cpu_model(), "cores": str(usable_cores()), "system": platform.platform(),
             "python": platform.python_version()}
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,6 +72,11 @@ def file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.,=+-]+", "_", text)
 
 
+def folder_name(title: str) -> str:
+    """Return the title of a file as the name of one folder: its separators and first dots lead nowhere."""
+    return re.sub(r"^\.+|[/\\\0]", "_", title)
+
+
 def label_of(variant: str, overrides: Mapping[str, object]) -> str:
     """Return a name such as ppo-gamma=0.9,norm_adv=none; a hash shortens names that are too long for a folder."""
     skipped = logging_fields()
@@ -96,7 +102,8 @@ def load_set(path: str | Path) -> BenchSet:
     shared = content.get("overrides", {})
     rows = tuple(row for number, table in enumerate(content.get("run", []), 1)
                  for row in _read_rows(table, shared, f"run {number}: ", problems))
-    problems += _clashes(rows)
+    problems += clashes(folder_of(env_id, row.label or label_of(row.variant, row.overrides))
+                        for row in rows for env_id in row.env_ids)
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return BenchSet(name=path.stem, title=content.get("title", path.stem), seeds=seeds, rows=rows,
@@ -150,6 +157,17 @@ def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str
         elif not (is_convertible(value, hints[name]) or (known[name].switch and isinstance(value, bool))):
             problems.append(f"{name}={value!r} is not allowed. Use {describe_type(hints[name])}.")
     return problems
+
+
+def folder_of(env_id: str, label: str) -> str:
+    """Return the folder of the runs of a label in an environment, below that of the benchmark."""
+    return f"{file_name(env_id)}/{file_name(label)}"
+
+
+def clashes(folders: Iterable[str]) -> list[str]:
+    """Return one sentence for each folder that several runs of a file have."""
+    return [f"two runs would both write to {folder}. Give one of them another label."
+            for folder, times in Counter(folders).items() if times > 1]
 
 
 def task_problems(table: Mapping[str, Any]) -> list[str]:
@@ -228,14 +246,3 @@ def _preset_rows(names: list[str], label: str, overrides: dict[str, Any], seeds:
         rows.append(Row(variant=preset.variant, env_ids=(preset.env_id,), steps=preset.config.total_timesteps,
                         overrides=values | overrides, label=label, seeds=seeds))
     return rows
-
-
-def _clashes(rows: tuple[Row, ...]) -> list[str]:
-    seen, problems = set(), []
-    for row in rows:
-        for env_id in row.env_ids:
-            folder = f"{file_name(env_id)}/{file_name(row.label or label_of(row.variant, row.overrides))}"
-            if folder in seen:
-                problems.append(f"two runs would both write to {folder}. Give one of them another label.")
-            seen.add(folder)
-    return problems

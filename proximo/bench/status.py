@@ -79,7 +79,7 @@ def seconds_since(path: Path) -> float | None:
     """Return the seconds since a file was written, at least 0: clocks of machines differ. None: there is no file."""
     try:
         return max(0.0, time.time() - path.stat().st_mtime)
-    except OSError:
+    except (OSError, ValueError):  # a record may name a path that no file can have
         return None
 
 

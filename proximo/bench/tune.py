@@ -20,6 +20,7 @@ from proximo.bench.places import open_place, where_problems
 from proximo.bench.process import COMMAND, RunningJob, Work, close_job, record_if_finished, start_jobs
 from proximo.bench.progress import progress
 from proximo.bench.records import Summary
+from proximo.bench.sets import folder_name
 from proximo.bench.task import Ended, Where, stop_all
 from proximo.bench.tune_report import report_best, report_trial
 from proximo.bench.tune_search import Search, latest_score, load_search, scaled, suggest, trial_problems
@@ -83,7 +84,7 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
     if problems:
         raise UsageError("\n".join(problems))
     where = replace(where, workers=where.workers or 1)
-    folder = Path(out or Path("runs") / "tune" / search.name)
+    folder = Path(out or Path("runs") / "tune" / folder_name(search.name))
     folder.mkdir(parents=True, exist_ok=True)
     with _halt_on_signals() as halt, shared_study(search, folder, halt) as shared:
         place = open_place(where, folder)

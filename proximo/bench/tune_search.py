@@ -17,6 +17,7 @@ from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 from proximo.facts import converted_fields, range_problems, shown
 from proximo.problems import config_problems
+from proximo.runs.files import open_regular
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -126,9 +127,9 @@ def trial_problems(row: Row, values: Mapping[str, Any]) -> list[str]:
 def latest_score(run_dir: Path, search: Search, env_id: str) -> float | None:
     """Return the newest evaluation of a run (--eval-every), otherwise its newest training score; None without one."""
     try:
-        with (run_dir / "metrics.csv").open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except OSError:
+        with open_regular(run_dir / "metrics.csv", most=None) as file:
+            rows = list(csv.DictReader(file.read().decode(errors="replace").splitlines()))
+    except (OSError, csv.Error):
         return None
     evaluations = ["eval/return_mean"] * (search.metric == "episodic_return")
     for column in (*evaluations, f"charts/{search.metric}"):
