@@ -94,13 +94,15 @@ def test_environments_of_ones_own_are_normalized(tmp_path, framework):
     assert proximo.load(own).moments.count > 300 and same_weights(own, plain)
 
 
-def test_make_envs_without_an_id_says_under_which_one_the_run_is_recorded(tmp_path, capsys):
+def test_make_envs_without_an_id_says_under_which_one_the_run_is_recorded(tmp_path, capsys, caplog):
+    """As a warning, which programs without a configuration of logging show."""
     def make_envs(cfg, seeds):
         return make_gym(cfg, seeds)
 
     said = "make_envs was given without env_id, so the run is recorded as CartPole-v1."
     proximo.train(cfg(tmp_path / "default"), make_envs=make_envs)
     assert said in capsys.readouterr().err
+    assert [one.levelname for one in caplog.records if said in one.message] == ["WARNING"]
     proximo.train(cfg(tmp_path / "named"), env_id="CartPole-v1", make_envs=make_envs)
     proximo.train(cfg(tmp_path / "other", env_id="Acrobot-v1"), make_envs=make_envs)
     proximo.train(cfg(tmp_path / "variant"))
@@ -145,6 +147,36 @@ class Wide(Continuous):
     update_epochs: int = 1
     total_timesteps: int = 128
     logger: str = "none"
+
+
+def first_loss(inputs, cfg):
+    return ppo_loss(inputs, cfg)
+
+
+def second_loss(inputs, cfg):
+    return ppo_loss(inputs, cfg)
+
+
+def test_a_resume_records_the_parts_that_it_is_given(tmp_path, capsys):
+    """The next resume asks for them; without an iteration left, nothing is recorded."""
+    run = proximo.train(cfg(tmp_path / "run"))
+    proximo.resume(run, loss_fn=first_loss)
+    assert json.loads((run / "config.json").read_text())["own_parts"] == {} and "first_loss" not in capsys.readouterr().err
+    for steps, loss, said in ((384, first_loss, "loss_fn none -> first_loss"), (448, first_loss, ""),
+                              (512, second_loss, "loss_fn first_loss -> second_loss")):
+        proximo.resume(run, loss_fn=loss, total_timesteps=steps)
+        told = capsys.readouterr().err
+        assert said in told and ("not trained with" in told) == bool(said)
+        record = json.loads((run / "config.json").read_text())
+        assert record["own_parts"] == {"loss_fn": loss.__name__} and record["resume_with"] == "proximo.resume('RUN', loss_fn=...)"
+    with pytest.raises(UsageError, match=r"parts of its own. Resume it with: proximo.resume\('.*', loss_fn=...\)"):
+        proximo.resume(run, total_timesteps=640)
+    record = json.loads((run / "config.json").read_text())
+    del record["own_parts"]  # as an earlier version wrote it
+    (run / "config.json").write_text(json.dumps(record))
+    proximo.resume(run, loss_fn=second_loss, total_timesteps=576)
+    assert "not trained with" not in capsys.readouterr().err
+    assert json.loads((run / "config.json").read_text())["own_parts"] == {"loss_fn": "second_loss"}
 
 
 @pytest.mark.parametrize("given", [Wide, Wide()])
@@ -317,6 +349,56 @@ def test_a_trained_agent_gets_the_spaces_that_it_was_trained_with(tmp_path):
             proximo.resume(run, env=other, total_timesteps=640)
     assert proximo.evaluate(run, 2, env=own).returns == [10.0, 10.0]
     assert proximo.resume(run, env=own, total_timesteps=640) == run
+
+
+class Seeing(Blank):
+    """Blank with other observations, and a state that cannot be saved."""
+
+    def __init__(self, space, actions=None):
+        super().__init__(actions or gymnasium.spaces.Discrete(2))
+        self.observation_space, self.lock = space, threading.Lock()
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.observation_space.sample(), 1.0, self.steps == 10, False, {}
+
+
+def vectors(**sizes):
+    return gymnasium.spaces.Dict({name: gymnasium.spaces.Box(-1, 1, (size,)) for name, size in sizes.items()})
+
+
+@pytest.mark.parametrize("space,others", [
+    (vectors(a=2, b=3), [vectors(a=3, b=2), vectors(c=2, d=3), gymnasium.spaces.Box(-1, 1, (5,))]),
+    (gymnasium.spaces.MultiDiscrete([2, 3]), [gymnasium.spaces.MultiDiscrete([3, 2]), gymnasium.spaces.Discrete(5)])])
+def test_observations_of_the_same_size_with_other_parts_are_refused(space, others, tmp_path):
+    """Their numbers are in the same places of a row, and mean something else."""
+    run = proximo.train("ppo", lambda: Seeing(space), run_dir=str(tmp_path / "run"), **VALUES)
+    for other in others:
+        with pytest.raises(UsageError, match="The environment has observations float32 of shape .*Use the environment of the run"):
+            proximo.evaluate(run, 2, env=partial(Seeing, other))
+        with pytest.raises(UsageError, match="The environment has observations float32 of shape .*Use the environment of the run"):
+            proximo.resume(run, env=partial(Seeing, other), total_timesteps=640)
+    assert proximo.evaluate(run, 2, env=lambda: Seeing(space)).returns == [10.0, 10.0]
+
+
+@pytest.mark.parametrize("distribution", ["gaussian", "squashed"])
+def test_a_resume_keeps_the_bounds_of_actions(distribution, tmp_path, capsys):
+    """An action of `squashed` is a fraction of its bounds; others are only clipped."""
+    def acting(bound):
+        return lambda: Seeing(gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Box(-bound, bound, (2,)))
+
+    run = proximo.train("ppo_continuous_action", acting(1), run_dir=str(tmp_path / "run"), distribution=distribution, **VALUES)
+    if distribution == "squashed":
+        with pytest.raises(UsageError, match="distribution=squashed scales actions to their bounds"):
+            proximo.resume(run, acting(100), total_timesteps=640)
+        assert proximo.resume(run, acting(1), total_timesteps=640) == run
+    else:
+        proximo.resume(run, acting(100), total_timesteps=640)
+        assert "Actions are clipped to the new bounds" in capsys.readouterr().err
 
 
 def test_parts_are_checked_before_training_together_with_the_configuration(tmp_path):

@@ -35,6 +35,11 @@ def test_the_policy_does_not_see_the_key_and_the_value_does(framework, tmp_path)
         actions.append(model.act(observations))
     assert np.array_equal(actions[0], actions[1]) and np.array_equal(actions[0], actions[2])
     assert model.act(without[0]) in (0, 1)
+    assert model.logprob(without[0], 1) == model.logprob(raw[0], 1)
+    assert model.value(raw[0]) != model.value(other[0])
+    for given in (without, without[0]):
+        with pytest.raises(UsageError, match="is a dict with kind, pair. This model takes a dict with kind, pair, vector"):
+            model.value(given)
     for name, parts in (("critic", 4), ("head.network", 3)):
         encoder = agent
         for step in f"{name}.encoder".split("."):

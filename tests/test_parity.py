@@ -21,7 +21,7 @@ from proximo.on_jax.learner import update as jax_update
 from proximo.on_jax.loss import ppo_loss as jax_ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind, named_parameters
 from proximo.on_torch.learner import make_batch as torch_make_batch
-from proximo.on_torch.learner import normalize_advantage
+from proximo.on_torch.learner import minibatch_advantages
 from proximo.on_torch.learner import update as torch_update
 from proximo.types import Minibatches, Rollout
 from proximo.variants import RPO
@@ -137,7 +137,7 @@ def make_batches(case, cfg, number):
         rows, advantage = N if state else T * N, np.random.default_rng(seed).normal(size=(T, N))
         index = np.stack([rng.permutation(rows) for _ in range(2)]).reshape(2, 2, -1)
         noise = rng.uniform(-0.5, 0.5, (*index.shape, 3)) if case == "rpo" else None
-        normalized, count = normalize_advantage(to_torch(advantage), to_torch(rollout.valid), to_torch(index),
+        normalized, count = minibatch_advantages(to_torch(advantage), to_torch(rollout.valid), to_torch(index),
                                                 bool(state), cfg, lambda x: x)
         yield rollout, ret, state, Minibatches(index=index, advantage=normalized.double().numpy(),
                                                count=count.double().numpy(), noise=noise)

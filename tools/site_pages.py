@@ -12,15 +12,23 @@ from proximo.config import Config
 from proximo.runs.presets import presets
 
 API = {"Training": ("api.train", "api.iterations", "api.resume", "api.sweep"),
-       "Trained models": ("api.load", "api.evaluate", "models.model.Model", "models.evaluate.Evaluation",
-                          "models.export.files.export_model"),
+       "Trained models": ("runs.trained.load", "runs.trained.evaluate", "runs.trained.watch", "models.model.Model",
+                          "models.evaluate.Evaluation", "models.export.files.export_model"),
+       "Callbacks": ("runs.callbacks.stop_at", "runs.callbacks.stop_after", "runs.callbacks.stop_without_improvement",
+                     "runs.callbacks.StopTraining"),
+       "Configurations": ("config.Config", *(f"variants.{name}" for name in (
+           "Atari", "AtariLSTM", "Continuous", "RPO", "Procgen", "SelfPlay", "BatchedSim", "Compact"))),
        "Environments": ("api.check_env",),
        "Presets": ("runs.presets.preset",),
        "Records": ("types.Iteration", "types.FinishedEpisodes", "types.LossInputs"),
-       "Interfaces": ("protocols.Step", "protocols.Episode", "protocols.VecEnv", "protocols.Agent", "protocols.Head",
-                      "protocols.Distribution"),
+       "Interfaces": ("protocols.Step", "protocols.Episode", "protocols.VecEnv", "protocols.PureEnv", "protocols.Spec",
+                      "protocols.Agent", "protocols.Head", "protocols.Distribution"),
        "Errors": ("errors.UsageError", "errors.EnvError", "errors.NumbersError", "errors.FilesError",
                   "errors.PeerError")}
+
+TEXTS = {"Callbacks": ("`proximo.callbacks` has the functions, `proximo` the exception.", ""),
+         "Configurations": ("[Flags](flags.md) explains the fields of all classes.", "")}
+METHODS = ("batch_size", "minibatch_size", "num_iterations", "learning_rate_at", "clip_coef_at")  # of Config
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -40,8 +48,15 @@ def api_page() -> str:
     lines = ["# Python API", "", "`import proximo` has the functions, configurations and errors; the records and "
              "interfaces are in the modules that are named.", ""]
     for title, names in API.items():
-        lines += [f"## {title}", "", *(f"::: proximo.{name}\n    options:\n      heading_level: 3\n" for name in names)]
+        lines += [f"## {title}", "", *TEXTS.get(title, ()), *map(_entry, names)]
     return "\n".join(lines)
+
+
+def _entry(name: str) -> str:
+    """Return what mkdocstrings reads for one name. Classes of configurations are shown without their fields."""
+    fields = name.startswith(("config.", "variants."))
+    members = f"      members: {[*METHODS] if name == 'config.Config' else []}\n" * fields
+    return f"::: proximo.{name}\n    options:\n      heading_level: 3\n{members}"
 
 
 def flags_page() -> str:

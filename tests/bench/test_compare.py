@@ -9,7 +9,7 @@ from scipy import stats
 from proximo.bench.compare import compare, find_comparisons
 from proximo.bench.published import published_for
 from proximo.bench.report_tables import compare_to_published, results_table
-from proximo.bench.results import group_runs, read_runs, steps_of
+from proximo.bench.results import evaluations_of, group_runs, read_runs, scores_of, steps_of
 from proximo.bench.text import steps_text
 from proximo.cli.main import main
 from proximo.errors import UsageError
@@ -122,6 +122,32 @@ def test_runs_that_were_to_train_longer_are_another_setting(tmp_path):
                                                                 "ppo-gamma=0.9,total_timesteps=9000"}
 
 
+def test_one_label_with_several_settings_is_several_groups(tmp_path, caplog):
+    """Two benchmarks may call different settings by one name. What the machine chose, or a file does not say, is no difference."""
+    def write(folder, scores, **config):
+        write_runs(tmp_path / folder, scores, gamma=config.get("gamma", 0.99), more_config=config)
+        for run in (tmp_path / folder).iterdir():
+            run.with_name(f"{run.name}.job.json").write_text('{"label": "mine"}')
+
+    write("a", OLD, gamma=0.9, framework="torch", threads=1, device="cpu", num_envs=4)
+    assert {run.label for run in read_runs(tmp_path)} == {"mine"}
+    write("b", OLD + 1, gamma=0.9, framework="jax", threads=2, device="cuda", num_envs=4)
+    write("c", OLD + 2, gamma=0.5, framework="torch")
+    with caplog.at_level("INFO", logger="proximo"):
+        groups = group_runs(read_runs(tmp_path))
+    assert {label: [run.score() for run in runs] for (_, label), runs in groups.items()} == {
+        "mine-framework=torch,gamma=0.9": [*OLD], "mine-framework=jax,gamma=0.9": [*OLD + 1],
+        "mine-framework=torch,gamma=0.5": [*OLD + 2]}
+    assert "is left out" not in caplog.text
+    for run in (tmp_path / "c").glob("*.job.json"):
+        run.write_text('{"label": "mine-changed_norm_adv", "ablates": "norm_adv"}')
+    write_runs(tmp_path / "d", OLD, gamma=0.7)
+    for run in (tmp_path / "d").iterdir():
+        run.with_name(f"{run.name}.job.json").write_text('{"label": "mine-changed_norm_adv", "ablates": "norm_adv"}')
+    assert {run.label for run in read_runs(tmp_path) if run.ablates} == {
+        "mine-gamma=0.5-changed_norm_adv", "mine-gamma=0.7-changed_norm_adv"}
+
+
 def test_a_run_that_a_callback_ended_counts_with_the_steps_that_it_has_trained(tmp_path, caplog):
     """It is not compared with a published score of the planned length, and its length is said. A run that trained the whole
     iterations of its plan has the planned length."""
@@ -146,6 +172,17 @@ def test_a_run_that_a_callback_ended_counts_with_the_steps_that_it_has_trained(t
     assert f"the runs have different lengths (1024, {published.steps} steps)" in caplog.text
 
 
+@pytest.mark.parametrize("field", ["num_envs", "num_steps"])
+@pytest.mark.parametrize("value", [None, "x", [1], {}, 0.5])
+def test_a_size_of_another_type_is_a_damaged_file(field, value, tmp_path, caplog):
+    """The length of a run is read from it. The file is ignored, and the run is another setting."""
+    write_runs(tmp_path / "a", OLD, more_config={"num_envs": 4, "num_steps": 128})
+    damaged = tmp_path / "a" / "CartPole-v1__0.99__2" / "config.json"
+    damaged.write_text(json.dumps({"variant": "ppo", "config": {"num_envs": 4, "num_steps": 128, "seed": 2, field: value}}))
+    assert sorted(steps_of(run) for run in read_runs(tmp_path / "a")) == [1000] * 6
+    assert f"{damaged}: config.{field}=" in caplog.text and "The file is ignored" in caplog.text
+
+
 def test_an_unknown_metric_is_answered_with_the_known_ones(tmp_path):
     """The message must not blame the seeds."""
     write_runs(tmp_path / "a", OLD)
@@ -167,3 +204,18 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path):
     write_runs(tmp_path / "one", OLD[:1])
     with pytest.raises(UsageError, match="two common seeds"):
         compare(tmp_path / "a", tmp_path / "one")
+
+
+@pytest.mark.parametrize("name", ["summary.json", "eval.json"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400"])
+def test_a_score_that_is_not_finite_is_no_score(number, name, tmp_path, caplog):
+    """With one of them, the p value would be NaN, which is not below 5 %, and the interquartile mean one of a best run."""
+    write_runs(tmp_path / "a", OLD)
+    write_runs(tmp_path / "b", OLD - 9)
+    damaged = tmp_path / "b" / "CartPole-v1__0.99__1" / name
+    damaged.write_text(f'{{"steps": 1000, "episodes": 1, "episodic_return_mean": {number}}}')
+    text, worse = compare(tmp_path / "a", tmp_path / "b")
+    assert worse and find_comparisons(tmp_path / "a", tmp_path / "b")[0].pairs == (5 if name == "summary.json" else 6)
+    assert f"{damaged}: episodic_return_mean=" in caplog.text and "The file is ignored" in caplog.text
+    (runs,) = group_runs(read_runs(tmp_path / "b")).values()
+    assert np.isfinite([*scores_of(runs), *evaluations_of(runs)]).all() and len(runs) == (5 if name == "summary.json" else 6)

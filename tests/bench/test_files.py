@@ -60,3 +60,21 @@ def test_a_record_is_complete_or_as_it_was(tmp_path):
     with full_disk(), pytest.raises(FilesError, match=rf"\({REASON}\).*, then start the same command again"):
         write_record(tmp_path / "1.job.json", {"status": "finished"})
     assert bytes_below(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["tune", "pbt"])
+@pytest.mark.parametrize(("title", "name"), [("../../up", "__.._up"), ("..", "_"), ("a b", "a b")])
+def test_no_title_leads_out_of_the_folder_of_all_searches(title, name, command, tmp_path, monkeypatch):
+    if command == "tune":
+        pytest.importorskip("optuna")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "file.toml").write_text(FILES[command].replace('"full"', f'"{title}"'))
+
+    def fail(where, folder):
+        raise FilesError(str(folder))
+
+    monkeypatch.setattr(f"proximo.bench.{command}.open_place", fail)
+    assert main([command, str(tmp_path / "file.toml")]) == 5
+    assert [path.name for path in (tmp_path / "here" / "runs" / command).iterdir()] == [name]
+    assert {path.name for path in tmp_path.iterdir()} == {"here", "file.toml"}

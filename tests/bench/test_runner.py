@@ -153,6 +153,22 @@ def test_a_run_with_other_settings_is_moved_aside_and_run_again(file, tmp_path):
     assert [json.loads((old / "summary.json").read_text())["steps"] for old in folder.glob("1.*.old")] == [10_000]
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text('{"key": "ab')])
+def test_a_run_without_its_record_is_kept_however_often_it_is_lost(damage, file, tmp_path, capfd):
+    """Nothing is known of its settings, so it may be one that somebody has put there. Each keeps a name of its own."""
+    out, folder = tmp_path / "out", tmp_path / "out" / "CartPole-v1" / "ppo"
+    for times in range(3):
+        assert bench(file, seeds=1, out=out, command=FAKE) == 0
+        (folder / "1" / "mine").write_text(str(times))
+        damage(folder / "1.job.json")
+    assert bench(file, seeds=1, out=out, command=FAKE) == 0
+    kept = {old.name: (old / "mine").read_text() for old in folder.glob("1.*.old")}
+    assert kept == {"1.unknown.old": "0", "1.unknown-2.old": "1", "1.unknown-3.old": "2"}
+    said = capfd.readouterr().err
+    assert "CartPole-v1/ppo/1 has results whose settings 1.job.json does not say. They are kept in 1.unknown-3.old." in said
+    assert "of other settings" not in said
+
+
 def test_two_benchmarks_never_run_in_one_folder(file, tmp_path):
     """The lock of the folder is held: the call is refused with the process that holds it."""
     out = tmp_path / "out"
@@ -213,6 +229,20 @@ def test_two_runs_may_not_write_one_folder(tmp_path):
         load_set(path)
     path.write_text(row.format(1000, "") + row.format(2000, 'label = "longer"'))
     assert [entry.label for entry in load_set(path).rows] == ["", "longer"]
+
+
+def test_settings_of_every_run_may_not_make_two_runs_one_folder(tmp_path, capsys):
+    """The rows differ in what the command line sets, so each would move the results of the other aside."""
+    row = '[[run]]\nvariant = "ppo"\nenv_ids = ["A-v0"]\nsteps = 2000\n'
+    path = tmp_path / "same.toml"
+    path.write_text(f"{row}overrides = {{gamma = 0.9}}\n{row}overrides = {{gamma = 0.5}}\n")
+    assert len(jobs_of(load_set(path))[0]) == 6
+    assert main(["bench", str(path), "--out", str(tmp_path / "out"), "--gamma", "0.8"]) == 2
+    assert "two runs would both write to A-v0/ppo-gamma=0.8. Give one of them another label." in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    path.write_text(f'{row}{row}label = "ppo-changed_norm_adv"\n')
+    with pytest.raises(UsageError, match="both write to A-v0/ppo-changed_norm_adv"):
+        jobs_of(load_set(path), ablate=["norm_adv"])
 
 
 def test_rows_of_presets(tmp_path):

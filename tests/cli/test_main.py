@@ -207,9 +207,12 @@ def test_train_explains_variants_and_that_they_may_be_left_out(capsys):
 
 
 @pytest.mark.parametrize("command,words,said", [
-    ("list", ["foo"], "Unexpected argument 'foo': `proximo list` takes none.\n"),
+    ("list", ["foo"], "Unexpected argument 'foo': `proximo list` takes `presets` only.\n"),
     ("doctor", ["foo"], "foo is not the folder of a failed update. A run that ends with exit code 4 writes one: RUN/repro.\n"),
-    ("doctor", ["--foo"], "Unexpected argument '--foo': `proximo doctor` takes none.\n")])
+    ("doctor", ["--foo"], "Unexpected argument '--foo': `proximo doctor` takes RUN/repro only, the folder of an update that "
+     "failed.\n"),
+    ("doctor", ["RUN/repro", "--allow-import", "f.py"], "Unexpected argument '--allow-import': `proximo doctor` takes "
+     "RUN/repro only, the folder of an update that failed.\n")])
 def test_list_and_doctor_refuse_other_words(command, words, said, capsys):
     assert main([command, "--help"]) == 0 and f"usage: proximo {command}" in capsys.readouterr().out
     assert main([command, *words]) == 2
@@ -304,7 +307,7 @@ def test_the_run_of_a_program_resumes_by_it(program, tmp_path, monkeypatch, caps
     (Atari(env_workers=4), 1, 8, 4), (Config(num_envs=8), 1, 8, 0)])
 def test_emulators_run_on_every_core(monkeypatch, cfg, local_processes, cores, workers):
     """Against the rule of the field's help text: one worker a core where that divides the environments."""
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(cores)), raising=False)
     assert resolve(cfg, "ppo_atari", 1, local_processes).env_workers == workers
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -145,9 +146,11 @@ def test_an_environment_without_spaces_is_refused():
             check(gym.Env)
 
 
-def test_observations_that_are_text_are_refused():
+@pytest.mark.parametrize("space", [spaces.Text(5), spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]),
+                                   spaces.Sequence(spaces.Discrete(2))])
+def test_observations_without_a_fixed_count_of_numbers_are_refused(space):
     class Speaking(Plain):
-        observation_space = gym.spaces.Text(5)
+        observation_space = space
 
     with pytest.raises(UsageError, match="which is not supported. Use Box"):
         GymEnvs(Speaking, [1], "Speaking")
@@ -174,6 +177,34 @@ def test_what_would_lose_numbers_is_a_fault(value, works):
     else:
         with pytest.raises(EnvError, match="observation has dtype"), np.errstate(invalid="ignore"):
             envs.reset()
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"key": x}, lambda x: (0, x)])
+@pytest.mark.parametrize(("space", "good", "bad"), [
+    (spaces.MultiDiscrete([3, 4]), [2, 3], ([3, 0], [-1, 0], [0, 4])),
+    (spaces.MultiDiscrete([3, 4], start=[-1, 5]), [-1, 8], ([-2, 5], [2, 5], [0, 4])),
+    (spaces.MultiDiscrete([[3, 4]], dtype=np.uint8), [[2, 3]], ([[255, 0]],)),
+    (spaces.MultiBinary(2), [0, 1], ([7, 0], [0, -3], [2, 1]))])
+def test_choices_outside_of_their_space_are_faults(space, good, bad, wrap):
+    """As one observation and as a part; they would be learned from as other choices. Lists are converted first."""
+    whole = wrap(space)
+    if whole is not space:
+        whole = spaces.Dict(whole) if isinstance(whole, dict) else spaces.Tuple([spaces.Discrete(2), space])
+
+    class Choosing(Masking):
+        observation_space = whole
+        action_masks = None
+        seen = good
+        dtype = space.dtype
+
+        def reset(self, *, seed=None, options=None):
+            return wrap(np.array(self.seen, self.dtype)), {}
+
+    GymEnvs(Choosing, [1], "Choosing").reset()
+    for Choosing.seen in bad:
+        for Choosing.dtype in {space.dtype, *([] if whole is space else [np.dtype(np.int16)])}:
+            with pytest.raises(EnvError, match=re.escape(f"is {Choosing.seen}, which is not in {space}")):
+                GymEnvs(Choosing, [1], "Choosing").reset()
 
 
 class Masking(gym.Env):

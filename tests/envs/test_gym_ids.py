@@ -18,6 +18,21 @@ def test_ids_and_spaces_that_cannot_run(env_id, words):
         make_gym(Config(env_id=env_id), [1])
 
 
+@pytest.mark.parametrize(("env_id", "guess"), [
+    ("quux-v0", ""), ("FetchReach-v2", "Did you mean Reacher-v5 or Reacher-v4? "),
+    ("LunarLandr-v3", "Did you mean LunarLander-v3 or LunarLanderContinuous-v3? "), ("MiniGrid-Empty-5x5-v0", "")])
+def test_an_unknown_id_may_be_one_of_a_package(env_id, guess):
+    """Also where the id is similar to a known one."""
+    with pytest.raises(UsageError) as error:
+        gym_id(env_id)
+    assert str(error.value) == (f"env_id={env_id} is unknown. {guess}If a package registers it, name its module: "
+                                f"MODULE:{env_id}.")
+    module = "tests.support.probes"
+    for name, advice in (("Spokn-v0", "Did you mean Spoken-v0 .*"), ("xyz-v0", f"The module {module} does not register it.")):
+        with pytest.raises(UsageError, match=f"^env_id={module}:{name} is unknown. {advice}$"):
+            gym_id(f"{module}:{name}")
+
+
 @pytest.mark.parametrize(("old", "new"), [
     ("LunarLander-v2", "LunarLander-v3"), ("BipedalWalker-v2", "BipedalWalker-v3"),
     ("HalfCheetah-v2", "HalfCheetah-v4"), ("CarRacing-v2", "CarRacing-v3"),

@@ -47,6 +47,16 @@ def test_gray_small_and_stacked_equals_gymnasiums_wrappers():
         one, other = mine.step(0)[0], theirs.step(0)[0]
 
 
+def test_a_stack_whose_channels_would_be_taken_for_columns_is_refused():
+    """24 columns, and 27 channels from 9 frames."""
+    class Tall(Pictures):
+        observation_space = spaces.Box(0, 255, (40, 24, 3), np.uint8)
+
+    assert settled(Tall(), frame_stack=8).observation_space.shape == (24, 40, 24)
+    with pytest.raises(UsageError, match=r"frame_stack=9 makes images of Pictures of the shape \(27, 40, 24\), in which the "):
+        settled(Tall(), frame_stack=9)
+
+
 def test_colours_become_channels_first_and_the_newest_frame_is_last():
     env, bare = settled(Pictures(), frame_stack=2), Pictures()
     assert env.observation_space.shape == (6, 20, 24)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -11,8 +12,10 @@ import proximo
 from proximo.bench.jobs import Job, flags_of
 from proximo.cli.main import main
 from proximo.cli.messages import exit_code
+from proximo.cli.suites import EXTRAS, SUITES
 from proximo.config import Config
-from proximo.envs.imports import check_imports, import_flags, named_modules, with_moved_script
+from proximo.envs.gym_ids import gym_id
+from proximo.envs.imports import KNOWN, check_imports, import_flags, named_modules, with_moved_script
 from proximo.errors import UsageError
 from proximo.runs.run import resume_command
 from tests.support.runs import at_iteration, same_weights, terminate, train
@@ -29,6 +32,22 @@ def test_modules_that_a_configuration_names():
     with pytest.raises(UsageError) as error:
         check_imports(cfg, ["a.b.c", "ab"], "run")
     assert len(str(error.value).splitlines()) == 3 and "--allow-import a.b " in str(error.value)
+
+
+@pytest.mark.parametrize("module", KNOWN)
+def test_a_missing_module_that_is_known_comes_with_the_command_that_installs_it(module, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError) as error:
+        gym_id(f"{module}:Env-v0")
+    assert str(error.value).endswith(f'Install it: pip install "{KNOWN[module]}"')
+
+
+def test_what_installs_a_known_module_is_an_extra_or_a_package():
+    """The extras of `proximo list`; gymnasium is installed with every one of them."""
+    extras = {suite.extra: suite.packages for suite in SUITES} | {name: packages for name, (packages, _) in EXTRAS.items()}
+    for module, what in KNOWN.items():
+        extra = what.removeprefix("proximo[").removesuffix("]")
+        assert module in extras[extra] if what != extra else what == module.replace("_", "-")
 
 
 def test_a_script_takes_the_place_of_one_of_the_same_name_only():

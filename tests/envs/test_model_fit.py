@@ -1,5 +1,7 @@
 """Which observations --model fits, and what the sentences say to do where it does not."""
 
+import re
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -56,6 +58,20 @@ def test_normalised_images_of_a_suite_without_an_observation_space_get_the_same_
 def test_a_variant_with_a_distribution_of_its_own_needs_box_actions(actions):
     assert "This variant has its own distribution of Box actions" in "".join(action_problems(RPO(), actions))
     assert not action_problems(Config(), actions) and not action_problems(RPO(), spaces.Box(-1, 1, (2,)))
+
+
+@pytest.mark.parametrize("low,high,dtype,words", [
+    ([-1, 0], [1, 0], np.float32, r"Component \[1\] of the actions of CartPole-v1 lies between 0 and 0. Change"),
+    ([-3e38, -1], [3e38, 1], np.float32, r"Component \[0\] .* lies between -3e\+38 and 3e\+38\. "),
+    ([-1e300] * 2, [1e300] * 2, np.float64, r"1e\+300 \(2 components are like this\)\. Change the bounds, or use --dist"),
+    ([-np.inf, -1], [1, 1], np.float32, r"Component \[0\] .* lies between -inf and 1\.")])
+def test_a_distribution_between_bounds_needs_a_range_in_every_component(low, high, dtype, words):
+    space = spaces.Box(np.array(low, dtype), np.array(high, dtype), dtype=dtype)
+    for distribution in ("squashed", "beta"):
+        (problem,) = action_problems(Config(distribution=distribution), space)
+        assert re.search(words, problem), problem
+        assert not action_problems(Config(distribution=distribution), spaces.Box(-1, 1, (2,)))
+    assert not action_problems(Config(distribution="gaussian"), space)
 
 
 def test_networks_for_images_that_nobody_named_are_announced(caplog):

@@ -12,7 +12,7 @@ from proximo.envs.gym import make_gym
 from proximo.envs.image_axes import as_returned, channels_first, image_axes, is_image_part, stored_shape
 from proximo.envs.obs_layout import float_view, obs_layout, part_views, write_rows
 from proximo.envs.spaces import read_space
-from proximo.errors import warn_once
+from proximo.errors import UsageError, warn_once
 from tests.support.normalized import Normalized
 from tests.support.play import random_actions
 
@@ -52,6 +52,13 @@ def test_numbers_of_64_bits_are_stored_as_float32(dtype, stored):
     whole = spaces.Box(0, 100, (3,), dtype)
     assert read_space(whole, "x").dtype == pool_reader(whole, 0).dtype == stored
     assert obs_layout(spaces.Tuple([whole])).parts[0].dtype == stored
+
+
+@pytest.mark.parametrize("other", [spaces.Box(-1, 1, (2,)), spaces.Discrete(3)])
+def test_parts_without_numbers_are_refused_before_training(other):
+    """A model with such a part could not be loaded."""
+    with pytest.raises(UsageError, match="x: observation.'a'. has no numbers. Leave it out of the observation space"):
+        read_space(spaces.Dict({"a": spaces.Box(-1, 1, (0,)), "b": other}), "x")
 
 
 def test_vectors_of_floats_stay_one_vector():

@@ -39,6 +39,13 @@ def test_everything_that_is_missing_is_named_at_once(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_another_number_of_environments_is_refused():
+    """Steps would be counted wrong."""
+    cfg = proximo.Config(num_envs=4, total_timesteps=1024)
+    with pytest.raises(UsageError, match="make_envs returned 8 environments, and not one .* Make len"):
+        proximo.iterations(cfg, make_envs=lambda cfg, seeds: make_gym(cfg, [*seeds, *seeds])).__next__()
+
+
 def test_a_wrapper_is_complete_and_no_property_is_read():
     cfg = proximo.Config(num_envs=1)
     envs = make_complete(lambda cfg, seeds: Wrapped(make_gym(cfg, seeds)), cfg, [0])

@@ -1,6 +1,8 @@
 """The programs of examples/ against the commands that they name: the same weights, bit for bit."""
 
 import importlib.util
+import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +46,14 @@ def test_weights_equal_those_of_the_command(name, tmp_path):
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_programs_are_short(path):
     assert len(path.read_text().splitlines()) <= (320 if path.stem == "single_file_ppo" else 70)
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "jax_ppo"])
+def test_arguments_are_refused(name, monkeypatch):
+    """They had no effect, and the program trained for as long as without them."""
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--total-timesteps", "4096"])
+    with pytest.raises(SystemExit, match=f"{name}.py takes no arguments: change the values of cfg"):
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
 
 
 def test_weights_of_the_jax_program_equal_those_of_the_command(tmp_path):

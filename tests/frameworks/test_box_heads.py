@@ -159,8 +159,8 @@ def test_a_state_dependent_deviation_stays_in_its_range(framework):
 
 
 @pytest.mark.parametrize(("fields", "space", "sentence"), [
-    ({"distribution": "squashed"}, spaces.Box(-1, np.inf, (2,)), "distribution=squashed needs finite bounds. The actions "
-     "of CartPole-v1 lie between -1.0 and inf. Use --distribution gaussian or gsde."),
+    ({"distribution": "squashed"}, spaces.Box(-1, np.inf, (2,)), "distribution=squashed needs finite bounds with low "
+     "< high, and a range that float32 holds. Component [0] of the actions of CartPole-v1 lies between -1 and inf (2 "),
     ({"distribution": "beta"}, spaces.Box(-np.inf, np.inf, (2,)), "distribution=beta needs finite bounds"),
     ({"distribution": "gsde"}, spaces.Discrete(2), "distribution=gsde has no effect: CartPole-v1 has no continuous "
      "actions. Leave distribution out."),

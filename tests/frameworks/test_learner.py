@@ -135,8 +135,8 @@ def test_the_learning_rate_follows_approx_kl_within_its_limits(framework, scale,
     """Against the rule of skrl and rsl_rl, with a learning rate of 1e-4 and a desired approx_kl of 0.01."""
     cfg = Config(learning_rate=1e-4, desired_kl=0.01)
     scale, approx_kl = framework.to_array((np.float32(scale), np.float32(approx_kl)))
-    assert float(cfg.adapted_rate(scale, approx_kl)) == pytest.approx(expected)
-    assert cfg.adapted_rate(scale, approx_kl) is not scale and Config().adapted_rate(scale, approx_kl) is scale
+    assert float(cfg.adapted_scale(scale, approx_kl)) == pytest.approx(expected)
+    assert cfg.adapted_scale(scale, approx_kl) is not scale and Config().adapted_scale(scale, approx_kl) is scale
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing(framework):
@@ -160,7 +160,7 @@ def test_advantages_are_normalised_over_valid_rows(framework, norm_adv, recurren
     valid, advantage = make_rollout(20).valid, 3 * rng.standard_normal((T, N)) + 1
     rows = N if recurrent else T * N
     index = np.stack([rng.permutation(rows) for _ in range(cfg.update_epochs)]).reshape(cfg.update_epochs, 2, -1)
-    found, count = framework.normalize_advantage(np.where(valid, advantage, 1e6), valid, index, recurrent, cfg)
+    found, count = framework.minibatch_advantages(np.where(valid, advantage, 1e6), valid, index, recurrent, cfg)
     for e, m in np.ndindex(cfg.update_epochs, 2):
         adv, ok = ((x[:, index[e, m]] if recurrent else x.flatten()[index[e, m]]) for x in (advantage, valid))
         of = {"minibatch": adv[ok], "batch": advantage[valid], "none": np.array([-1.0, 1.0])}[norm_adv]

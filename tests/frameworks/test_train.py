@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+import proximo
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.env_state import announce_rebuilds
@@ -129,6 +131,40 @@ def test_a_resume_between_two_checkpoints_plays_environments_of_its_own(framewor
     assert second.statistics.obs.count == pytest.approx(6 * 16 + 3 * 2, abs=0.1)  # three resets
 
 
+def test_a_checkpoint_without_the_environments_can_be_resumed(framework, capsys):
+    """Their state could be saved at first, and not later: the resume makes them again, with a warning."""
+    cfg = Config(num_envs=2, num_steps=8, num_minibatches=1, update_epochs=1, hidden_sizes=(8, 8), engine="gym",
+                 total_timesteps=6 * 16, checkpoint_every=2)
+    parts, made = parts_of("ppo", framework.name), []
+
+    def make_envs(cfg, seeds):
+        made.append(list(seeds))
+        return Hiding(make_gym(cfg, seeds))
+
+    kept = [it.snapshot() for it in parts.train(cfg, make_envs, parts.make_agent)][2]
+    assert kept["envs"] is None and len(made) == 1
+    capsys.readouterr()
+    later = list(parts.train(cfg, make_envs, parts.make_agent, state=kept))
+    assert [it.iteration for it in later] == [4, 5, 6] and not any(it.keeps_state for it in later)
+    assert made[2:] == [env_seeds(cfg.seed, 2, 4), env_seeds(cfg.seed, 2, 5)]
+    assert "The checkpoint does not contain the environments" in capsys.readouterr().err
+
+
+class Hiding:
+    """Environments whose state can no longer be saved."""
+
+    keeps_state = True
+
+    def __init__(self, envs):
+        self.envs = envs
+
+    def __getattr__(self, name):
+        return getattr(self.envs, name)
+
+    def state(self):
+        return None
+
+
 class Forgetful:
     """Environments whose state cannot be saved."""
 
@@ -142,6 +178,47 @@ class Forgetful:
 
     def state(self):
         return None
+
+
+def test_only_the_newest_iteration_can_be_asked(framework):
+    """An earlier one would return what training has changed since; after the end the environments are closed."""
+    cfg = Config(framework=framework.name, engine="gym", num_envs=2, num_steps=8, num_minibatches=1, hidden_sizes=(8, 8), total_timesteps=48)
+    parts = parts_of("ppo", framework.name)
+    first, *_, last = its = [*parts.train(cfg, parts.make_envs, parts.make_agent)]
+    for it in its[:-1]:
+        for name in ("snapshot", "weights"):
+            with pytest.raises(UsageError, match=rf"{name}\(\) of iteration {it.iteration} was called when iteration 3 had begun"):
+                getattr(it, name)()
+    with pytest.raises(UsageError, match=r"snapshot\(\) of iteration 3 was called when training had ended"):
+        last.snapshot()
+    training = parts.train(cfg, parts.make_envs, parts.make_agent)
+    kept = [(it.snapshot(), it.weights()) for it, _ in zip(training, range(2))]
+    training.close()
+    assert kept[1][0]["iteration"] == 2
+    *_, again = parts.train(cfg, parts.make_envs, parts.make_agent, state=kept[1][0])
+    assert all(np.array_equal(x, last.weights()[name]) for name, x in again.weights().items())
+
+
+@pytest.mark.parametrize(("change", "rate"), [({"learning_rate": 1e-2}, 1e-2), ({"learning_rate": 1e-5}, 0.0025),
+                                              ({"desired_kl": None}, 1e-6)])
+def test_a_resume_keeps_the_adapted_learning_rate_within_its_limits(framework, change, rate):
+    """The factor of a checkpoint (here 250) belongs to the learning rate of its run. The first step of Adam moves weights by
+    the learning rate."""
+    cfg = Config(framework=framework.name, num_envs=2, num_steps=8, num_minibatches=1, update_epochs=1, hidden_sizes=(8, 8), total_timesteps=32,
+                 learning_rate=1e-6, anneal_lr=False, desired_kl=1e3, max_grad_norm=1e9)
+    parts = parts_of("ppo", framework.name)
+    kept = next(it.snapshot() for it in parts.train(cfg, parts.make_envs, parts.make_agent))
+    for name, x in kept["adam"].items():
+        kept["adam"][name] = np.full_like(x, 250) if name.endswith("scale") else x * (0 if "exp" in name or "step" in name else 1)
+    cfg = replace(cfg, total_timesteps=32, **change)
+    before = np.concatenate([x.ravel() for x in weights_of(kept["adam"])])
+    found = next(weights_of(it.snapshot()["adam"]) for it in parts.train(cfg, parts.make_envs, parts.make_agent, state=kept))
+    moved = np.abs(np.concatenate([x.ravel() for x in found]) - before)
+    assert moved.max() == pytest.approx(rate, rel=0.05)
+
+
+def weights_of(adam):
+    return [x for name, x in adam.items() if name.lstrip(".").startswith("weights")]
 
 
 @pytest.mark.parametrize("setting", ["target_kl", "desired_kl"])
@@ -159,6 +236,63 @@ def test_a_loss_without_approx_kl_is_refused_where_a_setting_reads_it(framework,
     assert "losses/v_loss" in run().stats
     with pytest.raises(UsageError, match=f"{setting}=0.1 needs the statistic approx_kl, and the loss function returns v_loss"):
         run(**{setting: 0.1})
+
+
+class ManySmallActions(gymnasium.Env):
+    """24 actions of a range so small that their joint density is about exp(94); episodes of 5 steps."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Box(-0.01, 0.01, (24,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.ones(2, np.float32), float(action.sum()), self.time == 5, False, {}
+
+
+def test_filler_rows_of_high_densities_have_no_effect(framework):
+    """The ratio of probabilities of a row that is not valid must not overflow: its gradient would be NaN."""
+    it = next(proximo.iterations("ppo_continuous_action", env=ManySmallActions, framework=framework.name, distribution="beta",
+                                 autoreset="next-step", num_envs=2, num_steps=16, num_minibatches=2, total_timesteps=32))
+    assert it.steps < 32 and all(np.isfinite(x).all() for x in it.weights().values())
+
+
+def test_statistics_that_cannot_be_logged_are_refused(framework):
+    """All at once: what is not one number, and a name that the update uses."""
+    parts = parts_of("ppo", framework.name)
+
+    def run(stats_of):
+        def loss_fn(batch, cfg):
+            return (batch.value - batch.ret).sum(), stats_of(batch)
+
+        return next(parts.train(Config(framework=framework.name, num_envs=2, num_steps=8, total_timesteps=16), parts.make_envs,
+                                parts.make_agent, loss_fn))
+
+    with pytest.raises(UsageError) as error:
+        run(lambda batch: {"rows": batch.value, "word": "text", "grad_norm": batch.value.sum(), "good": batch.value.sum()})
+    lines = str(error.value).splitlines()
+    assert [any(name in line for line in lines) for name in ("rows=", "word='text'", "grad_norm", "good")] == [True, True, True, False]
+    with pytest.raises(UsageError, match="returns no statistics. Return at least one"):
+        run(lambda batch: {})
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    (lambda loss, stats: loss, "returns .*. Return the loss, and a dict of statistics"),
+    (lambda loss, stats: (loss + stats["rows"], {"loss": loss}), "returns the loss=.*. It must be a tensor with one number"),
+    (lambda loss, stats: (loss.detach() if hasattr(loss, "detach") else None, {"loss": loss}), "the loss=None|has no gradient")])
+def test_losses_that_cannot_be_minimised_are_refused(framework, change, sentence):
+    """No statistics, one loss per row, and one without a gradient."""
+    parts = parts_of("ppo", framework.name)
+
+    def loss_fn(batch, cfg):
+        return change((batch.value - batch.ret).sum(), {"rows": batch.value})
+
+    with pytest.raises(UsageError, match=sentence):
+        next(parts.train(Config(framework=framework.name, num_envs=2, num_steps=8, total_timesteps=16), parts.make_envs,
+                         parts.make_agent, loss_fn))
 
 
 def test_a_configuration_with_whole_floats_trains_as_that_of_whole_numbers(framework):

@@ -1,6 +1,7 @@
 """Trained models: the same actions as in training, with normaliser and memory inside."""
 
 import shutil
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -111,6 +112,32 @@ def test_forbidden_actions_are_never_chosen(runs):
     obs, mask = np.zeros((200, 2), np.float32), np.tile([False, True, True], (200, 1))
     assert set(model.act(obs, mask=mask)) == {1, 2} and 0 not in model.act(obs, mask=mask, deterministic=True)
     assert model.act(obs[0], mask=[True, False, False]) == 0
+
+
+def test_a_mask_may_have_an_array_for_each_component(runs):
+    """As `info` of an environment may have it; for several observations one such tuple each."""
+    model, obs, parts = proximo.load(runs / "several"), np.zeros((40, 2), np.float32), ([0, 1, 1], np.array([True, False]))
+    for mask in ([parts] * 40, np.tile([0, 1, 1, 1, 0], (40, 1))):
+        found = model.act(obs, mask=mask)
+        assert set(found[:, 0]) == {1, 2} and set(found[:, 1]) == {0}
+    assert model.act(obs[0], mask=parts)[1] == 0 and np.isfinite(model.logprob(obs[0], [1, 0], mask=parts))
+    with pytest.raises(UsageError, match="mask has 6 entries"):
+        model.act(obs[0], mask=([0, 1, 1], [1, 0, 1]))
+
+
+def test_a_mask_that_allows_nothing_is_refused(runs):
+    """The action would be a forbidden one, or none of the space."""
+    for name, mask in (("masked", [0, 0, 0]), ("several", [0, 0, 1, 0, 0])):
+        model, obs = proximo.load(runs / name), np.zeros((2, 2), np.float32)
+        with pytest.raises(UsageError, match="the mask of observation 1 allows no action"):
+            model.act(obs, mask=[np.ones(len(mask)), mask])
+        with pytest.raises(UsageError, match="the mask of observation 0 allows no action"):
+            model.act(obs[0], mask=mask)
+    inside = random_model(spaces.Discrete(2), spaces.Dict(a=spaces.Box(-1, 1, (2,)), action_mask=spaces.MultiBinary(2)))
+    ended = {"a": np.zeros(2, np.float32), "action_mask": np.zeros(2, np.int8)}
+    assert np.isfinite(inside.value(ended))
+    with pytest.raises(UsageError, match="the mask of observation 0 allows no action"):
+        inside.act(ended)
 
 
 @pytest.mark.parametrize("name,space", [
@@ -259,6 +286,14 @@ def test_actions_of_several_parts_have_the_structure_of_their_space(runs):
 def test_an_observation_of_another_shape_is_refused(runs, obs):
     with pytest.raises(UsageError, match=r"the observation has shape .* This model takes \(4,\) or \(N, 4,\)"):
         proximo.load(runs / "plain").act(obs)
+
+
+def test_the_settings_that_make_observations_are_named(runs):
+    """Those of the environment itself have another shape, and are refused."""
+    model = proximo.load(runs / "plain")
+    model.cfg = replace(model.cfg, grayscale=True, resize=36)
+    with pytest.raises(UsageError, match=r"has shape \(2,\). This model takes .*Observations are made with grayscale=True, resize=36\.$"):
+        model.act([0.0, 1.0])
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):

@@ -19,6 +19,20 @@ def test_environments_give_raw_observations_in_this_process():
     envs.close()
 
 
+def test_playing_leaves_the_model_as_it_is(tmp_path):
+    """Its recurrent state and the noise of its next action are those of the caller's own episode."""
+    import proximo
+
+    train(tmp_path, "--recurrent", "lstm")
+    model, obs = proximo.load(tmp_path), np.full(4, 0.1, np.float32)
+    for _ in range(3):
+        model.act(obs)
+    before = model.value(obs), model._calls
+    proximo.evaluate(model, 2)
+    proximo.watch(model, tmp_path / "video.gif", max_frames=3)
+    assert (model.value(obs), model._calls) == before
+
+
 def test_unfinished_episodes_are_told(tmp_path, capsys):
     import proximo
 

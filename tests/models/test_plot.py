@@ -65,18 +65,18 @@ def test_seeds_share_a_line_and_settings_that_differ_split_it(tmp_path):
         "Acrobot-v1": {"ppo": 1}, "CartPole-v1": {"ppo, clip_coef=0.1": 2, "ppo, clip_coef=0.2": 2}}
 
 
-def test_a_loss_of_ones_own_is_a_line_of_its_own(tmp_path):
+def test_a_loss_or_an_environment_of_ones_own_is_a_line_of_its_own(tmp_path):
     """Also where an earlier version recorded only that there was one."""
-    for name, own in (("a", {}), ("b", {"own_parts": {"env": "CartPole", "loss_fn": "zero"}}),
+    for name, own in (("a", {}), ("b", {"own_parts": {"loss_fn": "zero"}}), ("d", {"own_parts": {"env": "scaled"}}),
                       ("c", {"resume_with": "proximo.resume('RUN', env=..., loss_fn=...)"})):
         path = fake_run(tmp_path / name, 1, 3, clip_coef=0.2) / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | own))
     panels = group_curves([read_curve(run) for run in find_runs([tmp_path])])
-    assert [*panels["CartPole-v1"]] == ["ppo", "ppo, loss_fn=zero", "ppo, loss_fn=own"]
+    assert [*panels["CartPole-v1"]] == ["ppo", "ppo, loss_fn=zero", "ppo, env=own, loss_fn=own", "ppo, env=scaled"]
     runs = read_runs(tmp_path)
-    assert sorted(run.label for run in runs) == ["ppo", "ppo-loss_fn=own", "ppo-loss_fn=zero"]
+    assert sorted(run.label for run in runs) == ["ppo", "ppo-env=own,loss_fn=own", "ppo-env=scaled", "ppo-loss_fn=zero"]
     assert differing_settings({(run.env_id, run.label): [run] for run in runs})["loss_fn"] == {
-        "ppo": "-", "ppo-loss_fn=own": "own", "ppo-loss_fn=zero": "zero"}
+        "ppo": "-", "ppo-env=own,loss_fn=own": "own", "ppo-env=scaled": "-", "ppo-loss_fn=zero": "zero"}
 
 
 def test_picture_has_a_line_and_a_band(tmp_path):
@@ -91,6 +91,19 @@ def test_picture_has_a_line_and_a_band(tmp_path):
     several, one = plot([tmp_path / "runs"], tmp_path / "new" / "three.png"), plot(runs[:1], tmp_path / "one.png")
     assert pixels(several, line) > 500 and pixels(several, band) > 5000
     assert pixels(one, line) > 500 and pixels(one, band) < 500
+
+
+def test_runs_that_count_in_no_report_are_in_no_picture(tmp_path, caplog):
+    """Results that a benchmark moved aside, and a second run of the same settings and seed, of which the finished one stays."""
+    for name, seed in (("1", 1), ("2", 2), ("1.unknown.old", 1), ("again", 2)):
+        fake_run(tmp_path / "bench" / name, seed)
+    (tmp_path / "bench" / "2" / "summary.json").write_text('{"steps": 30000}')
+    assert [run.name for run in find_runs([tmp_path / "bench"])] == ["1", "2", "again"]
+    with caplog.at_level("INFO", logger="proximo"):
+        assert "<!-- ppo (2 seeds) -->" in plot([tmp_path / "bench"], tmp_path / "seeds.svg").read_text()
+    assert f"{tmp_path}/bench/again is left out: {tmp_path}/bench/2 has the same settings and seed." in caplog.text
+    assert {run.path.name for run in read_runs(tmp_path / "bench")} == {"1", "2"}
+    assert find_runs([tmp_path / "bench" / "1.unknown.old"])
 
 
 def test_runs_without_an_episode_are_named(tmp_path, caplog):

@@ -14,7 +14,7 @@ import proximo
 from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import UsageError
 from proximo.models.raw_obs import read_raw
-from proximo.models.spaces import space_from_json, space_to_json
+from proximo.models.spaces import action_for_env, space_from_json, space_to_json
 from tests.support.runs import train
 
 
@@ -94,6 +94,17 @@ def test_spaces_travel_as_json(space):
     assert again == space and (not isinstance(space, spaces.Dict) or list(again.spaces) == list(space.spaces))
 
 
+def test_actions_of_a_loaded_model_are_in_the_space_of_the_environment():
+    """gymnasium compares dtypes."""
+    space = spaces.MultiDiscrete([2, 3], dtype=np.int8, start=[4, 5])
+    loaded = space_from_json(space_to_json(space))
+    assert loaded.dtype == np.int8 and all(map(space.contains, action_for_env(np.array([[0, 0], [1, 2]]), loaded)))
+    record = {"type": "MultiDiscrete", "nvec": [2, 3], "start": [0, 0]}
+    assert space_from_json(record).dtype == np.int64
+    with pytest.raises(AssertionError):
+        space_from_json({**record, "dtype": "float32"})
+
+
 def test_bounds_that_were_written_as_booleans_are_read():
     """Version 0.2.0.dev0 wrote them, and could not read them."""
     assert space_from_json({"type": "Box", "low": False, "high": True, "shape": [3], "dtype": "bool"}) == SPACES["Flags"]
@@ -106,11 +117,37 @@ def test_bounds_that_were_written_as_booleans_are_read():
     ("Nested", np.zeros(3), "the observation is a ndarray"), ("Pair", (1,), "a tuple of 1. This model takes a tuple of 2"),
     ("Pair", (1, np.zeros(3)), r"observation\[1\] has shape \(3,\); its space requires \(2,\)"),
     ("Pair", ([1, 2], np.zeros((3, 2))), "different numbers of rows"), ("Number", 9, "which is not in Discrete"),
+    ("Numbers", [9, 0], "the observation is .9, 0., which is not in MultiDiscrete"),
     ("Number", 2.5, "dtype float64. This model takes int64"), ("Image", np.zeros((3, 40, 36)), r"takes \(40, 36, 3\)"),
 ])
 def test_other_structures_are_refused(name, raw, words):
     with pytest.raises(UsageError, match=words):
         read_raw(SPACES[name], (1,), raw)
+
+
+@pytest.mark.parametrize("space,raw,words", [
+    (spaces.Box(0, 255, (3,), np.uint8), [0.2, 0.4, 1.0], "dtype float64. This model takes uint8, which cannot hold"),
+    (spaces.Box(0, 255, (3,), np.uint8), [1, 2, 300], "dtype int64. This model takes uint8"),
+    (spaces.Box(0, 255, (3,), np.uint8), [1, 2, np.nan], "dtype float64. This model takes uint8"),
+    (spaces.Box(-9, 9, (2,), np.int64), [1.5, 0], "dtype float64. This model takes int64"),
+    (spaces.Box(-9, 9, (2,)), [1.0, np.nan], "the observation is not finite in float32"),
+    (spaces.Box(-9, 9, (2,)), [1.0, 1e300], "the observation is not finite in float32"),
+    (spaces.Box(-9, 9, (2,)), [1.0, None], "dtype object. This model takes float32"),
+    (spaces.Box(-9, 9, (2,)), [1.0, 1j], "dtype complex128. This model takes float32"), (None, [0.0, np.inf], "is not finite"),
+    (spaces.Dict(a=spaces.Box(0, 255, (2,), np.uint8)), {"a": [1, 256]}, r"observation\['a'\] has dtype int64"),
+    (spaces.Dict(a=spaces.Box(-9, 9, (2,))), {"a": [1, np.nan]}, r"observation\['a'\] is not finite")])
+def test_numbers_that_a_conversion_would_change_are_refused(space, raw, words):
+    """The network would act on other numbers: an image that was divided by 255 was black."""
+    for given in (raw, [raw, raw] if isinstance(raw, dict) else np.array([raw, raw])):
+        with pytest.raises(UsageError, match=words):
+            read_raw(space, (2,), given)
+
+
+@pytest.mark.parametrize("space,raw", [
+    (spaces.Box(0, 255, (3,), np.uint8), [0.0, 3.0, 255.0]), (spaces.Box(-9, 9, (3,)), [0, True, 2]),
+    (spaces.Box(-9, 9, (3,), np.float64), np.float16([0.1, 2, 3])), (spaces.Box(-9, 9, (3,), np.int64), [1.0, 2, 3])])
+def test_numbers_of_other_dtypes_are_taken_where_none_is_lost(space, raw):
+    assert np.allclose(read_raw(space, (3,), raw).obs, [np.asarray(raw, float)], atol=0)
 
 
 PROGRAM = """

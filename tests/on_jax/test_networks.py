@@ -53,6 +53,20 @@ def test_an_mlp_acts_in_numpy_as_it_learns(activation):
     np.testing.assert_allclose(found, make_bind(network)(weights)(jax.numpy.asarray(obs)), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("part", [lambda: nnx.LayerNorm(3, rngs=nnx.Rngs(0)), lambda: nnx.List([nnx.Param(np.zeros(3))]),
+                                  lambda: nnx.Param(np.zeros(3))])
+def test_only_layers_of_proximo_act_in_numpy(part):
+    """Others may keep their parameters elsewhere, or read them in ways that arrays of numpy do not have."""
+    class Own(nnx.Module):
+        def __init__(self):
+            self.part = part()
+
+    network = MLP([4, 4, 2])
+    assert make_numpy_bind(network) is not None and make_numpy_bind(Own()) is None
+    network.added = part()
+    assert (make_numpy_bind(network) is None) == (not isinstance(network.added, nnx.Param))
+
+
 def test_variables_that_are_not_parameters_are_refused():
     """BatchNorm's running statistics would neither change nor be saved."""
     check_variables(NatureCNN((1, 36, 36)))

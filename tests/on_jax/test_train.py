@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.errors import NumbersError, UsageError
+from proximo.on_jax.agent import SeparateAgent
+from proximo.on_jax.assemble import make_head
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import make_bind
 from proximo.on_jax.setup import set_up
@@ -60,6 +63,44 @@ def test_a_resumed_run_is_bit_identical(cfg):
         assert_same(weights, reached)
         assert_same(kept["adam"], other["adam"])
         assert np.array_equal(a.finished.ret, b.finished.ret) and np.array_equal(a.finished.step, b.finished.step)
+
+
+class ListOfParams(nnx.Module):
+    """A network whose parameters are in a list."""
+
+    def __init__(self, inputs, outputs):
+        draw = np.random.default_rng(0).normal
+        self.layers = nnx.List([nnx.Param(draw(0, 0.3, shape).astype("f4")) for shape in ((inputs, 8), (8, outputs))])
+
+    def __call__(self, x):
+        return jnp.tanh(x @ self.layers[0][...]) @ self.layers[1][...]
+
+
+class LayersOfFlax(nnx.Module):
+    """A network of flax's own layers, and of a parameter that is read by `value`."""
+
+    def __init__(self, inputs, outputs):
+        self.norm, self.last = nnx.LayerNorm(inputs, rngs=nnx.Rngs(0)), nnx.Linear(inputs, outputs, rngs=nnx.Rngs(1))
+        self.bias = nnx.Param(jnp.zeros(outputs))
+
+    def __call__(self, x):
+        return self.last(self.norm(x)) + self.bias.get_value()
+
+
+@pytest.mark.parametrize("network", [ListOfParams, LayersOfFlax])
+def test_a_network_of_ones_own_plays_with_the_weights_that_it_learns(network, monkeypatch):
+    """Few environments are played as many are, where acting is compiled."""
+    cfg, trained = replace(HOST, norm_obs=False, norm_reward=False, learning_rate=0.1, total_timesteps=384), []
+
+    def make_own(spec, cfg):
+        size = spec.obs_shape[0]
+        return SeparateAgent(network(size, 1), make_head(lambda outputs: network(size, outputs), spec.action_space))
+
+    for most in (64, 0):
+        monkeypatch.setattr("proximo.on_jax.play_host.NUMPY_ROWS", most)
+        *_, last = train(cfg, make_envs, make_own)
+        trained.append(last.weights())
+    assert_same(*trained)
 
 
 @pytest.mark.parametrize("cfg", [SMALL, HOST], ids=["inside", "outside"])
@@ -119,6 +160,9 @@ def test_every_seed_learns_what_it_learns_alone():
         for name, x in weights.items():
             np.testing.assert_allclose(row[2][3][name], x, atol=5e-5)
     states = [lane[2] for lane in lanes[2]]
+    late = [*train_group(cfgs, make_envs, make_agent, states=states)]
+    with pytest.raises(UsageError, match=r"weights\(\) of iteration .* had begun"):
+        late[0][0].weights()
     again = [[it.weights() for it in row] for row in train_group(cfgs, make_envs, make_agent, states=states)]
     for s in range(3):
         assert_same(again[-1][s], lanes[-1][s][3])

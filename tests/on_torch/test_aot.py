@@ -2,6 +2,7 @@
 
 import copy
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,8 @@ from proximo.config import Config
 from proximo.envs.obs_layout import obs_layout, write_rows
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch import aot_build
-from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
-from proximo.on_torch.aot_cache import cache_folder, store_library
+from proximo.on_torch.aot import compile_ahead, functional, trace_function, unsupported_reason
+from proximo.on_torch.aot_cache import cache_folder, library_key, load_library, store_library
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.mlp import ACTIVATIONS, MLP
 from tests.support.spec import Spec
@@ -171,6 +172,32 @@ def test_a_function_that_reads_a_value_is_one_sentence(cache):
     with pytest.raises(UsageError, match="torch cannot compile chooser .*Run without --compile"):
         compile_ahead(lambda x: (x if x.sum() > 0 else -x,), (torch.ones(3),), "chooser")
     assert not list(cache.iterdir())
+
+
+def test_an_intact_library_that_cannot_be_loaded_stays_and_a_damaged_one_is_removed(cache, monkeypatch):
+    """It may be of a machine with another C library that shares the home folder."""
+    def fail(*args):
+        raise RuntimeError("version `GLIBC_2.38' not found")
+
+    for name in ("intact", "damaged"):
+        (cache_folder() / "new").write_bytes(b"a library")
+        store_library(cache / "new", cache, name)
+    (damaged,) = cache.glob("damaged-*")
+    damaged.write_bytes(b"a lib")
+    monkeypatch.setattr("torch._C._aoti.AOTIModelContainerRunnerCpu", fail)
+    assert load_library(cache, "intact") is None and load_library(cache, "damaged") is None
+    assert [file.name.partition("-")[0] for file in cache.iterdir()] == ["intact"]
+
+
+def test_the_key_of_a_library_has_the_c_library(monkeypatch):
+    """It decides whether the library can be loaded."""
+    def key():
+        example = (torch.zeros(4),)
+        return library_key(trace_function(lambda x: (2 * x,), example, {}), example, "")
+
+    found = [key(), key()]
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.99"))
+    assert found[0] == found[1] != key()
 
 
 def test_a_build_that_fails_in_this_process_is_one_sentence(cache, monkeypatch):

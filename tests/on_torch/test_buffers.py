@@ -1,5 +1,7 @@
 """What a network remembers besides its parameters (BatchNorm): in the model, in checkpoints, after a resume."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from proximo.models.model import read_model
 from proximo.models.over_time import models_over_time
 from proximo.on_torch.agent import SharedAgent
 from proximo.on_torch.distributions import CategoricalHead
-from proximo.on_torch.setup import check_buffers
+from proximo.on_torch.modes import check_network
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.processes import World
 from tests.support.runs import CrashError, at_iteration, crash, same_logs, same_weights
@@ -65,8 +67,50 @@ def test_several_processes_are_refused():
     """Each would have statistics of its own."""
     world = World(rank=0, size=2, local_rank=0, local_size=2)
     with pytest.raises(UsageError, match="buffers trunk.norm.running_mean, .* differ between 2 processes. Use one"):
-        check_buffers(make_agent(None, None), world)
-    check_buffers(nn.Linear(1, 1), world)
+        check_network(make_agent(None, None), world)
+    check_network(nn.Linear(1, 1), world)
+
+
+def test_rollouts_are_played_in_evaluation_mode_and_learned_from_as_made():
+    """One environment is a batch of one row, whose statistics BatchNorm cannot learn from. A part that was made in evaluation
+    mode stays there."""
+    seen = []
+
+    class Watched(Trunk):
+        def __init__(self):
+            super().__init__()
+            self.frozen = nn.BatchNorm1d(4).eval()
+
+        def forward(self, obs):
+            seen.append((torch.is_grad_enabled(), self.norm.training, self.frozen.training))
+            return super().forward(self.frozen(obs))
+
+    def watched(spec, cfg):
+        return SharedAgent(Watched(), nn.Linear(8, 1), CategoricalHead(nn.Linear(8, 2), 2))
+
+    *_, last = proximo.iterations(replace(cfg(""), num_envs=1), make_agent=watched)
+    assert {*seen} == {(False, False, False), (True, True, False)}
+    assert not last.weights()["trunk.frozen.running_mean"].any() and last.weights()["trunk.norm.running_mean"].any()
+
+
+class Drops(nn.Sequential):
+    """Random layers that torch has, and one that is switched off."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(4, 8), nn.Dropout(0.1), nn.Dropout(0.0), nn.Dropout(0.5).eval())
+
+
+@pytest.mark.parametrize(("make_trunk", "sentence"), [
+    (Drops, r"The layers trunk\.1 of the network draw random numbers \(dropout\)"),
+    (lambda: nn.LazyLinear(8), r"The parameters trunk\.weight, trunk\.bias of the network have no shape yet"),
+    (lambda: nn.Linear(4, 8).double(), r"several dtypes: trunk\.bias is float64, .* is float32\. Use one")])
+def test_networks_that_cannot_be_trained_are_refused(make_trunk, sentence, tmp_path):
+    def make(spec, cfg):
+        return SharedAgent(make_trunk(), nn.Linear(8, 1), CategoricalHead(nn.Linear(8, 2), 2))
+
+    with pytest.raises(UsageError, match=sentence):
+        proximo.train(cfg(tmp_path / "run"), make_agent=make)
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_compile_is_left_out_with_a_sentence(tmp_path, caplog):

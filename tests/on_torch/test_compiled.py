@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.on_torch.aot import functional
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.compiled import pack_minibatch, unpack_gradient
-from proximo.on_torch.learner import flat_adam, make_gradient
+from proximo.on_torch.learner import apply_gradient, flat_adam, make_gradient
 from proximo.on_torch.loss import ppo_loss
 from proximo.types import Batch, Minibatches
 from proximo.variants import RPO
@@ -48,3 +48,20 @@ def test_the_gradient_as_a_function_of_weights_is_the_plain_one(masked, noisy):
     found, others = functional(agent, unpack_gradient(gradient, batch, minibatch))(
         weights, *pack_minibatch(batch, minibatch, clip))
     assert torch.equal(found, expected) and torch.equal(others, stats) and float(found.abs().max()) > 0
+
+
+def test_frozen_parameters_have_a_zero_gradient_and_stay():
+    """requires_grad = False on the critic: the plain function and the one of weights, before and after a step of Adam."""
+    cfg, agent, batch, minibatch = make_case(masked=False, noisy=False)
+    clip, gradient = torch.tensor(0.2), make_gradient(agent, ppo_loss, cfg)
+    free, _ = gradient(batch, minibatch, clip)
+    agent.critic.requires_grad_(False)
+    frozen = torch.cat([torch.full((p.numel(),), not p.requires_grad) for p in agent.parameters()])
+    expected = torch.where(frozen, 0.0, free)
+    adam, found = flat_adam(agent), gradient(batch, minibatch, clip)[0]
+    functional_found, _ = functional(agent, unpack_gradient(gradient, batch, minibatch))(
+        adam.weights.clone(), *pack_minibatch(batch, minibatch, clip))
+    assert torch.equal(found, expected) and torch.equal(functional_found, expected) and (free[frozen] != 0).any()
+    before = adam.weights.clone()
+    apply_gradient(adam, found, torch.tensor(0.1), cfg.adam_eps, cfg.max_grad_norm)
+    assert torch.equal(adam.weights[frozen], before[frozen]) and not torch.equal(adam.weights, before)

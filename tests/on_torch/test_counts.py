@@ -96,7 +96,7 @@ def test_minibatch_step(name):
     batch = make_batch(rollout, numbers, agent.initial_state(N), agent.recurrent)
     rate, clip = torch.tensor(1e-3), torch.tensor(0.2)
     with OperatorCount() as counted:
-        learner.step(batch, minibatch, clip, rate)
+        learner.step(batch, minibatch, rate, clip)
     assert counted.reads() == set() and counted.names["nonzero"] == agent.recurrent
     assert counted.names.total() <= 1.03 * KINDS[name][4], counted.names
 

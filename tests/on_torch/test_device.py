@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from proximo.config import Config
-from proximo.on_torch.device import pick_device
+from proximo.errors import UsageError
+from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.processes import ALONE
+from proximo.runs.resolve import resolve
+from proximo.variants import Atari
 
 FAULTS = """
 import resource, sys, torch
@@ -24,6 +27,24 @@ for number in range(24):  # 40 MiB each, 10,240 pages
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
+
+
+def test_one_gpu_for_several_processes_is_refused():
+    """It was replaced by the GPU of the local rank."""
+    with pytest.raises(UsageError, match="--device cuda:1 names one GPU for 2 processes. Use --device cuda"):
+        pick_device(Config(device="cuda:1"), ALONE._replace(size=2))
+
+
+def test_threads_and_workers_are_those_of_the_cores_that_the_process_may_use(monkeypatch):
+    """`taskset`, and SLURM with --cpus-per-task, on a machine with more cores."""
+    monkeypatch.setattr("os.cpu_count", lambda: 128)
+    for cores, local_size, threads, workers in ((1, 1, 1, 0), (6, 1, 6, 4), (6, 2, 3, 0), (2, 4, 1, 0)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda pid, cores=cores: set(range(cores)), raising=False)
+        monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+        assert set_up_torch(Atari(), ALONE._replace(local_size=local_size), torch.device("cpu")) == threads
+        assert set_up_torch(Config(), ALONE, torch.device("cpu")) == 1
+        cfg = resolve(Atari(num_envs=8), "ppo_atari", 1, local_size)
+        assert (cfg.threads, cfg.env_workers) == (threads, workers)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator")

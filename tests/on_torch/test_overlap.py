@@ -1,5 +1,6 @@
 """Rollouts that are played while updates run: the lag, the decoupled objective, and results that depend on no timing."""
 
+import math
 import signal
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from proximo.errors import UsageError
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.learner import make_batch, make_gradient
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.overlap import decoupled, train_overlapped, with_proximal_logprob
+from proximo.on_torch.overlap import Proximal, decoupled, lag_statistics, train_overlapped, with_proximal_logprob
 from proximo.on_torch.setup import set_up
 from proximo.on_torch.train import train
 from proximo.problems import config_problems
@@ -38,6 +39,8 @@ def test_a_policy_that_does_not_change_learns_what_the_plain_loop_learns(fields)
     plain = list(train(replace(cfg, overlap=False), make_gym, assemble))
     overlapped = list(train_overlapped(cfg, make_gym, assemble))
     assert len(plain) == len(overlapped) == 4 and any(len(it.finished.ret) for it in plain)
+    with pytest.raises(UsageError, match=r"weights\(\) of iteration 1 was called when iteration 4 had begun"):
+        overlapped[0].weights()
     for one, other in zip(plain, overlapped):
         assert one.steps == other.steps and all(map(np.array_equal, one.finished, other.finished))
         for name, value in one.stats.items():
@@ -78,6 +81,15 @@ def test_the_policy_that_acts_is_exactly_one_update_old():
     assert not torch.equal(learned[0], acted[0]) and not torch.equal(learned[1], learned[0])
 
 
+def test_the_divergence_of_the_lag_is_over_valid_rows_and_stays_finite():
+    """w - 1 - log w, also where w = exp(-200) is 0 in float32."""
+    valid = torch.tensor([False, False, False, True])
+    (kl,) = lag_statistics(Proximal(torch.tensor([0.0, 0.0, 0.0, math.log(2)]), torch.zeros(4), valid)).values()
+    assert kl == pytest.approx(1 - math.log(2))
+    (kl,) = lag_statistics(Proximal(torch.tensor([-200.0, 0.0]), torch.zeros(2), torch.ones(2, dtype=torch.bool))).values()
+    assert kl == pytest.approx(199 / 2)
+
+
 def test_the_decoupled_objective():
     """Finite differences of the objective of Hilton et al. (2021), and of the clipped loss of values, row by row in float64."""
     cfg = replace(configuration(1), overlap=False, ent_coef=0.0, vf_coef=0.5, norm_adv="none", clip_coef=0.1)
@@ -97,11 +109,11 @@ def test_the_decoupled_objective():
     advantage = torch.randn(64)
     index = torch.randperm(64)[:40]
     gradient = make_gradient(setup.agent, ppo_loss, cfg)
-    capturing = setup._replace(learner=setup.learner._replace(step=lambda batch, minibatch, clip, rate: gradient(
+    capturing = setup._replace(learner=setup.learner._replace(step=lambda batch, minibatch, rate, clip: gradient(
         batch, minibatch, clip)))
     minibatch = Minibatches(index=index, advantage=advantage[index], count=torch.tensor(40.0), noise=None)
     found, _ = decoupled(capturing, found).learner.step(make_batch(rollout, ret.view(16, 4), (), False), minibatch,
-                                                        torch.tensor(cfg.clip_coef), None)
+                                                        None, torch.tensor(cfg.clip_coef))
 
     obs, action = rollout.obs.flatten(0, 1).double(), rollout.action.flatten(0, 1)
     double = setup.agent.double()  # parameters of their own

@@ -158,10 +158,9 @@ def test_acting_and_learning_agree_and_weights_and_adam_are_float32(fields):
         return ppo_loss(batch, cfg)
 
     parts = parts_of("ppo", "torch")
-    it, = parts.train(cfg, parts.make_envs, parts.make_agent, loss)
+    (it, adam), = ((it, it.snapshot()["adam"]) for it in parts.train(cfg, parts.make_envs, parts.make_agent, loss))
     first = next(ratio for ratio in ratios if ratio.numel() > 1)
     assert float((first - 1).abs().max()) < 0.02
-    adam = it.snapshot()["adam"]
     assert all(adam[name].dtype == np.float32 for name in ("weights", "exp_avg", "exp_avg_sq"))
     assert all(x.dtype == np.float32 for x in it.weights().values())
 
@@ -170,11 +169,11 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted():
     """Bit for bit, from the second of four snapshots; a run in float32 has other weights."""
     parts = parts_of("ppo", "torch")
     whole = [it.snapshot() for it in parts.train(SMALL, parts.make_envs, parts.make_agent)]
-    *_, last = parts.train(SMALL, parts.make_envs, parts.make_agent, state=whole[1])
-    for name, x in last.snapshot()["adam"].items():
+    *_, last = (it.snapshot() for it in parts.train(SMALL, parts.make_envs, parts.make_agent, state=whole[1]))
+    for name, x in last["adam"].items():
         assert np.array_equal(x, whole[3]["adam"][name])
-    *_, plain = parts.train(replace(SMALL, precision="float32"), parts.make_envs, parts.make_agent)
-    assert not np.array_equal(plain.snapshot()["adam"]["weights"], whole[3]["adam"]["weights"])
+    *_, plain = (it.snapshot() for it in parts.train(replace(SMALL, precision="float32"), parts.make_envs, parts.make_agent))
+    assert not np.array_equal(plain["adam"]["weights"], whole[3]["adam"]["weights"])
 
 
 def test_a_trained_model_acts_in_float32(tmp_path):

@@ -22,5 +22,24 @@ def test_epsilon_is_that_of_the_iteration(iteration, monkeypatch):
     number, flag = torch.ones(4, 1), torch.zeros(4, 1, dtype=torch.bool)
     rollout = Rollout(obs=torch.ones(4, 1, 3), first=flag, mask=None, action=flag.long(), logprob=-number, value=number,
                       next_value=number, reward=number, terminated=flag, done=flag, valid=~flag)
-    names = [name for name, _ in repro.quantities(agent, rollout, (), iteration, cfg)]
+    names = [name for name, _, _ in repro.quantities(agent, rollout, (), iteration, cfg)]
     assert "loss" in names and given == pytest.approx([cfg.clip_coef_at(iteration)])
+
+
+def test_rows_that_are_not_valid_are_not_looked_at():
+    """A filler row with other numbers: neither a fault nor part of the ranges."""
+    cfg = Config(num_envs=1, num_steps=4, total_timesteps=40, num_minibatches=1)
+    agent = assemble(Spec((3,), np.dtype(np.float32), spaces.Discrete(2)), cfg)
+    number, flag = torch.ones(4, 1), torch.zeros(4, 1, dtype=torch.bool)
+    filler = torch.tensor([[False], [True], [False], [False]])
+    wild = torch.where(filler, torch.nan, number)
+    rollout = Rollout(obs=torch.ones(4, 1, 3), first=flag, mask=None, action=flag.long(), logprob=-number, value=wild,
+                      next_value=wild, reward=wild, terminated=flag, done=flag, valid=~filler)
+    agent.critic.requires_grad_(False)  # frozen weights have no gradient
+    found = repro.evidence(agent, None, rollout, (), 1)
+    lines = list(repro.explain(agent, found, cfg))
+    assert all(ok for ok, _ in lines) and lines[-1][1].startswith("gradient")
+    text = "\n".join(line for _, line in lines)
+    assert "gradient: head" in text and "gradient: critic" not in text
+    assert "rollout: reward (4, 1): 1 to 1" in text and "rollout: logprob (4, 1): -1 to -1" in text
+    assert "network: log-probability (4,): -0.6" in text and "to 0\n" not in text.split("weights")[0]

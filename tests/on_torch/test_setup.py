@@ -60,7 +60,7 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize(("parts", "sentence"), [
-    ({"make_envs": no_envs}, "no environments"), ({"make_agent": Counting}, "the network has the buffers count")])
+    ({"make_envs": no_envs}, "no environments"), ({"make_agent": Counting}, "The network has the buffers count")])
 def test_a_failed_start_leaves_the_other_processes(parts, sentence, monkeypatch):
     """Otherwise they would wait for this one, and the next training of this process would not join anybody."""
     presence, checked = Left(), []

@@ -41,18 +41,21 @@ def test_a_callback_ends_training_as_finished_and_a_resume_goes_to_the_end(frame
         if it.iteration == 5:
             raise proximo.StopTraining("five is enough")
 
-    run = train(tmp_path / "run", stop, framework=framework)
+    run = train(tmp_path / "run", stop, framework=framework, logger="console")
     assert json.loads((run / "summary.json").read_text())["steps"] == 160
     assert checkpoints(run)[-1].name == "00000005" and len(rows(run, "metrics.csv")) == 5
-    assert "Ended after iteration 5 of 10: five is enough. To train longer: proximo resume" in capsys.readouterr().err
+    assert "Ended after iteration 5 of 10: five is enough. To train longer: proximo resume" in (said := capsys.readouterr()).err
+    assert said.out.endswith("  ended: five is enough\n") and " left" not in said.out
     proximo.resume(run)
     assert same_weights(run, train(tmp_path / "whole", framework=framework))
     assert len(rows(run, "metrics.csv")) == 10
 
 
-@pytest.mark.parametrize("returned", [3, {"a": "x"}, ["a"], {"a": None}])
+@pytest.mark.parametrize("returned", [3, {"a": "x"}, ["a"], {"a": None}, False, True, 0, "", []])
 def test_what_a_callback_may_not_return_is_told(returned, tmp_path):
-    with pytest.raises(proximo.UsageError, match="A callback returned .* Return None, or numbers by name"):
+    """False ends training in other libraries, so the sentence says what does so here."""
+    with pytest.raises(proximo.UsageError, match="A callback returned .* Return None, or numbers by name .* raise "
+                                                 r"proximo\.StopTraining"):
         train(tmp_path / "run", lambda it: returned)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from proximo.errors import UsageError
+import proximo
+from proximo.errors import EnvError, UsageError
 from proximo.runs.check_env import check_env
 from tests.support.probes import Probe
 
@@ -75,6 +76,23 @@ def test_a_mask_that_reset_does_not_return_is_told(length):
 def test_faults_are_told(name, words):
     wrong, _ = told(f"tests.support.probes:{name}-v0")
     assert len(wrong) == 1 and words in wrong[0]
+
+
+class FailsInThird(Probe):
+    """Raises in the third step."""
+
+    def step(self, action):
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls == 3:
+            raise ValueError("no")
+        return super().step(action)
+
+
+def test_steps_are_counted_as_training_counts_them(tmp_path):
+    """From 1."""
+    assert ", step 3: ValueError: no" in str(check_env(FailsInThird))
+    with pytest.raises(EnvError, match="step 3: raised ValueError: no"):
+        proximo.train(env=FailsInThird, total_timesteps=512, run_dir=tmp_path / "run")
 
 
 def test_slow_environments_with_long_episodes_have_no_fault(monkeypatch):

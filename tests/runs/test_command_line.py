@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from proximo.cli.main import main
+from proximo.processes import TORCHRUN
 from proximo.runs.command_line import command_line
 from tests.support.runs import SMALL
 
@@ -32,8 +33,13 @@ def test_several_processes_are_started_by_torchrun(monkeypatch):
 @pytest.mark.parametrize(("variables", "words"), [
     ({"RANK": "1"}, "RANK is set in the environment, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE are not"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set in the environment"),
-    ({"RANK": "x", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, "RANK=x is not a number"),
-    ({"RANK": "0", "WORLD_SIZE": "\u00b2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, "WORLD_SIZE=\u00b2 is not a n")])
+    ({"RANK": "x", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, "RANK=x WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 in the environment are not n"),
+    ({"RANK": "0", "WORLD_SIZE": "\u00b2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, "WORLD_SIZE=\u00b2 LOCAL_RANK=0"),
+    *((dict(zip(TORCHRUN, numbers)) | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}, "are not numbers of processes: RANK must")
+      for numbers in ("1101", "0001", "2201", "0120", "0111", "0123")),
+    *((dict(zip(TORCHRUN, "0201")) | address, "are not the address and the port (1 to 65535) of the first process")
+      for address in ({}, {"MASTER_ADDR": "127.0.0.1"}, {"MASTER_PORT": "29500"}, *(
+          {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} for port in ("abc", "0", "99999999", "-1", "\u00b2"))))])
 def test_variables_that_a_job_left_are_refused(variables, words, monkeypatch, tmp_path, capsys):
     """A run with RANK=1 alone would train, write nothing and say nothing."""
     for name, value in variables.items():

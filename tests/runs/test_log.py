@@ -300,6 +300,15 @@ def test_the_last_line_tells_the_set_up_and_a_speed_that_is_not_known_is_left_ou
         "CartPole-v1  100 %  step 1,024  return none yet  SPS 100  set-up 21 s  done"]
 
 
+def test_the_last_line_of_a_run_that_ends_early_says_why():
+    sent = io.StringIO()
+    meter = Meter("CartPole-v1", 4, Console(file=sent))
+    meter.end_early("five are\nenough")
+    meter.update(far(2))
+    meter.close()
+    assert sent.getvalue() == "CartPole-v1  50 %  step 1,024  return none yet  SPS 20,000  ended: five are enough\n"
+
+
 def test_a_reader_that_left_does_not_end_the_run():
     """`proximo train ... | head` closes the pipe; training continues without output."""
     class Gone(io.StringIO):

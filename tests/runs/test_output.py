@@ -8,6 +8,7 @@ import pytest
 
 import proximo
 from proximo.cli.main import main
+from proximo.on_torch.loss import ppo_loss
 from tests.support.runs import SMALL, rows, train, weights
 
 WORDS = [word for word in SMALL if word not in ("--logger", "none")]
@@ -60,6 +61,31 @@ def test_a_part_that_exits_does_not_end_with_its_code(error, part, tmp_path):
     with pytest.raises(proximo.EnvError, match=rf"{part} while it trained. Resume with: proximo.resume"):
         proximo.train("ppo", loss_fn=leave, run_dir=tmp_path / "run", total_timesteps=512, logger="none")
     assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_callback_that_exits_is_named(tmp_path):
+    with pytest.raises(proximo.EnvError, match=r"the loss or a callback called sys.exit\(3\) .* proximo.StopTraining"):
+        proximo.train("ppo", callbacks=[lambda it: sys.exit(3)], run_dir=tmp_path / "run", total_timesteps=512, logger="none")
+
+
+def test_a_program_that_failed_before_the_first_iteration_may_use_its_folder_again(tmp_path):
+    """Whatever it raised; afterwards the run stays, to be resumed."""
+    calls = []
+
+    def fails(batch, cfg):
+        calls.append(1)
+        if len(calls) == limit:
+            raise TypeError("a mistake")
+        return ppo_loss(batch, cfg)
+
+    words = {"run_dir": tmp_path / "run", "total_timesteps": 64, "num_envs": 2, "num_steps": 16, "logger": "none"}
+    for limit in (3, 30):
+        calls.clear()
+        with pytest.raises(TypeError, match="a mistake"):
+            proximo.train("ppo", loss_fn=fails, **words)
+        assert (tmp_path / "run" / "config.json").exists() == (limit == 30)
+    with pytest.raises(proximo.UsageError, match="contains a run already"):
+        proximo.train("ppo", loss_fn=ppo_loss, **words)
 
 
 def test_a_crash_of_native_code_prints_where_it_happened(tmp_path):

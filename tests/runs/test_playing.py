@@ -1,10 +1,21 @@
-"""proximo.load and proximo.evaluate: what may be given, and every argument that cannot work, in one sentence each."""
+"""proximo.load, evaluate and watch: what may be given, and every argument that cannot work, in one sentence each."""
 
+import json
+from dataclasses import dataclass
+
+import gymnasium as gym
 import pytest
+from gymnasium.wrappers import TimeLimit
+from imageio_ffmpeg import count_frames_and_secs
 
 import proximo
+from proximo.cli.main import main
 from proximo.envs.gym_loop import GymEnvs
-from proximo.errors import UsageError
+from proximo.errors import FilesError, UsageError
+from proximo.on_torch.agent import SeparateAgent
+from proximo.on_torch.distributions import CategoricalHead
+from proximo.on_torch.mlp import MLP
+from proximo.runs.checkpoint import load_tree, save_tree
 from tests.support.probes import Memory
 from tests.support.runs import train
 
@@ -70,3 +81,84 @@ def test_environments_that_a_program_makes_all_at_once(tmp_path):
     with pytest.raises(UsageError, match=r"make_envs=\.\.\."):
         proximo.evaluate(run, episodes=2)
     assert len(proximo.evaluate(run, episodes=2, make_envs=make_envs).returns) == 2
+
+
+class Hundredfold(gym.RewardWrapper):
+    def reward(self, reward):
+        return -100.0 * reward
+
+
+def test_a_model_asks_for_the_environment_that_only_its_program_has(tmp_path, capsys):
+    """As the run does: the id that is recorded is that of the environment inside of the wrapper."""
+    run = proximo.train(env=lambda: Hundredfold(gym.make("CartPole-v1")), run_dir=str(tmp_path / "run"), eval_every=32, **FIELDS)
+    proximo.load(run).save(tmp_path / "saved")
+    for folder in (run / "model", run / "model-best", tmp_path / "saved"):
+        with pytest.raises(UsageError, match=rf"proximo.evaluate\('{folder}', env=...\)"):
+            proximo.evaluate(folder, 2)
+        for command in ("eval", "watch", "card"):
+            assert main([command, str(folder)]) == 2
+            assert "was trained in an environment of its own" in capsys.readouterr().err
+        with pytest.raises(UsageError, match=r"proximo.watch\(MODEL, env=...\)"):
+            proximo.watch(proximo.load(folder), tmp_path / "video.mp4")
+        assert max(proximo.evaluate(proximo.load(folder), 2, lambda: Hundredfold(gym.make("CartPole-v1"))).returns) < -500
+
+
+def test_the_model_of_an_earlier_version_knows_it_from_the_run(tmp_path):
+    run = proximo.train(env=lambda: Hundredfold(gym.make("CartPole-v1")), run_dir=str(tmp_path / "run"), **FIELDS)
+    tree = load_tree(run / "model")
+    assert tree.pop("own_parts") == {"env": "<lambda>"}
+    save_tree(run / "model", tree)
+    record = json.loads((run / "config.json").read_text())
+    del record["own_parts"]
+    (run / "config.json").write_text(json.dumps(record))
+    for given in (run, run / "model", proximo.load(run), proximo.load(run / "model")):
+        with pytest.raises(UsageError, match="was trained in an environment of its own"):
+            proximo.evaluate(given, 2)
+
+
+@dataclass(frozen=True)
+class Width(proximo.Config):
+    width: int = 5
+
+
+def agent_of_width(spec, cfg):
+    return SeparateAgent(MLP([4, cfg.width, 1], 1.0), CategoricalHead(MLP([4, cfg.width, 2], 0.01), 2))
+
+
+def test_a_network_with_a_field_of_its_own_is_loaded_with_the_class_of_its_configuration(tmp_path):
+    run = proximo.train(Width, make_agent=agent_of_width, width=6, run_dir=str(tmp_path / "run"), **FIELDS)
+    parts = {"make_agent": agent_of_width, "config": Width}
+    model = proximo.load(run, **parts)
+    assert model.cfg.width == 6 and proximo.evaluate(model, 2) == proximo.evaluate(run, 2, **parts)
+    model.save(tmp_path / "saved")
+    assert proximo.load(tmp_path / "saved", **parts).cfg == model.cfg
+    with pytest.raises(FilesError, match=r"has no attribute 'width'. Pass make_agent=\.\.\. and config=\.\.\. of its program"):
+        proximo.load(run, make_agent=agent_of_width)
+    for call in (proximo.load, proximo.evaluate):
+        with pytest.raises(UsageError, match="is not a class of configurations"):
+            call(run, config=Width())
+
+
+def test_a_video_of_an_environment_of_its_own(tmp_path):
+    """The environment is named as for evaluate; the video has one frame for each action of three short episodes."""
+    run, out = tmp_path / "run", tmp_path / "video.mp4"
+
+    def make_env():
+        return TimeLimit(gym.make("CartPole-v1", disable_env_checker=True).unwrapped, max_episode_steps=5)
+
+    proximo.train(env=make_env, run_dir=str(run), **FIELDS)
+    with pytest.raises(UsageError, match=r"proximo.watch\('.*', env=...\)"):
+        proximo.watch(run, out)
+    assert proximo.watch(run, out, episodes=3, env=make_env) == out
+    assert count_frames_and_secs(str(out))[0] == 3 * 5
+    assert proximo.watch(proximo.load(run), str(out), env=make_env, max_frames=4, deterministic=False) == out
+    assert count_frames_and_secs(str(out))[0] == 4
+
+
+def test_what_a_video_cannot_be(run):
+    """All problems at once; what cannot draw is said."""
+    with pytest.raises(UsageError) as error:
+        proximo.watch(run, "video.avi", episodes=0, seed=-1, max_frames="many", frames=3)
+    assert len(str(error.value).splitlines()) == 5
+    with pytest.raises(UsageError, match="out=3 is not a path"):
+        proximo.watch(run, 3)

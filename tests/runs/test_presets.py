@@ -67,7 +67,9 @@ def test_the_command_line_trains_with_a_preset_and_flags_win(tmp_path, capsys):
     run = tmp_path / "run"
     assert main(["train", "--env-id", "CartPole-v1", "--gamma", "0.5", *SMALL, "--run-dir", str(run)]) == 0
     said = capsys.readouterr().err
-    assert "Using the preset CartPole-v1 of ppo" in said and presets()["CartPole-v1"].source in said
+    assert "Using the preset CartPole-v1 of ppo: " in said and "gae_lambda=0.8, " in said
+    assert "gamma=" not in said and "total_timesteps=100000" not in said  # what the command sets is left out
+    assert presets()["CartPole-v1"].source in said
     from proximo.catalog import config_class
     from proximo.runs.run import read_config
 

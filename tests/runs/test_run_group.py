@@ -106,6 +106,17 @@ def test_a_seed_whose_numbers_break_stops_alone(whole, tmp_path, monkeypatch, ca
     assert all(same_weights(whole / name, tmp_path / "runs" / name) for name in ("seed-1", "seed-3"))
     assert same_logs(whole / "seed-3", tmp_path / "runs" / "seed-3")
 
+    monkeypatch.undo()
+    kept = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    assert main(["resume", str(tmp_path / "runs"), "--total-timesteps", "4096"]) == 2
+    assert "seed-2 ended early: the newest checkpoint is of iteration 3, and that of seed-1 of iteration 10" in (
+        said := capsys.readouterr().err)
+    assert f"Resume the others one by one: proximo resume {tmp_path / 'runs' / 'seed-1'}" in said
+    assert kept == {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    shutil.rmtree(tmp_path / "runs" / "seed-2" / "checkpoints")
+    assert main(["resume", str(tmp_path / "runs"), "--total-timesteps", "4096"]) == 2
+    assert "seed-2 ended early: the newest checkpoint is of iteration 0" in capsys.readouterr().err
+
 
 def test_all_seeds_that_break_end_the_command(tmp_path, capsys):
     assert train(tmp_path / "runs", *WORDS, "--learning-rate", "1e30") == 4

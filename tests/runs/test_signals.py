@@ -66,7 +66,7 @@ def test_nothing_is_waited_for_before_the_first_iteration_has_ended(tmp_path, mo
     begin = time.monotonic()
     assert train(tmp_path / "run", "--env-id", "tests.support.probes:Faulty_hangs-v0", "--env-kwargs", "at=5") == 143
     assert time.monotonic() - begin < 5
-    assert "before the iteration had ended. No checkpoint exists. Resume with" in capsys.readouterr().err
+    assert "before the iteration had ended. No checkpoint exists: a resume begins with the first iteration. Resume with" in capsys.readouterr().err
 
 
 def test_native_code_that_never_returns_does_not_keep_the_process(tmp_path):

@@ -71,9 +71,6 @@ class NumpyDistribution(NumpyCalls):
     def mode(self):
         return self.call(self.raw.mode)
 
-    def perturbed(self, noise):
-        return NumpyDistribution(self.framework, self.raw.perturbed(*self.framework.to_array((noise,))))
-
 
 class NumpyHead(NumpyCalls):
     """A head that maps numpy features to a NumpyDistribution and draws its noise from a seed."""
@@ -86,6 +83,9 @@ class NumpyHead(NumpyCalls):
 
     def learning_noise(self, seed, *lead):
         return self.call(self.raw.learning_noise, self.framework.make_key(seed), *lead)
+
+    def perturbed(self, dist, noise):
+        return NumpyDistribution(self.framework, self.raw.perturbed(dist.raw, *self.framework.to_array((noise,))))
 
 
 class NumpyAgent(NumpyCalls):

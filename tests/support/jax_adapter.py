@@ -9,10 +9,9 @@ import numpy as np
 
 from proximo.on_jax import bounded, box_heads, distributions, learner, play_host, rollout
 from proximo.on_jax.assemble import assemble
-from proximo.on_jax.gae import gae
+from proximo.on_jax.gae import gae, without_fillers
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind
-from proximo.on_jax.train_step import without_fillers
 from proximo.types import Carry, LossInputs, Minibatches, RolloutBuffer
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.normalized import RAW
@@ -188,8 +187,8 @@ class Adapter:
             records.append(AdamRecord(*parts, norm=float(norm), step=int(adam.step), ok=bool(adam.ok)))
         return records
 
-    def normalize_advantage(self, advantage, valid, index, recurrent, cfg):
-        return self.to_numpy(learner.normalize_advantage(*self.to_array((advantage, valid, index)), recurrent, cfg,
+    def minibatch_advantages(self, advantage, valid, index, recurrent, cfg):
+        return self.to_numpy(learner.minibatch_advantages(*self.to_array((advantage, valid, index)), recurrent, cfg,
                                                          identity))
 
     def explained_variance(self, value, ret, valid):
@@ -214,7 +213,7 @@ class Adapter:
         """Run one update from the initial state of Adam. To be compiled."""
         functions = learner.Learner(cfg=cfg, agent=description, bind=make_bind(description), loss_fn=ppo_loss,
                                     all_reduce_sum=identity, divisible=False)
-        rows, count = learner.normalize_advantage(advantage, rollout.valid, index, False, cfg, identity)
+        rows, count = learner.minibatch_advantages(advantage, rollout.valid, index, False, cfg, identity)
         return learner.update(functions, learner.start_adam(weights), learner.make_batch(rollout, ret, (), False),
                               Minibatches(index=index, advantage=rows, count=count, noise=None), learning_rate,
                               cfg.clip_coef)

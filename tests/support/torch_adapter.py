@@ -8,10 +8,9 @@ from torch import nn
 
 from proximo.on_torch import bounded, box_heads, distributions, learner
 from proximo.on_torch.assemble import assemble
-from proximo.on_torch.gae import gae
+from proximo.on_torch.gae import gae, without_fillers
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.rollout import Policy, Storage, collect, evaluate_closing, evaluate_rollout
-from proximo.on_torch.train import without_fillers
 from proximo.types import Carry, LossInputs
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.normalized import RAW
@@ -125,8 +124,8 @@ class Adapter:
             records.append(AdamRecord(*parts, norm=float(norm), step=int(adam.step), ok=bool(adam.ok)))
         return records
 
-    def normalize_advantage(self, advantage, valid, index, recurrent, cfg):
-        return self.to_numpy(learner.normalize_advantage(*self.to_array((advantage, valid, index)), recurrent, cfg,
+    def minibatch_advantages(self, advantage, valid, index, recurrent, cfg):
+        return self.to_numpy(learner.minibatch_advantages(*self.to_array((advantage, valid, index)), recurrent, cfg,
                                                          lambda x: x))
 
     def explained_variance(self, value, ret, valid):

@@ -7,7 +7,7 @@ from proximo.on_torch.learner import (
     make_batch,
     make_gradient,
     make_step,
-    normalize_advantage,
+    minibatch_advantages,
     update,
 )
 from proximo.on_torch.loss import ppo_loss
@@ -30,7 +30,7 @@ def make_learner(agent, cfg, loss_fn=ppo_loss, all_reduce_sum=lambda x: x):
 
 def make_minibatches(learner, rollout, advantage, index, recurrent, cfg, noise=None):
     """Normalise the advantages of all minibatches and return what distinguishes them."""
-    rows, count = normalize_advantage(advantage, rollout.valid, index, recurrent, cfg, learner.all_reduce_sum)
+    rows, count = minibatch_advantages(advantage, rollout.valid, index, recurrent, cfg, learner.all_reduce_sum)
     return Minibatches(index=index, advantage=rows, count=count, noise=noise)
 
 

@@ -1,0 +1,62 @@
+"""The CSV files and logs of runs, as a benchmark reads them: whatever is in their place, and whatever their numbers are."""
+
+import json
+
+import pytest
+
+from proximo.bench.curves import common_curves
+from proximo.bench.process import last_lines
+from proximo.bench.progress import BenchState, BenchView, progress
+from proximo.bench.results import read_run
+from proximo.bench.tune_search import Search, latest_score
+from proximo.cli.main import main
+from tests.support.hostile import BROKEN
+from tests.support.run_folders import RunFolder
+
+SEARCH = Search("name", "ppo", ("CartPole-v1",), 100, (1,), 1, "episodic_return", "none", "", 0, {}, {}, {})
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("what", ["a pipe", "a folder", "/dev/zero", "missing"])
+def test_only_a_regular_file_is_read(what, tmp_path, capsys):
+    """A pipe without a writer blocks whoever opens it, and a device is endless."""
+    run = RunFolder(tmp_path / "1").grow(3)
+    BROKEN[what](run.folder / "metrics.csv")
+    assert progress(run.folder) == (0, 0.0)
+    assert latest_score(run.folder, SEARCH, "CartPole-v1") is None
+    (tmp_path / "log").touch()
+    BROKEN[what](tmp_path / "log")
+    assert last_lines(tmp_path / "log") == ""
+    x, _ = common_curves([read_run(run.folder)], "seconds")
+    assert x[0] == 2.0  # the first episode; the end of the first iteration is not known
+    (tmp_path / "1.job.json").write_text(json.dumps({"status": "running"}))
+    assert main(["bench", "--status", str(tmp_path)]) == 0 and "0 of 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", ["3,inf,2", "3,1e400,2", "3,nan,2", "3,-5,2", "3,300,nan", "3,300,inf", "3,300,-1", "3,,"])
+def test_a_damaged_line_of_metrics_is_skipped(line, tmp_path):
+    (tmp_path / "metrics.csv").write_text(f"iteration,global_step,seconds\n1,100,1\n2,200,1\n{line}\n")
+    assert progress(tmp_path) == (200, 200.0)
+    assert BenchView(tmp_path.parent, BenchState()).seconds_left() is None
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "x", ""])
+def test_an_unknown_end_of_the_first_iteration_moves_no_curve(seconds, tmp_path):
+    run = RunFolder(tmp_path / "run").grow(3)
+    head, first, *rest = (run.folder / "metrics.csv").read_text().splitlines(keepends=True)
+    cells = first.split(",")
+    cells[2] = seconds
+    (run.folder / "metrics.csv").write_text("".join([head, ",".join(cells), *rest]))
+    x, _ = common_curves([read_run(run.folder)], "seconds")
+    assert (x[0], x[-1]) == (2.0, 6.0)
+
+
+def test_a_cell_that_no_csv_has_is_no_score(tmp_path):
+    (tmp_path / "metrics.csv").write_bytes(b"iteration,charts/episodic_return\n1,5\n\xff" + b"x" * 200_000 + b"\n")
+    assert latest_score(tmp_path, SEARCH, "CartPole-v1") is None
+
+
+@pytest.mark.parametrize("name", ["\0", "x" * 5000, "..", ""])
+def test_a_status_of_names_that_no_run_has(name, tmp_path, capsys):
+    (tmp_path / "bench.json").write_text(json.dumps({"jobs": [name, "CartPole-v1/ppo/1"]}))
+    assert main(["bench", "--status", str(tmp_path)]) == 0 and "2 waiting" in capsys.readouterr().out

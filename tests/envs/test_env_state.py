@@ -1,0 +1,277 @@
+"""The saved state of Gymnasium environments: what it holds, and what cannot be saved."""
+
+import random
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.wrappers import (
+    ClipAction,
+    ClipReward,
+    FlattenObservation,
+    RecordEpisodeStatistics,
+    RescaleAction,
+    RescaleObservation,
+    StickyAction,
+    TimeAwareObservation,
+)
+
+from proximo.envs.env_state_check import same_steps
+from proximo.envs.gym_loop import GymEnvs
+
+
+class Plain(gymnasium.Env):
+    """Observations are random, rewards count the steps, and episodes have `length` steps."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    length = 30
+    played = 0
+
+    def observe(self):
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.played = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.played += 1
+        return self.observe(), float(self.played), self.played >= self.length, False, {}
+
+
+class NamedSpaces(Plain):
+    """Draws from spaces in a dict, as environments of several agents have them."""
+
+    def __init__(self):
+        self.action_spaces = {"a": spaces.Discrete(9), "b": [spaces.Discrete(9), spaces.Box(0, 1, (2,))]}
+
+    def observe(self):
+        return np.float32([self.action_spaces["a"].sample(), self.action_spaces["b"][0].sample()]) / 9
+
+
+class LateSpace(Plain):
+    """Makes a space when it is first needed."""
+
+    def step(self, action):
+        if self.played == 5:
+            self.moves = spaces.Discrete(3)
+        return super().step(action)
+
+
+class Itself(Plain):
+    """Holds a list that contains itself, and one that is nested deeply."""
+
+    def __init__(self):
+        self.deep = []
+        for _ in range(2000):
+            self.deep = [self.deep]
+
+
+class Finds(Plain):
+    """Holds an object in step 120 that cannot be saved."""
+
+    length = 200
+
+    def step(self, action):
+        if self.played == 120:
+            self.found = {1, 2}
+        return super().step(action)
+
+
+class Shares(Plain):
+    """Holds one array under two names from step 120 on."""
+
+    length = 200
+
+    def reset(self, *, seed=None, options=None):
+        self.best, self.now = np.zeros(3), np.zeros(3)
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        if self.played == 120:
+            self.best = self.now
+        return super().step(action)
+
+
+class Drawing(Plain):
+    """Draws from a generator of its own when an episode begins; episodes are longer than the first part of the check."""
+
+    length = 200
+    goal = 0.0
+
+    def draw(self):
+        return 1.0
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        if seed is not None:
+            self.prepare(seed)
+        self.goal = float(self.draw())
+        return observation, info
+
+    def prepare(self, seed):
+        pass
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, self.goal, *rest
+
+
+class BoundGenerator(Drawing):
+    """The generator is only known to its method."""
+
+    def prepare(self, seed):
+        self.draw = np.random.default_rng(seed).normal
+
+
+class BoundHelper(Drawing):
+    """The same with an object of Python."""
+
+    def prepare(self, seed):
+        self.draw = Drawer(seed).next
+
+
+class Drawer:
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def next(self):
+        return self.rng.normal()
+
+
+class InClosure(Drawing):
+    """A function has the generator and two counters."""
+
+    def prepare(self, seed):
+        rng, drawn, level = np.random.default_rng(seed), [0], 0
+
+        def draw():
+            nonlocal level
+            drawn[0] += 1
+            level += 2
+            return rng.normal() + drawn[0] + level + self.length
+
+        self.draw = draw
+
+
+class InClass(Drawing):
+    """Counts in its class."""
+
+    begun = 0
+
+    def draw(self):
+        type(self).begun += 1
+        return self.begun
+
+
+class OfModule(Drawing):
+    """Draws from the global generator."""
+
+    def draw(self):
+        return random.random()
+
+
+class Inside(Drawing):
+    """Holds an environment that it does not wrap."""
+
+    def prepare(self, seed):
+        self.inner = Plain()
+        self.inner.reset(seed=seed)
+
+    def draw(self):
+        return self.inner.observe()[0] if hasattr(self, "inner") else 0.0
+
+
+class Listed(Drawing):
+    """Functions in a list, whose order may change."""
+
+    def prepare(self, seed):
+        self.draws = [lambda: 1.0, lambda: 2.0]
+
+
+class Recursive(Drawing):
+    """A function that holds itself."""
+
+    def prepare(self, seed):
+        def draw(depth=3):
+            return draw(depth - 1) + 1 if depth else 0
+
+        self.draw = draw
+
+
+class Masking(Drawing):
+    """An array with a mask, which a plain array would lose."""
+
+    def prepare(self, seed):
+        self.hidden = np.ma.masked_array(np.zeros(3), mask=[0, 1, 0])
+
+
+class Nested(Drawing):
+    """Draws from a space two levels deep."""
+
+    def __init__(self):
+        self.box = spaces.Dict(a=spaces.Dict(b=spaces.Discrete(9)))
+
+    def draw(self):
+        return self.box["a"]["b"].sample()
+
+
+def make(kind, seeds=(1, 2), mode="same-step"):
+    return GymEnvs(kind, seeds, kind.__name__, mode)
+
+
+def continues(kind, steps, mode="same-step"):
+    """Return whether other environments continue from a state for 200 steps."""
+    envs, other, action = make(kind, mode=mode), make(kind, (3, 4), mode), np.zeros(2, int)
+    envs.reset(), other.reset()
+    for _ in range(steps):
+        envs.step(action)
+    other.load(envs.state())
+    return all(same_steps(envs.step(action), other.step(action)) for _ in range(200))
+
+
+@pytest.mark.parametrize(("kind", "cause"), [
+    (Finds, "its attribute 'found' holds a value of the type set"), (Shares, "its attribute 'now' holds a value of the type ndarray that another attribute holds too")])
+def test_a_state_that_can_no_longer_be_saved_is_told(kind, cause, capsys):
+    envs = make(kind)
+    envs.reset()
+    assert envs.keeps_state and envs.state() is not None
+    for _ in range(121):
+        envs.step(np.zeros(2, int))
+    assert envs.state() is None and f"{kind.__name__} can no longer be saved: {cause}." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [BoundGenerator, BoundHelper, InClass, OfModule, Inside, Listed, Recursive, Masking, Nested])
+def test_state_outside_of_attributes_is_found(kind):
+    """Also if it shows only where an episode begins, and episodes are long."""
+    envs = make(kind)
+    envs.reset()
+    assert not envs.keeps_state
+
+
+@pytest.mark.parametrize("mode", ["same-step", "next-step"])
+def test_variables_of_functions_are_saved(mode):
+    assert make(InClosure, mode=mode).keeps_state and continues(InClosure, 150, mode)
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda env: RescaleAction(env, -1, 1), lambda env: RescaleObservation(env, np.float32(-1), np.float32(1)), FlattenObservation,
+    lambda env: ClipReward(env, -1, 1), ClipAction, TimeAwareObservation, RecordEpisodeStatistics, lambda env: StickyAction(env, 0.25)])
+def test_wrappers_with_functions_are_still_saved(wrap):
+    assert GymEnvs(lambda: wrap(gymnasium.make("MountainCarContinuous-v0")), [1], "wrapped").keeps_state
+
+
+def test_spaces_in_dicts_and_lists_are_saved():
+    assert make(NamedSpaces).keeps_state and continues(NamedSpaces, 17)
+
+
+@pytest.mark.parametrize("kind", [LateSpace, Itself])
+def test_a_state_that_cannot_be_encoded_or_loaded_stops_nothing(kind):
+    """Such environments are made again at checkpoints."""
+    envs = make(kind)
+    envs.reset()
+    assert not envs.keeps_state and envs.state() is None
+    assert envs.step(np.zeros(2, int)).reward.tolist() == [1, 1]

@@ -1,0 +1,64 @@
+"""docs/coming-from.md against the libraries that it compares with, where they are installed."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import proximo
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "coming-from.md").read_text()
+
+
+@pytest.mark.parametrize(("given", "fields"), [
+    ("batch_size", ["num_minibatches"]), ("n_envs", ["num_envs"]), ("n_steps", ["num_steps"]),
+    ("n_epochs", ["update_epochs"]), ("clip_range", ["clip_coef"]), ("clip_range_vf", ["clip_vloss"]),
+    ("normalize_advantage", ["norm_adv"]), ("use_sde", ["distribution"]), ("callback", ["callbacks"]),
+    ("net_arch", ["hidden_sizes"]), ("policy_kwargs", ["hidden_sizes", "make_agent"]), ("policy", ["model", "make_agent"]),
+    ("verbose", ["logger"]), ("tensorboard_log", ["run_dir"])])
+def test_a_name_of_stable_baselines3_leads_to_ours(given, fields):
+    """Each name in the advice is a field of the configuration or an argument of proximo.train."""
+    known = {*proximo.Config.__dataclass_fields__, *inspect.signature(proximo.train).parameters}
+    with pytest.raises(proximo.UsageError, match=f"^{given} is not a field of this variant. ") as error:
+        proximo.train("ppo", **{given: 1})
+    named = re.findall(r"\b([a-z]\w+)=", str(error.value))
+    assert [name for name in fields if name not in named] == [] and {*named} <= known, named
+    assert str(error.value).endswith("(docs/coming-from.md).")
+
+
+@pytest.mark.parametrize("field", ["learning_rate", "clip_coef"])
+def test_a_schedule_that_is_a_function_leads_to_the_page(field):
+    method = f"{field}_at(self, iteration)"
+    with pytest.raises(proximo.UsageError, match=re.escape(method) + ".*docs/python.md") as error:
+        proximo.train("ppo", gamma="x", **{field: lambda left: 3e-4 * left})
+    assert hasattr(proximo.Config, f"{field}_at") and "gamma='x'" in str(error.value)
+
+
+def test_a_variant_in_capital_letters():
+    with pytest.raises(proximo.UsageError, match=r"^PPO is not a variant. Did you mean ppo.*\?"):
+        proximo.train("PPO")
+    with pytest.raises(proximo.UsageError, match="To name an environment, write env_id='CartPole-v1'"):
+        proximo.train("CartPole-v1")
+
+
+def the_same_training():
+    """The arguments that the page gives for the defaults of Stable-Baselines3, as a configuration."""
+    (arguments,) = re.findall(r"The same\s+training needs `([^`]*)`", PAGE)
+    return eval(f"proximo.Config({arguments})", {"proximo": proximo})
+
+
+def test_the_arguments_for_the_same_training_are_the_defaults_of_stable_baselines3():
+    """Its value loss is the mean of the squared errors, ours half of it: twice its vf_coef."""
+    peer = pytest.importorskip("stable_baselines3").PPO("MlpPolicy", "CartPole-v1", device="cpu")
+    cfg, group = the_same_training(), peer.policy.optimizer.param_groups[0]
+    assert (cfg.num_envs, cfg.num_steps, cfg.update_epochs) == (peer.n_envs, peer.n_steps, peer.n_epochs)
+    assert cfg.minibatch_size == peer.batch_size and cfg.learning_rate == group["lr"] and cfg.adam_eps == group["eps"]
+    names = ("gamma", "gae_lambda", "ent_coef", "max_grad_norm", "target_kl")
+    assert [name for name in names if getattr(cfg, name) != getattr(peer, name)] == []
+    assert cfg.clip_coef == peer.clip_range(1.0) and cfg.vf_coef == 2 * peer.vf_coef and peer.clip_range_vf is None
+    assert not cfg.clip_vloss and cfg.anneal_lr == cfg.anneal_clip == "none"
+    assert cfg.norm_adv == "minibatch" and peer.normalize_advantage and cfg.orthogonal_init and peer.policy.ortho_init
+    layers = [layer.out_features for layer in peer.policy.mlp_extractor.policy_net if hasattr(layer, "out_features")]
+    assert [*cfg.hidden_sizes] == layers and not cfg.shared_network
+    assert cfg.activation == peer.policy.activation_fn.__name__.lower()
