@@ -3,6 +3,7 @@
 Ends with the same weights, bit for bit, as `proximo train ppo_atari` with the same settings.
 """
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -60,4 +61,6 @@ def main(**settings: Any) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit("atari.py takes no arguments: change the values of cfg.")
     main()

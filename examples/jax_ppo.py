@@ -4,6 +4,7 @@ Four agents are trained at once. Agent i ends with the weights of `proximo train
 the rounding that vmap changes. One agent without vmap ends with the same weights, bit for bit.
 """
 
+import sys
 from typing import Any
 
 import jax
@@ -52,6 +53,8 @@ def train_four(**settings: Any) -> jax.Array:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit("jax_ppo.py takes no arguments: change the values of cfg.")
     for i, means in enumerate(np.asarray(train_four())):
         if i % 50 == 0:
             print(f"iteration {i:4}: mean return of four agents {means.round(1)}")

@@ -3,6 +3,7 @@
 Ends with the same weights, bit for bit, as `proximo train ppo --recurrent lstm` on the same environment.
 """
 
+import sys
 from typing import Any
 
 import gymnasium
@@ -59,4 +60,6 @@ def main(**settings: Any) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit("lstm.py takes no arguments: change the values of cfg.")
     main()

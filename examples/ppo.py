@@ -3,6 +3,7 @@
 Ends with the same weights, bit for bit, as `proximo train ppo`.
 """
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -44,4 +45,6 @@ def main(**settings: Any) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit("ppo.py takes no arguments: change the values of cfg.")
     main()

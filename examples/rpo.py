@@ -5,6 +5,7 @@ too early. Ends with the same weights, bit for bit, as `proximo train rpo_contin
 """
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,14 @@ from torch import Tensor, nn
 from proximo.envs.mujoco import make_mujoco
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.box_heads import PolicyNetwork
-from proximo.on_torch.distributions import GaussianHead
+from proximo.on_torch.distributions import Gaussian, GaussianHead
 from proximo.on_torch.train import train
 from proximo.protocols import Spec
 from proximo.variants import RPO
 
 
 class RPOHead(GaussianHead):
-    """A Gaussian head that draws noise for learning. Its distribution adds the noise to the mean (`perturbed`)."""
+    """A Gaussian head that draws noise for learning and adds it to the mean."""
 
     def __init__(self, network: nn.Module, size: int, alpha: float) -> None:
         super().__init__(network, size)
@@ -31,6 +32,10 @@ class RPOHead(GaussianHead):
     def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor:
         """Draw (*lead, size), uniform in [-alpha, alpha]."""
         return torch.empty(*lead, *self.action_shape).uniform_(-self.alpha, self.alpha, generator=generator)
+
+    def perturbed(self, dist: Gaussian, noise: Tensor) -> Gaussian:
+        """The distribution that learning uses in place of `dist`."""
+        return Gaussian(dist.mean + noise, dist.logstd)
 
 
 def make_head(network: PolicyNetwork, space: spaces.Box, cfg: Any) -> nn.Module:
@@ -56,4 +61,6 @@ def main(**settings: Any) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit("rpo.py takes no arguments: change the values of cfg.")
     main()
