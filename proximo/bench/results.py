@@ -11,9 +11,10 @@ from proximo.bench.files import read_record
 from proximo.bench.records import EvaluationFile, JobRecord, PartialRunFile, Summary
 from proximo.bench.sets import every_field, label_of, logging_fields
 from proximo.catalog import VARIANTS
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError
 from proximo.facts import facts
 from proximo.runs.files import is_folder, visit_folders
+from proximo.runs.repeats import without_repeats
 from proximo.runs.run import own_settings
 
 METRICS = ("episodic_return", "episodic_length")
@@ -64,7 +65,8 @@ def read_runs(directory: str | Path) -> list[RunResult]:
     runs = [read_run(path) for path in sorted(run_folders(directory))]
     if not runs:
         raise UsageError(f"{directory} contains no runs. A run is a folder with a config.json.")
-    kept = _one_per_seed(_with_differences(runs))
+    kept = without_repeats(_with_differences(runs), sample=lambda run: (run.env_id, run.label, run.seed),
+                           finished=lambda run: bool(run.summary))
     return sorted(kept, key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))
 
 
@@ -172,17 +174,6 @@ def _longer_label(run: RunResult, settings: dict[str, Any]) -> str:
     changed = f"-changed_{run.ablates}" if run.ablates else ""  # stays at the end, where an ablation looks for it
     base = run.label.removesuffix(changed)
     return f"{base}{',' if '-' in base else '-'}{more}{changed}"
-
-
-def _one_per_seed(runs: list[RunResult]) -> Iterable[RunResult]:
-    """Drop repeated runs: two runs with the same settings and seed are not two samples. The newest finished one stays.
-    """
-    kept: dict[tuple[str, str, int], RunResult] = {}
-    for run in sorted(runs, key=lambda run: (bool(run.summary), run.path.stat().st_mtime if run.path.exists() else 0)):
-        if (older := kept.get((run.env_id, run.label, run.seed))) is not None:
-            notify(f"{older.path} is left out: {run.path} has the same settings and seed.")
-        kept[run.env_id, run.label, run.seed] = run
-    return kept.values()
 
 
 def read_run(path: Path) -> RunResult:

@@ -11,6 +11,7 @@ from proximo.envs.joint_actions import action_parts
 from proximo.envs.obs_layout import Layout, Part, obs_layout
 from proximo.errors import UsageError, notify
 
+SCALED = ("squashed", "beta")  # distributions whose actions are scaled to the bounds; others are clipped to them
 LEAST_PIXELS = {"cnn": 36, "impala": SMALLEST_IMAGE}  # of a side
 
 
@@ -121,7 +122,7 @@ def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
         return own + [f"{name}={getattr(cfg, name)} has no effect: {cause}. Leave {name} out."
                       for name in ("distribution", "state_dependent_std", "sde_sample_freq", "log_std_init")
                       if getattr(cfg, name) != getattr(Config, name)]
-    return _problems_of_bounds(cfg, space) if cfg.distribution in ("squashed", "beta") else []
+    return _problems_of_bounds(cfg, space) if cfg.distribution in SCALED else []
 
 
 def _problems_of_bounds(cfg: Config, space: gym.spaces.Box) -> list[str]:

@@ -66,15 +66,23 @@ def cast_array(shape: tuple[int, ...], dtype: np.dtype, value: Any, where: str, 
     if not fault:
         return np.asarray(value)
     try:
-        given = np.asarray(value)
-        cast = given.astype(dtype)
-    except (TypeError, ValueError):
+        cast = cast_numbers(np.asarray(value), dtype)
+    except (TypeError, ValueError):  # ragged lists
         raise ValueError(fault) from None
-    rounds = given.dtype.kind == dtype.kind == "f"
-    if given.shape != shape or given.dtype.kind not in "biuf" or not (rounds or np.array_equal(cast, given)):
+    if cast is None or cast.shape != shape:
         raise ValueError(fault)
     warn_once(f"{env_id}: {fault}. It is converted. Return np.asarray({where}, np.{dtype}).")
     return cast
+
+
+def cast_numbers(given: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
+    """Return an array in another dtype, or None if it would lose more than digits of floats, or has no numbers."""
+    if given.dtype.kind not in "biuf":
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = given.astype(dtype, copy=False)
+    rounds = given.dtype.kind == dtype.kind == "f"
+    return cast if rounds or np.array_equal(cast, given) else None
 
 
 def cast_parts(space: spaces.Space[Any], value: Any, where: str, env_id: str) -> Any:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from proximo.catalog import VARIANTS
-from proximo.errors import UsageError, notify, warn
+from proximo.errors import UsageError, warn
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, last_of_equal, read_episodes, rolling_mean
 from proximo.runs.files import is_folder, visit_folders
+from proximo.runs.repeats import without_repeats
 from proximo.runs.run import own_settings, read_record
 from proximo.runs.writing import ELSEWHERE, whole_file
 
@@ -170,13 +171,8 @@ def read_curve(run: Path) -> Curve:
 
 
 def _one_per_seed(curves: Sequence[Curve]) -> list[Curve]:
-    """Keep one run of each seed, as a report does, the newest finished one: repeated runs are not two samples."""
-    kept: dict[Any, Curve] = {}
-    for curve in sorted(curves, key=lambda curve: ((curve.path / "summary.json").exists(), curve.path.stat().st_mtime)):
-        if (older := kept.get(curve.config["seed"])) is not None:
-            notify(f"{older.path} is left out: {curve.path} has the same settings and seed.")
-        kept[curve.config["seed"]] = curve
-    return [curve for curve in curves if kept[curve.config["seed"]] is curve]
+    return without_repeats(curves, sample=lambda curve: curve.config["seed"],
+                           finished=lambda curve: (curve.path / "summary.json").exists())
 
 
 def _footnote(panels: Panels, window: int) -> str:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from proximo.envs.image_axes import channels_first
 from proximo.envs.masks import mask_parts, mask_row
-from proximo.envs.obs_faults import leaf_fault
+from proximo.envs.obs_faults import cast_numbers, leaf_fault
 from proximo.envs.spaces import ObsReader, read_space
 from proximo.errors import ProximoError, UsageError, first_line
 
@@ -84,13 +84,11 @@ def _read_arrays(reader: ObsReader, obs: np.ndarray) -> Rows:
 
 
 def _cast(given: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
-    """Return an array in the dtype of its space, by the rule of training: no number is lost but digits of floats."""
+    """Return an array in the dtype of its space, by the rule of training; UsageError if it cannot hold the numbers."""
     if given.dtype == dtype:
         return given
-    with np.errstate(invalid="ignore", over="ignore"):
-        cast = given.astype(dtype) if given.dtype.kind in "biuf" else given
-    rounds = given.dtype.kind == dtype.kind == "f"
-    if cast is given or not (rounds or np.array_equal(cast, given)):
+    cast = cast_numbers(given, dtype)
+    if cast is None:
         raise UsageError(f"the {where} has dtype {given.dtype}. This model takes {dtype}, which cannot hold its "
                          "numbers: give them as the environment returns them, not scaled.")
     return cast

@@ -7,11 +7,10 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.envs.joint_actions import action_parts, choices, has_mask
+from proximo.envs.model_fit import SCALED
 from proximo.envs.obs_layout import obs_layout
 from proximo.errors import UsageError, warn
 from proximo.protocols import Spec, VecEnv
-
-SCALED = ("squashed", "beta")  # distributions whose actions are scaled to the bounds; others are clipped to them
 
 
 def check_task(spec: Spec, envs: VecEnv, norm_obs: bool) -> None:

@@ -22,7 +22,9 @@ def describe_layout(tensor: Tensor) -> str:
 
 
 def library_key(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], way: str) -> str:
-    """Hash everything that decides what the library computes: operations, constants, layouts, torch, settings, machine.
+    """Hash what decides what the library computes: operations, constants, layouts, torch, its settings, the machine.
+
+    The C++ compiler and the settings of inductor are not part of it (docs/concepts.md).
 
     Args:
         graph: The traced function.

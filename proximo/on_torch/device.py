@@ -47,7 +47,7 @@ def pick_device(cfg: Config, world: World) -> torch.device:
 
 def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
     """Set threads and determinism of this process. Returns the number of threads, on which results depend."""
-    threads = cfg.threads or default_threads(cfg, world.local_size)
+    threads = cfg.threads or (1 if device.type == "cuda" else default_threads(cfg, world.local_size))
     torch.set_num_threads(threads)
     if device.type == "cuda":
         torch.cuda.set_device(device)

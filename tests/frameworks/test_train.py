@@ -150,21 +150,6 @@ def test_a_checkpoint_without_the_environments_can_be_resumed(framework, capsys)
     assert "The checkpoint does not contain the environments" in capsys.readouterr().err
 
 
-class Hiding:
-    """Environments whose state can no longer be saved."""
-
-    keeps_state = True
-
-    def __init__(self, envs):
-        self.envs = envs
-
-    def __getattr__(self, name):
-        return getattr(self.envs, name)
-
-    def state(self):
-        return None
-
-
 class Forgetful:
     """Environments whose state cannot be saved."""
 
@@ -178,6 +163,12 @@ class Forgetful:
 
     def state(self):
         return None
+
+
+class Hiding(Forgetful):
+    """Environments whose state can no longer be saved."""
+
+    keeps_state = True
 
 
 def test_only_the_newest_iteration_can_be_asked(framework):
