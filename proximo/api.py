@@ -30,7 +30,7 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
 
     Args:
         config: The name of a variant, its configuration, or its class (also a subclass with other defaults). None: the
-            variant that suits the environment.
+            preset of the environment, or the variant that suits its spaces if there is no preset.
         env: The id of an environment, a function that makes one (a new one of the same kind at each call), a class,
             or a gymnasium.Env (copied for every one of num_envs environments). None: the `env_id` of the configuration.
         make_envs: (cfg, seeds) -> proximo.protocols.VecEnv, all environments at once, in place of `env`.
@@ -79,6 +79,9 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
         values: Fields of the configuration. The seed and the fields that docs/searches.md lists may have several
             values.
 
+    Returns:
+        The folder that contains one run for each combination.
+
     Raises:
         UsageError: An argument cannot work; all problems are listed. Otherwise as in `train`.
     """
@@ -114,8 +117,11 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
             can be saved (Iteration.keeps_state), otherwise only after a multiple of checkpoint_every iterations.
         values: Fields of the configuration.
 
+    Yields:
+        A proximo.types.Iteration after every iteration.
+
     Raises:
-        UsageError: An argument cannot work; all problems are listed.
+        UsageError: An argument cannot work; all problems are listed. The other errors are those of `train`.
     """
     from proximo.processes import world_from_environment
     from proximo.runs.arguments import configure, own_parts

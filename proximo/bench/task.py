@@ -13,17 +13,17 @@ class Where:
     on: Literal["local", "ray", "slurm"] = "local"
     """place of the runs: this machine, Ray, or SLURM"""
     workers: int | None = None
-    """runs at the same time (default: 1; bench on Ray and SLURM: as many as there is room for)"""
+    """runs at the same time; unset: 1 (bench on Ray and SLURM: as many as there is room for)"""
     address: str = ""
-    """HOST:PORT of a Ray cluster (default: RAY_ADDRESS, otherwise a cluster of its own on this machine)"""
+    """HOST:PORT of a Ray cluster; empty: RAY_ADDRESS, otherwise a new cluster on this machine"""
     job_threads: int | None = None
-    """threads of each run, also passed as --threads (default: 1 on Ray and SLURM)"""
+    """threads of each run, also passed as --threads; unset: 1 on Ray and SLURM"""
     job_gpus: float = 0.0
-    """GPUs of each run; Ray takes fractions"""
+    """GPUs of each run on Ray and SLURM; Ray takes fractions"""
     job_memory: str = ""
-    """memory of each run, such as 4GB or 500MB"""
+    """memory of each run on Ray and SLURM, such as 4GB or 500MB"""
     slurm_partition: str = ""
-    """partition of SLURM (default: the cluster's)"""
+    """partition of SLURM; empty: the default of the cluster"""
     slurm_constraint: str = ""
     """features that a node must have, such as one type of CPU"""
     slurm_time: int = 240

@@ -20,9 +20,9 @@ def named(metavar: str) -> Any:
     return tyro.conf.arg(metavar=metavar)
 
 
-def hint(default: str) -> Any:
-    """Return what the help says about the default of an argument."""
-    return tyro.conf.arg(help_behavior_hint=f"(default: {default})")
+def hint(default: str, metavar: str | None = None) -> Any:
+    """Return what the help says about the default and the value of an argument."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {default})", metavar=metavar)
 
 
 @dataclass
@@ -30,14 +30,14 @@ class BenchArguments:
     """Train every (variant, environment, seed) of a small file, each in a process of its own.
 
     The same command continues a benchmark that was stopped. Every other flag of `proximo train` applies to all runs,
-    such as --framework jax, --compile or --track.
+    such as --framework jax, --compile or --track. docs/scale.md lists the keys of the file.
     """
 
     file: Annotated[Path | None, tyro.conf.Positional, named("FILE"), hint("none")] = None
     """a benchmark file, such as benchmarks/small.toml"""
-    status: Annotated[Path | None, hint("none")] = None
-    """folder of a benchmark: print what is done, runs, waits and has failed, and where; nothing is started"""
-    seeds: Annotated[int | None, hint("as in the file")] = None
+    status: Annotated[Path | None, hint("none", "DIR")] = None
+    """folder of a benchmark: print which runs are done, running, queued and failed, and where; nothing is started"""
+    seeds: Annotated[int | None, hint("as in the file", "INT")] = None
     """number of seeds of each environment, from 1"""
     where: Annotated[Where, tyro.conf.arg(name="")] = Where()
     """where runs are trained"""
@@ -85,7 +85,7 @@ class TuneArguments:
     """where runs are trained"""
     out: Annotated[str, hint("runs/tune/NAME")] = ""
     """folder of trials and study"""
-    trials: Annotated[int | None, hint("as in the file")] = None
+    trials: Annotated[int | None, hint("as in the file", "INT")] = None
     """trials in total"""
     allow_import: AllowImport = ()
     """modules and scripts that environments of the file may name"""
@@ -104,7 +104,7 @@ class PbtArguments:
     """where runs are trained"""
     out: Annotated[str, hint("runs/pbt/NAME")] = ""
     """folder of the rounds"""
-    rounds: Annotated[int | None, hint("as in the file")] = None
+    rounds: Annotated[int | None, hint("as in the file", "INT")] = None
     """rounds; with 1 the members are a random search with the same budget"""
     allow_import: AllowImport = ()
     """modules and scripts that the environment of the file may name"""

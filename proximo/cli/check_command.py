@@ -14,19 +14,21 @@ from proximo.errors import EnvError, UsageError
 class CheckArguments:
     """Play random steps in an environment, and print what breaks the contract of Gymnasium or of training."""
 
-    env_id: Annotated[str, tyro.conf.Positional] = ""
+    env_id: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[ID]", help_behavior_hint="")] = ""
     """id of the environment; `module:Env-v0` imports the module first"""
-    env_file: str = ""
+    env_file: Annotated[str, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = ""
     """Python file with the environment: my_env.py or my_env.py:MyEnv"""
-    env_kwargs: tuple[str, ...] = ()
+    env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(
+        metavar="KEY=VALUE ...", help_behavior_hint="(default: none)")] = ()
     """arguments of the environment, key=value"""
-    env_wrappers: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--env-wrapper"])] = ()
+    env_wrappers: Annotated[tuple[str, ...], tyro.conf.arg(
+        metavar="MODULE:WRAPPER ...", aliases=["--env-wrapper"], help_behavior_hint="(default: none)")] = ()
     """wrappers around the environment, module:Wrapper, the innermost first"""
     frame_skip: int = 1
     """steps for which an action is repeated"""
     grayscale: bool = False
     """one luminance channel per image"""
-    resize: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: as they are)")] = None
+    resize: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: as they are)")] = None
     """resize images to a square of this many pixels"""
     frame_stack: int = 1
     """observations stacked into one"""

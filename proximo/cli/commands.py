@@ -43,7 +43,7 @@ RESUME_HELP = """usage: proximo resume RUN [--flag value ...]
 Continue a run from its newest checkpoint, bit for bit. Flags change hyper-parameters from here on, for example
 --total-timesteps to train longer. RUN is the folder of a run, or of the runs of a --num-seeds command.
 
---allow-import MODULE (or FILE) allows to import what the run names, for example the module of its environment."""
+--allow-import MODULE (or FILE) allows importing what the run names, for example the module of its environment."""
 
 
 def train_command(words: list[str]) -> int:

@@ -24,7 +24,8 @@ class ExportArguments:
     """folder of a run or of a model"""
     to: Annotated[str, tyro.conf.arg(metavar="onnx|pt2", help_behavior_hint="(default: by --out, otherwise onnx)")] = ""
     """format: onnx (onnxruntime and others), or pt2 (torch.export.load)"""
-    out: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: RUN/agent.onnx or RUN/agent.pt2)")] = None
+    out: Annotated[Path | None, tyro.conf.arg(
+        metavar="FILE", help_behavior_hint="(default: RUN/agent.onnx or RUN/agent.pt2)")] = None
     """the file"""
     also: Annotated[str, tyro.conf.arg(name="with", metavar="logits|mean", help_behavior_hint="(default: none)")] = ""
     """also return the logits of discrete actions, or the mean of continuous ones before clipping"""

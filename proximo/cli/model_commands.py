@@ -46,7 +46,7 @@ class EvalArguments:
     """play with the best model of the evaluations during training (train --eval-every)"""
     allow_import: AllowImport = ()
     """modules and scripts that the run may import for its environment"""
-    json: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: no file)")] = None
+    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """also write the returns to this file"""
 
 
@@ -56,7 +56,8 @@ class WatchArguments:
 
     run: RunFolder
     """folder of a run or of a model"""
-    out: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: RUN/videos/watch.mp4)")] = None
+    out: Annotated[Path | None, tyro.conf.arg(
+        metavar="FILE", help_behavior_hint="(default: RUN/videos/watch.mp4)")] = None
     """the video, NAME.mp4 or NAME.gif"""
     episodes: int = 1
     """episodes to show, or to pick one from"""
