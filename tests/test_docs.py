@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import tyro
 
+import proximo
 from proximo import Config
+from proximo.bench.sets import FILE_KEYS, PRESET_KEYS, RUN_KEYS, load_set
 from proximo.catalog import VARIANTS
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import command, main
@@ -53,6 +55,29 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
     names = {}
     exec(block.replace("100_000", "1024").replace(", compile=True", ""), names)
     assert names["action"] in (0, 1)
+
+
+def test_the_columns_of_metrics_csv_are_explained(tmp_path):
+    """Against the columns of a run. A row such as `eval/...` explains a whole group."""
+    folder = proximo.train("ppo", total_timesteps=1024, eval_every=512, eval_episodes=1, logger="none", run_dir=str(tmp_path / "run"))
+    page = (ROOT / "docs/runs.md").read_text().partition("## Metrics")[2].partition("\n## ")[0]
+    for column in (folder / "metrics.csv").read_text().partition("\n")[0].split(","):
+        assert f"`{column}`" in page or f"`{column.partition('/')[0]}/...`" in page, column
+
+
+@pytest.mark.parametrize("heading,keys", [("key of the file", FILE_KEYS), ("key of a row", {*RUN_KEYS, *PRESET_KEYS})])
+def test_the_keys_of_a_benchmark_file_are_explained(heading, keys):
+    """Against the keys that its reader takes."""
+    table = (ROOT / "docs/scale.md").read_text().partition(f"| {heading} |")[2].partition("\n\n")[0]
+    cells = [row.split("|")[1] for row in table.splitlines()[2:]]
+    assert {name for cell in cells for name in re.findall(r"[a-z_]+", cell)} == {*keys}
+
+
+def test_the_benchmark_file_of_the_page_is_read(tmp_path):
+    """Its rows are those that the page names."""
+    (content,) = blocks(ROOT / "docs/scale.md", "toml")
+    (tmp_path / "two.toml").write_text(content)
+    assert [row.env_ids for row in load_set(tmp_path / "two.toml").rows] == [("CartPole-v1", "Acrobot-v1"), ("Pendulum-v1",)]
 
 
 def test_every_page_with_code_is_run_by_a_test():
