@@ -65,6 +65,18 @@ def test_the_columns_of_metrics_csv_are_explained(tmp_path):
         assert f"`{column}`" in page or f"`{column.partition('/')[0]}/...`" in page, column
 
 
+def test_the_table_of_variants_has_their_sizes():
+    """Against the defaults of each variant."""
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in (ROOT / "docs/variants.md").read_text().splitlines() if row.startswith("| `")]
+    found = {name: row[3:] for row in rows if len(row) == 6 for name in re.findall(r"`(\w+)`", row[0])}
+    for name, variant in VARIANTS.items():
+        cfg = variant.config()
+        sizes = [f"{cfg.local_num_envs or cfg.num_envs:,} x {cfg.num_steps:,}", f"{cfg.update_epochs} x {cfg.num_minibatches}",
+                 f"{cfg.total_timesteps:,}"]
+        assert [found[name][0].removesuffix(" for each process"), *found[name][1:]] == sizes, name
+    assert len(found) == len(VARIANTS)
+
+
 @pytest.mark.parametrize("heading,keys", [("key of the file", FILE_KEYS), ("key of a row", {*RUN_KEYS, *PRESET_KEYS})])
 def test_the_keys_of_a_benchmark_file_are_explained(heading, keys):
     """Against the keys that its reader takes."""

@@ -63,7 +63,7 @@ EXTRAS = {
     "wandb": (("wandb",), "--track, --logger wandb"),
     "mlflow": (("mlflow",), "--logger mlflow"),
     "trackio": (("trackio",), "--logger trackio"),
-    "bench": (("rliable", "pandas"), "proximo bench, report and compare"),
+    "bench": (("rliable", "pandas"), "proximo report and compare"),
     "tune": (("optuna",), "proximo tune"),
     "ray": (("ray",), "proximo bench and tune --on ray"),
     "slurm": (("submitit",), "proximo bench and tune --on slurm"),
