@@ -15,6 +15,8 @@ from proximo.bench.sets import FILE_KEYS, PRESET_KEYS, RUN_KEYS, load_set
 from proximo.catalog import VARIANTS
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import command, main
+from proximo.cli.sweep_command import SWEEP_HELP
+from proximo.envs.jax_control import control_tasks
 from tests.support.runs import same_weights
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,6 +92,13 @@ def test_the_benchmark_file_of_the_page_is_read(tmp_path):
     (content,) = blocks(ROOT / "docs/scale.md", "toml")
     (tmp_path / "two.toml").write_text(content)
     assert [row.env_ids for row in load_set(tmp_path / "two.toml").rows] == [("CartPole-v1", "Acrobot-v1"), ("Pendulum-v1",)]
+
+
+def test_the_environments_written_in_jax_are_named():
+    """On the page of concepts and in the help of the sweep, against the tasks that there are."""
+    page = (ROOT / "docs/concepts.md").read_text().partition("## Compilation")[2].partition("\n## ")[0]
+    for env_id in control_tasks():
+        assert env_id in page and env_id in SWEEP_HELP, env_id
 
 
 def test_every_page_with_code_is_run_by_a_test():

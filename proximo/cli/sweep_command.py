@@ -18,7 +18,7 @@ from proximo.runs.sweep import start_sweep, swept_fields
 SWEEP_HELP = """usage: proximo sweep [VARIANT] [--env-id ID] --FLAG VALUE VALUE ... --seeds 1 2 3 [--run-dir DIR]
 
 Train one run for every combination of the values, all at once in one compiled function of JAX. The environments must be
-written in JAX, as CartPole-v1, Acrobot-v1, MountainCar-v0, Pendulum-v1 and those of Brax are.
+written in JAX: CartPole-v1, Acrobot-v1, MountainCar-v0, MountainCarContinuous-v0, Pendulum-v1 and those of Brax.
 
   proximo sweep ppo --env-id CartPole-v1 --learning-rate 1e-4 3e-4 1e-3 --gamma 0.98 0.99 --seeds 1 2 3 --run-dir DIR
 
