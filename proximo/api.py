@@ -95,7 +95,7 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
 def iterations(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
                make_agent: Part | None = None, loss_fn: Part | None = None, state: dict[str, Any] | None = None,
                **values: Any) -> "Generator[Iteration, None, None]":
-    """Train, and yield after every iteration. No run folder, log, checkpoint or signal handler: the caller decides.
+    """Train, and yield a proximo.types.Iteration after every iteration. There is no run folder, log or checkpoint.
 
     Fields about files, logging, evaluation and videos (run_dir, logger, eval_every, capture_video, ...) have no effect.
 
@@ -116,9 +116,6 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
         state: The snapshot() of an earlier Iteration. Training continues bit for bit if the state of the environments
             can be saved (Iteration.keeps_state), otherwise only after a multiple of checkpoint_every iterations.
         values: Fields of the configuration.
-
-    Yields:
-        A proximo.types.Iteration after every iteration.
 
     Raises:
         UsageError: An argument cannot work; all problems are listed. The other errors are those of `train`.

@@ -80,7 +80,7 @@ class Config:
     log_std_init: float = setting(0.0, group="policy", detail="24")
     """initial logarithm of the standard deviation of continuous actions"""
     distribution: Literal["gaussian", "squashed", "beta", "gsde"] = setting("gaussian", group="policy", detail="23, 27")
-    """of continuous actions: gaussian (clipped to the bounds), squashed or beta (inside them), gsde (smooth noise)"""
+    """continuous actions: gaussian (clipped to the bounds), squashed or beta (inside them), or gsde (smooth noise)"""
     state_dependent_std: bool = setting(False, group="policy", detail="24")
     """the standard deviation of continuous actions is an output of the network, too"""
     sde_sample_freq: int = setting(0, group="policy", minimum=0)
@@ -135,7 +135,7 @@ class Config:
     target_kl: float | None = setting(None, group="training", above=0, resume="free", detail="A3", off=0.01)
     """stop after an epoch whose mean approx_kl exceeds this value; unset: run all epochs"""
     overlap: bool = setting(False, group="training")
-    """play during the update, with weights one update old (in Cleanba 1.19x speed, lower scores in 43 of 57 games)"""
+    """collect the next rollout during the update, with weights one update old, which may cost learning (torch)"""
     checkpoint_every: int = setting(50, group="training", minimum=1, resume="free")
     """iterations between checkpoints; environments without a saved state restart there, which affects the results"""
 
@@ -187,7 +187,7 @@ class Config:
     local_num_envs: int | None = setting(None, group="machine", minimum=1, detail="A2")
     """environments of each process; num_envs becomes this number times the number of processes"""
     iteration_shift: int = setting(0, group="machine", chosen=True)
-    """iterations that the run has more (negative: fewer) because a resume has changed num_envs; set by the resume"""
+    """additional iterations (negative: fewer) because a resume has changed num_envs; set by the resume"""
     device_ids: tuple[int, ...] = setting((), group="machine", minimum=0, resume="free", detail="A2")
     """GPU of each process, in order of rank; empty: the GPU with the number of the local rank"""
 
