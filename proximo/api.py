@@ -97,7 +97,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
                **values: Any) -> "Generator[Iteration, None, None]":
     """Train, and yield a proximo.types.Iteration after every iteration. There is no run folder, log or checkpoint.
 
-    Fields about files, logging, evaluation and videos (run_dir, logger, eval_every, capture_video, ...) have no effect.
+    Fields about files, logging, evaluation and videos (run_dir, logger, ...) have no effect. No signal handler is set.
 
         for it in proximo.iterations("ppo", env_id="CartPole-v1"):
             print(it.steps, it.stats["losses/entropy"], it.finished.ret.mean())
