@@ -58,7 +58,7 @@ def get_env_state(env: gymnasium.Env, excluded: tuple[str, ...] = ()) -> dict[st
 
     Args:
         env: The environment.
-        excluded: Names of attributes that are left out because the caller saves them in another way.
+        excluded: Names of attributes of the innermost environment that the caller saves in another way.
 
     Returns:
         {depth of the wrapper: {attribute: code}}.
@@ -68,9 +68,21 @@ def get_env_state(env: gymnasium.Env, excluded: tuple[str, ...] = ()) -> dict[st
     """
     layers = _layers(env)
     seen: dict[int, Any] = {id(layer): layer for layer in layers}
-    return {str(depth): {name: code for name, value in vars(layer).items() if name not in excluded
+    for layer in layers:
+        _refuse_slots(layer)
+    return {str(depth): {name: code for name, value in vars(layer).items()
+                         if layer is not layers[-1] or name not in excluded
                          for code in _encode_attribute(name, value, seen)}
             for depth, layer in enumerate(layers)}
+
+
+def _refuse_slots(layer: gymnasium.Env) -> None:
+    """Raise OpaqueError if an attribute of a layer is in the __slots__ of its class, which vars() does not have."""
+    for kind in type(layer).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(layer, name) and name not in ("__dict__", "__weakref__"):
+                raise OpaqueError(f"its attribute {name!r} is one of the __slots__ of {kind.__name__}")
 
 
 def _encode_attribute(name: str, value: Any, seen: dict[int, Any]) -> list[Any]:
@@ -91,7 +103,7 @@ def set_env_state(env: gymnasium.Env, state: dict[str, Any], excluded: tuple[str
     seen: dict[int, Any] = {id(layer): layer for layer in layers}
     for depth, layer in enumerate(layers):
         attributes, codes = vars(layer), state[str(depth)]
-        for name in set(attributes).difference(codes, excluded):
+        for name in set(attributes).difference(codes, excluded if layer is layers[-1] else ()):
             if not callable(attributes[name]) and _may_hold_state(name, attributes[name], seen):
                 del attributes[name]
         for name, code in codes.items():

@@ -12,6 +12,7 @@ from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
 from proximo.envs.gym_ids import with_quick_space
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, call_maker, finish_env, kwargs_of, own_source
+from proximo.envs.time_limit import close_env
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError, warn_once
 from proximo.protocols import VecEnv
@@ -52,7 +53,7 @@ def env_name(env: Any, kwargs: tuple[str, ...] = ()) -> str:
     one = env if isinstance(env, gym.Env) else make_new(env_factory(env), EnvSource(name="env", kwargs=kwargs), [])
     name = one.spec.id if one.spec is not None else type(one.unwrapped).__name__
     if one is not env:
-        one.close()
+        close_env(one, name)
     return name
 
 
@@ -81,13 +82,13 @@ def make_new(factory: Factory, source: EnvSource, earlier: list[weakref.ref[gym.
     Args:
         factory: Makes it.
         source: Its arguments, wrappers and image settings, and its name for messages.
-        earlier: The environments that were made before; the new one is added.
+        earlier: The environments that were made before, without wrappers; the new one is added.
     """
     env = call_maker(factory, source, kwargs_of(source.kwargs))
     if not isinstance(env, gym.Env):
         raise UsageError(f"env={factory!r:.60} made a {type(env).__name__}; a gymnasium.Env is needed.")
-    if any(ref() is env for ref in earlier):
+    if any(ref() is env.unwrapped for ref in earlier):
         raise UsageError(f"env={factory!r:.60} returned the same environment twice. It must make a new one at each "
                          "call.")
-    earlier.append(weakref.ref(env))
+    earlier.append(weakref.ref(env.unwrapped))
     return finish_env(with_quick_space(env), source)

@@ -15,9 +15,20 @@ from proximo.errors import EnvError, UsageError, warn_once
 SMALL_SQUARES = 1e76  # a sum of squares below it has no number beyond the range of float32, which ends at 3.4e38
 
 
-def check_spaces(envs: list[gym.Env], env_id: str) -> None:
-    """Raise UsageError if environments have no spaces, or different ones. Bounds of observations may differ."""
+def check_envs(envs: list[gym.Env], env_id: str) -> None:
+    """Check that environments have the same spaces, and that they are different objects.
+
+    Args:
+        envs: The environments. Bounds of their observations may differ.
+        env_id: Their id, for error messages.
+
+    Raises:
+        UsageError: They have no spaces or different ones, or two of them are or wrap the same environment.
+    """
     first = envs[0]
+    if len({id(env.unwrapped) for env in envs}) < len(envs):
+        raise UsageError(f"{env_id}: two of the {len(envs)} environments are the same object. The function or the "
+                         "wrapper that makes them must make a new one at each call.")
     if missing := [name for name in ("observation_space", "action_space") if getattr(first, name, None) is None]:
         raise UsageError(f"{env_id} has no {' and no '.join(missing)}. Set self.{missing[0]} to a space of "
                          "gymnasium.spaces when the environment is made.")

@@ -10,7 +10,7 @@ import numpy as np
 from proximo.envs.env_state import PLAIN_STATE, StateFunctions, warn_if_opaque
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
-from proximo.envs.gym_checks import check_spaces, converted_answer, converted_obs, reset_answer, terminal, wrong_numbers
+from proximo.envs.gym_checks import check_envs, converted_answer, converted_obs, reset_answer, terminal, wrong_numbers
 from proximo.envs.image_axes import as_returned
 from proximo.envs.images import frames_of
 from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
@@ -54,7 +54,7 @@ class GymEnvs:
         try:
             for _ in self._seeds:
                 self._envs.append(make_env())
-            check_spaces(self._envs, env_id)
+            check_envs(self._envs, env_id)
             self.action_space, self.observation_space = self._envs[0].action_space, self._envs[0].observation_space
             self._to_env = action_writer(self.action_space, env_id)
             self._reader = reader = read_space(self.observation_space, env_id, self.num_envs)

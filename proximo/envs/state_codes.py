@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "deque": deque}
+MOST_BYTES = 8  # of a number, as files can store it
 STATELESS = (type, types.ModuleType, np.ufunc, EnvSpec)
 BIT_GENERATORS = {kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937,
                                                    np.random.Philox, np.random.SFC64)}
@@ -113,11 +114,16 @@ def _inner_spaces(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
 def encode_array(value: np.ndarray) -> Any:
     """Return a copy of an array of numbers, or the bytes of an array of text.
 
+    An array in Fortran's order keeps it, because sums and products of another order round differently. Files do not
+    store the order.
+
     Raises:
-        OpaqueError: It is an array of objects.
+        OpaqueError: It is an array of objects, or of numbers of more than 64 bits.
     """
-    if value.dtype.kind in "biuf":
-        return np.array(value)
+    if value.dtype.kind in "biuf" and value.itemsize <= MOST_BYTES:
+        if value.flags.f_contiguous and not value.flags.c_contiguous:
+            return {"transposed": np.array(value.T, order="C")}
+        return np.array(value, order="C")
     if value.dtype.kind in "SU":
         data = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8).copy()
         return {"bytes": data, "dtype": value.dtype.str, "shape": list(value.shape)}
@@ -175,6 +181,8 @@ def _decode_generator(code: dict[str, Any], present: Any) -> np.random.Generator
 
 def decode_array(code: Any) -> np.ndarray:
     """Return the array that encode_array encoded."""
+    if isinstance(code, dict) and "transposed" in code:
+        return np.array(code["transposed"]).T
     if isinstance(code, dict):
         return np.frombuffer(np.asarray(code["bytes"]).tobytes(), code["dtype"]).reshape(code["shape"]).copy()
     return np.array(code)

@@ -15,7 +15,7 @@ from proximo.catalog import variant_by_name
 from proximo.config import Config
 from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
 from proximo.envs.factory import env_factory, env_name, make_new
-from proximo.envs.gym_checks import check_spaces, reset_answer
+from proximo.envs.gym_checks import check_envs, reset_answer
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import env_source, make_from_source, own_source
 from proximo.envs.masks import LATE_MASK, mask_methods, mask_parts, mask_row
@@ -79,7 +79,7 @@ def iter_findings(env: Any, cfg: Config) -> Iterator[Finding]:
     subject = _subject(env, replace(cfg, env_id=env) if isinstance(env, str) else cfg)
     one = subject.make()
     try:
-        check_spaces([one], subject.name)
+        check_envs([one], subject.name)
         spaces_found = list(_space_findings(one, subject.name))
         yield from spaces_found
         if not any(finding.ok is False for finding in spaces_found):

@@ -43,5 +43,16 @@ def test_an_object_that_is_made_again_is_refused_also_after_a_collection():
         make_new(Truncated, SOURCE, earlier)
         gc.collect()
     make_new(lambda: kept, SOURCE, earlier)
-    with pytest.raises(UsageError, match="the same environment twice"):
-        make_new(lambda: kept, SOURCE, earlier)
+    for make in (lambda: kept, lambda: gymnasium.wrappers.TimeLimit(kept, 9)):
+        with pytest.raises(UsageError, match="the same environment twice"):
+            make_new(make, SOURCE, earlier)
+
+
+def test_the_environment_that_has_the_name_is_closed_whatever_close_does(caplog):
+    """A fault of close() is a warning here too."""
+    class Stuck(Truncated):
+        def close(self):
+            raise RuntimeError("cannot close")
+
+    assert env_name(lambda: Stuck()) == "Stuck"
+    assert "close() raised RuntimeError: cannot close. This is ignored." in caplog.text

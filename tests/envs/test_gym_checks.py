@@ -254,6 +254,15 @@ def test_environments_with_different_spaces_are_refused(what):
         GymEnvs(make, [1, 2], "Mixed")
 
 
+@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: gym.wrappers.TimeLimit(env, 9)])
+def test_one_environment_in_several_rows_is_refused(wrap):
+    """Each row would step it, and its episodes would be mixtures. A registered function or a file may do so."""
+    one = Masking()
+    with pytest.raises(UsageError, match="Kept: two of the 3 environments are the same object"):
+        GymEnvs(lambda: wrap(one), [1, 2, 3], "Kept")
+    GymEnvs(lambda: wrap(one), [1], "Kept").reset()
+
+
 @pytest.mark.parametrize(("how", "workers", "words"), [
     ("exit", 0, "step 5: raised SystemExit: 0"), ("exit", 1, "step 5: raised SystemExit: 0"),
     ("base", 0, "step 5: raised BaseException: neither"), ("base", 1, "step 5: raised BaseException: neither"),
