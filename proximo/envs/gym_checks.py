@@ -55,6 +55,8 @@ def wrong_numbers(reward: np.ndarray, obs: np.ndarray, floats: np.ndarray) -> tu
         obs: (N, ...).
         floats: All numbers of `obs` on one axis; none if they are integers.
     """
+    if floats.itemsize == 2:  # float16, whose squares overflow from 256 on
+        floats = floats.astype(np.float32)
     if isfinite(floats.dot(floats)) and reward.dot(reward) < SMALL_SQUARES:
         return None
     for i in range(len(reward)):

@@ -158,7 +158,7 @@ class GymEnvs:
 
     def _begin_late(self, i: int, action: Any) -> tuple[Any, ...]:
         """Take the place of a step that only resets (next-step mode): a filler row."""
-        observation, info = self._envs[i].reset()
+        observation, info = reset_answer(self._envs[i].reset(), self._env_id)
         self._plays[i] = self._envs[i].step
         self._any_over, self._first[i], self._valid[i] = True, True, False
         return observation, 0.0, False, False, info

@@ -54,6 +54,29 @@ def mask_methods(envs: Sequence[gym.Env]) -> list[Callable[[], Any]]:
     return found if len(found) == len(envs) and all(map(callable, found)) else []
 
 
+def mask_reader(env: gym.Env) -> Callable[[Any, dict[str, Any] | None], np.ndarray | None]:
+    """Return a function that reads the mask of one environment, (A,) bool, where MaskReader reads it.
+
+    It takes an observation and its `info`, returns None where there is no mask, and raises ValueError for a mask of
+    another size and for one that allows no action.
+    """
+    space, methods, parts = env.observation_space, mask_methods([env]), mask_parts(env.action_space)
+    in_obs = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
+
+    def read(observation: Any, info: dict[str, Any] | None) -> np.ndarray | None:
+        given = observation["action_mask"] if in_obs else (info or {}).get("action_mask")
+        if given is None and methods:
+            given = methods[0]()
+        if given is None or parts is None:
+            return None
+        row = mask_row(given, int(parts.sum()))
+        if not all(part.any() for part in np.split(row, np.cumsum(parts)[:-1])):
+            raise ValueError("action_mask allows no action")
+        return row
+
+    return read
+
+
 class MaskReader:
     """Reads the masks of N environments into one array.
 
@@ -82,7 +105,7 @@ class MaskReader:
         self._methods = methods
         self._in_obs, self._starts = in_obs, np.concatenate([[0], np.cumsum(parts)[:-1]])
 
-    def read(self, i: int, observation: Any, info: dict[str, Any], over: bool) -> bool:
+    def read(self, i: int, observation: Any, info: dict[str, Any] | None, over: bool) -> bool:
         """Write row i. Return False if an action must be chosen and none is allowed.
 
         At the end of an episode (`over`) nothing is chosen: a mask that allows no action then allows all of them.
@@ -90,7 +113,7 @@ class MaskReader:
         row = self.rows[i]
         if self._in_obs:
             row[:] = mask_row(observation["action_mask"], len(row))
-        elif "action_mask" in info:
+        elif info and "action_mask" in info:
             row[:] = mask_row(info["action_mask"], len(row))
         elif self._methods:
             row[:] = mask_row(self._methods[i](), len(row))

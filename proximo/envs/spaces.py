@@ -69,7 +69,7 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
     return ObsReader(shape=stored_shape(axes, native_shape),
                      dtype=narrow_dtype(native_dtype) if same else np.dtype(np.float32),
                      native_shape=native_shape, native_dtype=native_dtype, axes=axes,
-                     flatten=None if flat is space else _flattener(space), masked=False)
+                     flatten=None if flat is space else _flattener(space, env_id), masked=False)
 
 
 def check_size(space: spaces.Space[Any], env_id: str, num_envs: int) -> None:
@@ -100,11 +100,10 @@ def _packer(space: spaces.Space[Any], layout: Layout, env_id: str) -> Callable[[
     return pack
 
 
-def _flattener(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
+def _flattener(space: spaces.Space[Any], env_id: str) -> Callable[[Any], np.ndarray]:
     def flatten(observation: Any) -> Any:
-        fault = leaf_fault(space, observation, "observation")
-        if fault:
-            raise ValueError(fault)
+        if leaf_fault(space, observation, "observation"):
+            observation = cast_parts(space, observation, "observation", env_id)
         return spaces.flatten(space, observation)
 
     return flatten

@@ -67,10 +67,10 @@ class LimitedEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._seconds, self._name = seconds, name
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """See gymnasium.Env.reset."""
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        """See gymnasium.Env.reset. An environment gets only what is given here: it may take no `options`."""
         with time_limit(self._seconds, f"{self._name}: reset()"):
-            return self.env.reset(seed=seed, options=options)
+            return self.env.reset(**given)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """See gymnasium.Env.step."""

@@ -18,7 +18,7 @@ from proximo.envs.factory import env_factory, env_name, make_new
 from proximo.envs.gym_checks import check_envs, reset_answer
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import env_source, make_from_source, own_source
-from proximo.envs.masks import LATE_MASK, mask_methods, mask_parts, mask_row
+from proximo.envs.masks import LATE_MASK, mask_reader
 from proximo.envs.mujoco import MUJOCO_STATE, mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
@@ -28,6 +28,7 @@ from proximo.problems import config_problems
 STEPS = 5000  # without the end of an episode, after which an environment counts as endless
 ENOUGH_SECONDS = 10.0  # of play, once an episode has ended
 MOST_SECONDS = 60.0  # of play, if no episode ends
+BOOLEANS, NUMBERS = (bool, np.bool_), (int, float, np.integer, np.floating)
 
 
 class Finding(NamedTuple):
@@ -54,8 +55,8 @@ class Played(NamedTuple):
     ends: int
     both: int  # ends that were terminated and truncated at once
     outside: int  # observations outside the bounds of their space
-    flags: set[str]  # types of terminated and truncated
-    rewards: set[str]  # types of the reward
+    flags: dict[type, bool]  # types of terminated and truncated, and whether training takes them
+    rewards: dict[type, bool]  # the same of the reward
     per_second: float
 
 
@@ -131,7 +132,7 @@ def _space_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding
             yield Finding(True, f"the {what} space {getattr(env, f'{what}_space')} is supported")
         except UsageError as error:
             yield Finding(False, str(error), f"Wrap the environment so that its {what} space is one of these.")
-    if isinstance(env.action_space, spaces.Box):
+    if isinstance(env.action_space, spaces.Box) and env.action_space.low.size:
         reach = max(abs(env.action_space.low).max(), abs(env.action_space.high).max())
         if reach > 5:
             yield Finding(None, f"actions reach up to {reach:g}",
@@ -150,12 +151,8 @@ def _play_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]
     if played.both:
         yield Finding(None, f"{played.both} episodes were terminated and truncated at once",
                       "They count as terminated. Set truncated only if the task itself continues.")
-    odd = played.flags - {"bool", "bool_"}
-    yield Finding(not odd, "terminated and truncated are booleans" if not odd else
-                  f"terminated or truncated is a {', '.join(sorted(odd))}", "" if not odd else "Return bool(...).")
-    number = played.rewards <= {"int", "float", "float64", "float32", "int64", "bool", "int32"}
-    yield Finding(number, f"rewards are numbers ({', '.join(sorted(played.rewards))})" if number else
-                  f"rewards are {', '.join(sorted(played.rewards))}", "" if number else "Return float(reward).")
+    yield _type_finding("terminated and truncated", "booleans", BOOLEANS, played.flags, "Return bool(...).")
+    yield _type_finding("rewards", "numbers", (*BOOLEANS, *NUMBERS), played.rewards, "Return float(reward).")
     if played.outside:
         yield Finding(None, f"{played.outside} observations were outside the bounds of their space",
                       "Widen the bounds. Training does not depend on them.")
@@ -163,12 +160,20 @@ def _play_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]
                   "--env-workers distributes slow environments over processes." if played.per_second < 2000 else "")
 
 
+def _type_finding(what: str, right: str, types: tuple[type, ...], seen: dict[type, bool], advice: str) -> Finding:
+    odd = ", ".join(sorted(kind.__name__ for kind in seen if not issubclass(kind, types)))
+    if not odd:
+        return Finding(True, f"{what} are {right}")
+    taken = all(seen.values())
+    return Finding(None if taken else False, f"{what} have the type {odd}", f"{advice} Training converts them." if taken else advice)
+
+
 def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
     """Play random episodes in the bare environment up to the limits STEPS, ENOUGH_SECONDS and MOST_SECONDS."""
-    writer, rng, read_mask = action_writer(env.action_space, name), np.random.default_rng(0), _mask_reader(env)
+    writer, rng, read_mask = action_writer(env.action_space, name), np.random.default_rng(0), mask_reader(env)
     ends = both = outside = steps = 0
-    flags: set[str] = set()
-    rewards: set[str] = set()
+    flags: dict[type, bool] = {}
+    rewards: dict[type, bool] = {}
     begin = time.perf_counter()
     try:
         observation, info = reset_answer(env.reset(seed=0), name)
@@ -180,8 +185,10 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
             action = writer(scripted_action(env.action_space, mask, rng)[None])[0]
             steps += 1  # errors name the step as training does, from 1
             observation, reward, terminated, truncated, info = env.step(action)
-            flags |= {type(terminated).__name__, type(truncated).__name__}
-            rewards.add(type(reward).__name__)
+            for value, seen in ((terminated, flags), (truncated, flags), (reward, rewards)):
+                if type(value) not in seen:
+                    array = np.asarray(value)
+                    seen[type(value)] = array.size == 1 and array.dtype.kind in "buif"
             outside += not env.observation_space.contains(observation)
             both += bool(terminated and truncated)
             if terminated or truncated:
@@ -193,20 +200,6 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
         raise EnvError(f"{name}, step {steps}: {type(error).__name__}: {error}") from error
     return Played(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
                   per_second=steps / (time.perf_counter() - begin))
-
-
-def _mask_reader(env: gymnasium.Env[Any, Any]) -> Callable[[Any, dict[str, Any]], np.ndarray | None]:
-    """Return a function that reads the mask where training does: the observation, info, or action_masks()."""
-    space, methods, parts = env.observation_space, mask_methods([env]), mask_parts(env.action_space)
-    in_obs = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
-
-    def read(observation: Any, info: dict[str, Any]) -> np.ndarray | None:
-        given = observation["action_mask"] if in_obs else info.get("action_mask")
-        if given is None and methods:
-            given = methods[0]()
-        return None if given is None or parts is None else mask_row(given, int(parts.sum()))
-
-    return read
 
 
 def _contract_findings(subject: Subject) -> Iterator[Finding]:

@@ -164,6 +164,69 @@ def test_every_reset_must_return_a_dict_too():
     assert wrong == "Short: reset returned a ndarray; it must return (observation, info), and info must be a dict."
 
 
+def returning(**parts):
+    """An environment whose answers have these parts: reward, terminated, truncated, info."""
+    class Returning(Probe):
+        def step(self, action):
+            obs, reward, terminated, truncated, info = super().step(action)
+            return (obs, parts.get("reward", reward), parts.get("flag", bool)(terminated),
+                    parts.get("flag", bool)(truncated), parts.get("info", info))
+
+    return Returning
+
+
+def trains(env):
+    """Whether training takes an environment."""
+    try:
+        for _ in proximo.iterations(env=env, num_envs=2, num_steps=8, num_minibatches=2, total_timesteps=32):
+            pass
+    except EnvError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("parts", "words"), [
+    ({"info": None}, ""), ({"reward": np.float16(1)}, ""), ({"reward": np.uint8(1)}, ""),
+    ({"reward": np.ones(1)}, "rewards have the type ndarray"), ({"flag": int}, "truncated have the type int"),
+    ({"flag": lambda flag: np.array([flag])}, "truncated have the type ndarray"),
+    ({"reward": np.ones(3)}, "rewards have the type ndarray"), ({"reward": None}, "rewards have the type NoneType"),
+    ({"flag": lambda flag: flag or None}, "truncated have the type NoneType"),
+    ({"flag": str}, "truncated have the type str")])
+def test_a_fault_is_what_training_refuses(parts, words):
+    """What training converts is a remark."""
+    env = returning(**parts)
+    findings = check_env(env)
+    assert all(finding.ok is not False for finding in findings) == trains(env), findings
+    remarks = [finding.what for finding in findings if not finding.ok]
+    assert words in " ".join(remarks) and bool(remarks) == bool(words), remarks
+
+
+def test_an_environment_that_takes_no_options_is_right():
+    """Training passes none."""
+    class Old(Probe):
+        def reset(self, seed=None):
+            return super().reset(seed=seed)
+
+    assert not told(Old)[0] and trains(Old)
+
+
+def test_masks_that_allow_no_action_are_named():
+    for mask in (np.zeros(2), [0, 0]):
+        class Stuck(Probe):
+            def reset(self, mask=mask, **how):
+                return super().reset(**how)[0], {"action_mask": mask}
+
+        assert told(Stuck)[0] == ["Stuck, step 0: ValueError: action_mask allows no action"] and not trains(Stuck)
+
+
+def test_actions_without_numbers_are_not_supported():
+    class Motionless(Probe):
+        action_space = spaces.Box(-1, 1, (0,))
+
+    (wrong,) = told(Motionless)[0]
+    assert "for which there is no policy" in wrong
+
+
 def test_unknown_ids():
     with pytest.raises(UsageError, match="CartPole-v1"):
         check_env("CartPol-v1")
