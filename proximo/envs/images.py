@@ -1,5 +1,6 @@
 """Images of any Gymnasium environment: repeated actions, luminance, another size, and stacks of observations."""
 
+from copy import deepcopy
 from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
@@ -75,7 +76,10 @@ def _check_image(env: gym.Env, field: str, channels: tuple[int, ...], name: str)
 
 
 class RepeatAction(gym.Wrapper[Any, Any, Any, Any]):
-    """Take each action several times, until the episode ends; the reward is the sum."""
+    """Take each action several times, until the episode ends; the reward is the sum.
+
+    Each time the environment gets a copy, because it may change its action in place.
+    """
 
     def __init__(self, env: gym.Env, times: int) -> None:
         super().__init__(env)
@@ -85,7 +89,7 @@ class RepeatAction(gym.Wrapper[Any, Any, Any, Any]):
         """See gymnasium.Env.step. Observation and info are the last ones."""
         total = 0.0
         for _ in range(self._times):
-            obs, reward, terminated, truncated, info = self.env.step(action)
+            obs, reward, terminated, truncated, info = self.env.step(deepcopy(action))
             total += float(reward)
             if terminated or truncated:
                 break

@@ -16,12 +16,16 @@ from gymnasium import spaces
 
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.obs_faults import space_layout
-from proximo.errors import LOGGER, ProximoError, UsageError
+from proximo.errors import LOGGER, EnvError, ProximoError, UsageError
 from proximo.protocols import Step, VecEnv
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 FLAGS = ("first", "mask", "terminated", "truncated", "valid", "finished")  # are transferred as int8
 FIELDS = ("obs", "first", "mask", "reward", "terminated", "truncated", "final_obs", "valid")
+
+
+SOME_MASKS = ("the first reset() of some environments returns an action_mask, and that of others does not. Return it "
+              "from every reset() and step()")
 
 
 class RowEnvs(VecEnv, Protocol):
@@ -88,13 +92,17 @@ class Bundle(gymnasium.Env[Any, Any]):
         self._made: RowEnvs | None = None
         self._messages = KeptMessages()
         self.observation_space: spaces.Dict = _step_space(sample, len(seeds))
-        self._expected = action_space
+        self._expected, self._row = action_space, (sample.obs.shape[1:], sample.obs.dtype)
         self.action_space = _unbounded_box((len(seeds), *action_shape(action_space)), action_dtype)
 
     @property
     def _envs(self) -> RowEnvs:
         if self._made is None:
             made = self._make()
+            if (made.obs_shape, made.obs_dtype) != self._row:
+                shape, dtype = self._row
+                raise UsageError(f"an environment has observations {made.obs_shape} {made.obs_dtype}, and another one "
+                                 f"has {shape} {dtype}. All environments of a run need the same spaces.")
             if made.action_space != self._expected:
                 raise UsageError(f"an environment has the action space {made.action_space}, and another one has "
                                  f"{self._expected}. All environments of a run need the same spaces.")
@@ -119,6 +127,8 @@ class Bundle(gymnasium.Env[Any, Any]):
         """Return a Step as an observation. A fault is returned in info: if it were raised, Gymnasium would print it."""
         try:
             observation = _flat_step(play())
+            if ("mask" in observation) != ("mask" in self.observation_space.spaces):
+                raise EnvError(f"environments {self._envs.first_index} and following: {SOME_MASKS}")
             return observation, {"said": self._messages.take()} if self._messages.texts else {}
         except (ProximoError, KeyboardInterrupt) as error:  # by an environment: Ctrl-C does not reach this process
             fault = str(error) if isinstance(error, ProximoError) else (

@@ -107,6 +107,24 @@ def test_actions_are_repeated_until_the_episode_ends():
     assert [step[2] for step in steps] == [False, False, True] and steps[1][4] == {"t": 8}
 
 
+@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.Dict({"x": spaces.Box(-1, 1, (2,))})])
+def test_repeated_actions_are_equal(space):
+    """Also in an environment that scales its action in place."""
+    class Scaling(Pictures):
+        action_space, taken = space, []
+
+        def step(self, action):
+            action = action["x"] if isinstance(action, dict) else action
+            self.taken.append(action.tolist())
+            action *= 2
+            return super().step(action)
+
+    env, action = settled(Scaling(), frame_skip=3), np.float32([0.25, -0.5])
+    env.reset(seed=1)
+    env.step({"x": action} if isinstance(space, spaces.Dict) else action)
+    assert Scaling.taken == [[0.25, -0.5]] * 3
+
+
 def test_vectors_are_stacked_along_their_axis():
     env = settled(gym.make("CartPole-v1"), frame_stack=2)
     obs, _ = env.reset(seed=1)

@@ -1,12 +1,15 @@
 """Worker processes equal one process, and report workers that raise, die, stop or hang."""
 
+import multiprocessing
 import os
 import signal
 import time
+from functools import partial
 
 import numpy as np
 import psutil
 import pytest
+from gymnasium import spaces
 
 from proximo.cli.main import main
 from proximo.config import Config
@@ -51,6 +54,39 @@ def test_bit_identical_to_one_process():
     envs.close()
     copy.close()
     assert have_ended(pids)
+
+
+class Local(Probe):
+    """Differs in worker processes, in the way that `how` names."""
+
+    def __init__(self, how):
+        self.how, self.inside = how, multiprocessing.parent_process() is not None
+        if how == "space" and self.inside:
+            self.observation_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def observe(self):
+        return super().observe()[:self.observation_space.shape[0]]
+
+    def reset(self, **how):
+        observation, info = super().reset(**how)
+        masked = self.how == ("masked inside" if self.inside else "masked outside")
+        return observation, {"action_mask": [True, False]} if masked else info
+
+
+def make_local(how, seeds, first_index=0):
+    return GymEnvs(partial(Local, how), seeds, "Local", "same-step", first_index)
+
+
+@pytest.mark.parametrize(("how", "words"), [
+    ("space", r"an environment has observations \(1,\) float32, and another one has \(2,\) float32"),
+    ("masked inside", "the first reset.. of some environments returns an action_mask, and that of others does not"),
+    ("masked outside", "the first reset.. of some environments returns an action_mask, and that of others does not")])
+def test_workers_whose_environments_differ_are_refused(how, words):
+    """One number would be copied into both of a row, and a mask would not reach the policy."""
+    envs = WorkerEnvs(partial(make_local, how), SEEDS, 2, 60.0, "Local")
+    with pytest.raises(EnvError, match=words):
+        envs.reset()
+    envs.close()
 
 
 def test_environments_that_workers_cannot_divide_are_refused():
