@@ -165,7 +165,8 @@ def _type_finding(what: str, right: str, types: tuple[type, ...], seen: dict[typ
     if not odd:
         return Finding(True, f"{what} are {right}")
     taken = all(seen.values())
-    return Finding(None if taken else False, f"{what} have the type {odd}", f"{advice} Training converts them." if taken else advice)
+    return Finding(None if taken else False, f"{what} have the type {odd}",
+                   f"{advice} Training converts them." if taken else advice)
 
 
 def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
