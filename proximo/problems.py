@@ -12,6 +12,7 @@ from proximo.config import Config
 from proximo.envs.gym_source import single_env_problems, source_problems
 from proximo.envs.joint_actions import action_parts, num_outputs
 from proximo.envs.memory import memory_problem
+from proximo.envs.model_fit import least_inputs
 from proximo.envs.workers import group_problems
 from proximo.errors import UsageError
 from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
@@ -143,7 +144,7 @@ def network_memory(cfg: Config, spec: Spec | None = None) -> list[str]:
         cfg: The configuration.
         spec: What the agent sees of the environments; None: the least of all environments is counted.
     """
-    first = [] if spec is None else [math.prod(spec.obs_shape)]
+    first = [] if spec is None else [least_inputs(spec, cfg)]
     last = [] if spec is None else [sum(map(num_outputs, action_parts(spec.action_space)))]
     fields = ("hidden_sizes", "policy_sizes", "value_sizes") if cfg.model == "mlp" else ()
     layers = {f"{name}={shown(sizes)}": [*first, *sizes, *last] for name in fields if (sizes := getattr(cfg, name))}
@@ -171,9 +172,8 @@ def _problems_of_memory(cfg: Config) -> list[str]:
 
 
 def _problems_of_networks(cfg: Config) -> list[str]:
-    wrong = []
-    if not cfg.hidden_sizes:
-        wrong.append("hidden_sizes is empty. Give the units of at least one hidden layer, such as 64.")
+    wrong = [] if cfg.hidden_sizes else [
+        "hidden_sizes is empty. Give the units of at least one hidden layer, such as 64."]
     if cfg.model != "mlp" or cfg.recurrent != "none" or cfg.shared_network:
         wrong += [f"{name}={shown(sizes)} has no effect: policy and value share their network. Leave {name} out, or "
                   "use --no-shared-network with --model mlp and --recurrent none."

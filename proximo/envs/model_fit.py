@@ -1,5 +1,6 @@
 """Whether the network that --model names and the settings of the policy fit the spaces of an environment."""
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ from proximo.errors import UsageError, notify
 
 SCALED = ("squashed", "beta")  # distributions whose actions are scaled to the bounds; others are clipped to them
 LEAST_PIXELS = {"cnn": 36, "impala": SMALLEST_IMAGE}  # of a side
+LEAST_FEATURES = 128  # of the network of an image that is a part of an observation
 
 
 def packed_layout(envs: Any, cfg: Config) -> Layout | None:
@@ -29,6 +31,16 @@ def packed_layout(envs: Any, cfg: Config) -> Layout | None:
 def policy_parts(layout: Layout, cfg: Config) -> tuple[Part, ...]:
     """Return the parts that the policy sees: all but the key cfg.critic_obs."""
     return tuple(part for part in layout.parts if part.path[0] != cfg.critic_obs)
+
+
+def least_inputs(envs: Any, cfg: Config) -> int:
+    """Return how many numbers the first layer of a policy's mlp reads at least; arguments as for packed_layout."""
+    layout = packed_layout(envs, cfg)
+    if layout is None:
+        return math.prod(envs.obs_shape)
+    sizes = {"image": lambda part: LEAST_FEATURES, "discrete": lambda part: sum(part.choices),
+             "vector": lambda part: part.shape[0]}
+    return sum(sizes[part.kind](part) for part in policy_parts(layout, cfg))
 
 
 def has_image_parts(envs: Any) -> bool:

@@ -12,8 +12,10 @@ import proximo
 from proximo.cli.messages import exit_code
 from proximo.config import Config
 from proximo.envs.memory import bytes_text, machine_bytes, memory_problem
+from proximo.envs.obs_layout import obs_layout
 from proximo.errors import UsageError
-from proximo.problems import check_memory
+from proximo.on_torch.assemble import assemble
+from proximo.problems import check_memory, network_memory
 from proximo.protocols import Spec
 from tests.support.faults import check_end, end_of
 
@@ -68,6 +70,18 @@ def test_a_batch_of_large_observations(monkeypatch):
     small_machine(monkeypatch, 10**7)
     with pytest.raises(UsageError, match="28224 x 64 [+] 64 x 64 [+] 64 x 6 = 1,810,816 weights"):
         check_memory(Config(num_envs=1, num_steps=1), spec, 1)
+
+
+@pytest.mark.parametrize("part", [spaces.Box(0, 255, (64, 48, 3), np.uint8), spaces.Box(-1, 1, (50,), np.float32)])
+@pytest.mark.parametrize("other", [spaces.Discrete(3), spaces.Box(-1, 1, (50,), np.float32)])
+def test_parts_of_observations_count_as_what_the_network_reads(part, other, monkeypatch):
+    """A machine that holds the weights, their gradient and both moments is enough, counted in the network itself. The bytes of
+    a row are not inputs of the first layer."""
+    space = spaces.Dict({"part": part, "other": other})
+    layout, cfg = obs_layout(space), Config(hidden_sizes=(256, 64))
+    spec = Spec(obs_shape=(layout.size,), obs_dtype=layout.dtype, action_space=spaces.Discrete(4), observation_space=space)
+    small_machine(monkeypatch, 16 * sum(p.numel() for p in assemble(spec, cfg).parameters()))
+    assert network_memory(cfg, spec) == []
 
 
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (0,), np.float32), spaces.Box(-1, 1, (3, 0), np.float32), spaces.Dict(),
