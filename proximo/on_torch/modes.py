@@ -9,6 +9,8 @@ from proximo.errors import UsageError
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.processes import World
 
+LEARNED = {"float32", "float64"}  # dtypes of parameters
+
 
 @contextmanager
 def acting(agent: nn.Module) -> Iterator[None]:
@@ -40,6 +42,11 @@ def check_network(agent: nn.Module, world: World) -> None:
     if len(kinds) > 1:
         found = ", ".join(f"{name} is {kind}" for kind, name in kinds.items())
         wrong.append(f"The network has parameters of several dtypes: {found}. Use one, such as network.float().")
+    elif not kinds.keys() <= LEARNED:
+        wrong.append(f"The parameters of the network are {', '.join(kinds)}, in which Adam loses small steps. Use "
+                     "network.float(); --precision bf16 computes in bfloat16.")
+    if not any(p.requires_grad for p in named.values()):
+        wrong.append("The network has no parameter that learns. Leave requires_grad on for at least one.")
     if drawing := [name for name, module in agent.named_modules() if draws(module)]:
         wrong.append(f"The layers {', '.join(drawing)} of the network draw random numbers (dropout), so that a resume "
                      "would not be exact. Set their p or dropout to 0, or leave them out.")

@@ -102,7 +102,8 @@ class Memory(nn.Module):
 
     def initial_state(self, num_envs: int, device: torch.device | str = "cpu") -> tuple[Tensor, ...]:
         """Return zeros, (num_envs, memory_size) each."""
-        return tuple(torch.zeros(num_envs, self.memory_size, device=device) for _ in range(self.parts))
+        dtype = self.cell.weight_hh_l0.dtype
+        return tuple(torch.zeros(num_envs, self.memory_size, dtype=dtype, device=device) for _ in range(self.parts))
 
     def forward(self, x: Tensor, first: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Advance by one step, x (N, F) and first (N,), or by a sequence, x (T, n, F) and first (T, n) (detail 36)."""

@@ -113,6 +113,19 @@ def test_networks_that_cannot_be_trained_are_refused(make_trunk, sentence, tmp_p
     assert not (tmp_path / "run" / "config.json").exists()
 
 
+@pytest.mark.parametrize(("change", "sentence"), [
+    (nn.Module.half, "parameters of the network are float16, .* Use network.float"),
+    (nn.Module.bfloat16, "parameters of the network are bfloat16, .* --precision bf16"),
+    (lambda agent: agent.requires_grad_(False), "no parameter that learns")])
+def test_networks_whose_weights_cannot_follow_adam_are_refused(change, sentence):
+    """Float16 trained to other numbers than float32 (its steps of Adam are rounded away); the others ended in tracebacks."""
+    def make(spec, cfg):
+        return change(SharedAgent(nn.Linear(4, 8), nn.Linear(8, 1), CategoricalHead(nn.Linear(8, 2), 2)))
+
+    with pytest.raises(UsageError, match=sentence):
+        next(proximo.iterations(cfg(""), make_agent=make))
+
+
 def test_compile_is_left_out_with_a_sentence(tmp_path, caplog):
     """What is compiled keeps the buffers that it was compiled with."""
     proximo.train(cfg(tmp_path / "plain"), make_agent=make_agent)

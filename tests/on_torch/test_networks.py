@@ -121,6 +121,7 @@ def test_memory_begins_orthogonal_and_at_zero(kind):
     for name, p in memory.cell.named_parameters():
         assert (p == 0).all() if "bias" in name else gain(p) == pytest.approx(1.0, rel=1e-3)
     assert all((part == 0).all() and part.shape == (3, 8) for part in memory.initial_state(3))
+    assert {part.dtype for part in memory.double().initial_state(3)} == {torch.float64}
 
 
 def test_layer_init_without_orthogonality_leaves_a_layer_alone():

@@ -8,10 +8,12 @@ from torch import nn
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
+from proximo.envs.normalize import make_normalizer
 from proximo.on_torch import setup
+from proximo.on_torch.aot_cache import describe_layout
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.setup import seeded_agent, set_up
+from proximo.on_torch.setup import first_carry, make_storage, seeded_agent, set_up
 from proximo.processes import World
 from proximo.protocols import Spec
 from proximo.streams import stream_seed
@@ -32,6 +34,19 @@ def test_first_weights_are_those_of_manual_seed_and_no_generator_changes(monkeyp
     assert seeded, "the probe does not see seeds of GPUs"
     pairs = zip(found.parameters(), expected.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_the_first_observations_have_the_layout_of_all_others():
+    """Acting is compiled for the former, and reads rows of the rollout buffer. The observations here have turned axes."""
+    cfg = Config(num_envs=3, threads=1).resolved()
+    envs = make_gym(cfg, [1, 2, 3])
+    normalizer, reset = make_normalizer(cfg, envs), envs.reset
+    envs.reset = lambda: (step := reset())._replace(obs=np.asfortranarray(step.obs))
+    agent = assemble(normalizer.spec, cfg)
+    carry = first_carry(agent, envs, normalizer, None, torch.device("cpu"))
+    storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent, carry, torch.device("cpu"))
+    envs.close()
+    assert describe_layout(carry.obs) == describe_layout(storage.rows["obs"][0])
 
 
 class Left:
