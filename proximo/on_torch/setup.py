@@ -183,11 +183,10 @@ def torch_generator(cfg: Config, stream: str, iteration: int, world: World) -> t
 def first_carry(agent: Agent, envs: VecEnv, normalizer: Normalizer, statistics: Statistics | None,
                 device: torch.device) -> Carry:
     """Reset the environments. Every row begins an episode, and the recurrent state is zero (detail 33)."""
-    def copied(x: Any) -> Tensor:  # in the layout of the rows of a rollout, for which acting is compiled
-        return torch.as_tensor(x, device=device).clone(memory_format=torch.contiguous_format)
-
     statistics, step = normalizer.reset(statistics, envs.reset())
-    return Carry(obs=copied(step.obs), mask=None if step.mask is None else copied(step.mask), first=copied(step.first),
+    return Carry(obs=torch.as_tensor(step.obs, device=device).contiguous().clone(),  # as the rows of a rollout are
+                 mask=None if step.mask is None else torch.as_tensor(step.mask, device=device).contiguous().clone(),
+                 first=torch.as_tensor(step.first, device=device).clone(),
                  state=agent.initial_state(envs.num_envs, device), statistics=statistics)
 
 
