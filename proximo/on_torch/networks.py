@@ -102,7 +102,7 @@ class Memory(nn.Module):
 
     def initial_state(self, num_envs: int, device: torch.device | str = "cpu") -> tuple[Tensor, ...]:
         """Return zeros, (num_envs, memory_size) each."""
-        dtype = self.cell.weight_hh_l0.dtype
+        dtype = next(self.cell.parameters()).dtype
         return tuple(torch.zeros(num_envs, self.memory_size, dtype=dtype, device=device) for _ in range(self.parts))
 
     def forward(self, x: Tensor, first: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
