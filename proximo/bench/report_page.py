@@ -104,7 +104,7 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
     for section in sections:
         parts = [text for part in section.parts if (text := _markdown(part))]
         if parts:
-            lines += [f"## {section.title}", "", *(f"{text}\n" for text in parts)]
+            lines += [f"## {_plain(section.title)}", "", *(f"{text}\n" for text in parts)]
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from proximo.bench.published import atari_game, atari_scores
 from proximo.bench.results import Groups, RunResult, metric_of
 from proximo.bench.statistics import bootstrap, curve_bands, normalise
 from proximo.bench.text import count_text
-from proximo.models.plot import PALETTE
+from proximo.models.plot import PALETTE, drawn_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]]) -> s
     for panel, (axis, curves) in zip(panels, found.items(), strict=True):
         _draw_curves(panel, axis, curves, colors)
         panel.set_ylabel(f"{' or '.join(metrics)}, mean of the last 100 episodes")
-    figure.suptitle(env_id.rpartition(":")[2])
+    figure.suptitle(drawn_text(env_id.rpartition(":")[2]))
     handles, labels = panels[0].get_legend_handles_labels()
     columns = max(1, min(len(labels), 130 // (max(map(len, labels)) + 8)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
@@ -66,7 +66,7 @@ def _draw_curves(panel: "Axes", axis: Axis, found: Curves, colors: Mapping[str, 
         bands = curve_bands(curves)
         x = x / length if axis == "seconds" else x
         panel.plot(x, bands["iqm"], color=colors[label], linewidth=1.8,
-                   label=f"{label} ({count_text(len(curves), 'seed')})")
+                   label=drawn_text(f"{label} ({count_text(len(curves), 'seed')})"))
         if len(curves) > 1:
             panel.plot(x, bands["mean"], color=colors[label], linewidth=1, linestyle=":")
             panel.fill_between(x, bands["low"], bands["high"], color=colors[label], linewidth=0,
@@ -98,8 +98,9 @@ def ablation_picture(found: Sequence[Ablation]) -> str:
         panel.axvline(0, color="#999999", linewidth=1)
         panel.set_ylim(-0.6, len(rows) - 0.4)
         several = len({one.base for one in rows}) > 1
-        panel.set_yticks(range(len(rows)), [one.change + (f" ({one.base})" if several else "") for one in rows])
-        panel.set_title(env_id.rpartition(":")[2])
+        panel.set_yticks(range(len(rows)), [drawn_text(one.change + (f" ({one.base})" if several else ""))
+                                            for one in rows])
+        panel.set_title(drawn_text(env_id.rpartition(":")[2]))
         panel.set_xlabel("difference of the score")
     return _svg(figure)
 
@@ -115,7 +116,7 @@ def profiles_picture(profiles: Mapping[str, Mapping[str, np.ndarray]], threshold
     figure = _figure(8, 4.6)
     panel = figure.subplots()
     for place, (label, profile) in enumerate(profiles.items()):
-        panel.plot(thresholds, profile["value"], color=_color(place), linewidth=1.8, label=label)
+        panel.plot(thresholds, profile["value"], color=_color(place), linewidth=1.8, label=drawn_text(label))
         panel.fill_between(thresholds, profile["low"], profile["high"], color=_color(place), alpha=0.15, linewidth=0)
     panel.set_xlabel(f"score, {name}")
     panel.set_ylabel("share of runs with a higher score")
@@ -139,7 +140,7 @@ def human_picture(groups: Groups, labels: Sequence[str]) -> str:
             continue
         value, low, high = bootstrap(curves, lambda sample: np.median(sample.mean(0), axis=0), repetitions=500)
         panel.plot(share, 100 * value, color=_color(place), linewidth=1.8,
-                   label=f"{label} ({count_text(len(games), 'game')})")
+                   label=drawn_text(f"{label} ({count_text(len(games), 'game')})"))
         panel.fill_between(share, 100 * low, 100 * high, color=_color(place), alpha=0.15, linewidth=0)
     if not panel.lines:
         return ""

@@ -119,6 +119,11 @@ def save_figure(figure: "Figure", out: Path, otherwise: str = ELSEWHERE) -> Path
     return out
 
 
+def drawn_text(text: str) -> str:
+    """Return text that matplotlib draws as it is: `$` begins no formula, and a label that begins with `_` is shown."""
+    return f"{' ' * text.startswith('_')}{text}".replace("$", r"\$")
+
+
 def group_curves(curves: Sequence[Curve]) -> Panels:
     """Group curves by environment and label; a label is the variant and the settings that differ in the environment."""
     logging = {name for name, fact in facts_of_all(kind for kind, *_ in VARIANTS.values()).items()
@@ -205,7 +210,7 @@ def _draw_panel(axes: "Axes", env_id: str, groups: dict[str, list[Curve]], windo
 def _draw_line(axes: "Axes", label: str, curves: list[Curve], window: int, style: dict[str, Any]) -> None:
     at, mean, deviation = average_over_seeds(curves, window)
     seeds = f"{len(curves)} seed{'' if len(curves) == 1 else 's'}"
-    axes.plot(at, mean, linewidth=1.8, label=fill(f"{label} ({seeds})", 60), **style)
+    axes.plot(at, mean, linewidth=1.8, label=drawn_text(fill(f"{label} ({seeds})", 60)), **style)
     if len(curves) > 1:
         axes.fill_between(at, mean - deviation, mean + deviation, color=style["color"], alpha=0.2, linewidth=0)
 
@@ -221,12 +226,12 @@ def _draw_episodes(axes: "Axes", curve: Curve, color: str) -> None:
 def _finish_panel(axes: "Axes", env_id: str, silent: Iterable[str], empty: bool) -> None:
     from matplotlib.ticker import EngFormatter
 
-    axes.set_title(env_id.rpartition(":")[2], fontsize=12, fontweight="bold")
+    axes.set_title(drawn_text(env_id.rpartition(":")[2]), fontsize=12, fontweight="bold")
     axes.set_xlabel("environment steps")
     axes.set_ylabel("episodic return")
     axes.spines[["top", "right"]].set_visible(False)
     silent = list(silent)
-    sentences = silent[:8] + [f"and {len(silent) - 8} more"] * (len(silent) > 8)
+    sentences = list(map(drawn_text, silent[:8])) + [f"and {len(silent) - 8} more"] * (len(silent) > 8)
     if empty:
         axes.set(xticks=[], yticks=[])
         axes.text(0.5, 0.5, "\n".join(sentences), transform=axes.transAxes, ha="center", va="center", color="0.35")

@@ -3,6 +3,7 @@
 import csv
 import errno
 import json
+import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -14,7 +15,8 @@ from proximo.bench.ablations import find_ablations
 from proximo.bench.curves import common_curves, rolling_curve
 from proximo.bench.published import Published
 from proximo.bench.report import report
-from proximo.bench.report_pictures import curves_picture
+from proximo.bench.report_page import Section, markdown
+from proximo.bench.report_pictures import curves_picture, profiles_picture
 from proximo.bench.report_tables import compare_to_published, evaluations_table
 from proximo.bench.results import group_runs, read_runs
 from proximo.bench.runner import bench
@@ -187,6 +189,20 @@ def test_a_panel_without_a_common_range_is_left_out(out, tmp_path):
     assert "environment steps" in svg
     assert "wall time" not in svg
     assert "my.module" not in svg
+
+
+@pytest.mark.parametrize("label", ["_base", "$x_^$"])
+def test_a_label_is_drawn_as_it_is(label, out):
+    """Matplotlib takes two `$` for a formula, and hides labels that begin with `_`."""
+    runs = [run for run in read_runs(out) if run.env_id == "CartPole-v1" and run.label == "ppo"]
+    profile = dict.fromkeys(("value", "low", "high"), np.array([1.0, 0.0]))
+    for svg in (curves_picture("CartPole-v1", {label: runs}),
+                profiles_picture({label: profile}, np.array([0.0, 1.0]), "as they are")):
+        assert re.search(rf"{re.escape(label)}( \(\d seeds\))?</text>", svg)
+
+
+def test_headings_of_the_markdown_have_no_html():
+    assert "<b>" not in markdown("<b>", [Section("Comparison of <b>", ["text"])])
 
 
 def test_results_are_filed_under_the_id_that_was_played(tmp_path):

@@ -139,6 +139,14 @@ def test_the_title_has_no_module_and_the_footnote_explains_what_is_there(tmp_pat
     assert "dots:" not in two
 
 
+def test_names_are_drawn_as_they_are(tmp_path):
+    """Two `$` in a name are no formula, which may be a wrong one."""
+    for seed, name in enumerate(("$a_^$", "b$")):
+        fake_run(tmp_path / "runs" / str(seed), seed, exp_name=name)
+    words = plot([tmp_path / "runs"], tmp_path / "two.svg").read_text()
+    assert "<!-- ppo, exp_name=$a_^$ (1 seed) -->" in words and "<!-- ppo, exp_name=b$ (1 seed) -->" in words
+
+
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path):
     """Each message has the path and what to do."""
     run = fake_run(tmp_path / "run", 1)

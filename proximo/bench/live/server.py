@@ -74,7 +74,11 @@ class LiveHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send a text, the data, or a video."""
-        url = urlsplit(self.path)
+        try:
+            url = urlsplit(self.path)
+        except ValueError:  # such as http://x[/
+            self._send(b"wrong address", "text/plain", HTTPStatus.BAD_REQUEST)
+            return
         if self.server.local and not self._asked_for_this_machine():
             self._send(b"wrong host", "text/plain", HTTPStatus.FORBIDDEN)
         elif url.path in self.server.files:

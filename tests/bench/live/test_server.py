@@ -179,6 +179,13 @@ def test_other_sites_cannot_read_the_page(serve, tmp_path):
     assert ask("/data", Host="localhost.evil.example")[0] == 403
 
 
+@pytest.mark.parametrize("address", ["http://x[/data", "http://[::1/data"])
+def test_an_address_that_cannot_be_read_is_a_bad_request(serve, tmp_path, address, caplog):
+    """As in RFC 9112, 3.2. It is no fault of the page, so nothing is printed."""
+    assert serve(tmp_path)(address, Host="localhost")[0] == 400
+    assert not caplog.text
+
+
 def test_the_page_fetches_from_its_own_server_only(serve, tmp_path):
     """No address of a network in any text that it consists of."""
     ask = serve(tmp_path)
