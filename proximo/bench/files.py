@@ -11,19 +11,20 @@ from proximo.runs.writing import write_json
 AGAIN = ", then start the same command again, which continues"  # where the disk is full
 
 
-def read_record(path: Path, kind: Any) -> dict[str, Any]:
+def read_record(path: Path, kind: Any, remedy: str = "") -> dict[str, Any]:
     """Return the object in a JSON file; {} if the file is missing, and with a warning if it is damaged.
 
     Args:
         path: The file.
         kind: The TypedDict that its content must have.
+        remedy: What to do about a damaged file, as a sentence.
     """
     try:
         return cast(dict[str, Any], read_json(path, kind))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except FilesError as error:
-        warn(f"{' '.join(str(error).splitlines())} The file is ignored.")
+        warn(f"{' '.join(str(error).splitlines())} The file is ignored. {remedy}".rstrip())
         return {}
 
 

@@ -13,6 +13,7 @@ from proximo.bench.sets import every_field, label_of, logging_fields
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 from proximo.facts import facts
+from proximo.runs.command_line import pasted
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
 from proximo.runs.run import own_settings
@@ -178,8 +179,9 @@ def _longer_label(run: RunResult, settings: dict[str, Any]) -> str:
 
 def read_run(path: Path) -> RunResult:
     """Read the small files of one run folder; what is missing or damaged stays empty."""
-    content, summary = (read_record(path / name, kind) for name, kind in (("config.json", PartialRunFile),
-                                                                          ("summary.json", Summary)))
+    content = read_record(path / "config.json", PartialRunFile)
+    summary = read_record(path / "summary.json", Summary,
+                          f"If the run has finished, this writes it again: proximo resume {pasted(path)}")
     record = read_record(path.with_name(f"{path.name}.job.json"), JobRecord)
     config = content.get("config", {}) | (own := own_settings(content))
     variant = record.get("variant") or content.get("variant") or "?"

@@ -107,20 +107,8 @@ class Log:
                 "tracker_ids": self._tracker_ids}
 
     def summary(self) -> dict[str, Any]:
-        """Return the content of summary.json.
-
-        Means and standard deviations are those of the last 100 episodes, None if no episode has finished. Clock
-        defines `sps` and `compile_seconds`; `wall_seconds` is the whole time.
-        """
-        cfg = self._run.cfg
-        return {"variant": self._run.variant, "env_id": cfg.env_id, "seed": cfg.seed,
-                "framework": cfg.framework, "steps": self._step, "episodes": self._episodes,
-                "episodic_return_mean": mean_or_none(self._returns),
-                "episodic_return_std": float(np.std(self._returns)) if self._returns else None,
-                "episodic_length_mean": mean_or_none(self._lengths),
-                "episodic_length_std": float(np.std(self._lengths)) if self._lengths else None,
-                "sps": self._clock.sps, "compile_seconds": self._clock.compile_seconds,
-                "wall_seconds": self._clock.seconds}
+        """Return the content of summary.json, see `summary_of`."""
+        return summary_of(self._run, self._clock, self._step, self._episodes, self._returns, self._lengths)
 
     def close(self) -> None:
         """Write what is left and close every file, also after an error."""
@@ -179,6 +167,28 @@ class Log:
         self._episode_file.flush()
         self._events.flush()
         self._flushed = perf_counter()
+
+
+def summary_of(run: Run, clock: Clock, step: int, episodes: int, returns: Sequence[float],
+               lengths: Sequence[int]) -> dict[str, Any]:
+    """Return the content of summary.json.
+
+    Means and standard deviations are those of the last 100 episodes, None if no episode has finished. Clock defines
+    `sps` and `compile_seconds`; `wall_seconds` is the whole time.
+    """
+    return {"variant": run.variant, "env_id": run.cfg.env_id, "seed": run.cfg.seed, "framework": run.cfg.framework,
+            "steps": step, "episodes": episodes,
+            "episodic_return_mean": mean_or_none(returns),
+            "episodic_return_std": float(np.std(returns)) if returns else None,
+            "episodic_length_mean": mean_or_none(lengths),
+            "episodic_length_std": float(np.std(lengths)) if lengths else None,
+            "sps": clock.sps, "compile_seconds": clock.compile_seconds, "wall_seconds": clock.seconds}
+
+
+def summary_from_state(run: Run, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of summary.json from the `Log.state()` that the last checkpoint of a finished run contains."""
+    return summary_of(run, Clock(state["clock"]), state["step"], state["episodes"], state["last_returns"],
+                      state["last_lengths"])
 
 
 def mean_of(values: np.ndarray) -> float:

@@ -12,6 +12,7 @@ from proximo.envs.imports import named_modules
 from proximo.errors import UsageError, notify
 from proximo.facts import facts, fixed_on_resume, refused_changes
 from proximo.processes import world_from_environment
+from proximo.runs.checkpoint import checkpoints
 from proximo.runs.elastic import fit_to_processes
 from proximo.runs.files import read_json
 from proximo.runs.lock import locked
@@ -69,7 +70,8 @@ def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wro
 
 def steps_of_early_end(run: Run) -> int | None:
     """Return the steps of a run that a callback has ended before total_timesteps; None for others."""
-    if not (run.folder / "summary.json").exists():
+    saved = checkpoints(run.folder)
+    if not (run.folder / "summary.json").exists() or (saved and int(saved[-1].name) >= run.cfg.num_iterations):
         return None
     steps = read_json(run.folder / "summary.json", SummaryFile)["steps"]
     return steps if run.cfg.total_timesteps - steps >= run.cfg.batch_size else None

@@ -47,7 +47,7 @@ from proximo.runs.run_group import (
     write_sweep,
 )
 from proximo.runs.timing import Recorder, timed
-from proximo.runs.watcher import Watcher
+from proximo.runs.watcher import Watcher, restore_summaries
 
 
 def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequence[str] = (),
@@ -143,6 +143,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     cfg = replace(runs[0].cfg, num_seeds=len(runs))
     ended = None if checkpoints[0] else steps_without_checkpoints(folder, runs)
     if not announce_resume(folder, cfg, checkpoints[0], ended):
+        restore_summaries(runs, checkpoints)
         return Session(folder, [], train_nothing(), release=held.pop_all().close)
     announce_changes(before[0].cfg, runs[0].cfg)
     runs = [own.recorded_by(run) for run in runs]

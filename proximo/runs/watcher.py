@@ -1,20 +1,23 @@
 """What happens around training: the log, checkpoints and videos. Only rank 0 writes."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from proximo.errors import FilesError, notify
 from proximo.facts import fixed_on_resume
 from proximo.processes import world_from_environment
 from proximo.runs.callbacks import run_callbacks
 from proximo.runs.checkpoint import save_checkpoint
 from proximo.runs.csv_file import files_of
 from proximo.runs.evaluation import save_latest_model, set_later_best_aside
-from proximo.runs.log import Log
+from proximo.runs.files import read_json
+from proximo.runs.log import Log, summary_from_state
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.recent import Content, Recent
+from proximo.runs.records import SummaryFile
 from proximo.runs.run import Run, cpu_model, versions
 from proximo.runs.signals import Signals
 from proximo.runs.timing import Recorder
@@ -158,3 +161,15 @@ def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:
     if summary is not None:
         write_json(run.folder / "summary.json", summary, f", then continue with `{run.resume_line}`")
     save_checkpoint(run.folder, it.iteration, tree, run.cfg.keep_checkpoints)
+
+
+def restore_summaries(runs: Sequence[Run], checkpoints: Sequence[dict[str, Any] | None]) -> None:
+    """Write the summary.json of finished runs again where it is missing or damaged, from their last checkpoints."""
+    for run, checkpoint in zip(runs, checkpoints, strict=True):
+        path = run.folder / "summary.json"
+        try:
+            read_json(path, SummaryFile)
+        except (FileNotFoundError, FilesError):
+            if checkpoint is not None and world_from_environment().rank == 0:
+                write_json(path, summary_from_state(run, checkpoint["log"]))
+                notify(f"{path} was missing or damaged. It was written again.")

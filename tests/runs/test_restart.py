@@ -1,5 +1,6 @@
 """`--resume auto`: one command, however often it is started, ends as if it had run once without an interruption."""
 
+import json
 import os
 import signal
 import subprocess
@@ -36,6 +37,23 @@ def test_the_same_command_starts_continues_and_ends(tmp_path, monkeypatch, capsy
     assert train(run, "--resume=auto") == 0 and "all 10 iterations are done" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     assert train(run) == 2 and train(run, "--resume", "never") == 2
+
+
+@pytest.mark.parametrize("auto", [False, True])
+@pytest.mark.parametrize("content", [None, "", "[1]"], ids=["missing", "empty", "damaged"])
+def test_a_lost_summary_of_a_finished_run_is_written_again(auto, content, tmp_path):
+    """From the last checkpoint, with the numbers of the lost one. Those of the clock grow by the time of its saving."""
+    run, summary = tmp_path / "run", tmp_path / "run" / "summary.json"
+    assert train(run) == 0
+    before = json.loads(summary.read_text())
+    weights_before = {path: path.read_bytes() for path in (run / "model").iterdir()}
+    summary.unlink() if content is None else summary.write_text(content)
+    assert (train(run, *AUTO) if auto else main(["resume", str(run)])) == 0
+    after = json.loads(summary.read_text())
+    clock = ("sps", "compile_seconds", "wall_seconds")
+    assert after.keys() == before.keys() and {name for name in after if after[name] != before[name]} <= {*clock}
+    assert all(after[name] == pytest.approx(before[name], rel=0.5) for name in clock)
+    assert {path: path.read_bytes() for path in (run / "model").iterdir()} == weights_before
 
 
 def test_a_run_that_a_callback_has_ended_is_finished(tmp_path, capsys):
