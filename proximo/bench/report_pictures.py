@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 AXES: tuple[Axis, ...] = ("step", "seconds")
 UNITS = ((3 * 3600, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))  # used from so many seconds, length, name
+LEGEND_LINE = 0.21  # inches
 WORSE, BETTER, UNCLEAR = "#b3261e", "#1b7f3b", "#555555"
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # label -> x (P,), curves (seeds, P)
 
@@ -45,16 +46,22 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]]) -> s
         return ""
     metrics = sorted({metric_of(run.variant).removeprefix("episodic_") for runs in runs_of.values() for run in runs})
     colors = {label: _color(place) for place, label in enumerate(runs_of)}
-    figure = _figure(12 if len(found) > 1 else 7, 4.6)
+    figure = _figure(12 if len(found) > 1 else 7, 4.2)
     panels = figure.subplots(1, len(found), squeeze=False).ravel()
     for panel, (axis, curves) in zip(panels, found.items(), strict=True):
         _draw_curves(panel, axis, curves, colors)
         panel.set_ylabel(f"{' or '.join(metrics)}, mean of the last 100 episodes")
     figure.suptitle(drawn_text(env_id.rpartition(":")[2]))
-    handles, labels = panels[0].get_legend_handles_labels()
-    columns = max(1, min(len(labels), 130 // (max(map(len, labels)) + 8)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    _draw_legend(figure, panels[0], 130)
     return _svg(figure)
+
+
+def _draw_legend(figure: "Figure", panel: "Axes", characters: int) -> None:
+    """Name the lines of a panel below the figure, which grows; its width has room for so many characters."""
+    handles, labels = panel.get_legend_handles_labels()
+    columns = max(1, min(len(labels), characters // (max(map(len, labels)) + 8)))
+    figure.set_figheight(figure.get_figheight() + LEGEND_LINE * -(-len(labels) // columns))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _draw_curves(panel: "Axes", axis: Axis, found: Curves, colors: Mapping[str, Any]) -> None:
@@ -113,7 +120,7 @@ def profiles_picture(profiles: Mapping[str, Mapping[str, np.ndarray]], threshold
         thresholds: (P,) normalised scores.
         name: How they are normalised, for the axis.
     """
-    figure = _figure(8, 4.6)
+    figure = _figure(8, 4.2)
     panel = figure.subplots()
     for place, (label, profile) in enumerate(profiles.items()):
         panel.plot(thresholds, profile["value"], color=_color(place), linewidth=1.8, label=drawn_text(label))
@@ -121,7 +128,7 @@ def profiles_picture(profiles: Mapping[str, Mapping[str, np.ndarray]], threshold
     panel.set_xlabel(f"score, {name}")
     panel.set_ylabel("share of runs with a higher score")
     panel.set_ylim(-0.02, 1.02)
-    panel.legend(frameon=False)
+    _draw_legend(figure, panel, 90)
     return _svg(figure)
 
 
@@ -131,7 +138,7 @@ def human_picture(groups: Groups, labels: Sequence[str]) -> str:
     Returns:
         SVG, or an empty string if no run is of an Atari game with known scores.
     """
-    figure = _figure(8, 4.6)
+    figure = _figure(8, 4.2)
     panel = figure.subplots()
     for place, label in enumerate(labels):
         games = {env_id: runs for (env_id, one), runs in groups.items() if one == label and atari_game(env_id)}
@@ -146,7 +153,7 @@ def human_picture(groups: Groups, labels: Sequence[str]) -> str:
         return ""
     panel.set_xlabel("share of training in %")
     panel.set_ylabel("median human-normalised score in %")
-    panel.legend(frameon=False)
+    _draw_legend(figure, panel, 90)
     return _svg(figure)
 
 

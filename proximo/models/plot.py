@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 POINTS = 1000
 MOST_DOTS = 4000
+MOST_INSIDE = 10  # lines whose names fit into a panel; more are beside it
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe & Ito 2008
 
 
@@ -89,7 +90,9 @@ def draw_curves(runs: Sequence[Path], window: int = WINDOW) -> "Figure":
               for env_id, groups in group_curves(curves).items()}
     columns = min(ceil(len(panels) ** 0.5), 3)
     rows = ceil(len(panels) / columns)
-    figure = Figure(figsize=(max(7.5, 5.2 * columns), 4.2 * rows + 0.5), dpi=150, layout="constrained")
+    most = max(map(len, panels.values()))
+    width, height = 5.2 + 4 * (most > MOST_INSIDE), max(4.2, 0.2 * most + 0.6)
+    figure = Figure(figsize=(max(7.5, width * columns), height * rows + 0.5), dpi=150, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, (env_id, groups) in zip(grid, panels.items(), strict=False):
         _draw_panel(axes, env_id, groups, window)
@@ -242,4 +245,5 @@ def _finish_panel(axes: "Axes", env_id: str, silent: Iterable[str], empty: bool)
     axes.margins(x=0.01)
     for sentence in sentences:
         axes.plot([], [], " ", label=sentence)
-    axes.legend(loc="best", fontsize=8, frameon=True, framealpha=0.85, edgecolor="none")
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(axes.lines) > MOST_INSIDE else {}
+    axes.legend(fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", **place)

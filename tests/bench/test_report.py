@@ -201,6 +201,19 @@ def test_a_label_is_drawn_as_it_is(label, out):
         assert re.search(rf"{re.escape(label)}( \(\d seeds\))?</text>", svg)
 
 
+def test_many_names_leave_the_panel_its_size():
+    """The pictures of 2 and of 30 settings differ in height, by the names below the panel."""
+    def sizes(count):
+        profile = dict.fromkeys(("value", "low", "high"), np.array([1.0, 0.0]))
+        svg = profiles_picture({f"setting {k}": profile for k in range(count)}, np.array([0.0, 1.0]), "as they are")
+        height = float(re.search(r'height="([0-9.]+)pt"', svg)[1])
+        panel = [float(y) for _, y in re.findall(r"([0-9.]+) ([0-9.]+)", svg.partition('id="patch_2"')[2][:300])]
+        return height, max(panel) - min(panel)
+
+    (low, few), (high, many) = sizes(2), sizes(30)
+    assert high > low + 50 and many > 0.9 * few > 100
+
+
 def test_headings_of_the_markdown_have_no_html():
     assert "<b>" not in markdown("<b>", [Section("Comparison of <b>", ["text"])])
 

@@ -10,7 +10,7 @@ from PIL import Image
 from proximo.bench.results import differing_settings, read_runs
 from proximo.errors import FilesError, UsageError
 from proximo.models.curves import last_of_equal, read_episodes, rolling_mean
-from proximo.models.plot import Curve, average_over_seeds, find_runs, group_curves, plot, read_curve
+from proximo.models.plot import Curve, average_over_seeds, draw_curves, find_runs, group_curves, plot, read_curve
 from tests.support.full_disk import bytes_below, full_disk
 
 
@@ -145,6 +145,18 @@ def test_names_are_drawn_as_they_are(tmp_path):
         fake_run(tmp_path / "runs" / str(seed), seed, exp_name=name)
     words = plot([tmp_path / "runs"], tmp_path / "two.svg").read_text()
     assert "<!-- ppo, exp_name=$a_^$ (1 seed) -->" in words and "<!-- ppo, exp_name=b$ (1 seed) -->" in words
+
+
+def test_the_names_of_many_lines_are_beside_the_panel(tmp_path):
+    """As matplotlib has laid them out: 30 names neither cover the curves nor leave the panel without room."""
+    for k in range(30):
+        fake_run(tmp_path / str(k), 1, gamma=k / 100)
+    figure = draw_curves([tmp_path])
+    figure.draw_without_rendering()
+    (axes,), whole = figure.axes, figure.bbox
+    legend = axes.get_legend().get_window_extent()
+    assert legend.x0 >= axes.bbox.x1 and legend.x1 <= whole.x1 and whole.y0 <= legend.y0
+    assert axes.bbox.width > whole.width / 2 and axes.bbox.height > whole.height / 2
 
 
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path):
