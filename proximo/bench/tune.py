@@ -41,8 +41,6 @@ class Context(NamedTuple):
     work: Work
     shared: SharedStudy
     trials: int
-    failures: list[int]
-    """numbers of the trials of this process whose run failed"""
 
 
 class TrialRunError(Exception):
@@ -90,7 +88,7 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
         place = open_place(where, folder)
         try:
             work = Work(folder=folder, place=place, where=where, command=tuple(command))
-            _run_trials(Context(search=search, work=work, shared=shared, trials=total, failures=[]))
+            _run_trials(Context(search=search, work=work, shared=shared, trials=total))
         finally:
             place.close()
         if halt.is_set():
@@ -112,13 +110,12 @@ def _run_until_enough(context: Context) -> None:
     from optuna.trial import TrialState
 
     study, halt = context.shared.study, context.shared.halt
-    while (trial := context.shared.next_trial(context.trials, len(context.failures))) is not None:
+    while (trial := context.shared.next_trial(context.trials)) is not None:
         try:
             study.tell(trial, _run_trial(trial, context))
         except optuna.TrialPruned:
             study.tell(trial, state=TrialState.PRUNED)
         except TrialRunError as error:
-            context.failures.append(trial.number)
             trial.set_user_attr(REASON, str(error))
             study.tell(trial, state=TrialState.FAIL)
         except BaseException as error:

@@ -5,24 +5,22 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from proximo.bench.files import AGAIN
 from proximo.bench.sets import logging_fields
+from proximo.bench.tune_journal import journal
 from proximo.bench.tune_search import Search
 from proximo.errors import UsageError, notify, warn
 from proximo.runs.lock import locked
-from proximo.runs.writing import unwritten
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
-    from optuna.storages import BaseStorage
 
 WORKERS = "workers"  # folder with one folder for each process, which holds its lock while it works
 WORKER = "worker"  # attribute of a trial: the name of that folder
@@ -38,13 +36,14 @@ class SharedStudy(NamedTuple):
     worker: str
     halt: Event
     """set when this process should stop"""
+    first: int
+    """number of the first trial that began after this process"""
 
-    def next_trial(self, trials: int, failed: int) -> "Trial | None":
+    def next_trial(self, trials: int) -> "Trial | None":
         """Return a new trial, or one that a process which was killed has left; None if there are enough.
 
         Args:
-            trials: Trials in total that are to end with a value or be pruned.
-            failed: Trials of this process whose run failed; they are not replaced.
+            trials: Trials in total that end with a value, are pruned, or whose run fails while this process works.
         """
         from optuna.trial import TrialState
 
@@ -53,7 +52,9 @@ class SharedStudy(NamedTuple):
                 return None
             self._queue_abandoned()
             states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
-            if len(self.study.get_trials(deepcopy=False, states=states)) + failed >= trials:
+            failed = [trial for trial in self.study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
+                      if REASON in trial.user_attrs and trial.number >= self.first]
+            if len(self.study.get_trials(deepcopy=False, states=states)) + len(failed) >= trials:
                 return None
             trial = self.study.ask()
             trial.set_user_attr(WORKER, self.worker)
@@ -93,7 +94,8 @@ def shared_study(search: Search, folder: Path, halt: Event) -> Iterator[SharedSt
                 study_name=search.name, storage=storage, direction="maximize", load_if_exists=True,
                 pruner=make_pruner(search.pruner), sampler=make_sampler(search.sampler_seed))
             check_same_search(study, search, folder)
-        yield SharedStudy(study=study, folder=folder, worker=worker, halt=halt)
+        yield SharedStudy(study=study, folder=folder, worker=worker, halt=halt,
+                          first=len(study.get_trials(deepcopy=False)))
 
 
 def check_same_search(study: "Study", search: Search, folder: Path) -> None:
@@ -135,32 +137,6 @@ def _other_search(search: Search, folder: Path, different: list[str]) -> str:
     where, advice = (f"The study {search.name!r} of the storage", "Choose another title.") if search.storage else (
         str(folder), "Choose another folder with --out.")
     return f"{where} contains another search: {', '.join(different)}. {advice}"
-
-
-def journal(folder: Path) -> "BaseStorage":
-    """Return the storage in FOLDER/study.journal. It works on network file systems, where SQLite does not.
-
-    Where the disk is full, it raises FilesError and cuts off the part of a line that was written: with another line
-    after it, Optuna could not read the study any more.
-    """
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalFileSymlinkLock
-
-    path = folder.absolute() / "study.journal"
-    lock = (JournalFileOpenLock if os.name == "nt" else JournalFileSymlinkLock)(str(path))
-
-    class WholeLines(JournalFileBackend):
-        def append_logs(self, logs: list[dict[str, Any]]) -> None:
-            try:
-                super().append_logs(logs)
-            except OSError as error:
-                with suppress(OSError), ExitStack() as held:
-                    lock.acquire()
-                    held.callback(lock.release)
-                    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-                raise unwritten(path, error, AGAIN) from error
-
-    return JournalStorage(WholeLines(str(path), lock))
 
 
 @contextmanager

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from proximo.bench.progress import progress
 from proximo.bench.records import SearchFile
 from proximo.bench.tune import tune
+from proximo.bench.tune_journal import journal
 from proximo.bench.tune_search import SEARCH_KEYS, latest_score, load_search
-from proximo.bench.tune_study import journal, make_sampler
+from proximo.bench.tune_study import REASON, make_sampler, shared_study
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
 from tests.support.fake_trainer import FAKE
@@ -106,6 +108,21 @@ def test_a_failed_run_fails_its_trial_and_not_the_search(file, tmp_path, monkeyp
     assert tune(file, out=tmp_path / "out", trials=2, command=FAKE) == 1
     said = capfd.readouterr().err
     assert "no trial has finished" in said and "the loss is not finite at iteration 1" in said
+    assert len(study_of(tmp_path / "out").trials) == 2
+    assert tune(file, out=tmp_path / "out", trials=2, command=FAKE) == 1  # tries again
+    assert len(study_of(tmp_path / "out").trials) == 4
+
+
+def test_processes_that_share_a_search_count_the_failed_trials_of_all(file, tmp_path):
+    """As docs/searches.md says: a trial with a failed run is not replaced, also if it is that of another process."""
+    search = load_search(file)
+    with shared_study(search, tmp_path, Event()) as one, shared_study(search, tmp_path, Event()) as other:
+        for _ in range(3):
+            trial = one.next_trial(4)
+            trial.set_user_attr(REASON, "its run failed")
+            one.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        assert other.next_trial(4) is not None
+        assert other.next_trial(4) is None and one.next_trial(4) is None
 
 
 def test_every_problem_of_a_search_is_named_at_once(tmp_path):
@@ -344,3 +361,31 @@ def test_a_full_disk_does_not_damage_the_study(file, tmp_path):
     assert path.read_bytes() == before
     study.set_user_attr("b", "y")
     assert study_of(tmp_path).user_attrs == {"b": "y"}
+
+
+def test_a_part_of_a_line_that_a_crash_has_left_does_not_damage_the_study(file, tmp_path):
+    """Without the removal Optuna reads it and the next line as one, and no later line."""
+    study = optuna.create_study(study_name="anneal or not", storage=journal(tmp_path))
+    with (tmp_path / "study.journal").open("a") as file:
+        file.write('{"op_code":2,"wor')
+    study = study_of(tmp_path)
+    study.set_user_attr("a", "x")
+    study.set_user_attr("b", "y")
+    assert study_of(tmp_path).user_attrs == {"a": "x", "b": "y"}
+
+
+@pytest.mark.parametrize("content", ["garbage\n", "[1]\n", "{}\n", "\udcff\n{\n"])
+def test_a_damaged_study_is_one_sentence(content, file, tmp_path, capsys):
+    """And after its advice was followed, finished runs count."""
+    out = tmp_path / "out"
+    assert tune(file, out=out, command=FAKE) == 0
+    best, runs = (out / "best.json").read_text(), {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
+    path = out / "study.journal"
+    path.write_text(content + path.read_text(), errors="surrogateescape")
+    assert main(["tune", str(file), "--out", str(out)]) == 5
+    said = capsys.readouterr().err
+    assert f"{path} is damaged" in said and "Move it to another place" in said and "Traceback" not in said
+    path.rename(tmp_path / "old.journal")
+    assert tune(file, out=out, command=FAKE) == 0
+    assert (out / "best.json").read_text() == best
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")} == runs
