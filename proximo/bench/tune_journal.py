@@ -2,7 +2,7 @@
 
 import os
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ def journal(folder: Path) -> "BaseStorage":
     lock = (JournalFileOpenLock if os.name == "nt" else JournalFileSymlinkLock)(str(path))
 
     class WholeLines(JournalFileBackend):
-        def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
+        def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
             try:
                 for log in super().read_logs(log_number_from):
                     if not isinstance(log, dict) or not {"op_code", "worker_id"} <= log.keys():
