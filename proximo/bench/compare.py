@@ -1,4 +1,4 @@
-"""proximo compare: compare two sets of runs, paired by environment and seed; a significant regression exits with 1."""
+"""proximo compare: compare two sets of runs, paired by environment and seed. A regression or failure exits with 1."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -54,7 +54,8 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> tuple[str, bool]:
         metric: episodic_return or episodic_length; empty: the one that measures the variant.
 
     Returns:
-        The table and the verdict as text for a terminal, and whether B is significantly worse in any environment.
+        The table and the verdict as text for a terminal, and whether B is significantly worse in any environment or
+        has a run that failed.
 
     Raises:
         UsageError: The metric is unknown, there are no pairs, or a package is missing.
@@ -62,6 +63,7 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> tuple[str, bool]:
     found = find_comparisons(a, b, metric)
     verdict = [f"regression: {one.env_id} ({one.new_label}), p = {one.p_worse:.2g}"
                for one in found if one.p_worse < LEVEL]
+    verdict += [f"failed: {run.env_id} ({run.label}), seed {run.seed}" for run in read_runs(b) if run.failure]
     equal = (f"no significant regression (one-sided paired t test at {LEVEL:.0%}, Holm's correction over "
              f"{count_text(len(found), 'comparison')})")
     return _table(found, a, b) + "\n".join(verdict or [equal]), bool(verdict)

@@ -57,6 +57,19 @@ def test_equal_or_better_runs_end_with_code_0(tmp_path, capsys):
         assert "no significant regression" in capsys.readouterr().out
 
 
+def test_a_failed_run_of_the_new_side_ends_with_code_1(tmp_path, capsys):
+    """Its environment has no finished run there, so that no comparison would mention it."""
+    for name in ("a", "b"):
+        write_runs(tmp_path / name, OLD)
+    write_runs(tmp_path / "a", OLD, env_id="Acrobot-v1")
+    failed = tmp_path / "b" / "Acrobot-v1" / "ppo"
+    failed.mkdir(parents=True)
+    (failed / "1.job.json").write_text(json.dumps({
+        "variant": "ppo", "env_id": "Acrobot-v1", "label": "ppo", "seed": 1, "status": "failed", "lines": "killed"}))
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert "failed: Acrobot-v1 (ppo), seed 1" in capsys.readouterr().out
+
+
 def test_runs_pair_by_seed_not_by_order(tmp_path):
     """B has no seed 1: five pairs remain, and each difference is between equal seeds."""
     write_runs(tmp_path / "a", OLD)
