@@ -115,7 +115,7 @@ def _problems_of_sizes(cfg: Config) -> list[str]:
     return wrong
 
 
-def check_memory(cfg: Config, spec: Spec, num_envs: int, frames: FrameStack | None = None) -> None:
+def check_memory(cfg: Config, spec: Spec, num_envs: int, frames: FrameStack | None = None, runs: int = 1) -> None:
     """Check that the batch and the network fit into the memory, before they are made.
 
     Args:
@@ -123,16 +123,16 @@ def check_memory(cfg: Config, spec: Spec, num_envs: int, frames: FrameStack | No
         spec: What the agent sees of the environments.
         num_envs: Environments of this process.
         frames: Of which one is stored for each observation; None: observations are stored whole.
+        runs: Number of runs that are trained at once.
 
     Raises:
         UsageError: They do not fit; the sentences have the products of the sizes.
     """
     shape = tuple(spec.obs_shape) if frames is None else (frames.channels, *spec.obs_shape[1:])
-    what, rows = "observations" if frames is None else "frames", cfg.num_steps * num_envs
-    row = math.prod(shape) * np.dtype(spec.obs_dtype).itemsize + LEAST_ROW
-    wrong = memory_problem(f"num_steps={cfg.num_steps} x num_envs={num_envs} = {rows:,} {what} of shape {shape} and "
-                           f"{row:,} bytes", rows * row,
-                           "Use fewer steps or environments, or smaller observations.")
+    rows, row = cfg.num_steps * num_envs * runs, math.prod(shape) * np.dtype(spec.obs_dtype).itemsize + LEAST_ROW
+    wrong = memory_problem(f"num_steps={cfg.num_steps} x num_envs={num_envs}{f' x {runs} runs' * (runs > 1)} = "
+                           f"{rows:,} {'frames' if frames else 'observations'} of shape {shape} and {row:,} bytes",
+                           rows * row, "Use fewer steps or environments, or smaller observations.")
     if wrong := wrong + network_memory(cfg, spec):
         raise UsageError("\n".join(wrong))
 

@@ -61,7 +61,7 @@ class ReportArguments:
 
 @dataclass
 class CompareArguments:
-    """Compare two sets of runs, paired by environment and seed; the exit code is 1 if NEW is significantly worse or has a failed run."""
+    """Compare two sets of runs, paired by seed; the exit code is 1 if NEW is significantly worse or has failed runs."""
 
     old: Annotated[Path, tyro.conf.Positional, named("OLD")]
     """folder of runs to compare with"""

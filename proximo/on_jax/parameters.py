@@ -12,8 +12,6 @@ import numpy as np
 from flax import nnx
 from jax import Array
 
-from proximo.errors import UsageError
-
 Weights = dict[str, Array]  # by name, such as "critic.layers.0.weight"
 
 
@@ -62,16 +60,6 @@ def named_parameters(module: nnx.Module) -> Weights:
     """Return every parameter by its path, such as "critic.layers.0.weight"."""
     flat = nnx.to_flat_state(nnx.state(module, nnx.Param))
     return {".".join(map(str, path)): parameter[...] for path, parameter in flat}
-
-
-def check_variables(module: nnx.Module) -> None:
-    """Raise UsageError if a module has variables that are not parameters: a pure function could not change them."""
-    parts: Any = nnx.split(module, nnx.Param, ...)
-    _, _, rest = parts
-    if names := [".".join(map(str, path)) for path, _ in nnx.to_flat_state(rest)]:
-        raise UsageError(f"the network has variables that are not parameters: {', '.join(names)}. Under JAX a network "
-                         "is a function of its parameters, and nothing else is trained or saved. Use LayerNorm instead "
-                         "of BatchNorm, and numpy arrays for constants.")
 
 
 def initial_weights(module: nnx.Module, generator: np.random.Generator) -> dict[str, np.ndarray]:

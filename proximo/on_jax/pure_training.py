@@ -45,6 +45,9 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     All random numbers derive from the key that `init` gets; cfg.seed is not used. `init(jax.random.key(seed))` begins
     the run of train() with that seed, whose weights `jax.jit(step)` reproduces bit for bit.
 
+    Parameters that are not drawn from the key, such as those of flax's own layers, begin with the values that
+    make_agent gives them, for every key.
+
     TrainState and Metrics (train_step.py) give the shapes: with T steps and N environments, the metrics of an iteration
     are losses and charts, () each, episodes, (T, N) each, and the number of valid rows, (T,). The weights are
     `state.adam.weights`, by parameter name, in the layout of torch.

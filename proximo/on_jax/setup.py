@@ -6,28 +6,28 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from proximo.config import Config
 from proximo.envs.env_state import announce_rebuilds
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.errors import UsageError
+from proximo.on_jax.checks import check_agent, checked_loss
 from proximo.on_jax.distributed import Ranks, check_same_start, join, share_of
 from proximo.on_jax.learner import Learner, start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.mesh import all_reduce_sum
-from proximo.on_jax.parameters import check_variables, initial_weights, make_bind
+from proximo.on_jax.parameters import initial_weights, make_bind
 from proximo.on_jax.play_host import HostPlayer
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.play_mesh import MeshPlayer
 from proximo.on_jax.play_pool import PoolPlayer
 from proximo.on_jax.player import Player, SeededEnvs
 from proximo.on_jax.train_step import TrainState, stream_keys
-from proximo.problems import check_loss, check_memory
+from proximo.problems import check_memory
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_generator
-from proximo.types import Carry, LossInputs
+from proximo.types import Carry
 
 MakeAgent = Callable[[Any, Any], Any]
 
@@ -77,18 +77,18 @@ def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: 
 
 
 def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1) -> Learner:
-    """Bundle what the update calls."""
-    check_variables(agent)
+    """Bundle what the update calls.
+
+    Raises:
+        UsageError: The agent cannot be trained, or JAX computes in float64.
+    """
+    check_agent(agent)
+    if jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise UsageError("JAX computes in float64 (JAX_ENABLE_X64), and training needs float32. Unset JAX_ENABLE_X64, "
+                         'or call jax.config.update("jax_enable_x64", False).')
     return Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=partial(checked_loss, loss_fn),
                    all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,
                    divisible=loss_fn is ppo_loss and not agent.recurrent)
-
-
-def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) -> Any:
-    """Call a loss function, and check what it returns; UsageError if that cannot be used."""
-    found = loss_fn(batch, cfg)
-    check_loss(found, (Array, float), cfg)
-    return found
 
 
 def make_player(ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Learner,
@@ -103,12 +103,19 @@ def make_player(ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Lea
     return MeshPlayer(ranks, ranks.mesh, envs, normalizer, learner)
 
 
-def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
-                       loss_fn: Callable[..., Any]) -> InsidePlayer:
-    """Make what plays environments inside the compiled function on one device; `cfg` is that of checked().
+def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any],
+                       members: int = 1) -> InsidePlayer:
+    """Make what plays environments inside the compiled function on one device.
+
+    Args:
+        cfg: The hyper-parameters, as checked() returns them.
+        make_envs: See train().
+        make_agent: See train().
+        loss_fn: See train().
+        members: Number of runs that are trained at once.
 
     Raises:
-        UsageError: The environments cannot be there.
+        UsageError: The environments cannot be there, or the runs do not fit into the memory.
     """
     envs = make_envs(cfg, env_seeds(cfg.seed, cfg.num_envs))
     try:
@@ -116,14 +123,23 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
             raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function. Use environments that are "
                              "written in JAX (--engine jax or brax).")
         normalizer = make_normalizer(cfg, envs)
+        if jax.default_backend() == "cpu":
+            check_memory(cfg, normalizer.spec, envs.num_envs, runs=members)
         return InsidePlayer(envs, normalizer, make_learner(cfg, make_agent(normalizer.spec, cfg), loss_fn))
     except BaseException:
         envs.close()
         raise
 
 
-def first_state(player: Player, seed: int, begun: tuple[Any, Carry]) -> TrainState:
-    """Make the state before the first iteration from what Player.begin() returned, with weights of stream "init"."""
+def first_state(player: Player, seed: int, begun: tuple[Any, Carry], agent: Any = None) -> TrainState:
+    """Make the state before the first iteration, with weights of stream "init".
+
+    Args:
+        player: Plays the environments.
+        seed: Of the run.
+        begun: What Player.begin() returned.
+        agent: Has the first values of parameters that are not drawn; None: player.agent.
+    """
     env_state, carry = begun
-    adam = start_adam(initial_weights(player.agent, stream_generator(seed, "init")))
+    adam = start_adam(initial_weights(agent or player.agent, stream_generator(seed, "init")))
     return TrainState(adam=adam, carry=carry, envs=env_state, keys=stream_keys(seed), iteration=jnp.int32(0))

@@ -17,6 +17,7 @@ from proximo.errors import NumbersError, UsageError, reading_checkpoint, warn
 from proximo.facts import facts
 from proximo.newest import Newest
 from proximo.on_jax.advance import read_results
+from proximo.on_jax.checks import check_constants
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.play_inside import InsidePlayer
@@ -39,8 +40,10 @@ def train_group(cfgs: Sequence[Config], make_envs: MakeEnvs, make_agent: MakeAge
     Args:
         cfgs: The hyper-parameters of each member. They may differ in the seed and in numbers that proximo sweep takes
             (Facts.sweep): these are arrays in the compiled function, all other values are constants of it.
-        make_envs: (cfg, seeds) -> environments that are pure functions of JAX.
-        make_agent: See train().
+        make_envs: (cfg, seeds) -> environments that are pure functions of JAX. It is called once, with the first
+            configuration.
+        make_agent: See train(). It is called for each member, for first weights; everything else of the networks is
+            that of the first configuration.
         loss_fn: See train().
         states: One snapshot per member, all of the same iteration, to continue from.
 
@@ -52,22 +55,47 @@ def train_group(cfgs: Sequence[Config], make_envs: MakeEnvs, make_agent: MakeAge
         NumbersError: At the end, if the numbers of a member were not finite.
     """
     cfgs = [checked(cfg) for cfg in cfgs]
+    check_members(cfgs)
     if join(cfgs[0]).size > 1:
         raise UsageError(f"{len(cfgs)} runs at once train on one device. Leave out --device-ids and torchrun.")
-    player = make_inside_player(cfgs[0], make_envs, make_agent, loss_fn)
+    player = make_inside_player(cfgs[0], make_envs, make_agent, loss_fn, len(cfgs))
     try:
-        yield from iterate_group(cfgs, player, states)
+        begun = first_states(cfgs, player, make_agent)
+        if states is not None:
+            begun = continue_members(cfgs, player, begun, states)
+        yield from iterate_group(cfgs, player, begun, states)
     finally:
         player.envs.close()
 
 
-def iterate_group(cfgs: Sequence[Config], player: InsidePlayer,
+def check_members(cfgs: Sequence[Config]) -> None:
+    """Raise UsageError if configurations differ in a field that is a constant of the compiled function."""
+    first = cfgs[0]
+    constant = [name for name, fact in facts(first).items()
+                if name != "seed" and fact.group != "logging" and not fact.sweep]
+    if wrong := [name for name in constant if any(getattr(cfg, name) != getattr(first, name) for cfg in cfgs)]:
+        raise UsageError(f"The runs differ in {', '.join(wrong)}. Runs that train at once may differ in the seed and "
+                         f"in {', '.join(name for name, fact in facts(first).items() if fact.sweep)}.")
+
+
+def first_states(cfgs: Sequence[Config], player: InsidePlayer, make_agent: MakeAgent) -> list[TrainState]:
+    """Return the state of each member before its first iteration.
+
+    Every member has an agent of its own, because layers that are not Proximo's have their first weights already.
+
+    Raises:
+        UsageError: The agents have different constants.
+    """
+    agents = [make_agent(player.normalizer.spec, cfg) for cfg in cfgs]
+    check_constants(agents)
+    statistics = player.normalizer.start()
+    return [first_state(player, cfg.seed, player.begin_with(stream_key(cfg.seed, "env"), statistics), agent)
+            for cfg, agent in zip(cfgs, agents)]
+
+
+def iterate_group(cfgs: Sequence[Config], player: InsidePlayer, states: Sequence[TrainState],
                   kept: list[dict[str, Any]] | None) -> Iterator[list[Iteration | None]]:
-    """Do what train_group does, with what plays the environments of every member."""
-    states = [first_state(player, cfg.seed, player.begin_with(stream_key(cfg.seed, "env"), player.normalizer.start()))
-              for cfg in cfgs]
-    if kept is not None:
-        states = continue_members(cfgs, player, states, kept)
+    """Do what train_group does, from the states of all members and the snapshots that they come from."""
     histories = [History(cfg, kept[m] if kept else None) for m, cfg in enumerate(cfgs)]
     iterate, newest = jax.jit(jax.vmap(make_member_step(cfgs[0], player)), donate_argnums=1), Newest()
     running, values, now = list(range(len(cfgs))), differing_values(cfgs), stack_members(states)
@@ -113,9 +141,10 @@ def member_name(cfgs: Sequence[Config], member: int) -> str:
 @reading_checkpoint()
 def continue_members(cfgs: Sequence[Config], player: InsidePlayer, states: Sequence[TrainState],
                      kept: Sequence[dict[str, Any]]) -> list[TrainState]:
-    """Restore the snapshot of each member."""
-    return [player.unpack(one, restore(one, state, cfg), True)
-            for cfg, one, state in zip(cfgs, kept, states, strict=True)]
+    """Restore the snapshot of each member. Limits are computed from the arrays that the compiled function reads."""
+    values = differing_values(cfgs)
+    return [player.unpack(one, restore(one, state, replace(cfg, **select_member(values, m))), True)
+            for m, (cfg, one, state) in enumerate(zip(cfgs, kept, states, strict=True))]
 
 
 def stack_members(states: Sequence[TrainState]) -> TrainState:

@@ -7,16 +7,24 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from flax import nnx
 
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.pure import plain
+from proximo.errors import UsageError
 from proximo.facts import facts
+from proximo.on_jax.agent import SeparateAgent
+from proximo.on_jax.assemble import make_head
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.setup import first_state, make_inside_player
+from proximo.on_jax.train import train
 from proximo.on_jax.train_group import (
     HostState,
+    continue_members,
     differing_values,
+    first_states,
     make_member_step,
     member_name,
     stack_members,
@@ -50,6 +58,50 @@ def test_a_step_with_arrays_of_all_values_equals_one_that_has_them_as_constants(
     for one, other in zip(jax.tree.leaves((found.adam, found.carry)), jax.tree.leaves((expected.adam, expected.carry)),
                           strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("change", "sentence"), [({"num_steps": 8, "total_timesteps": 48}, "differ in num_steps, total_timesteps."),
+                                                  ({"clip_vloss": False}, "differ in clip_vloss. .* seed and in learning_rate, ")])
+def test_members_that_differ_in_constants_are_refused(change, sentence):
+    """Every member would train with the values of the first one."""
+    with pytest.raises(UsageError, match=sentence):
+        next(train_group([BASE, replace(BASE, **change)], make_envs, make_agent))
+
+
+def test_a_network_of_flax_has_the_first_weights_that_it_has_alone():
+    """make_agent draws them with the seed of each member. One weight is enough: flax draws the others in the same way."""
+    def make_own(spec, cfg):
+        rngs, size = nnx.Rngs(cfg.seed), spec.obs_shape[0]
+        head = make_head(lambda outputs: nnx.Linear(size, outputs, rngs=rngs), spec.action_space)
+        return SeparateAgent(nnx.Linear(size, 1, rngs=rngs), head)
+
+    cfgs = [replace(BASE, seed=seed, learning_rate=1e-12) for seed in (1, 2)]  # the weights stay as they were
+    together = [it.weights() for it in next(train_group(cfgs, make_envs, make_own))]
+    for cfg, weights in zip(cfgs, together):
+        expected = next(train(cfg, make_envs, make_own)).weights()
+        for name, x in expected.items():
+            np.testing.assert_allclose(weights[name], x, atol=1e-6)
+    assert not np.allclose(together[0]["critic.kernel"], together[1]["critic.kernel"])
+
+
+def test_a_resume_leaves_the_factor_of_the_learning_rate_at_its_limit():
+    """The limit is 1e-2 / learning_rate. The compiled function divides in float32, which rounds up for this rate."""
+    rate = 0.0025276381909547737
+    assert np.float32(1e-2) / np.float32(rate) > np.float32(1e-2 / rate)
+    cfgs = [replace(BASE, learning_rate=x, desired_kl=0.9, update_epochs=4) for x in (rate, 5e-3)]
+    kept = [it.snapshot() for it in next(train_group(cfgs, make_envs, make_agent))]
+    player = make_inside_player(cfgs[0], make_envs, make_agent, ppo_loss)
+    states = continue_members(cfgs, player, first_states(cfgs, player, make_agent), kept)
+    assert [float(state.adam.scale) for state in states] == [float(one["adam"][".scale"]) for one in kept]
+    assert float(states[0].adam.scale) > 3.9
+
+
+def test_runs_that_do_not_fit_into_the_memory_together_are_refused(monkeypatch):
+    """One fits, a thousand do not."""
+    monkeypatch.setattr("proximo.envs.memory.machine_bytes", lambda: 300_000)
+    next(train_group([BASE], make_envs, make_agent))
+    with pytest.raises(UsageError, match="num_steps=4 x num_envs=2 x 1000 runs = 8,000 observations"):
+        next(train_group([replace(BASE, seed=seed) for seed in range(1000)], make_envs, make_agent))
 
 
 def test_whole_floats_are_converted():

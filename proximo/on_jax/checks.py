@@ -1,0 +1,98 @@
+"""Checks of what a program passes to train(): its network, and what its loss function returns."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax import Array
+
+from proximo.config import Config
+from proximo.errors import UsageError
+from proximo.problems import check_loss
+from proximo.types import LossInputs
+
+PARTS_OF_AGENT = ("head", "recurrent", "evaluates_later", "initial_state", "act", "value")
+
+
+def check_agent(agent: Any) -> None:
+    """Check what make_agent returned.
+
+    Arrays that are attributes of a module are constants, which are neither trained nor saved.
+
+    Raises:
+        UsageError: It is no agent, or has parts that cannot be trained; all problems are listed.
+    """
+    advice = "Return an agent such as SeparateAgent or SharedAgent (proximo/on_jax/agent.py)."
+    if not isinstance(agent, nnx.Module):
+        raise UsageError(f"make_agent returned {agent!r:.60}, which is not an nnx.Module. {advice}")
+    if lacking := [name for name in PARTS_OF_AGENT if not hasattr(agent, name)]:
+        raise UsageError(f"make_agent returned {type(agent).__name__}, which lacks {', '.join(lacking)}. {advice}")
+    if wrong := problems_of_variables(agent):
+        raise UsageError("\n".join(wrong))
+
+
+def problems_of_variables(module: nnx.Module) -> list[str]:
+    """Return one sentence for each kind of variables that a network must not have."""
+    parts: Any = nnx.split(module, nnx.Param, nnx.RngState, nnx.Variable, ...)
+    _, parameters, drawing, others, _ = parts
+    kinds = {name: np.dtype(x[...].dtype).name for name, x in named(parameters)}
+    wrong = []
+    if narrow := [f"{name} is {kind}" for name, kind in kinds.items() if kind not in ("float32", "float64")]:
+        wrong.append(f"The network has parameters that are not float32: {', '.join(narrow)}. Use "
+                     "param_dtype=jnp.float32, and an array without nnx.Param for a constant.")
+    if generators := ", ".join(name for name, _ in named(drawing)):
+        wrong.append(f"The network draws random numbers (dropout) from {generators}, so that a resume would not be "
+                     "exact. Leave these layers out.")
+    if names := ", ".join(name for name, _ in named(others)):
+        wrong.append(f"The network has variables that are not parameters: {names}. Under JAX a network is a function "
+                     "of its parameters, and nothing else is trained or saved. Use LayerNorm instead of BatchNorm, and "
+                     "numpy arrays for constants.")
+    return wrong
+
+
+def check_constants(agents: Sequence[Any]) -> None:
+    """Raise UsageError if agents that are trained by one compiled function have different constants."""
+    constants = []
+    for agent in agents:
+        parts: Any = nnx.split(agent, nnx.Param, ...)
+        constants.append(dict(named(parts[2])))
+    if wrong := [name for name, x in constants[0].items()
+                 if not all(name in other and np.array_equal(x, other[name]) for other in constants)]:
+        raise UsageError(f"make_agent makes the constants {', '.join(wrong)} different for runs that train at once, "
+                         "which share one compiled function. Draw them with a fixed seed, or train the runs one by "
+                         "one.")
+
+
+def named(state: Any) -> list[tuple[str, Any]]:
+    """Return the variables of a state of flax with their names, such as "critic.layers.0.weight"."""
+    return [(".".join(map(str, path)), variable) for path, variable in nnx.to_flat_state(state)]
+
+
+def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) -> Any:
+    """Call a loss function, and check what it is given and what it returns; UsageError if that cannot be used."""
+    of_network = {"logprob": batch.logprob, "value": batch.value, "entropy": batch.entropy}
+    if wrong := [f"The agent computes {name} of shape {x.shape} for rows of shape {batch.valid.shape}. Return one "
+                 "number per row." for name, x in of_network.items() if x.shape != batch.valid.shape]:
+        raise UsageError("\n".join(wrong))
+    found = loss_fn(batch, cfg)
+    check_loss(found, (Array, float), cfg)
+    loss, stats = found
+    return with_gradient(loss, of_network), stats
+
+
+def with_gradient(loss: Any, of_network: dict[str, Array]) -> Any:
+    """Return the loss. Differentiating it raises UsageError if it does not depend on the outputs of the network."""
+    @jax.custom_vjp
+    def unchanged(loss: Any, of_network: Any) -> Any:
+        return loss
+
+    def forward(loss: Any, of_network: Any) -> tuple[Any, None]:
+        if not loss.perturbed:
+            raise UsageError("The loss that the loss function returns has no gradient. Compute it from batch without "
+                             "stop_gradient().")
+        return loss.value, None
+
+    unchanged.defvjp(forward, lambda _, above: (above, None), symbolic_zeros=True)
+    return unchanged(loss, of_network)

@@ -1,0 +1,123 @@
+"""What a program passes to training on JAX: networks that cannot be trained, and losses that do not train them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from proximo.catalog import parts_of
+from proximo.config import Config
+from proximo.errors import UsageError
+from proximo.on_jax.agent import SeparateAgent
+from proximo.on_jax.assemble import make_head
+from proximo.on_jax.checks import check_agent, check_constants, checked_loss, problems_of_variables
+from proximo.on_jax.loss import ppo_loss
+from proximo.on_jax.networks import NatureCNN
+from proximo.on_jax.train import train
+from proximo.types import LossInputs
+
+_, make_envs, make_agent, *_ = parts_of("ppo", "jax")
+SMALL = Config(framework="jax", engine="jax", num_envs=2, num_steps=4, total_timesteps=8, num_minibatches=2, update_epochs=1,
+               hidden_sizes=(8,))
+
+
+class Scaled(nnx.Module):
+    """A layer of flax with a constant."""
+
+    def __init__(self, inputs, outputs, scale):
+        self.linear, self.scale = nnx.Linear(inputs, outputs, rngs=nnx.Rngs(0)), scale
+
+    def __call__(self, x):
+        return self.linear(x * self.scale)
+
+
+def make_scaled(scale, kind=SeparateAgent):
+    """Make the function that makes an agent of such layers."""
+    def make(spec, cfg):
+        size = spec.obs_shape[0]
+        return kind(Scaled(size, 1, scale), make_head(lambda outputs: Scaled(size, outputs, scale), spec.action_space))
+
+    return make
+
+
+def test_variables_that_are_not_parameters_are_refused():
+    """BatchNorm's running statistics would neither change nor be saved, and dropout would not be the same in a resume."""
+    assert problems_of_variables(NatureCNN((1, 36, 36))) == []
+    [sentence] = problems_of_variables(nnx.BatchNorm(3, rngs=nnx.Rngs(0)))
+    assert "not parameters: mean, var. Under JAX" in sentence
+    [sentence] = problems_of_variables(nnx.Dropout(0.5, rngs=nnx.Rngs(0)))
+    assert "draws random numbers (dropout) from rngs.count, rngs.key, so that a resume" in sentence
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int32])
+def test_parameters_of_other_dtypes_are_refused(dtype):
+    [sentence] = problems_of_variables(nnx.Dict(x=nnx.Param(jnp.zeros(3, dtype)), y=nnx.Param(np.zeros(3))))
+    assert f"x is {np.dtype(dtype)}." in sentence and "y" not in sentence.split(":")[1].split(".")[0]
+
+
+@pytest.mark.parametrize("array", [np, jnp], ids=["numpy", "jax"])
+def test_an_array_of_a_module_is_a_constant(array):
+    """The advice of the message about variables: it acts in the network, and is no weight."""
+    once, twice = (next(train(SMALL, make_envs, make_scaled(array.full(4, x, np.float32)))) for x in (1, 2))
+    assert once.weights().keys() == {"critic.linear.kernel", "critic.linear.bias", "head.network.linear.kernel",
+                                     "head.network.linear.bias"}
+    assert once.stats["losses/value_loss"] != twice.stats["losses/value_loss"]
+
+
+def test_constants_of_runs_that_train_at_once_must_be_equal():
+    """The compiled function has those of the first one."""
+    check_constants([Scaled(4, 1, np.ones(4)), Scaled(4, 1, np.ones(4))])
+    with pytest.raises(UsageError, match="the constants scale different"):
+        check_constants([Scaled(4, 1, np.ones(4)), Scaled(4, 1, np.zeros(4))])
+
+
+@pytest.mark.parametrize(("agent", "sentence"), [
+    (lambda: None, "returned None, which is not an nnx.Module. Return an agent such as SeparateAgent"),
+    (lambda: nnx.Linear(4, 2, rngs=nnx.Rngs(0)), "returned Linear, which lacks head, recurrent, ")])
+def test_what_is_no_agent_is_refused(agent, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        check_agent(agent())
+
+
+class Column(SeparateAgent):
+    """An agent that forgets to remove the last axis of its values."""
+
+    def __call__(self, obs, mask, first, state):
+        return self.head(obs, mask), self.critic(obs), state
+
+
+def test_values_with_a_second_axis_are_refused():
+    """Their differences from the returns (B,) would be a matrix (B, B)."""
+    with pytest.raises(UsageError, match=r"computes value of shape \(4, 1\) for rows of shape \(4,\)"):
+        next(train(SMALL, make_envs, make_scaled(1.0, Column)))
+
+
+@pytest.mark.parametrize("loss_of", [lambda loss, batch: jax.lax.stop_gradient(loss), lambda loss, batch: 0.5,
+                                     lambda loss, batch: batch.ret.mean(), lambda loss, batch: (batch.value > 0).sum()],
+                         ids=["stopped", "a constant", "of the returns", "a whole number"])
+def test_a_loss_without_a_gradient_is_refused(loss_of):
+    """It would train nothing. On torch it is refused too."""
+    def loss_fn(batch, cfg):
+        loss, stats = ppo_loss(batch, cfg)
+        return loss_of(loss, batch), stats
+
+    with pytest.raises(UsageError, match="has no gradient. Compute it from batch without stop_gradient"):
+        next(train(SMALL, make_envs, make_agent, loss_fn))
+
+
+@pytest.mark.parametrize("name", ["logprob", "value", "entropy"])
+def test_a_loss_of_one_output_of_the_network_is_enough(name):
+    """The check leaves its gradient as it is: that of a sum of squares is twice the output."""
+    def loss_of(x):
+        rows = dict.fromkeys(LossInputs._fields, jnp.ones(3)) | {name: x}
+        return checked_loss(lambda batch, cfg: ((getattr(batch, name) ** 2).sum(), {"loss": 0.0}), LossInputs(**rows), SMALL)[0]
+
+    found = jax.jit(jax.grad(loss_of))(jnp.arange(3.0))
+    np.testing.assert_array_equal(found, [0, 2, 4])
+
+
+def test_float64_is_refused():
+    """JAX_ENABLE_X64 of another program's environment."""
+    with jax.enable_x64(True), pytest.raises(UsageError, match="JAX computes in float64 .*Unset JAX_ENABLE_X64"):
+        next(train(SMALL, make_envs, make_agent))
