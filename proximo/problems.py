@@ -1,28 +1,19 @@
 """Everything that is wrong with a configuration by itself: types, ranges, sizes, and limits of its variant."""
 
-import math
 import re
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from proximo.config import Config
 from proximo.envs.gym_source import single_env_problems, source_problems
-from proximo.envs.joint_actions import action_parts, num_outputs
-from proximo.envs.memory import memory_problem
-from proximo.envs.model_fit import least_inputs
+from proximo.envs.memory_needs import memory_problems
 from proximo.envs.workers import group_problems
 from proximo.errors import UsageError
 from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
-from proximo.protocols import FrameStack, Spec
+from proximo.types import LossInputs
 
-LEAST_ROW = 34  # bytes of one row of a rollout: one uint8 of an observation, an action, four flags, six numbers
-LEAST_ENV = 4096  # bytes of a Gymnasium environment with its wrappers and its random generator
 DEVICE = re.compile("cpu|auto|cuda(:[0-9]+)?")
-BYTES_OF_WEIGHT = 16  # float32, with its gradient and Adam's two moments
 
 BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
              "brax": "Brax simulates all environments as one batch",
@@ -50,7 +41,9 @@ def config_problems(cfg: Config) -> list[str]:
         wrong.append(f"learning_rate={cfg.learning_rate} is outside of the range of desired_kl. Use a learning rate "
                      "between 1e-6 and 1e-2, or leave desired_kl out.")
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
-        wrong += [*_problems_of_sizes(cfg), *_problems_of_memory(cfg)]
+        world, single_envs = world_from_environment(), engine_of(cfg) == "gym" and cfg.limits.gymnasium
+        here = cfg.num_envs * world.local_size // world.size
+        wrong += [*_problems_of_sizes(cfg), *memory_problems(cfg, here, single_envs)]
     return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
             *_problems_of_overlap(cfg), *source_problems(cfg), *single_env_problems(cfg, engine_of(cfg)),
             *group_problems(cfg, BY_ITSELF.get(engine_of(cfg)))]
@@ -97,6 +90,14 @@ def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None
         raise UsageError("\n".join(wrong))
 
 
+def check_rows(batch: LossInputs) -> None:
+    """Raise UsageError unless the network computes one number per row. The loss would broadcast others to (B, B)."""
+    if wrong := [f"The network computes {name} of shape {tuple(x.shape)} for rows of shape {tuple(batch.valid.shape)}. "
+                 "Return one number per row." for name in ("logprob", "value", "entropy")
+                 if (x := getattr(batch, name)).shape != batch.valid.shape]:
+        raise UsageError("\n".join(wrong))
+
+
 def _problems_of_sizes(cfg: Config) -> list[str]:
     wrong = []
     if cfg.total_timesteps < cfg.batch_size:
@@ -113,62 +114,6 @@ def _problems_of_sizes(cfg: Config) -> list[str]:
         wrong.append(f"num_minibatches={most + 1} leaves one row to each minibatch, and norm_adv=minibatch makes its "
                      "advantage 0. Use fewer minibatches, or --norm-adv batch.")
     return wrong
-
-
-def check_memory(cfg: Config, spec: Spec, num_envs: int, frames: FrameStack | None = None, runs: int = 1) -> None:
-    """Check that the batch and the network fit into the memory, before they are made.
-
-    Args:
-        cfg: The configuration.
-        spec: What the agent sees of the environments.
-        num_envs: Environments of this process.
-        frames: Of which one is stored for each observation; None: observations are stored whole.
-        runs: Number of runs that are trained at once.
-
-    Raises:
-        UsageError: They do not fit; the sentences have the products of the sizes.
-    """
-    shape = tuple(spec.obs_shape) if frames is None else (frames.channels, *spec.obs_shape[1:])
-    rows, row = cfg.num_steps * num_envs * runs, math.prod(shape) * np.dtype(spec.obs_dtype).itemsize + LEAST_ROW
-    wrong = memory_problem(f"num_steps={cfg.num_steps} x num_envs={num_envs}{f' x {runs} runs' * (runs > 1)} = "
-                           f"{rows:,} {'frames' if frames else 'observations'} of shape {shape} and {row:,} bytes",
-                           rows * row, "Use fewer steps or environments, or smaller observations.")
-    if wrong := wrong + network_memory(cfg, spec):
-        raise UsageError("\n".join(wrong))
-
-
-def network_memory(cfg: Config, spec: Spec | None = None) -> list[str]:
-    """Return one sentence for each part of the network that cannot fit into the memory.
-
-    Args:
-        cfg: The configuration.
-        spec: What the agent sees of the environments; None: the least of all environments is counted.
-    """
-    first = [] if spec is None else [least_inputs(spec, cfg)]
-    last = [] if spec is None else [sum(map(num_outputs, action_parts(spec.action_space)))]
-    fields = ("hidden_sizes", "policy_sizes", "value_sizes") if cfg.model == "mlp" else ()
-    layers = {f"{name}={shown(sizes)}": [*first, *sizes, *last] for name in fields if (sizes := getattr(cfg, name))}
-    if cfg.recurrent != "none":
-        layers |= {f"memory_size={cfg.memory_size}": [cfg.memory_size] * 4}  # the least of its gates
-    wrong = []
-    for name, sizes in layers.items():
-        weights, products = sum(map(math.prod, pairwise(sizes))), [f"{a} x {b}" for a, b in pairwise(sizes)]
-        wrong += memory_problem(f"{name}: {' + '.join(products)} = {weights:,} weights, with their gradient and Adam's "
-                                "two moments,", weights * BYTES_OF_WEIGHT, "Use smaller layers.")
-    return wrong
-
-
-def _problems_of_memory(cfg: Config) -> list[str]:
-    """Return what cannot fit into the memory whatever the environment is: the least of everything is counted."""
-    world = world_from_environment()
-    here = cfg.num_envs * world.local_size // world.size
-    rows = cfg.num_steps * here
-    wrong = memory_problem(f"num_steps={cfg.num_steps} x num_envs={here} = {rows:,} rows of at least {LEAST_ROW} bytes",
-                           rows * LEAST_ROW, "Use fewer steps or environments.")
-    if cfg.limits.gymnasium and engine_of(cfg) == "gym":
-        wrong += memory_problem(f"num_envs={here} environments of at least {LEAST_ENV} bytes", here * LEAST_ENV,
-                                "Use fewer environments.")
-    return wrong + network_memory(cfg)
 
 
 def _problems_of_networks(cfg: Config) -> list[str]:

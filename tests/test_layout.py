@@ -105,7 +105,7 @@ def test_config_and_variants_stand_alone():
 @for_each([name for name in FILES if inside(name, "envs")])
 def test_environments_know_nothing_of_learning(name):
     """Files of envs/ may import each other and the contracts: no agents, no loop, no run."""
-    allowed = ("proximo.envs", "proximo.config", "proximo.variants", "proximo.errors", "proximo.streams",
+    allowed = ("proximo.envs", "proximo.config", "proximo.facts", "proximo.variants", "proximo.errors", "proximo.streams",
                "proximo.protocols", "proximo.types")
     assert all(module.startswith(allowed) for module in ours(name))
     assert "torch" not in libraries(name) or name == "proximo.envs.normalize"  # hands arrays of JAX over

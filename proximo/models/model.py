@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
+from proximo.envs.memory_needs import network_memory
 from proximo.envs.moments import Moments
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
@@ -15,7 +16,6 @@ from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, re
 from proximo.models.save_folder import NO_PARTS, model_tree, replaceable
 from proximo.models.spaces import action_for_env, action_from_env, spec_from
 from proximo.models.weights import check_finite
-from proximo.problems import network_memory
 from proximo.protocols import Spec
 from proximo.runs.checkpoint import MANIFEST, load_tree, save_tree
 from proximo.runs.files import is_folder

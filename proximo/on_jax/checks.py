@@ -10,7 +10,7 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.problems import check_loss
+from proximo.problems import check_loss, check_rows
 from proximo.types import LossInputs
 
 PARTS_OF_AGENT = ("head", "recurrent", "evaluates_later", "initial_state", "act", "value")
@@ -72,14 +72,11 @@ def named(state: Any) -> list[tuple[str, Any]]:
 
 def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) -> Any:
     """Call a loss function, and check what it is given and what it returns; UsageError if that cannot be used."""
-    of_network = {"logprob": batch.logprob, "value": batch.value, "entropy": batch.entropy}
-    if wrong := [f"The agent computes {name} of shape {x.shape} for rows of shape {batch.valid.shape}. Return one "
-                 "number per row." for name, x in of_network.items() if x.shape != batch.valid.shape]:
-        raise UsageError("\n".join(wrong))
+    check_rows(batch)
     found = loss_fn(batch, cfg)
     check_loss(found, (Array, float), cfg)
     loss, stats = found
-    return with_gradient(loss, of_network), stats
+    return with_gradient(loss, {"logprob": batch.logprob, "value": batch.value, "entropy": batch.entropy}), stats
 
 
 def with_gradient(loss: Any, of_network: dict[str, Array]) -> Any:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from proximo.config import Config
 from proximo.envs.env_state import announce_rebuilds
+from proximo.envs.memory_needs import check_memory
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.errors import UsageError
@@ -24,7 +25,6 @@ from proximo.on_jax.play_mesh import MeshPlayer
 from proximo.on_jax.play_pool import PoolPlayer
 from proximo.on_jax.player import Player, SeededEnvs
 from proximo.on_jax.train_step import TrainState, stream_keys
-from proximo.problems import check_memory
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_generator
 from proximo.types import Carry

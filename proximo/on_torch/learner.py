@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from proximo.config import Config
+from proximo.problems import check_rows
 from proximo.types import Batch, LossInputs, Minibatches, Rollout
 
 BETA1 = 0.9
@@ -67,10 +68,12 @@ def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Calla
         rows = select_minibatch(batch, minibatch.index, agent.recurrent)
         dist, value, _ = agent(rows.obs, rows.mask, rows.first, rows.state)
         dist = agent.head.perturbed(dist, minibatch.noise)
-        loss, stats = loss_fn(LossInputs(
+        inputs = LossInputs(
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
-            count=minibatch.count, clip_coef=clip_coef), cfg)
+            count=minibatch.count, clip_coef=clip_coef)
+        check_rows(inputs)
+        loss, stats = loss_fn(inputs, cfg)
         parameters = list(agent.parameters())  # --compile replaces them, so they are looked up here
         found = iter(torch.autograd.grad(loss, [p for p in parameters if p.requires_grad], allow_unused=True))
         parts = [next(found) if p.requires_grad else None for p in parameters]  # None: frozen, or not used

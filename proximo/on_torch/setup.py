@@ -8,6 +8,7 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.envs.env_state import announce_rebuilds, has_envs
+from proximo.envs.memory_needs import check_memory
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, warn
@@ -22,7 +23,7 @@ from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Policy, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore, saved_buffers
-from proximo.problems import check_loss, check_memory
+from proximo.problems import check_loss
 from proximo.processes import World
 from proximo.protocols import Agent, MakeEnvs, Spec, VecEnv
 from proximo.streams import env_seeds, stream_seed

@@ -12,10 +12,10 @@ import proximo
 from proximo.cli.messages import exit_code
 from proximo.config import Config
 from proximo.envs.memory import bytes_text, machine_bytes, memory_problem
+from proximo.envs.memory_needs import check_memory, network_memory
 from proximo.envs.obs_layout import obs_layout
 from proximo.errors import UsageError
 from proximo.on_torch.assemble import assemble
-from proximo.problems import check_memory, network_memory
 from proximo.protocols import Spec
 from tests.support.faults import check_end, end_of
 

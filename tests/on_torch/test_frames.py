@@ -13,6 +13,7 @@ from proximo.config import Config
 from proximo.envs.atari import make_atari
 from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.gym import make_gym
+from proximo.envs.memory_needs import check_memory
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.errors import EnvError, UsageError
 from proximo.on_torch.compiled import pack_minibatch, unpack_gradient
@@ -21,7 +22,6 @@ from proximo.on_torch.learner import make_batch
 from proximo.on_torch.repro import evidence
 from proximo.on_torch.rollout import Storage
 from proximo.on_torch.setup import make_storage
-from proximo.problems import check_memory
 from proximo.protocols import Episode, FrameStack, Spec, Step
 from proximo.types import Batch, Carry, Minibatches
 from proximo.variants import Atari, AtariEnvpool, SelfPlay

@@ -1,15 +1,19 @@
 """The learner's parts that only torch has; tests/frameworks/test_learner.py and test_adam.py test what JAX has too."""
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from proximo.config import Config
+from proximo.envs.gym import make_gym
+from proximo.errors import UsageError
 from proximo.on_torch.agent import SeparateAgent
-from proximo.on_torch.distributions import CategoricalHead
+from proximo.on_torch.distributions import CategoricalHead, Gaussian, GaussianHead
 from proximo.on_torch.learner import flat_adam, make_batch, make_gradient, minibatch_indices
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.mlp import MLP
+from proximo.on_torch.train import train
 from proximo.types import Minibatches, Rollout
 
 
@@ -51,3 +55,19 @@ def test_every_epoch_covers_all_rows_in_a_new_order():
         assert index.shape == (3, 4, rows // 4)
         assert np.array_equal(np.sort(index.flatten(1)), np.tile(np.arange(rows), (3, 1)))
         assert len(np.unique(index.flatten(1), axis=0)) > 1
+
+
+def test_one_number_per_row_or_a_refusal():
+    """Log-probabilities of shape (B, 1), of a head that does not add its components, would broadcast to (B, B)."""
+    class Apart(Gaussian):
+        def logprob(self, action):
+            return torch.distributions.Normal(self.mean, self.logstd.exp()).log_prob(action)
+
+    class Head(GaussianHead):
+        def forward(self, features, mask=None):
+            return Apart(*super().forward(features, mask))
+
+    cfg = Config(env_id="Pendulum-v1", num_envs=1, num_steps=8, num_minibatches=2, total_timesteps=8)
+    training = train(cfg, make_gym, lambda spec, cfg: SeparateAgent(nn.Linear(3, 1), Head(nn.Linear(3, 1), 1)))
+    with pytest.raises(UsageError, match=r"logprob of shape \(4, 1\) for rows of shape \(4,\). Return one number per"):
+        next(training)
