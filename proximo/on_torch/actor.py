@@ -8,7 +8,7 @@ import torch
 
 from proximo.config import Config
 from proximo.models.weights import check_weights
-from proximo.on_torch.noise import seeded_generator
+from proximo.on_torch.noise import GLOBAL_GENERATOR, seeded_generator
 from proximo.on_torch.snapshot import named_weights, saved_buffers
 
 
@@ -26,7 +26,7 @@ class Actor:
     """
 
     def __init__(self, make_agent: Callable[..., Any], spec: Any, cfg: Config, weights: dict[str, Any]) -> None:
-        with torch.random.fork_rng(devices=[]):
+        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
             self.agent = make_agent(spec, cfg).eval()
         tensors = dict(self.agent.named_parameters()) | saved_buffers(self.agent)
         expected = {name: tuple(x.shape) for name, x in tensors.items()}

@@ -1,9 +1,12 @@
 """A generator of random numbers for torch on the CPU that depends on all 64 bits of its seed."""
 
+import threading
+
 import numpy as np
 import torch
 
 STATE_WORDS = slice(3, 627)  # of get_state() in 64-bit integers: a header, then the 624 words of the Mersenne Twister
+GLOBAL_GENERATOR = threading.RLock()  # held where torch's global generator is changed: several threads may train
 
 
 def seeded_generator(seed: int) -> torch.Generator:

@@ -18,7 +18,7 @@ from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join,
 from proximo.on_torch.frames import FrameStorage, stored_frames
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.modes import acting, check_network
-from proximo.on_torch.noise import seeded_generator
+from proximo.on_torch.noise import GLOBAL_GENERATOR, seeded_generator
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Policy, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
@@ -78,7 +78,8 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
         if envs.arrays == "numpy" or device.type == "cpu":
             check_memory(cfg, normalizer.spec, envs.num_envs, stored_frames(cfg, envs))
         announce_images(normalizer.spec, cfg)
-        agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
+        with GLOBAL_GENERATOR:
+            agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
         check_network(agent, world)
         if cfg.precision == "bf16":
             use_bf16(agent, device)

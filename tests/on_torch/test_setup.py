@@ -1,11 +1,15 @@
 """What is made before the first step: the first weights, and what is left behind if something fails."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import proximo
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import make_normalizer
@@ -47,6 +51,26 @@ def test_the_first_observations_have_the_layout_of_all_others():
     storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent, carry, torch.device("cpu"))
     envs.close()
     assert describe_layout(carry.obs) == describe_layout(storage.rows["obs"][0])
+
+
+def test_networks_made_in_several_threads_have_the_weights_of_one_thread():
+    """Several programs train in threads; torch's global generator, which draws first weights, is one for all of them."""
+    def slow(spec, cfg):
+        agent = assemble(spec, cfg)
+        time.sleep(0.05)  # others draw here
+        for parameter in agent.parameters():
+            nn.init.normal_(parameter)
+        return agent
+
+    def first_weights(make_agent):
+        training = proximo.iterations("ppo", make_agent=make_agent, num_envs=2, num_steps=16, total_timesteps=32,
+                                      num_minibatches=1, update_epochs=1)
+        return np.concatenate([x.ravel() for it in training for x in it.weights().values()])
+
+    alone = first_weights(slow)
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(first_weights, [slow] * 4))
+    assert all((found == alone).all() for found in together)
 
 
 class Left:
