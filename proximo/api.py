@@ -121,7 +121,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
         UsageError: An argument cannot work; all problems are listed. The other errors are those of `train`.
     """
     from proximo.processes import world_from_environment
-    from proximo.runs.arguments import configure, own_parts
+    from proximo.runs.arguments import configure, own_parts, problems_of_state
     from proximo.runs.resolve import problems_of, resolve
 
     own = own_parts(env, make_envs, make_agent, loss_fn)
@@ -129,7 +129,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
     world = world_from_environment()
     cfg = resolve(replace(cfg, env_workers=cfg.env_workers or 0), variant, world.size, world.local_size,
                   own_env=own.make_envs is not None)
-    problems = [*own.wrong, *problems_of(cfg, world.size)]
+    problems = [*own.wrong, *problems_of_state(state, cfg), *problems_of(cfg, world.size)]
     if cfg.num_seeds > 1:
         problems.append(f"num_seeds={cfg.num_seeds}: call proximo.iterations once for each seed, or proximo.train.")
     if problems:
@@ -166,7 +166,7 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
     from proximo.runs.arguments import check_wrappers, folder_of, modules_of, own_parts
     from proximo.runs.session import resume
 
-    own = own_parts(env, make_envs, make_agent, loss_fn, callbacks)._replace(config=config)
+    own = own_parts(env, make_envs, make_agent, loss_fn, callbacks, config)
     allowed = modules_of(changes.pop("allow_import", ()))
     check_wrappers(changes)
     changes = ({"env_id": env} if isinstance(env, str) else {}) | changes

@@ -1,6 +1,7 @@
 """From Python: proximo.train and proximo.load, environments, networks and losses of one's own, and threads."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -411,6 +412,61 @@ def test_parts_are_checked_before_training_together_with_the_configuration(tmp_p
     with pytest.raises(UsageError, match="make_agent returned None, which lacks recurrent, .* of Agent"):
         proximo.train("ppo", make_agent=lambda spec, cfg: None, run_dir=str(tmp_path / "run"), **VALUES)
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+@pytest.mark.parametrize("config, sentence", [
+    (3, "config=3 is not a class of configurations"), ("ppo", "config='ppo' is not a class"),
+    (Config(), "is not a class of configurations"),
+    (RPO, "config=RPO belongs to rpo_continuous_action, and .* was trained with ppo")])
+def test_a_resume_takes_the_class_of_the_run_only(config, sentence, tmp_path):
+    run = proximo.train(cfg(tmp_path / "run", total_timesteps=64))
+    with pytest.raises(UsageError, match=sentence):
+        proximo.resume(run, config=config, total_timesteps=128)
+
+
+def test_all_problems_of_a_resume_come_at_once(tmp_path):
+    run = proximo.train(cfg(tmp_path / "run", total_timesteps=64))
+    with pytest.raises(UsageError) as types:
+        proximo.resume(run, foo=1, gamma="a", learning_rate=lambda left: left)
+    assert {line.split()[0].split("=")[0] for line in str(types.value).splitlines()} == {"foo", "gamma", "learning_rate"}
+    with pytest.raises(UsageError) as values:
+        proximo.resume(run, gamma=3, seed=2)
+    assert [line.split("=")[0] for line in str(values.value).splitlines()] == ["gamma", "seed"]
+
+
+@pytest.mark.parametrize("state", [3, {}, {"iteration": 2}, {"weights": np.zeros(3)}])
+def test_only_a_snapshot_continues_a_training(state):
+    """Training began with the first iteration where it was empty."""
+    with pytest.raises(UsageError, match="is not a snapshot"):
+        proximo.iterations("ppo", state=state)
+
+
+def test_a_snapshot_without_normalisation_continues_without():
+    training = proximo.iterations(CFG)
+    snapshot = next(training).snapshot()
+    training.close()
+    with pytest.raises(UsageError, match="without normalisation.*norm_obs=True"):
+        proximo.iterations(CFG, state=snapshot, norm_obs=True)
+    assert [it.iteration for it in proximo.iterations(CFG, state=snapshot, total_timesteps=96)] == [2, 3]
+
+
+def test_a_preset_is_named_by_text():
+    with pytest.raises(UsageError, match="There is no preset 3"):
+        proximo.preset(3)
+
+
+def test_arguments_of_stable_baselines3_are_explained(tmp_path):
+    model = proximo.load(proximo.train(cfg(tmp_path / "run", total_timesteps=64)))
+    with pytest.raises(UsageError, match="predict has no argument state, episode_start.*first=True or reset"):
+        model.predict(np.zeros(4, np.float32), state=None, episode_start=[True])
+
+
+def test_a_folder_with_bytes_that_are_no_text(tmp_path):
+    """Names of files on Linux may have any bytes; Python shows those that are not UTF-8 as surrogates."""
+    folder = tmp_path / os.fsdecode(b"\xff")
+    proximo.train(cfg(folder, total_timesteps=64))
+    assert proximo.resume(folder, total_timesteps=128) == folder
+    assert proximo.load(folder).act(np.zeros(4, np.float32)) in (0, 1)
 
 
 def test_wrappers_are_named_as_texts(tmp_path):

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from proximo.catalog import check_given_id, choose_variant, config_class, config_of_env, variant_of
-from proximo.cli.flags import parse_flags, read_flags, take_flag, take_flags
+from proximo.catalog import VARIANTS, check_given_id, choose_variant, config_class, config_of_env, variant_of
+from proximo.cli.flags import read_flags, take_flag, take_flags
 from proximo.cli.messages import exit_code
 from proximo.cli.suites import variant_listing
 from proximo.cli.train_help import print_help
@@ -53,8 +53,19 @@ def train_command(words: list[str]) -> int:
     if not variant and HELP_FLAGS & {*flags}:
         print(TRAIN_HELP.format(variants=variant_listing()))
         return 0
-    variant, flags, defaults = chosen_defaults(variant, flags)
+    try:
+        variant, flags, defaults = chosen_defaults(variant, flags)
+    except UsageError as error:
+        raise UsageError("\n".join([str(error), *mistakes_of_any_variant(variant, flags)])) from error
     return train_variant(variant, flags, defaults=defaults)
+
+
+def mistakes_of_any_variant(variant: str, flags: list[str]) -> list[str]:
+    """Return what is wrong with flags whichever variant they are for; for those of one variant if it is known."""
+    kinds = {one.config for name, one in VARIANTS.items() if variant in ("", name)}
+    _, flags = take_flag(take_flag(flags, "preset")[1], "resume")
+    found = [read_flags(kind, flags)[1] for kind in kinds]
+    return [mistake for mistake in next(iter(found), []) if all(mistake in one for one in found)]
 
 
 def chosen_defaults(variant: str, flags: list[str]) -> tuple[str, list[str], Mapping[str, Any]]:
@@ -130,7 +141,8 @@ def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
         return 0 if words else 2
     folder = Path(words[0])
     allowed, flags = take_flags(words[1:], "allow-import")
-    return resume(folder, parse_flags(own.config or recorded_class(folder), flags), own, allowed).train_to_end()
+    values, wrong = read_flags(own.config or recorded_class(folder), flags)
+    return resume(folder, values, own, allowed, wrong).train_to_end()
 
 
 def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:

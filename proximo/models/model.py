@@ -84,8 +84,12 @@ class Model:
         action = action_for_env(self.choose(rows.obs, flags, rows.mask, deterministic), self.spec.action_space)
         return action[0] if rows.single else action
 
-    def predict(self, raw_obs: Any, first: Any = None, mask: Any = None, deterministic: bool = True) -> Any:
-        """Choose actions as `act` does, by default the most likely ones."""
+    def predict(self, raw_obs: Any, first: Any = None, mask: Any = None, deterministic: bool = True,
+                **others: Any) -> Any:
+        """Choose actions as `act` does, by default the most likely ones. Other arguments raise UsageError."""
+        if others:
+            raise UsageError(f"predict has no argument {', '.join(others)}. The recurrent state is kept inside: begin an "
+                             "episode with first=True or reset(), and pass masks as mask=... (docs/coming-from.md).")
         return self.act(raw_obs, first, mask, deterministic)
 
     def value(self, raw_obs: Any, first: Any = None) -> Any:

@@ -17,6 +17,7 @@ from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.own_parts import OwnParts, resume_call
 from proximo.runs.presets import preset_for
+from proximo.runs.records import TrainingState
 from proximo.runs.resolve import usage_errors, with_changes
 
 Part = Callable[..., Any]
@@ -28,7 +29,7 @@ AGENT = ("recurrent", "evaluates_later", "head", "initial_state", "act", "value"
 
 
 def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None, loss_fn: Part | None = None,
-              callbacks: Any = ()) -> OwnParts:
+              callbacks: Any = (), config: Any = None) -> OwnParts:
     """Collect the parts that a program passes, what is wrong with them, and the call that resumes with them.
 
     Raises:
@@ -38,6 +39,7 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
     bad = [name for name, part in functions.items() if part is not None and not callable(part)]
     wrong = [f"{name}={functions[name]!r:.60} is not a function. {USES[name]}" for name in bad]
     wrong += found if (found := problems_of_callbacks(callbacks)) else ()
+    wrong += bad_class if (bad_class := problems_of_class(config)) else ()
     own_env = None if isinstance(env, str) else env
     unclear = ["env and make_envs were both given. Give one of them."] * (None not in (env, make_envs))
     unclear += usage_errors(lambda: env_factory(own_env)) if own_env is not None else ()
@@ -51,8 +53,9 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
         make_envs = partial(make_complete, make_envs)
     agent = given["make_agent"]
     return OwnParts(make_envs=make_envs, make_agent=agent and partial(_make_complete_agent, agent),
-                    loss_fn=given["loss_fn"], callbacks=() if found else tuple(callbacks),
-                    resume_with=resume_call(names), names=names, wrong=tuple(wrong))
+                    loss_fn=given["loss_fn"], config=None if bad_class else config,
+                    callbacks=() if found else tuple(callbacks), resume_with=resume_call(names), names=names,
+                    wrong=tuple(wrong))
 
 
 def _make_complete_agent(make_agent: Part, spec: Any, cfg: Config) -> Any:
@@ -61,6 +64,27 @@ def _make_complete_agent(make_agent: Part, spec: Any, cfg: Config) -> Any:
         raise UsageError(f"make_agent returned {agent!r:.60}, which lacks {', '.join(missing)} of Agent "
                          "(proximo/protocols.py). Return a network such as SharedAgent: docs/add-a-network.md.")
     return agent
+
+
+def problems_of_class(config: Any) -> list[str]:
+    """Return a sentence if the argument `config` is neither None nor a class of configurations."""
+    if config is None or (isinstance(config, type) and issubclass(config, Config)):
+        return []
+    return [f"config={config!r:.60} is not a class of configurations. Pass the subclass of proximo.Config that the run "
+            "was started with, or leave it out."]
+
+
+def problems_of_state(state: Any, cfg: Config) -> list[str]:
+    """Return a sentence if the argument `state` is neither None nor a snapshot that `cfg` can continue from."""
+    if state is None:
+        return []
+    if not isinstance(state, dict) or not TrainingState.__required_keys__ <= state.keys():
+        return [f"state={state!r:.60} is not a snapshot. Pass what snapshot() of an Iteration has returned."]
+    normalized = state["statistics"] is not None
+    if normalized != bool(cfg.norm_obs or cfg.norm_reward):
+        return [f"state is a snapshot {'with' if normalized else 'without'} normalisation, and the configuration has "
+                f"norm_obs={cfg.norm_obs}, norm_reward={cfg.norm_reward}. Continue with those of the snapshot."]
+    return []
 
 
 def _name_of(part: Any) -> str:
@@ -103,7 +127,19 @@ def check_wrappers(values: Mapping[str, Any]) -> None:
 
 def configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
               values: dict[str, Any]) -> tuple[Config, str]:
-    """Return the configuration that the arguments of `train` describe, and its variant."""
+    """Return the configuration that the arguments of `train` describe, and its variant.
+
+    Raises:
+        UsageError: There is none; the problems of the own parts are listed, too.
+    """
+    try:
+        return _configure(config, env, own, values)
+    except UsageError as error:
+        raise UsageError("\n".join([str(error), *own.wrong])) from error
+
+
+def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
+               values: dict[str, Any]) -> tuple[Config, str]:
     check_wrappers(values)
     if env is not None:
         name = env if isinstance(env, str) else env_name(env, config_of_env(values).env_kwargs)

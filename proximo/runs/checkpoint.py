@@ -17,8 +17,9 @@ from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import refused_changes
 from proximo.processes import world_from_environment
 from proximo.runs.elastic import SIZES, continue_schedule
+from proximo.runs.command_line import pasted
 from proximo.runs.files import read_json, refuse_links, sha256
-from proximo.runs.records import Checkpoint, Manifest
+from proximo.runs.records import Checkpoint, Manifest, SummaryFile
 from proximo.runs.run import Run, cpu_model, versions
 
 ARRAY = "__array__"
@@ -186,6 +187,16 @@ def find_checkpoint(run: Run) -> dict[str, Any] | None:
             warn(f"The checkpoint was written with {name} {kept['versions'][name]}; this is {name} {version}. The "
                  "weights may differ from those of an uninterrupted run.")
     return kept
+
+
+def read_summary(run: Path) -> SummaryFile:
+    """Read the summary.json of a finished run; FilesError, which says how to go on, if it is damaged."""
+    try:
+        return read_json(run / "summary.json", SummaryFile)
+    except FilesError as error:
+        advice = (f"Continue from the newest checkpoint with `proximo resume {pasted(run)}`." if checkpoints(run) else
+                  "The checkpoints were removed: the run can be evaluated, but not trained longer. Start a new run.")
+        raise FilesError(f"{error}\nNothing was changed. {advice}") from error
 
 
 def _check_cpu(before: str, now: str, run: Run) -> None:

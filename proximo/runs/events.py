@@ -123,7 +123,8 @@ class EventFile:
     def text(self, tag: str, text: str) -> None:
         """Write Markdown for the page of texts, at step 0."""
         plugin = _message(9, _message(1, _message(1, b"text")))
-        tensor = _message(8, _integer(1, 7) + _message(2, _message(2, _integer(1, 1))) + _message(8, text.encode()))
+        raw = text.encode(errors="backslashreplace")  # names of files may have bytes that are no text
+        tensor = _message(8, _integer(1, 7) + _message(2, _message(2, _integer(1, 1))) + _message(8, raw))
         value = _message(1, f"{tag}/text_summary".encode()) + tensor + plugin
         self._event(0, _message(5, _message(1, value)))
 

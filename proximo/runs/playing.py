@@ -92,10 +92,9 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
         UsageError: An argument cannot work; all problems are listed.
         FilesError: There is no model, or it is damaged.
     """
-    config = parts.get("config")
-    own = own_parts(env, parts.get("make_envs"), parts.get("make_agent"))._replace(config=config)
+    own = own_parts(env, parts.get("make_envs"), parts.get("make_agent"), config=parts.get("config"))
     unknown = [f"{name} is not an argument of {call}.{nearest(name, PARTS)}" for name in parts if name not in PARTS]
-    if wrong := [*unknown, *own.wrong, *wrong_class(config), *wrong]:
+    if wrong := [*unknown, *own.wrong, *wrong]:
         raise UsageError("\n".join(wrong))
     allowed = modules_of(parts.get("allow_import", ()))
     path = None if isinstance(given, Model) else folder_of(given, "model")
@@ -114,14 +113,6 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
         model = copy(model)
         model.cfg = moved
     return model, own.playing_parts(model.variant, model.cfg.framework)
-
-
-def wrong_class(config: Any) -> list[str]:
-    """Return a sentence if the argument `config` is neither None nor a class of configurations."""
-    if config is None or (isinstance(config, type) and issubclass(config, Config)):
-        return []
-    return [f"config={config!r:.60} is not a class of configurations. Pass the subclass of proximo.Config that the run "
-            "was started with, or leave it out."]
 
 
 def wrong_numbers(values: Mapping[str, Any], **least: int) -> list[str]:

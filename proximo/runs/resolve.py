@@ -96,9 +96,8 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
              for name in changes if name not in known]
     wrong += [SHIFT_GIVEN.format(changes["iteration_shift"])] if "iteration_shift" in changes else []
     schedules = [name for name in ("learning_rate", "clip_coef") if callable(changes.get(name))]
-    if not wrong:
-        cfg = replace(cfg, **{name: value for name, value in changes.items() if name not in schedules})
-        wrong = [*map(SCHEDULE.format, schedules), *type_problems(cfg)]
+    cfg = replace(cfg, **{name: value for name, value in changes.items() if name in known and name not in schedules})
+    wrong += [*map(SCHEDULE.format, schedules), *type_problems(cfg)]
     if wrong:
         raise UsageError("\n".join(wrong))
     return cfg.resolved()

@@ -12,13 +12,11 @@ from proximo.envs.imports import named_modules
 from proximo.errors import UsageError, notify
 from proximo.facts import facts, fixed_on_resume, refused_changes
 from proximo.processes import world_from_environment
-from proximo.runs.checkpoint import checkpoints
+from proximo.runs.checkpoint import checkpoints, read_summary
 from proximo.runs.elastic import fit_to_processes
-from proximo.runs.files import read_json
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
-from proximo.runs.records import SummaryFile
 from proximo.runs.resolve import resolve
 from proximo.runs.run import SWEEP, Run, forget_run, read_config
 from proximo.runs.run_group import NO_MEMBERS, Members, member_folders, members_of_seeds
@@ -73,7 +71,7 @@ def steps_of_early_end(run: Run) -> int | None:
     saved = checkpoints(run.folder)
     if not (run.folder / "summary.json").exists() or (saved and int(saved[-1].name) >= run.cfg.num_iterations):
         return None
-    steps = read_json(run.folder / "summary.json", SummaryFile)["steps"]
+    steps = read_summary(run.folder)["steps"]
     return steps if run.cfg.total_timesteps - steps >= run.cfg.batch_size else None
 
 

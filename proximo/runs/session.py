@@ -15,14 +15,13 @@ from proximo.envs.imports import check_imports, named_modules, split_file, with_
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
 from proximo.runs.announce import announce_changes, announce_resume, announce_start, announced
-from proximo.runs.checkpoint import find_checkpoint
+from proximo.runs.checkpoint import find_checkpoint, read_summary
 from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes
-from proximo.runs.files import read_json, refuse_links
+from proximo.runs.files import refuse_links
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, announce_parts
-from proximo.runs.records import SummaryFile
-from proximo.runs.resolve import problems_of, problems_of_parts, resolve, with_changes
+from proximo.runs.resolve import problems_of, problems_of_parts, resolve, usage_errors, with_changes
 from proximo.runs.run import (
     SWEEP,
     Run,
@@ -95,7 +94,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
 
 
 def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
-           allow_import: Collection[str] = ()) -> Session:
+           allow_import: Collection[str] = (), wrong: Sequence[str] = ()) -> Session:
     """Continue a run, or the runs of one command together, from the newest checkpoint.
 
     Only the lock file appears in the folder before the first iteration has ended.
@@ -105,6 +104,7 @@ def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
         changes: Fields of the configuration that change from here on.
         own: Parts that take the place of the variant's, as they did at the start of the run.
         allow_import: Modules and scripts that the run may name; those of an environment in `changes` are allowed too.
+        wrong: Problems that were found already; they are reported together with the others.
 
     Raises:
         UsageError: There is no run, or it cannot continue with these changes and parts.
@@ -114,10 +114,11 @@ def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
     with ExitStack() as held:
         held.enter_context(locked(folder, *member_folders(folder)))
         allowed = [allow_import] if isinstance(allow_import, (str, Path)) else [*allow_import]
-        return _resume(folder, changes, own, held, [*allowed, *named_modules(config_of_env(changes))])
+        return _resume(folder, changes, own, held, [*allowed, *named_modules(config_of_env(changes))], wrong)
 
 
-def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStack, allowed: list[str]) -> Session:
+def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStack, allowed: list[str],
+            wrong: Sequence[str]) -> Session:
     """Continue runs whose folders are locked; the session takes over `held`, which frees them."""
     members = member_folders(folder)
     if not members:
@@ -135,7 +136,8 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     if members:
         own.check_several_seeds()
         check_group(folder, [run.cfg for run in before], changes)
-    if problems := [problem for run in runs for problem in problems_of(run.cfg)]:
+    if problems := [*wrong, *(problem for run in runs for problem in problems_of(run.cfg))]:
+        problems += usage_errors(lambda: [find_checkpoint(run) for run in runs])
         raise UsageError("\n".join(dict.fromkeys(problems)))
     runs = [run._replace(cfg=without_recorded_entity(run.cfg, changes)) for run in runs]
     checkpoints = same_iteration(runs, [find_checkpoint(run) for run in runs])
@@ -167,7 +169,7 @@ def steps_without_checkpoints(folder: Path, runs: Sequence[Run]) -> int | None:
     """
     if not all((run.folder / "summary.json").exists() for run in runs):
         return None
-    steps = min(read_json(run.folder / "summary.json", SummaryFile)["steps"] for run in runs)
+    steps = min(read_summary(run.folder)["steps"] for run in runs)
     if runs[0].cfg.total_timesteps - steps >= runs[0].cfg.batch_size:
         raise FilesError(f"{folder} finished after {steps} steps, and its checkpoints were removed. It can be "
                          "evaluated, but not trained longer. Nothing was changed. Start a new run.")

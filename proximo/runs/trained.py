@@ -27,11 +27,11 @@ def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_i
         FilesError: There is no model, it is damaged, or its weights belong to another network.
     """
     from proximo.runs.arguments import folder_of, modules_of, own_parts
-    from proximo.runs.playing import load_model, wrong_class
+    from proximo.runs.playing import load_model
 
-    own = own_parts(None, make_agent=make_agent)._replace(config=config)
-    if wrong := [*own.wrong, *wrong_class(config)]:
-        raise UsageError("\n".join(wrong))
+    own = own_parts(None, make_agent=make_agent, config=config)
+    if own.wrong:
+        raise UsageError("\n".join(own.wrong))
     return load_model(folder_of(path, "path"), own, modules_of(allow_import))
 
 

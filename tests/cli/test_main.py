@@ -317,3 +317,17 @@ def test_a_reader_that_leaves_is_no_fault():
                           text=True) as process:
         process.stdout.close()
         assert process.stderr.read() == "" and process.wait(timeout=60) == 141
+
+
+def test_train_and_resume_report_all_mistakes_at_once(tmp_path, capsys):
+    """Wrong flags, values out of range and an unknown environment, also where no variant is named."""
+    wrong = ["--foo", "1", "--gamma", "abc", "--seed"]
+    assert main(["train", "--env-id", "Nope-v0", "--noop-max", "3", *wrong]) == 2
+    mistakes = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in mistakes] == ["env_id=Nope-v0", "--foo", "--gamma", "--seed"]
+    train(tmp_path / "run")
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "run"), "--clip-coef", "-1", "--num-steps", "7", *wrong]) == 2
+    mistakes = capsys.readouterr().err.splitlines()
+    for start in ("--foo", "--gamma", "--seed", "clip_coef=", "num_steps=7 was given"):
+        assert any(line.startswith(f"proximo: {start}") for line in mistakes), start

@@ -11,7 +11,7 @@ import pytest
 
 import proximo
 from proximo.cli.main import main
-from proximo.runs.checkpoint import checkpoints
+from proximo.runs.checkpoint import checkpoints, remove_checkpoints
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train
 
 AUTO = ("--resume", "auto")
@@ -137,3 +137,25 @@ def test_from_python_and_wrong_words(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PROXIMO_RESUME", "auto")
     with pytest.raises(proximo.UsageError, match=r"PROXIMO_RESUME=auto needs the folder of the run"):
         proximo.train("ppo", **fields)
+
+
+def test_a_damaged_summary_says_how_to_go_on(tmp_path, capsys):
+    """With checkpoints a plain resume continues; without them the run can only be evaluated."""
+    run = tmp_path / "run"
+    train(run)
+    (run / "summary.json").write_text("{")
+    assert train(run, *AUTO) == 5
+    assert f"Continue from the newest checkpoint with `proximo resume {run}`." in capsys.readouterr().err
+    assert main(["resume", str(run)]) == 0
+    remove_checkpoints(run)
+    assert train(run, *AUTO) == 5 and "can be evaluated, but not trained longer" in capsys.readouterr().err
+
+
+def test_a_new_run_does_not_begin_beside_the_checkpoints_of_another(tmp_path, capsys):
+    """A resume of the new run would continue from the checkpoints of the old one, which are of later iterations."""
+    run = tmp_path / "run"
+    train(run)
+    (run / "config.json").unlink()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert train(run) == 2 and "contains checkpoints of a run without its config.json" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
