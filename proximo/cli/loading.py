@@ -8,7 +8,7 @@ from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.runs.evaluation import BEST
 from proximo.runs.own_parts import own_arguments, own_env_argument
-from proximo.runs.run_group import member_folders
+from proximo.runs.run_group import check_one_run
 from proximo.runs.trained import load
 
 
@@ -23,8 +23,7 @@ def model_of_run(path: Path, best: bool = False) -> Model:
         UsageError: It is the folder of several runs, has no best model, or has a network of its own.
         FilesError: There is no model, or it is damaged.
     """
-    if several := member_folders(path):
-        raise UsageError(f"{path} contains {len(several)} runs. Name one of them, such as {several[0]}.")
+    check_one_run(path)
     if best and not (path / BEST).is_dir():
         raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
     if "make_agent" in own_arguments(path):

@@ -88,8 +88,8 @@ class Model:
                 **others: Any) -> Any:
         """Choose actions as `act` does, by default the most likely ones. Other arguments raise UsageError."""
         if others:
-            raise UsageError(f"predict has no argument {', '.join(others)}. The recurrent state is kept inside: begin an "
-                             "episode with first=True or reset(), and pass masks as mask=... (docs/coming-from.md).")
+            raise UsageError(f"predict has no argument {', '.join(others)}. The recurrent state is kept inside: begin "
+                             "an episode with first=True or reset(), and pass masks as mask=... (docs/coming-from.md).")
         return self.act(raw_obs, first, mask, deterministic)
 
     def value(self, raw_obs: Any, first: Any = None) -> Any:

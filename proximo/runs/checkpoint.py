@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import refused_changes
 from proximo.processes import world_from_environment
-from proximo.runs.elastic import SIZES, continue_schedule
 from proximo.runs.command_line import pasted
+from proximo.runs.elastic import SIZES, continue_schedule
 from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import Checkpoint, Manifest, SummaryFile
 from proximo.runs.run import Run, cpu_model, versions

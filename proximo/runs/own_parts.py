@@ -99,8 +99,8 @@ class OwnParts(NamedTuple):
                 "\nenv is the function, the class or the object of the program that started the run: an id does not "
                 "take its place." if "env" in lacking else ""))
         if self.config is not None and variant_of(self.config) != run.variant:
-            raise UsageError(f"config={self.config.__name__} belongs to {variant_of(self.config)}, and {run.folder} was "
-                             f"trained with {run.variant}. Pass the class of the run, or leave config out.")
+            raise UsageError(f"config={self.config.__name__} belongs to {variant_of(self.config)}, and {run.folder} "
+                             f"was trained with {run.variant}. Pass the class of the run, or leave config out.")
         has_id = not any(f"{name}=..." in run.resume_with for name in ("env", "make_envs"))
         if has_id and self.make_envs is not None and self.train is None:
             raise UsageError(f"{run.folder} was trained with env_id={run.cfg.env_id}, and the resume was given an "

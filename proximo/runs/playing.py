@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from proximo.catalog import Parts, config_class
-from proximo.config import Config
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError, nearest
 from proximo.facts import converted
@@ -20,6 +19,7 @@ from proximo.runs.arguments import folder_of, modules_of, own_parts
 from proximo.runs.own_parts import OwnParts, own_arguments, own_env_argument
 from proximo.runs.resolve import usage_errors
 from proximo.runs.run import config_from
+from proximo.runs.run_group import check_one_run
 
 PARTS = ("make_envs", "make_agent", "config", "allow_import")
 
@@ -32,6 +32,7 @@ def load_model(path: Path, own: OwnParts, allow_import: tuple[str, ...]) -> Mode
         own: The custom network and the class of the configuration, if the run was started with them.
         allow_import: Modules and scripts that may be imported because the model names them.
     """
+    check_one_run(path)
     tree = read_model(path)
     cfg = config_from(tree["config"], own.config or config_class(tree["variant"]), path)
     model = model_from(tree, cfg, own.playing_parts(tree["variant"], cfg.framework).make_actor)

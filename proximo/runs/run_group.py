@@ -38,6 +38,12 @@ def member_folders(base: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name[5:]))
 
 
+def check_one_run(folder: Path) -> None:
+    """Raise UsageError if a folder, in which a model is wanted, has several runs."""
+    if several := member_folders(folder):
+        raise UsageError(f"{folder} contains {len(several)} runs. Name one of them, such as {several[0]}.")
+
+
 def members_of_seeds(cfg: Config) -> Members:
     """Return one member for each of cfg.num_seeds seeds; none for a single seed."""
     seeds = range(cfg.seed, cfg.seed + cfg.num_seeds) if cfg.num_seeds > 1 else ()

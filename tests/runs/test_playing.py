@@ -1,6 +1,7 @@
 """proximo.load, evaluate and watch: what may be given, and every argument that cannot work, in one sentence each."""
 
 import json
+import shutil
 from dataclasses import dataclass
 
 import gymnasium as gym
@@ -162,3 +163,11 @@ def test_what_a_video_cannot_be(run):
     assert len(str(error.value).splitlines()) == 5
     with pytest.raises(UsageError, match="out=3 is not a path"):
         proximo.watch(run, 3)
+
+
+def test_a_folder_of_several_runs_names_one_of_them(run, tmp_path):
+    for seed in (1, 2):
+        shutil.copytree(run, tmp_path / f"seed-{seed}")
+    for call in (proximo.load, proximo.evaluate):
+        with pytest.raises(UsageError, match=f"contains 2 runs. Name one of them, such as {tmp_path / 'seed-1'}"):
+            call(tmp_path)

@@ -77,9 +77,9 @@ def preset_for(env_id: str) -> Preset | None:
 
 def named_preset(name: str) -> Preset:
     """Return the preset of this name; UsageError, which says where all of them are listed, if there is none."""
-    if name not in presets():
-        raise UsageError(f"There is no preset {name}.{nearest(str(name), presets())} `proximo list presets` lists all of "
-                         "them.")
+    if not isinstance(name, str) or name not in presets():
+        raise UsageError(f"There is no preset {name}.{nearest(str(name), presets())} `proximo list presets` lists all "
+                         "of them.")
     return presets()[name]
 
 
