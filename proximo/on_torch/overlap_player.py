@@ -13,7 +13,6 @@ from proximo.config import Config
 from proximo.errors import UsageError, reading_checkpoint
 from proximo.on_torch.compiled import compile_policy, pick_compiler
 from proximo.on_torch.learner import flat_adam
-from proximo.on_torch.noise import GLOBAL_GENERATOR
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Policy, make_policy
 from proximo.on_torch.setup import (
@@ -56,8 +55,7 @@ def make_acting_copy(setup: Setup, make_agent: Callable[..., Any], cfg: Config,
     if names := list(saved_buffers(setup.agent)):
         raise UsageError(f"overlap=True does not support buffers of the network ({', '.join(names)}). Use a layer "
                          "without running statistics such as LayerNorm, or leave --overlap out.")
-    with GLOBAL_GENERATOR:
-        actor = seeded_agent(make_agent, setup.normalizer.spec, cfg).to(setup.device).eval()
+    actor = seeded_agent(make_agent, setup.normalizer.spec, cfg).to(setup.device).eval()
     if cfg.precision == "bf16":
         use_bf16(actor, setup.device)
     weights = flat_adam(actor).weights

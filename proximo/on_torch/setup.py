@@ -78,8 +78,7 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
         if envs.arrays == "numpy" or device.type == "cpu":
             check_memory(cfg, normalizer.spec, envs.num_envs, stored_frames(cfg, envs))
         announce_images(normalizer.spec, cfg)
-        with GLOBAL_GENERATOR:
-            agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
+        agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
         check_network(agent, world)
         if cfg.precision == "bf16":
             use_bf16(agent, device)
@@ -172,7 +171,7 @@ def seeded_envs(make_envs: MakeEnvs, cfg: Config, iteration: int, world: World) 
 
 def seeded_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config) -> Any:
     """Make the agent with weights drawn from stream "init". torch's own generators are left as they were."""
-    with torch.random.fork_rng(devices=[]):
+    with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(stream_seed(cfg.seed, "init"))  # of the CPU; it uses the low 32 bits
         return make_agent(spec, cfg)
 

@@ -44,9 +44,10 @@ SELF_PLAY: Rewrites = {
 
 
 # The library has checked and completed the configuration when it ejects, and the program asks each iteration in time.
-# No layer of its networks acts in another mode than it learns in.
+# No layer of its networks acts in another mode than it learns in, and no other thread draws from torch's generator.
 CHECKED_CONFIG: Rewrites = {
-    "train": (("    cfg = checked(cfg)\n", ""), ("@only_newest\n", ""), (", acting(setup.agent):", ":"))}
+    "train": (("    cfg = checked(cfg)\n", ""), ("@only_newest\n", ""), (", acting(setup.agent):", ":")),
+    "seeded_agent": (("GLOBAL_GENERATOR, ", ""),)}
 
 
 def import_envpool() -> ModuleType:
