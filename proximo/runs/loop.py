@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from proximo.config import Config
 from proximo.envs.imports import import_flags
 from proximo.errors import (
     EnvError,
+    FilesError,
     NumbersError,
     PeerError,
     ProximoError,
@@ -60,7 +61,7 @@ class Session:
     def __iter__(self) -> Iterator[Sequence[Iteration | None]]:
         with Signals(self._abandon) as signals:
             try:
-                with self._forgetting():
+                with self._keeping():
                     for its in self._iterations:
                         signals.iteration_ended()
                         pairs = zip(self._watchers, its, strict=True)
@@ -97,13 +98,19 @@ class Session:
             self._say_done()
 
     @contextmanager
-    def _forgetting(self) -> Iterator[None]:
-        """Free the folder of a new run for the mended program, unless the run can be resumed or has evidence."""
+    def _keeping(self) -> Iterator[None]:
+        """After a fault, save the copy of the newest iteration of a run.
+
+        Without a logged iteration, free the folder for the mended program, unless it has evidence of the fault.
+        """
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not isinstance(error, (NumbersError, PeerError)) and not is_of_another_process(error):
                 self._forget()
+            with suppress(FilesError):  # the fault may be that of the disk
+                if len(self._watchers) == 1 and (number := self._watchers[0].save_recent()):
+                    notify(f"Iteration {number} was saved. Resume with: {self._resume_line()}")
             raise
 
     def _exit_fault(self, what: str) -> EnvError:

@@ -132,11 +132,14 @@ class Watcher:
         num_steps = self.run.cfg.num_steps
         return iteration * num_steps // every > (iteration - 1) * num_steps // every
 
-    def save_recent(self) -> None:
-        """Save the newest iteration that was copied, if no newer one is on the disk."""
-        if self._recent.content is not None:
-            save(self.run, self._recent.content, None)
-            self._recent.forget()
+    def save_recent(self) -> int | None:
+        """Save the newest iteration that was copied, if no newer one is on the disk. Returns its number; None: none."""
+        if self._recent.content is None:
+            return None
+        number = self._recent.content.it.iteration
+        save(self.run, self._recent.content, None)
+        self._recent.forget()
+        return number
 
     def close(self) -> None:
         """Write what is left to the disk."""

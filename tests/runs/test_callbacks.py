@@ -128,3 +128,22 @@ def test_arguments_of_the_functions_that_end_training(make, names):
     with pytest.raises(proximo.UsageError) as error:
         make()
     assert len(str(error.value).splitlines()) == len(names) and all(name in str(error.value) for name in names)
+
+
+@pytest.mark.parametrize("fault", [ZeroDivisionError, SystemExit])
+def test_a_fault_of_a_callback_loses_at_most_its_own_iteration(fault, tmp_path, monkeypatch, caplog):
+    """No checkpoint is due before the fault. The resumed run ends with the weights of one without a fault."""
+    monkeypatch.setattr("proximo.runs.recent.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("proximo.runs.recent.SHARE", 1e9)
+
+    def fail(it):
+        if it.iteration == 3:
+            raise fault("broken")
+
+    folder = tmp_path / "run"
+    with pytest.raises((fault, proximo.EnvError)):
+        train(folder, fail)
+    assert [path.name for path in checkpoints(folder)] == ["00000002"]
+    assert "Iteration 2 was saved. Resume with: " in caplog.text
+    proximo.resume(folder, logger="none")
+    assert same_weights(folder, train(tmp_path / "whole"))
