@@ -172,16 +172,17 @@ def clashes(folders: Iterable[str]) -> list[str]:
 
 def task_problems(table: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with `variant`, `env_ids` and `steps` of a table."""
-    variant, env_ids, steps = table.get("variant"), table.get("env_ids") or [], table.get("steps", 0)
+    variant, env_ids, steps = table.get("variant"), table.get("env_ids") or [], table.get("steps")
     problems = []
     if variant not in VARIANTS:
-        problems.append(f"variant={variant!r} is unknown. Use one of {', '.join(VARIANTS)}.")
+        problem = f"variant={variant!r} is unknown" if "variant" in table else "variant is missing"
+        problems.append(f"{problem}. Use one of {', '.join(VARIANTS)}.")
     if not env_ids:
         problems.append("env_ids=[] names no environment. List the ids of environments.")
     problems += [f"env_ids has {env_id!r}, which is not the id of an environment. Use ids such as CartPole-v1."
                  for env_id in env_ids if not env_id.strip(". ")]
-    if steps < 1:
-        problems.append(f"steps={steps} must be at least 1.")
+    if steps is None or steps < 1:
+        problems.append(f"steps{' is missing' if steps is None else f'={steps} is not allowed'}. Use at least 1.")
     return problems
 
 
@@ -217,15 +218,16 @@ def _read_rows(table: RunTable, shared: dict[str, Any], where: str, problems: li
         wrong.append(f"label={label!r} is not a name. Use letters and digits.")
     if not 1 <= table.get("processes", 1) <= MOST_PROCESSES:
         wrong.append(f"processes={table['processes']} is not allowed. Use 1 to {MOST_PROCESSES}.")
-    wrong += _preset_problems(table["presets"]) if "presets" in table else task_problems(table)
+    wrong += (of_task := _preset_problems(table["presets"]) if "presets" in table else task_problems(table))
     rows = []
-    if not wrong:
+    if not of_task:
         overrides = shared | table.get("overrides", {})
         rows = _preset_rows(table["presets"], label, overrides, seeds) if "presets" in table else [
             Row(variant=table["variant"], env_ids=tuple(table["env_ids"]), steps=table["steps"], overrides=overrides,
                 label=label, processes=table.get("processes", 1), seeds=seeds)]
         for row in rows:
-            wrong += override_problems(row.variant, row.overrides) or config_problems(config_of(row, row.overrides))
+            good = {name: x for name, x in row.overrides.items() if not override_problems(row.variant, {name: x})}
+            wrong += [*override_problems(row.variant, row.overrides), *config_problems(config_of(row, good))]
     problems += [where + problem for problem in wrong]
     return rows
 

@@ -195,13 +195,14 @@ def test_no_name_of_a_file_leads_out_of_the_folder_of_the_benchmark(words, tmp_p
 
 
 def test_every_problem_of_a_file_is_named_at_once(tmp_path):
-    """A file with eight problems: one message has them all."""
+    """A file with ten problems: one message has them all."""
     path = tmp_path / "bad.toml"
     path.write_text('seeds = 0\nsed = 1\n[[run]]\nvariant = "pop"\nenv_ids = []\nsteps = -1\n[[run]]\nvariant = "ppo"\n'
-                    'env_ids = ["A-v0"]\nsteps = 1000\noverrides = {gama = 0.9, clip_vloss = 1, seed = 3}\n')
+                    'env_ids = ["A-v0"]\nsteps = 1000\nspeed = 1\n'
+                    'overrides = {gama = 0.9, clip_vloss = 1, seed = 3, gamma = 2.0}\n')
     with pytest.raises(UsageError) as fault:
         load_set(path)
-    for part in ("Use 3, or [1, 2, 3].", "sed is unknown", "variant='pop'", "env_ids=[]", "steps=-1 must be at least 1.",
+    for part in ("Use 3, or [1, 2, 3].", "sed is unknown", "variant='pop'", "env_ids=[]", "steps=-1 is not allowed.", "gamma=2.0 must be", "speed is unknown",
                  "ppo has no field gama. Did you mean gamma",
                  "clip_vloss=1 is not allowed. Use True or False.", "seed is set by the benchmark"):
         assert part in str(fault.value)
