@@ -209,6 +209,6 @@ def train_nothing() -> Iterations:
     yield from ()
 
 
-def is_of_another_process(error: Exception) -> bool:
+def is_of_another_process(error: BaseException) -> bool:
     """Return whether communication with other processes has failed."""
     return world_from_environment().size > 1 and is_of_communication(error)
