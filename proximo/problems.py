@@ -105,10 +105,11 @@ def _problems_of_sizes(cfg: Config) -> list[str]:
                      f"{cfg.batch_size}. Use at least {cfg.batch_size}.")
     most = cfg.batch_size - (cfg.norm_adv == "minibatch")  # minibatches
     rows, what = (cfg.num_envs, "num_envs") if cfg.recurrent != "none" else (cfg.batch_size, "batch_size")
-    for parts, name, total, whole in ((cfg.num_minibatches, "num_minibatches", rows, what),
-                                      (cfg.env_workers or 1, "env_workers", cfg.num_envs, "num_envs")):
+    for parts, name, total, whole, limit in (
+            (cfg.num_minibatches, "num_minibatches", rows, what, most),
+            (cfg.env_workers or 1, "env_workers", cfg.num_envs, "num_envs", cfg.num_envs)):
         if parts >= 1 and total % parts:
-            valid = ", ".join(str(k) for k in range(1, min(total, 64, most) + 1) if total % k == 0)
+            valid = ", ".join(str(k) for k in range(1, min(total, 64, limit) + 1) if total % k == 0)
             wrong.append(f"{whole}={total} is not divisible by {name}={parts}. Use {valid}.")
     if most < cfg.num_minibatches == cfg.batch_size:
         wrong.append(f"num_minibatches={most + 1} leaves one row to each minibatch, and norm_adv=minibatch makes its "

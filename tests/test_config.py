@@ -86,6 +86,7 @@ def test_a_configuration_cannot_be_changed_and_every_field_is_explained():
     ({"total_timesteps": 511}, "total_timesteps=511 is less than one batch, num_envs * num_steps = 512. Use"),
     ({"recurrent": "lstm", "num_envs": 6}, "num_envs=6 is not divisible by num_minibatches=4. Use 1, 2, 3, 6."),
     ({"env_workers": 3}, "num_envs=4 is not divisible by env_workers=3. Use 1, 2, 4."),
+    ({"env_workers": 3, "num_steps": 1, "num_minibatches": 1}, "num_envs=4 is not divisible by env_workers=3. Use 1, 2, 4."),
     ({"num_envs": 0}, "num_envs=0 must be at least 1"), ({"clip_coef": 0.0}, "clip_coef=0.0 must be above 0"),
     ({"seed": -1}, "seed=-1 must be at least 0"), ({"device": "gpu"}, "device=gpu is unknown. Use cpu, cuda"),
     ({"keep_checkpoints": 1}, "keep_checkpoints=1 leaves nothing"), ({"target_kl": -1.0}, "target_kl=-1.0 must be"),
