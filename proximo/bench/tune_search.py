@@ -80,7 +80,7 @@ def load_search(path: str | Path) -> Search:
         problems.append(f"trials={content['trials']} must be at least 1.")
     if content.get("pruner", "median") not in PRUNERS:
         problems.append(f"pruner={content['pruner']!r} is unknown. Use one of {', '.join(PRUNERS)}.")
-    if not any(problem.startswith("variant=") for problem in wrong):
+    if content.get("variant") in VARIANTS:
         row = Row(variant=content["variant"], env_ids=tuple(env_ids), steps=content.get("steps", 0),
                   overrides=content.get("overrides", {}))
         problems += override_problems(row.variant, row.overrides) or _value_problems(row, space, not wrong)
