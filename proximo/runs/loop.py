@@ -11,7 +11,6 @@ from proximo.config import Config
 from proximo.envs.imports import import_flags
 from proximo.errors import (
     EnvError,
-    FilesError,
     NumbersError,
     PeerError,
     ProximoError,
@@ -108,7 +107,7 @@ class Session:
         except (Exception, SystemExit) as error:
             if not isinstance(error, (NumbersError, PeerError)) and not is_of_another_process(error):
                 self._forget()
-            with suppress(FilesError):  # the fault may be that of the disk
+            with suppress(Exception):  # a full disk or memory may be the fault itself, which is what must be seen
                 if len(self._watchers) == 1 and (number := self._watchers[0].save_recent()):
                     notify(f"Iteration {number} was saved. Resume with: {self._resume_line()}")
             raise
