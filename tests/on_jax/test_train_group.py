@@ -84,6 +84,18 @@ def test_a_network_of_flax_has_the_first_weights_that_it_has_alone():
     assert not np.allclose(together[0]["critic.kernel"], together[1]["critic.kernel"])
 
 
+def test_members_whose_networks_have_other_constants_are_refused():
+    """The compiled function would use those of the first member."""
+    def make_own(spec, cfg):
+        agent = make_agent(spec, cfg)
+        agent.shift = np.full(2, cfg.seed, np.float32)
+        return agent
+
+    with pytest.raises(UsageError, match="the constants shift different for runs that train at once"):
+        next(train_group([replace(BASE, seed=seed) for seed in (1, 2)], make_envs, make_own))
+    next(train_group([BASE, replace(BASE, learning_rate=1e-3)], make_envs, make_own))
+
+
 def test_a_resume_leaves_the_factor_of_the_learning_rate_at_its_limit():
     """The limit is 1e-2 / learning_rate. The compiled function divides in float32, which rounds up for this rate."""
     rate = 0.0025276381909547737
