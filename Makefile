@@ -12,9 +12,9 @@ export OMP_WAIT_POLICY ?= passive
 demo: $(VENV)/.core
 	rm -rf $(RUN)
 	$(BIN)/proximo train ppo --env-id CartPole-v1 --total-timesteps 500000 --seed 1 --compile --run-dir $(RUN)
-	$(BIN)/proximo eval $(RUN) --episodes 100 --deterministic
+	$(BIN)/proximo eval $(RUN) --episodes 100
 	$(BIN)/proximo plot $(RUN) --out $(RUN)/curve.png
-	$(BIN)/proximo watch $(RUN) --deterministic
+	$(BIN)/proximo watch $(RUN)
 	@echo "learning curve: $(RUN)/curve.png   video: $(RUN)/videos/watch.mp4"
 
 test: $(VENV)/.all

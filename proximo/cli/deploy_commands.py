@@ -44,7 +44,7 @@ class CardArguments:
     episodes: int = 100
     """episodes to play"""
     deterministic: bool = True
-    """take the most likely action instead of sampling one"""
+    """take the most likely action; --no-deterministic samples one"""
     seed: int = 0
     """seed of environments and actions"""
     max_steps: int = MAX_STEPS

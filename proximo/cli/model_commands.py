@@ -36,8 +36,8 @@ class EvalArguments:
     """folder of a run or of a model"""
     episodes: int = 100
     """number of episodes (self-play: rounded up to as many for each player)"""
-    deterministic: bool = False
-    """take the most likely action instead of sampling one"""
+    deterministic: bool = True
+    """take the most likely action; --no-deterministic samples one"""
     seed: int = 0
     """seed of environments and actions"""
     max_steps: int = MAX_STEPS
@@ -63,8 +63,8 @@ class WatchArguments:
     """episodes to show, or to pick one from"""
     pick: Literal["all", "best", "worst"] = "all"
     """show only the episode with the highest or the lowest return"""
-    deterministic: bool = False
-    """take the most likely action instead of sampling one"""
+    deterministic: bool = True
+    """take the most likely action; --no-deterministic samples one"""
     seed: int = 0
     """seed of environment and actions"""
     max_frames: int = 2000

@@ -54,7 +54,7 @@ def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministi
     return found
 
 
-def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = False, seed: int = 0,
+def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = True, seed: int = 0,
                  max_frames: int = 2000, episodes: range = range(1)) -> None:
     """Record whole episodes, one after the other, at the environment's own speed.
 

@@ -37,14 +37,13 @@ def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_i
 
 def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, *, deterministic: bool = True,
              seed: int = 0, max_steps: int | None = None, **parts: Any) -> "Evaluation":
-    """Play whole episodes with a trained model, as `proximo eval --deterministic` does.
+    """Play whole episodes with a trained model, as `proximo eval` does.
 
     Args:
         model: A model, or the folder of a run or of a model.
         episodes: Number of episodes; in self-play rounded up to as many for each player.
         env: As in `proximo.train`; None: the environment of the run.
-        deterministic: Take the most likely actions, as `proximo card` does; False samples them, as `proximo eval` does
-            without a flag.
+        deterministic: Take the most likely actions; False samples them.
         seed: The seed of environments and actions.
         max_steps: Longest episode, in steps. An environment with a longer one plays no further episodes. None: 50,000.
         parts: `make_envs` and `make_agent`, if the run was started with them; `config`, the class of its configuration,
@@ -67,14 +66,14 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
 
 def watch(model: "str | Path | Model", out: str | Path, episodes: int = 1, env: Any = None, *,
           deterministic: bool = True, seed: int = 0, max_frames: int = 2000, **parts: Any) -> Path:
-    """Record a video of whole episodes, one after the other, as `proximo watch --deterministic` does.
+    """Record a video of whole episodes, one after the other, as `proximo watch` does.
 
     Args:
         model: A model, or the folder of a run or of a model.
         out: The video, NAME.mp4 or NAME.gif.
         episodes: Number of episodes.
         env: As in `proximo.train`; None: the environment of the run. Its render modes must include rgb_array.
-        deterministic: Take the most likely actions; False samples them, as `proximo watch` does without a flag.
+        deterministic: As in `evaluate`.
         seed: The seed of environment and actions.
         max_frames: Largest number of frames for each episode.
         parts: As in `evaluate`.

@@ -362,10 +362,10 @@ def test_evaluation_plays_as_many_whole_games_in_every_row(runs):
 
 def test_eval_prints_and_writes(runs, tmp_path, capsys):
     assert main(["eval", str(runs / "normalised"), "--episodes", "5", "--json", str(tmp_path / "eval.json")]) == 0
-    assert "CartPole-v1: " in (said := capsys.readouterr().out) and "over 5 episodes (sampled actions" in said
+    assert "CartPole-v1: " in (said := capsys.readouterr().out) and "over 5 episodes (deterministic actions" in said
     assert '"episodes": 5' in (tmp_path / "eval.json").read_text()
-    assert main(["eval", str(runs / "plain" / "model"), "--episodes", "3", "--deterministic"]) == 0
-    assert "deterministic actions" in capsys.readouterr().out
+    assert main(["eval", str(runs / "plain" / "model"), "--episodes", "3", "--no-deterministic"]) == 0
+    assert "sampled actions" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
