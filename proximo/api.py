@@ -114,14 +114,15 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
         make_agent: As in `train`.
         loss_fn: As in `train`.
         state: The snapshot() of an earlier Iteration. Training continues bit for bit if the state of the environments
-            can be saved (Iteration.keeps_state), otherwise only after a multiple of checkpoint_every iterations.
+            can be saved (Iteration.keeps_state), otherwise only after a multiple of checkpoint_every iterations. What
+            a resume cannot change (the number of environments, the network, the seed, ...), `state` cannot, either.
         values: Fields of the configuration.
 
     Raises:
         UsageError: An argument cannot work; all problems are listed. The other errors are those of `train`.
     """
     from proximo.processes import world_from_environment
-    from proximo.runs.arguments import configure, own_parts, problems_of_state
+    from proximo.runs.arguments import configure, own_parts, problems_of_state, with_fixed_fields
     from proximo.runs.resolve import problems_of, resolve
 
     own = own_parts(env, make_envs, make_agent, loss_fn)
@@ -135,8 +136,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
     if problems:
         raise UsageError("\n".join(problems))
     parts = own.parts(variant, cfg.framework)
-    training: Generator[Iteration, None, None] = parts.train(cfg, parts.make_envs, parts.make_agent, state=state)
-    return training
+    return with_fixed_fields(parts.train(cfg, parts.make_envs, parts.make_agent, state=state), cfg)
 
 
 def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, make_agent: Part | None = None,

@@ -450,6 +450,32 @@ def test_a_snapshot_without_normalisation_continues_without():
     assert [it.iteration for it in proximo.iterations(CFG, state=snapshot, total_timesteps=96)] == [2, 3]
 
 
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_snapshot_refuses_what_a_resume_cannot_change(framework):
+    """JAX ran on with the weights of another seed; torch gave KeyError for other numbers of environments."""
+    training = proximo.iterations(CFG, framework=framework)
+    snapshot = next(training).snapshot()
+    training.close()
+    other = "jax" if framework == "torch" else "torch"
+    for changes in ({"num_envs": 8, "seed": 9}, {"num_steps": 64}, {"framework": other}, {"hidden_sizes": (32,)}):
+        with pytest.raises(UsageError) as error:
+            proximo.iterations(CFG, **{"framework": framework} | changes, state=snapshot)
+        assert {line.split("=")[0] for line in str(error.value).splitlines()} == {*changes}
+    free = {"learning_rate": 1e-4, "run_dir": "elsewhere"}
+    assert next(proximo.iterations(CFG, framework=framework, state=snapshot, **free)).iteration == 2
+
+
+def test_the_home_folder_is_found_under_its_short_name(tmp_path, monkeypatch):
+    """A folder with the name ~ was made in the working folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    run = proximo.train(cfg("~/run", total_timesteps=64))
+    assert run == tmp_path / "run" and not (tmp_path / "~").exists()
+    assert proximo.train(cfg("~/run", total_timesteps=64), resume="auto") == run
+    assert proximo.resume("~/run", total_timesteps=96) == run
+    proximo.load("~/run")
+
+
 def test_a_preset_is_named_by_text():
     with pytest.raises(UsageError, match="There is no preset 3"):
         proximo.preset(3)

@@ -1,7 +1,8 @@
 """Turn the arguments of proximo.train into a configuration, its variant, and the parts that a program passes."""
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,14 @@ from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_source import OWN
 from proximo.envs.own_suite import make_complete
 from proximo.errors import UsageError, warn
+from proximo.facts import fixed_on_resume, refused_changes
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.own_parts import OwnParts, resume_call
 from proximo.runs.presets import preset_for
 from proximo.runs.records import TrainingState
 from proximo.runs.resolve import usage_errors, with_changes
+from proximo.types import Iteration
 
 Part = Callable[..., Any]
 USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "make_agent": "Pass (spec, cfg) -> the network.",
@@ -84,7 +87,19 @@ def problems_of_state(state: Any, cfg: Config) -> list[str]:
     if normalized != bool(cfg.norm_obs or cfg.norm_reward):
         return [f"state is a snapshot {'with' if normalized else 'without'} normalisation, and the configuration has "
                 f"norm_obs={cfg.norm_obs}, norm_reward={cfg.norm_reward}. Continue with those of the snapshot."]
-    return []
+    return refused_changes(replace(cfg, run_dir=""), state.get("fixed", {}))
+
+
+def with_fixed_fields(training: Generator[Iteration, None, None], cfg: Config) -> Generator[Iteration, None, None]:
+    """Add to the snapshot() of every iteration the values that a training which continues from it cannot change."""
+    fixed = fixed_on_resume(replace(cfg, run_dir=""))
+    with closing(training):
+        for it in training:
+            yield it._replace(snapshot=partial(_with_fixed, it.snapshot, fixed))
+
+
+def _with_fixed(snapshot: Callable[[], dict[str, Any]], fixed: dict[str, Any]) -> dict[str, Any]:
+    return snapshot() | {"fixed": fixed}
 
 
 def _name_of(part: Any) -> str:
@@ -95,11 +110,11 @@ def _name_of(part: Any) -> str:
 
 
 def folder_of(given: Any, name: str) -> Path:
-    """Return the folder that an argument names; UsageError if it is no path."""
+    """Return the folder that an argument names (~ is the home folder); UsageError if it is no path."""
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
         raise UsageError(f"{name}={given!r:.60} is not a folder. Give the folder of a run, as proximo.train returns "
                          "it.")
-    return Path(given)
+    return Path(os.path.expanduser(given))
 
 
 def modules_of(allow_import: Any) -> tuple[str, ...]:

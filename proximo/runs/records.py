@@ -127,6 +127,7 @@ class TrainingState(TypedDict):
     buffers: NotRequired[Arrays]
     latest: NotRequired[Arrays]
     carry: NotRequired[dict[str, Any]]
+    fixed: NotRequired[dict[str, Any]]
 
 
 class FixedFields(TypedDict, total=False):

@@ -18,7 +18,7 @@ from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.resolve import resolve
-from proximo.runs.run import SWEEP, Run, forget_run, read_config
+from proximo.runs.run import SWEEP, Run, forget_run, read_config, run_folder
 from proximo.runs.run_group import NO_MEMBERS, Members, member_folders, members_of_seeds
 from proximo.runs.session import resume, start
 
@@ -45,7 +45,7 @@ def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wro
     problem = _mode_problem(cfg, mode)
     if problem or not _is_auto(mode):
         return start(cfg, variant, own, [*wrong, *problem], sweep)
-    folder = Path(cfg.run_dir)
+    folder = run_folder(cfg)
     found = member_folders(folder) or [folder] * (folder / "config.json").exists()
     written = [one for one in found if (one / "config.json").exists()]
     if found and len(written) < len(sweep or members_of_seeds(cfg)):

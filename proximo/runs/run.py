@@ -1,5 +1,6 @@
 """The folder of a run: its name, and config.json, which says everything that is needed to repeat the run."""
 
+import os
 import platform
 import re
 import time
@@ -61,9 +62,9 @@ def resume_command(folder: Path, cfg: Config) -> str:
 
 
 def run_folder(cfg: Config) -> Path:
-    """Return where a new run is written: cfg.run_dir, or runs/ENV__NAME__SEED__TIME, which does not exist."""
+    """Return where a run is written: cfg.run_dir (~ is the home folder), or a new runs/ENV__NAME__SEED__TIME."""
     if cfg.run_dir:
-        return Path(cfg.run_dir)
+        return Path(os.path.expanduser(cfg.run_dir))
     env_id = re.sub(r"[/:\\]", "-", cfg.env_id)
     first = Path("runs") / f"{env_id}__{cfg.exp_name}__{cfg.seed}__{int(time.time())}"
     others = (first.with_name(f"{first.name}-{number}") for number in count(2))

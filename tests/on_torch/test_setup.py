@@ -13,6 +13,7 @@ import proximo
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import make_normalizer
+from proximo.errors import UsageError
 from proximo.on_torch import setup
 from proximo.on_torch.aot_cache import describe_layout
 from proximo.on_torch.assemble import assemble
@@ -51,6 +52,13 @@ def test_the_first_observations_have_the_layout_of_all_others():
     storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent, carry, torch.device("cpu"))
     envs.close()
     assert describe_layout(carry.obs) == describe_layout(storage.rows["obs"][0])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_training_is_refused_where_gradients_are_switched_off(mode):
+    """The first minibatch ended with a traceback of torch about a tensor that requires no gradient."""
+    with mode(), pytest.raises(UsageError, match="Gradients are switched off"):
+        next(proximo.iterations(Config(env_id="CartPole-v1")))
 
 
 def test_networks_made_in_several_threads_have_the_weights_of_one_thread():
