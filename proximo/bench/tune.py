@@ -22,7 +22,7 @@ from proximo.bench.progress import progress
 from proximo.bench.records import Summary
 from proximo.bench.sets import folder_name
 from proximo.bench.task import Ended, Where, stop_all
-from proximo.bench.tune_report import report_best, report_trial
+from proximo.bench.tune_report import report_best, report_start, report_trial
 from proximo.bench.tune_search import Search, latest_score, load_search, scaled, suggest, trial_problems
 from proximo.bench.tune_study import REASON, SharedStudy, locked_when_free, shared_study
 from proximo.errors import FilesError, UsageError, notify
@@ -88,13 +88,14 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
         place = open_place(where, folder)
         try:
             work = Work(folder=folder, place=place, where=where, command=tuple(command))
+            report_start(search, folder, total)
             _run_trials(Context(search=search, work=work, shared=shared, trials=total))
         finally:
             place.close()
         if halt.is_set():
             notify("stopped. The same command continues.")
             return 130
-        return report_best(shared.study, folder, search.space)
+        return report_best(shared.study, folder, search)
 
 
 def _run_trials(context: Context) -> None:

@@ -62,7 +62,10 @@ def test_the_best_is_found_and_equal_settings_run_once(file, tmp_path, capsys):
     assert best["value"] == pytest.approx(sum(means) / 2)
     assert len(study.trials) == 4
     assert len(list((out / "CartPole-v1").iterdir())) <= 2
-    assert "best of 4 trials" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "best of 4 trials" in said and "trials: 4, runs of each: 2," in said
+    (command,) = [line.partition("Next: proximo train ")[2] for line in said.splitlines() if "Next: " in line]
+    assert command.startswith("ppo --env-id CartPole-v1") and command.endswith("--seed 3 --anneal-lr")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
