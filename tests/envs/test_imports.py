@@ -100,7 +100,7 @@ def test_a_run_whose_script_has_moved_plays_and_continues(moved, tmp_path, capsy
     for command in ("eval", "card"):
         assert main([command, str(moved), "--episodes", "2", "--allow-import", "shop.py"]) == 0
     assert main(["verify", str(moved), "--allow-import", "shop.py"]) == 0
-    assert "proximo watch agent --allow-import shop.py --deterministic" in (moved / "model" / "README.md").read_text()
+    assert "proximo watch agent --allow-import shop.py" in (moved / "model" / "README.md").read_text()
     assert proximo.evaluate(moved, 2, allow_import="shop.py").lengths
     assert proximo.evaluate(proximo.load(moved, allow_import=["shop.py"]), 2).lengths
     assert imported(tmp_path) == {"new"}

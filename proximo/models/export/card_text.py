@@ -32,7 +32,7 @@ def card_text(model: Model, record: dict[str, Any], run: Mapping[str, Any], pict
     flags = import_flags(model.cfg, elsewhere=True)
     lines += ["## Use", "", "```", "proximo pull hub:USER/NAME agent      # or the path of this folder",
               shlex.join(["proximo", "verify", "agent", *flags]).ljust(37) + " # plays the episodes of the score again",
-              shlex.join(["proximo", "watch", "agent", *flags, "--deterministic"]), "```", ""]
+              shlex.join(["proximo", "watch", "agent", *flags]), "```", ""]
     needed = ", ".join(f"`{name}`" for name in flags[1::2])
     lines += [f"The environment needs {needed}, which is not part of the model.", ""] * bool(flags)
     lines += ["```python", "import proximo", "", 'model = proximo.load("agent")',
@@ -63,7 +63,7 @@ def training_lines(model: Model, run: Mapping[str, Any]) -> list[str]:
     if versions:
         lines += ["Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".", ""]
     kind = type(model.cfg)
-    skipped = {name for name, fact in facts(kind).items() if fact.group == "logging"} - {"exp_name"}
+    skipped = {name for name, fact in facts(kind).items() if fact.group == "logging"}
     changed = {name: value for name, value in vars(model.cfg).items()
                if name not in skipped and value != getattr(kind, name, None)}
     return [*lines, f"Hyper-parameters that differ from the defaults of {model.variant}:", "",
