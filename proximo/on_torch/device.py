@@ -46,7 +46,17 @@ def pick_device(cfg: Config, world: World) -> torch.device:
 
 
 def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
-    """Set threads and determinism of this process. Returns the number of threads, on which results depend."""
+    """Set threads and determinism of this process.
+
+    Returns:
+        The number of threads, on which results depend.
+
+    Raises:
+        UsageError: Gradients are switched off.
+    """
+    if not torch.is_grad_enabled():
+        raise UsageError("Gradients are switched off where training begins. Call it outside of torch.no_grad() and "
+                         "torch.inference_mode().")
     threads = cfg.threads or (1 if device.type == "cuda" else default_threads(cfg, world.local_size))
     torch.set_num_threads(threads)
     if device.type == "cuda":

@@ -69,9 +69,6 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
 def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Callable[..., Any],
                loss_fn: Callable[..., Any], state: dict[str, Any] | None) -> Setup:
     """Make everything for a process that has joined the others; see set_up."""
-    if not torch.is_grad_enabled():
-        raise UsageError("Gradients are switched off where training begins. Call it outside of torch.no_grad() and "
-                         "torch.inference_mode().")
     device = pick_device(cfg, world)
     set_up_torch(cfg, world, device)
     check_same_start(world, state["iteration"] if state else 0, device)

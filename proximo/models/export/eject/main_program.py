@@ -5,7 +5,6 @@ file is made for.
 """
 
 import argparse
-import csv
 import math
 import time
 from collections import deque
@@ -47,7 +46,10 @@ def main() -> None:
     for field in fields(Config):
         if not isinstance(field.default, tuple):
             parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
-    cfg = Config(**vars(parser.parse_args()))
+    given = parser.parse_args()
+    if given.total_timesteps < given.num_envs * given.num_steps:
+        parser.error("total-timesteps is less than one batch, num-envs * num-steps.")
+    cfg = Config(**vars(given))
     refuse_other_spaces(cfg.env_id)
     start, returns = time.perf_counter(), deque[float](maxlen=100)
     with open("progress.csv", "w", newline="") as file:
@@ -56,9 +58,8 @@ def main() -> None:
             mean = sum(returns) / len(returns) if returns else math.nan
             speed = int(it.steps / (time.perf_counter() - start))
             row = {"global_step": it.steps, "SPS": speed, "episodic_return": mean, **it.stats}
-            writer = csv.DictWriter(file, row)
             if it.iteration == 1:
-                writer.writeheader()
-            writer.writerow(row)
+                print(*row, sep=",", file=file)
+            print(*row.values(), sep=",", file=file)
             print(f"step {it.steps}  return {mean:.2f}  SPS {speed}", flush=True)
     np.savez("weights.npz", **it.weights())  # type: ignore[arg-type]

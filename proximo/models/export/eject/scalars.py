@@ -106,9 +106,11 @@ def split_parameter(library: Library, definition: Definition, function: Function
         taken = (bindings(function).keys() | loaded_names(function)) & {*fields}
         made = [one for one in given if isinstance(one, ast.Call) and ast.unparse(one.func) == record and not one.args]
         simple = len(made) == len(given) or all(isinstance(one, (ast.Name, ast.Attribute)) for one in given)
+        types = _types(library.definitions[record])
         if not fields or len(fields) > MOST_FIELDS or len(uses) != len(read) or taken or not simple:
             continue
-        types = _types(library.definitions[record])
+        if not types.keys() >= {*fields}:  # a property, which is no field
+            continue
         edits = {definition: [Edit(*definition.span(arg), ", ".join(f"{name}: {types[name]}" for name in fields)),
                               *(Edit(*definition.span(node), node.attr) for node in read)]}
         for call, one in zip(calls, given):

@@ -8,6 +8,7 @@ from typing import Any
 from proximo.catalog import VARIANTS, parts_of
 from proximo.config import Config
 from proximo.envs.gym_source import env_source
+from proximo.envs.obs_layout import obs_layout
 from proximo.models.export.eject.definition import Definition
 from proximo.models.export.eject.every_row_valid import FIELDS, REWRITES
 from proximo.models.export.eject.facts import Facts
@@ -91,8 +92,9 @@ def _dropped_fields(setup: Any, cfg: Config) -> dict[str, frozenset[str]]:
     """Return the fields that only the parts of the library read which the ejected file leaves out."""
     found = {"Iteration": frozenset(("snapshot", "spec", "players", "statistics", "keeps_state")),
              "FinishedEpisodes": frozenset(("step", "row", "length")), "Setup": frozenset(("device",)),
-             "Spec": frozenset(("observation_space",)), "AtariName": frozenset(("sticky",)),
-             "Episode": frozenset(("length",))}
+             "AtariName": frozenset(("sticky",)), "Episode": frozenset(("length",))}
+    if obs_layout(setup.normalizer.spec.observation_space) is None:  # no Dict or Tuple
+        found["Spec"] = frozenset(("observation_space",))
     if cfg.desired_kl is None and cfg.target_kl is None:  # always 1
         found |= {"Adam": frozenset(("scale",)), "Learner": frozenset(("scale",))}
     if every_row_is_valid(cfg):

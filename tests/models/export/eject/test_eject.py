@@ -111,6 +111,8 @@ def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
     assert len(path.read_text().splitlines()) <= MOST_LINES[variant]
     assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
     assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
+    short = subprocess.run([sys.executable, str(path), "--total-timesteps", "1"], capture_output=True, text=True)
+    assert short.returncode == 2 and "less than one batch" in short.stderr
 
 
 @needs_jax
@@ -152,6 +154,7 @@ def test_other_numbers_of_rows_on_jax_have_the_weights_up_to_rounding(changes, t
 @pytest.mark.skipif(not ALL, reason="make eject")
 @pytest.mark.parametrize("variant, changes", [
     ("ppo", {"recurrent": "lstm"}), ("ppo", {"shared_network": True}), ("ppo", {"target_kl": 0.01}),
+    ("ppo", {"env_id": "Blackjack-v1"}),
     ("ppo", {"desired_kl": 0.01, "num_envs": 1}), ("ppo", {"norm_adv": "batch"}),
     ("ppo_atari", {"env_id": "ALE/Pong-v5", "grayscale": False, "end_on_life_loss": False, "clip_rewards": False}),
     ("compact", {"env_id": "BreakoutNoFrameskip-v4", "model": "cnn", **SMALL["ppo_atari"]})], ids=str)
