@@ -12,14 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.moments import (
-    Moments,
-    Statistics,
-    add_increments,
-    moment_increments,
-    start_moments,
-    update_moments,
-)
+from proximo.envs.moments import Moments, Statistics, add_increments, moment_increments, start_moments, update_moments
 from proximo.envs.obs_layout import FloatView, float_view
 from proximo.errors import UsageError
 from proximo.protocols import Array, Spec, Step, VecEnv
@@ -142,7 +135,9 @@ def start_statistics(num_envs: int, obs_shape: tuple[int, ...], xp: Any = np) ->
 
 def normalize_obs(moments: Moments, obs: Array, clip: float, xp: Any = np) -> Array:
     """Return normalised observations, float32, clipped to plus and minus `clip` (detail 29)."""
-    scaled = (obs - moments.mean) / xp.sqrt(moments.var + EPSILON)
+    mean, var = moments.mean[None], moments.var[None]  # for one row, numpy takes half the time if all shapes are equal
+    scaled = obs - mean
+    scaled /= xp.sqrt(var + EPSILON)
     return xp.minimum(xp.maximum(scaled, -clip), clip).astype(xp.float32)
 
 
@@ -175,7 +170,7 @@ def count_step(statistics: Statistics, step: Step, cfg: Config, xp: Any = np, wa
     if cfg.norm_reward:
         gathered = running * cfg.gamma + step.reward
         ret = update_moments(ret, gathered, played, xp)
-        after = xp.where(over, 0, gathered)
+        after = gathered if xp is np and not np.count_nonzero(over) else xp.where(over, 0, gathered)
         running = after if played is None else xp.where(step.valid | over, after, running)
     return Statistics(obs=obs, ret=ret, running=running)
 
@@ -191,7 +186,7 @@ def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp: Any = 
     if cfg.norm_obs:
         obs = normalize_obs(statistics.obs, step.obs, cfg.clip_obs, xp)
         if step.final_obs is not None:
-            unread = xp is np and not step.first.any()  # no row ended: numpy need not compute it
+            unread = xp is np and not np.count_nonzero(step.first)  # no row ended
             final = obs if unread else normalize_obs(statistics.obs, final, cfg.clip_obs, xp)
     if cfg.norm_reward:
         scaled, clip = reward / xp.sqrt(statistics.ret.var + EPSILON), cfg.clip_norm_reward

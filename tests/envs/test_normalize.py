@@ -73,6 +73,20 @@ def test_moments_equal_the_definition(seed, batches, offset):
     assert moments.count == pytest.approx(PRIOR_COUNT + sum(map(len, seen)))
 
 
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_statistics_and_steps_are_not_changed(num_envs):
+    """Counting and applying write into no array that they get: a rollout can begin again from its carry."""
+    rng, normalizer = np.random.default_rng(0), normalizer_for(CFG, num_envs)
+    statistics = normalizer.start()
+    for _ in range(5):
+        step = some_step(rng, num_envs)
+        arrays = [np.asarray(x) for x in (*statistics.obs, *statistics.ret, statistics.running, *step[:1], *step[3:7])]
+        before = [x.copy() for x in arrays]
+        statistics, _ = normalizer.step(statistics, step)
+        for x, kept in zip(arrays, before, strict=True):
+            np.testing.assert_array_equal(x, kept)
+
+
 def test_steps_equal_baselines():
     """Steps equal `ret = ret * gamma + r; update; ret[done] = 0` as a loop over environments."""
     rng, normalizer = np.random.default_rng(0), normalizer_for(CFG)
