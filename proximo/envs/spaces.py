@@ -142,9 +142,10 @@ def action_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
         return lambda action: list(np.asarray(action).astype(np.int8))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and 0 not in space.shape:
-        low, high, (shape, dtype) = space.low, space.high, space_layout(space)
+        low, high, (shape, dtype) = space.low[None], space.high[None], space_layout(space)
         # two comparisons, because np.clip takes twice their time for a few numbers
-        return lambda action: list(np.minimum(np.maximum(action.reshape(-1, *shape), low), high).astype(dtype))
+        return lambda action: list(
+            np.minimum(np.maximum(action.reshape(-1, *shape), low), high).astype(dtype, copy=False))
     raise UsageError(f"{env_id} has the action space {space}, for which there is no policy. "
                      "Use Discrete, one-dimensional MultiDiscrete or MultiBinary, Box of floats (not empty), or Dict "
                      "and Tuple of these.")
