@@ -162,7 +162,8 @@ def check_actions(action: np.ndarray, space: spaces.Space[Any], num_envs: int, e
 
 def _joint_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray], list[Any]]:
     parts = action_parts(space)
-    writers, stops = [action_writer(part, env_id) for part in parts], np.cumsum([part_width(part) for part in parts])
+    writers = [action_writer(part, env_id) for part in parts]
+    stops = np.cumsum([part_width(part) for part in parts])
 
     def write(action: np.ndarray) -> list[Any]:
         columns = [x if isinstance(part, spaces.Box) else x.astype(np.int64)

@@ -75,7 +75,8 @@ def _is_dropped(scope: Scope, node: ast.stmt, guards: bool) -> bool:
     if isinstance(node, ast.Assert):
         return scope.truth(node.test) is True or guards
     return guards and isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Raise) and all(
-        isinstance(one, (ast.Assign, ast.Raise)) for one in node.body) and scope.truth(node.test) is None
+        isinstance(one, (ast.Assign, ast.Raise)) for one in node.body) and scope.truth(node.test) is None and not any(
+        isinstance(one, ast.Call) and called_name(one) == "read" for one in ast.walk(node.test))  # it fills the masks
 
 
 def _is_pass(body: list[ast.stmt]) -> bool:

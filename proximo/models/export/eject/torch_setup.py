@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from gymnasium import spaces
+
 from proximo.catalog import VARIANTS, parts_of
 from proximo.config import Config
 from proximo.envs.gym_source import env_source
@@ -51,7 +53,8 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
         present=frozenset(("final_obs",) if type(setup.envs).__name__ != "PoolEnvs" else ())
         | frozenset(() if agent.evaluates_later else ("logprob", "value"))
         | frozenset(("first",) if agent.recurrent else ()),
-        assumed={("action_writer", "space"): space, ("make_head", "action_space"): space},
+        assumed={} if isinstance(space, (spaces.Dict, spaces.Tuple)) else  # whose parts are arguments, too
+        {("action_writer", "space"): space, ("make_head", "action_space"): space},
         expressions=({"acted.value": None, "acted.logprob": None} if agent.evaluates_later else {}) | suite.expressions,
         written=suite.written, identities=frozenset(("perturbed",) if plain else ()),
         dropped_fields=_dropped_fields(setup, cfg),

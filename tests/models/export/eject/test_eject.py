@@ -80,7 +80,7 @@ def library_weights(variant, settings):
 
 
 def ejected_hash(path, folder):
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}  # for tests.support.probes
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(path)], cwd=folder, env=environment, capture_output=True,
                           text=True)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -154,7 +154,8 @@ def test_other_numbers_of_rows_on_jax_have_the_weights_up_to_rounding(changes, t
 @pytest.mark.skipif(not ALL, reason="make eject")
 @pytest.mark.parametrize("variant, changes", [
     ("ppo", {"recurrent": "lstm"}), ("ppo", {"shared_network": True}), ("ppo", {"target_kl": 0.01}),
-    ("ppo", {"env_id": "Blackjack-v1"}),
+    ("ppo", {"env_id": "Blackjack-v1"}), *(("ppo", {"env_id": f"tests.support.probes:{name}-v0"})
+                                           for name in ("Masked", "Rich", "Looking", "Hybrid")),
     ("ppo", {"desired_kl": 0.01, "num_envs": 1}), ("ppo", {"norm_adv": "batch"}),
     ("ppo_atari", {"env_id": "ALE/Pong-v5", "grayscale": False, "end_on_life_loss": False, "clip_rewards": False}),
     ("compact", {"env_id": "BreakoutNoFrameskip-v4", "model": "cnn", **SMALL["ppo_atari"]})], ids=str)
