@@ -1,12 +1,18 @@
 """What the library writes for rows that may not be valid, and how it is written where every row is valid.
 
 Only suites that reset one step late, and games of several players, have rows in which there is nothing to learn.
+
+The gradient of `x.sum()` is one number with stride 0, that of `torch.where(valid, x, 0.0).sum()` has a number per row.
+torch adds up the two in different orders, with other last bits. This matters where such a gradient is summed over the
+rows before it meets another number: in the entropy of a Gaussian, whose deviation is the same in all rows. There, a
+product with ones makes it a gradient per row again.
 """
 
 from proximo.models.export.eject.rewrites import Rewrites
 
 REWRITES: Rewrites = {
     "ppo_loss": (("torch.where(batch.valid, x, 0.0).sum()", "x.sum()"),),
+    "Gaussian": ((".expand(self.mean.shape[:-1])", " * torch.ones(self.mean.shape[:-1])  # a gradient per row"),),
     "statistic_names": (('"valid": one.bool(), ', ""),),
     "LossInputs": (("number of valid rows of the minibatch over all ranks, at least 1",
                     "number of rows of the minibatch"),),

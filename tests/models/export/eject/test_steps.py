@@ -16,8 +16,8 @@ from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.library import Library, definition_text, module_names
 from proximo.models.export.eject.rewrites import CHECKED_CONFIG, GAMES_OF_POOL, SELF_PLAY, rewritten
 
-MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.on_torch.loss", "proximo.on_torch.learner",
-           "proximo.on_torch.setup", "proximo.on_torch.train", "proximo.envs.envpool", "proximo.envs.envpool_ids", "proximo.envs.pettingzoo")
+MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.envs.envpool", "proximo.envs.envpool_ids",
+           "proximo.envs.pettingzoo", *(f"proximo.on_torch.{name}" for name in ("distributions", "learner", "loss", "setup", "train")))
 JAX_MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.jax_control",
                *(f"proximo.on_jax.{name}" for name in ("agent", "distributions", "learner", "loss", "rollout", "train_step")))
 COUNTER = """class Counter:
