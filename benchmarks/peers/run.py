@@ -12,6 +12,11 @@ names (else this one), pinned to its cores. `--source` is a checkout of a peer t
 consists of scripts. A peer whose library or checkout is missing is left out, with a message. The programs alternate;
 the table has the medians of all rounds.
 
+What the interpreters need: rejax 0.1.3 `gymnax<1`; PureJaxRL that and brax; CleanRL's script for HalfCheetah gymnasium
+0.29.1; LeanRL that, gym 0.23.1, tensordict, envpool, mujoco and `numpy<2`; Sample Factory 2.1.1 its own pins; PufferLib
+3.0.0 torch, gym 0.23, rich-argparse, and its source with both extension modules built in place (`pufferlib_peer.py`).
+The first run of LeanRL compiles for several minutes.
+
 Proximo runs as its command does, with CSV, TensorBoard and checkpoints on. A script prints one line of JSON: `rate` in
 environment steps per second without compilation, `start` in seconds until that is over, and `differs`, the settings in
 which the peer is not equal.
