@@ -25,6 +25,16 @@ def hint(default: str, metavar: str | None = None) -> Any:
     return tyro.conf.arg(help_behavior_hint=f"(default: {default})", metavar=metavar)
 
 
+@dataclass(frozen=True)
+class WhereArguments(Where):
+    """Where, with the defaults in words."""
+
+    workers: Annotated[int | None, hint("1; bench on Ray and SLURM: as many as there is room for", "INT")] = None
+    """runs at the same time"""
+    job_threads: Annotated[int | None, hint("1 on Ray and SLURM, otherwise not limited", "INT")] = None
+    """threads of each run, also passed as --threads"""
+
+
 @dataclass
 class BenchArguments:
     """Train every (variant, environment, seed) of a small file, each in a process of its own.
@@ -39,7 +49,7 @@ class BenchArguments:
     """folder of a benchmark: print which runs are done, running, queued and failed, and where; nothing is started"""
     seeds: Annotated[int | None, hint("as in the file", "INT")] = None
     """number of seeds of each environment, from 1"""
-    where: Annotated[Where, tyro.conf.arg(name="")] = Where()
+    where: Annotated[WhereArguments, tyro.conf.arg(name="")] = WhereArguments()
     """where runs are trained"""
     out: Annotated[str, hint("runs/bench/NAME")] = ""
     """folder of all runs"""
@@ -81,7 +91,7 @@ class TuneArguments:
 
     file: Annotated[Path, tyro.conf.Positional, named("FILE")]
     """a search file, such as benchmarks/tune/cartpole.toml"""
-    where: Annotated[Where, tyro.conf.arg(name="")] = Where()
+    where: Annotated[WhereArguments, tyro.conf.arg(name="")] = WhereArguments()
     """where runs are trained"""
     out: Annotated[str, hint("runs/tune/NAME")] = ""
     """folder of trials and study"""
@@ -100,7 +110,7 @@ class PbtArguments:
 
     file: Annotated[Path, tyro.conf.Positional, named("FILE")]
     """a file such as benchmarks/pbt/cartpole.toml: variant, environment, members, rounds, ranges"""
-    where: Annotated[Where, tyro.conf.arg(name="")] = Where()
+    where: Annotated[WhereArguments, tyro.conf.arg(name="")] = WhereArguments()
     """where runs are trained"""
     out: Annotated[str, hint("runs/pbt/NAME")] = ""
     """folder of the rounds"""

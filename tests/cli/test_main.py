@@ -189,13 +189,14 @@ def test_the_version_is_printed(capsys):
     assert capsys.readouterr().out == f"proximo {proximo.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["eval", "watch", "export", "card", "push", "pull", "verify", "live", "plot", "rate", "check-env"])
+@pytest.mark.parametrize("command", ["eval", "watch", "export", "card", "push", "pull", "verify", "live", "plot", "rate", "check-env",
+                                     "bench", "report", "compare", "tune", "pbt"])
 def test_each_command_explains_itself(command, capsys):
-    """In a sentence, besides its arguments; defaults are told once."""
+    """In a sentence, besides its arguments; defaults are told once, and no value is called {None}."""
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
     said = capsys.readouterr().out
-    assert ended.value.code == 0 and f"proximo {command}" in said and "default: None" not in said
+    assert ended.value.code == 0 and f"proximo {command}" in said and "default: None" not in said and "{None}" not in said
     assert any(line[:1].isalpha() and line.count(" ") > 5 for line in said.splitlines()[1:])
 
 
