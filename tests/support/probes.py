@@ -352,6 +352,7 @@ def register_probes():
     gymnasium.register("Irregular-v0", entry_point=Irregular, max_episode_steps=20)
     gymnasium.register("Swinging-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=20)
     gymnasium.register("Positions-v0", entry_point=Positions, max_episode_steps=200)
+    gymnasium.register("RichCut-v0", entry_point=Rich, max_episode_steps=3)
     for how in FAULTS:
         gymnasium.register(f"Faulty_{how}-v0", entry_point=Faulty, kwargs={"how": how})
 

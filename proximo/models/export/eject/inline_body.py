@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from proximo.models.export.eject.bindings import Bindings, bind, bindings
 from proximo.models.export.eject.branches import replace_statement
+from proximo.models.export.eject.calls import Call, argument_of, check_arguments
 from proximo.models.export.eject.definition import (
     Definition,
     Edit,
@@ -15,7 +16,6 @@ from proximo.models.export.eject.definition import (
     walk,
     without_docstring,
 )
-from proximo.models.export.eject.parameters import Call, argument_of, check_arguments
 from proximo.models.export.eject.purity import is_pure
 
 MOST_LINES = 12  # of a body that is written where it was called

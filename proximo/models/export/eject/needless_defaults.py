@@ -1,7 +1,7 @@
 """Defaults of parameters that every call passes."""
 
+from proximo.models.export.eject.calls import Call, argument_of
 from proximo.models.export.eject.definition import Definition, Edit, Function, defaults, parameters
-from proximo.models.export.eject.parameters import Call, argument_of
 
 
 def default_edits(definition: Definition, function: Function, calls: list[Call]) -> list[Edit]:

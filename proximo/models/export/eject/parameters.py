@@ -3,9 +3,9 @@
 import ast
 import re
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from proximo.models.export.eject.bindings import called_name
+from proximo.models.export.eject.calls import Call, argument_of, inside_texts
 from proximo.models.export.eject.definition import (
     Definition,
     Edit,
@@ -16,135 +16,8 @@ from proximo.models.export.eject.definition import (
     without_docstring,
 )
 from proximo.models.export.eject.purity import is_pure
-from proximo.models.export.eject.value import PRESENT, Value, joined
+from proximo.models.export.eject.value import Value, joined
 from proximo.models.export.eject.values import Scope
-
-EXTERNAL = frozenset((  # also methods of other libraries: a call is of the program only where the object is known
-    "step", "reset", "close", "copy", "start", "add", "write", "read", "put", "append", "mode", "value", "act",
-    "update", "restart", "load", "state", "render"))
-
-
-class Call(NamedTuple):
-    """A call of a function of the program."""
-
-    scope: Scope
-    node: ast.Call
-    skipped: int  # arguments before the first one of the function: 1 in partial(function, ...)
-    partial: bool
-
-
-def called_function(scope: Scope, node: ast.expr, methods: dict[str, list[str]]) -> str | None:
-    """Return the name of the function of the program that an expression means: f, Class.method or Class.__init__."""
-    library = scope.known.library
-    if isinstance(node, ast.Name) and node.id in library.places and node.id not in scope.bindings:
-        return f"{node.id}.__init__" if library.is_class(node.id) else node.id
-    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "super()":
-        bases = getattr(scope.definition.node, "bases", [])
-        return f"{ast.unparse(bases[0])}.{node.attr}" if bases else None
-    found = scope.value(node)
-    if found is not None and found is not PRESENT:
-        value = found.value
-        qualified = getattr(value, "__qualname__", None)
-        if qualified is None and library.name_of(type(value)):
-            return _method_of(scope, type(value), "forward") or _method_of(scope, type(value), "__call__")
-        if qualified is not None and "." in qualified and getattr(value, "__self__", None) is not None:
-            return _method_of(scope, type(value.__self__), qualified.rpartition(".")[2])
-        return library.name_of(value)
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-        own = f"{scope.definition.name}.{node.attr}"
-        if own in methods.get(node.attr, []):
-            return own
-    if isinstance(node, ast.Attribute) and node.attr not in EXTERNAL and not library.is_field(node.attr):
-        named = methods.get(node.attr, [])
-        return named[0] if len(named) == 1 else None
-    return None
-
-
-def _method_of(scope: Scope, kind: type, name: str) -> str | None:
-    """Return the method of the program that a method of a class is; merge_class may have moved it to a subclass."""
-    library, below = scope.known.library, ""
-    for base in kind.__mro__:
-        found = library.name_of(base)
-        if name in vars(base):
-            moved = library.definitions.get(below) if found not in library.definitions else None
-            own = f"{below}.{name}"
-            if moved is not None and any(own == method for method, _ in moved.functions()):
-                return own
-            return f"{found}.{name}" if found else None
-        below = found if found in library.definitions else below
-    return None
-
-
-def find_calls(scopes: list[Scope], methods: dict[str, list[str]]) -> tuple[dict[str, list[Call]], set[str]]:
-    """Return every call of each function of the program, and the functions that are also used in other ways."""
-    calls: dict[str, list[Call]] = {}
-    other: set[str] = set()
-    version = {name: tuple(found) for name, found in methods.items()}
-    for scope in scopes:
-        if scope.calls is None or scope.calls[0] != version:
-            scope.calls = version, *_calls_in(scope, methods)
-        for name, call in scope.calls[1]:
-            calls.setdefault(name, []).append(call)
-        other |= scope.calls[2]
-    return calls, other
-
-
-def _calls_in(scope: Scope, methods: dict[str, list[str]]) -> tuple[list[tuple[str, Call]], set[str]]:
-    tree = scope.function if scope.function is not None else scope.definition.node
-    found, handled = [], set()
-    quoted = _inside_texts(tree)
-    for node in walk(tree):
-        if not isinstance(node, ast.Call) or id(node) in quoted:
-            continue
-        partial = called_name(node) == "partial" and bool(node.args)
-        callee = node.args[0] if partial else node.func
-        if name := called_function(scope, callee, methods):
-            found.append((name, Call(scope, node, int(partial), partial)))
-            handled.add(callee)
-    return found, set(_other_uses(scope, tree, handled))
-
-
-def _inside_texts(tree: ast.AST) -> set[int]:
-    """Return the nodes inside f-strings, whose places Python 3.11 does not know."""
-    return {id(part) for node in walk(tree) if isinstance(node, ast.JoinedStr) for part in walk(node)}
-
-
-def _other_uses(scope: Scope, tree: ast.AST, handled: set[ast.expr]) -> Iterator[str]:
-    skipped = {id(part) for node in walk(tree) for name in ("annotation", "returns")
-               if isinstance(getattr(node, name, None), ast.AST) for part in walk(getattr(node, name))}
-    for node in walk(tree):
-        if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in handled
-                and id(node) not in skipped and node.id in scope.known.library.places
-                and node.id not in scope.bindings):
-            yield node.id
-            yield f"{node.id}.__init__"
-
-
-def argument_of(call: Call, function: Function, name: str) -> ast.expr | str | None:
-    """Return what a call passes for a parameter; "default" if it passes nothing, None if that is not clear."""
-    names = [arg.arg for arg in parameters(function)]
-    bound = names[1:] if names[:1] == ["self"] else names
-    given = call.node.args[call.skipped:]
-    for keyword in call.node.keywords:
-        if keyword.arg == name:
-            return keyword.value
-        if keyword.arg is None:
-            return None
-    for position, one in enumerate(given):
-        if isinstance(one, ast.Starred):
-            return None
-        if position < len(bound) and bound[position] == name:
-            return one
-    return None if call.partial else "default"
-
-
-def check_arguments(call: Call, function: Function) -> None:
-    """Raise RuntimeError for a call with more arguments than the function has parameters: a step before was wrong."""
-    names = [arg.arg for arg in parameters(function) if arg.arg != "self"]
-    given = [one for one in call.node.args[call.skipped:] if not isinstance(one, ast.Starred)]
-    unknown = {one.arg for one in call.node.keywords} - {*names, None}
-    if not (function.args.vararg or function.args.kwarg) and (len(given) > len(names) or unknown):
-        raise RuntimeError(f"{ast.unparse(call.node)} does not fit {function.name}({', '.join(names)})")
 
 
 def constant_argument(calls: list[Call], function: Function, name: str) -> Value | None:
@@ -172,7 +45,7 @@ def removable_parameters(definition: Definition, function: Function,
     found: dict[str, str | None] = {}
     read = {node.id for one in without_docstring(function.body) for node in walk(one)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    quoted = _inside_texts(function)
+    quoted = inside_texts(function)
     stored = {node.id for node in walk(function) if isinstance(node, ast.Name) and id(node) in quoted}
     stored |= {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     for arg in parameters(function):

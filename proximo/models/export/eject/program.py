@@ -9,15 +9,12 @@ import numpy as np
 
 from proximo.models.export.eject.bindings import Bindings, bind_attributes, called_name, free_names
 from proximo.models.export.eject.branches import statement_edits
+from proximo.models.export.eject.calls import Call, find_calls
 from proximo.models.export.eject.definition import Definition, Edit, Function, parameters, walk, without_docstring
 from proximo.models.export.eject.facts import CHECKED, ERRORS, Facts
 from proximo.models.export.eject.fold import expression_edits
 from proximo.models.export.eject.library import Import, Library
-from proximo.models.export.eject.parameters import (
-    Call,
-    constant_argument,
-    find_calls,
-)
+from proximo.models.export.eject.parameters import constant_argument
 from proximo.models.export.eject.polish import polish_edits
 from proximo.models.export.eject.unused import (
     record_fields,

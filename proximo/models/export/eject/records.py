@@ -4,9 +4,9 @@ import ast
 from collections.abc import Iterator
 
 from proximo.models.export.eject.bindings import called_name
+from proximo.models.export.eject.calls import Call
 from proximo.models.export.eject.definition import Definition, Edit, apply_all, parameters, walk
 from proximo.models.export.eject.library import Library
-from proximo.models.export.eject.parameters import Call
 from proximo.models.export.eject.unused import record_fields
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from proximo.models.export.eject.bindings import bindings, called_name
 from proximo.models.export.eject.branches import delete, replace_statement
+from proximo.models.export.eject.calls import Call, argument_of
 from proximo.models.export.eject.definition import Definition, Edit, Function, loaded_names, parameters, walk
 from proximo.models.export.eject.library import Library
-from proximo.models.export.eject.parameters import Call, argument_of
 from proximo.models.export.eject.unused import record_fields
 
 MOST_FIELDS = 3  # of a record that become parameters of their own

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from proximo.models.export.eject.attributes import alias_attribute, local_attribute, write_only_attribute
 from proximo.models.export.eject.bindings import called_name
+from proximo.models.export.eject.calls import Call
 from proximo.models.export.eject.comments import present_edits
 from proximo.models.export.eject.definition import Definition, Edit, apply_all, parameters, walk
 from proximo.models.export.eject.facts import DROPPED_METHODS, HEADINGS, INLINED
@@ -13,12 +14,7 @@ from proximo.models.export.eject.inline_body import MOST_LINES, MOST_OF_RECORD, 
 from proximo.models.export.eject.lift import lift_function
 from proximo.models.export.eject.merge import merge_class
 from proximo.models.export.eject.needless_defaults import default_edits
-from proximo.models.export.eject.parameters import (
-    Call,
-    argument_edits,
-    removable_parameters,
-    removal_edits,
-)
+from proximo.models.export.eject.parameters import argument_edits, removable_parameters, removal_edits
 from proximo.models.export.eject.program import Program
 from proximo.models.export.eject.purity import CHANGE_NOTHING
 from proximo.models.export.eject.records import unpack_record, unwrap_record

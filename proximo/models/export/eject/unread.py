@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from proximo.models.export.eject.branches import delete
+from proximo.models.export.eject.calls import Call
 from proximo.models.export.eject.definition import Definition, Edit, Function, walk
 from proximo.models.export.eject.library import Library
-from proximo.models.export.eject.parameters import Call, item_edits
+from proximo.models.export.eject.parameters import item_edits
 from proximo.models.export.eject.purity import is_pure
 
 Edits = dict[Definition, list[Edit]]

@@ -9,12 +9,16 @@ from proximo.catalog import VARIANTS
 from proximo.models.export.eject import main_program
 from proximo.models.export.eject.attributes import alias_attribute, local_attribute, write_only_attribute
 from proximo.models.export.eject.branches import statement_edits
+from proximo.models.export.eject.calls import find_calls
 from proximo.models.export.eject.comments import present_edits, tidy_comments
 from proximo.models.export.eject.definition import Definition, apply_all
 from proximo.models.export.eject.every_row_valid import REWRITES
+from proximo.models.export.eject.facts import Facts
 from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.library import Library, definition_text, module_names
 from proximo.models.export.eject.rewrites import CHECKED_CONFIG, GAMES_OF_POOL, SELF_PLAY, rewritten
+from proximo.models.export.eject.values import Knowledge, Scope
+from proximo.on_torch.agent import SharedAgent
 
 MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.envs.envpool", "proximo.envs.envpool_ids",
            "proximo.envs.pettingzoo", *(f"proximo.on_torch.{name}" for name in ("distributions", "learner", "loss", "setup", "train")))
@@ -94,3 +98,15 @@ def test_a_none_that_stands_alone_is_left_out():
     one = Definition("f", main_program, 'def f():\n    """Return one."""\n    None\n    return 1')
     one.apply(statement_edits(SimpleNamespace(definition=one), dict(one.functions())["f"].body, guards=False))
     assert one.text == 'def f():\n    """Return one."""\n    return 1'
+
+
+def test_a_method_that_is_passed_on_is_also_called_elsewhere():
+    """Its parameters must stay, although some of its calls are known."""
+    library, agent = Library(), SharedAgent(None, None, None)
+    library.find("proximo.on_torch.agent", "SharedAgent")
+    one = Definition("make", main_program, "def make(agent):\n    return Policy(agent.act(1), agent.value, agent.value(1))")
+    facts = Facts(**({name: {} for name in Facts._fields} | {"named": {"agent": agent}}))
+    scope = Scope(Knowledge(library, facts, {}, {}, {}), one, "make", dict(one.functions())["make"])
+    calls, other = find_calls([scope], {})
+    assert calls.keys() == {"SharedAgent.act", "SharedAgent.value"}
+    assert other == {"SharedAgent.value"}
