@@ -23,8 +23,8 @@ def statement_edits(scope: Scope, body: list[ast.stmt], guards: bool) -> list[Ed
     """
     edits: list[Edit] = []
     dead: list[ast.stmt] = []
-    ended = False
-    for node in body:
+    ended, code = False, without_docstring(body)
+    for node in code:
         if ended or _is_dropped(scope, node, guards):
             dead.append(node)
             continue
@@ -42,8 +42,8 @@ def statement_edits(scope: Scope, body: list[ast.stmt], guards: bool) -> list[Ed
             for block in _blocks(node):
                 edits += statement_edits(scope, block, guards)
             edits += _empty_else(scope.definition, node)
-    dead += [node for node in body if isinstance(node, ast.Pass) and len(body) > 1 and node not in dead]
-    alive = len(without_docstring(body)) > len([node for node in dead if node in without_docstring(body)])
+    dead += [node for node in code if isinstance(node, ast.Pass) and len(body) > 1 and node not in dead]
+    alive = len(code) > len(dead)
     edits += [delete(scope.definition, node) for node in (dead if alive or len(dead) < len(body) else dead[1:])]
     if dead and not alive and len(dead) == len(body):
         edits.append(replace_statement(scope.definition, dead[0], "pass"))
@@ -65,7 +65,7 @@ def _is_dropped(scope: Scope, node: ast.stmt, guards: bool) -> bool:
         checks = name.lstrip("_").startswith("check_")
         return checks or name in DROPPED_CALLS | scope.known.facts.dropped_calls or is_pure(node.value)
     if isinstance(node, ast.Expr):
-        return node.value.value is None if isinstance(node.value, ast.Constant) else is_pure(node.value)
+        return ast.unparse(node.value) != "..." and is_pure(node.value)  # an interface consists of ...
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         return ast.unparse(node.value) in (text := ast.unparse(node.targets[0]), f"{text}.clone()")
     if isinstance(node, ast.For):

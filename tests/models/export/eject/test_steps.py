@@ -93,9 +93,10 @@ def test_comments_say_nothing_of_absent_things():
     assert record.text == "class R(NamedTuple):\n    a: Tensor  # (N,)\n    b: Tensor  # (N,)"
 
 
-def test_a_none_that_stands_alone_is_left_out():
+@pytest.mark.parametrize("constant", ["None", "True", "1.5", "'text'", "()"])
+def test_a_constant_that_stands_alone_is_left_out(constant):
     """It remains of `self.x = None` where nothing reads x. A docstring stays."""
-    one = Definition("f", main_program, 'def f():\n    """Return one."""\n    None\n    return 1')
+    one = Definition("f", main_program, f'def f():\n    """Return one."""\n    {constant}\n    return 1')
     one.apply(statement_edits(SimpleNamespace(definition=one), dict(one.functions())["f"].body, guards=False))
     assert one.text == 'def f():\n    """Return one."""\n    return 1'
 
