@@ -120,11 +120,16 @@ class Specialiser(Program):
         return changed
 
     def _others_own(self, definition: Definition) -> set[str]:
-        """Return the attributes that are read only by other classes, of their own objects."""
-        read = [(one, node) for one in self.library.definitions.values() for node in walk(one.node)
+        """Return the attributes that are read only by other classes, which are no heirs, of their own objects."""
+        bases = {one.name: {ast.unparse(base) for base in getattr(one.node, "bases", [])}
+                 for one in self.library.definitions.values()}
+        family = {definition.name}
+        while heirs := {name for name, above in bases.items() if above & family} - family:
+            family |= heirs
+        read = [(one.name in family, node) for one in self.library.definitions.values() for node in walk(one.node)
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
-        own = {node.attr for one, node in read if one is not definition and ast.unparse(node.value) == "self"}
-        return own - {node.attr for one, node in read if one is definition or ast.unparse(node.value) != "self"}
+        own = {node.attr for inside, node in read if not inside and ast.unparse(node.value) == "self"}
+        return own - {node.attr for inside, node in read if inside or ast.unparse(node.value) != "self"}
 
     def _called_by_name(self) -> dict[str, set[str | None]]:
         """Return for every attribute the methods that it means where it is read; None where that is not known."""

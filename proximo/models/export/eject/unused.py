@@ -106,11 +106,10 @@ def unused_member_edits(definition: Definition, read: set[str], called: set[str]
     node = definition.node
     assert isinstance(node, ast.ClassDef)
     record = any(ast.unparse(base) == "NamedTuple" for base in node.bases)
-    module = any(ast.unparse(base) in ("nn.Module", "ActionHead", "GaussianHead") for base in node.bases)
     edits = []
     for one in node.body:
         if isinstance(one, ast.FunctionDef):
-            special = one.name.startswith("__") or (module and one.name == "forward")
+            special = one.name.startswith("__") or one.name == "forward"  # torch calls it
             is_property = any("property" in ast.unparse(decorator) for decorator in one.decorator_list)
             if not special and one.name not in (read if is_property else called):
                 edits.append(_without_blank_lines(definition, one))

@@ -17,6 +17,7 @@ from proximo.models.export.eject.facts import Facts
 from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.library import Library, definition_text, module_names
 from proximo.models.export.eject.rewrites import CHECKED_CONFIG, GAMES_OF_POOL, SELF_PLAY, rewritten
+from proximo.models.export.eject.specialise import Specialiser
 from proximo.models.export.eject.values import Knowledge, Scope
 from proximo.on_torch.agent import SharedAgent
 
@@ -24,6 +25,7 @@ MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.gym_loop", "p
            "proximo.envs.pettingzoo", *(f"proximo.on_torch.{name}" for name in ("distributions", "learner", "loss", "setup", "train")))
 JAX_MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.jax_control",
                *(f"proximo.on_jax.{name}" for name in ("agent", "distributions", "learner", "loss", "rollout", "train_step")))
+NO_FACTS = Facts(**{name: {} for name in Facts._fields})
 COUNTER = """class Counter:
     def __init__(self, n):
         self._sum = np.zeros(n)
@@ -106,8 +108,36 @@ def test_a_method_that_is_passed_on_is_also_called_elsewhere():
     library, agent = Library(), SharedAgent(None, None, None)
     library.find("proximo.on_torch.agent", "SharedAgent")
     one = Definition("make", main_program, "def make(agent):\n    return Policy(agent.act(1), agent.value, agent.value(1))")
-    facts = Facts(**({name: {} for name in Facts._fields} | {"named": {"agent": agent}}))
-    scope = Scope(Knowledge(library, facts, {}, {}, {}), one, "make", dict(one.functions())["make"])
+    scope = Scope(Knowledge(library, NO_FACTS._replace(named={"agent": agent}), {}, {}, {}), one, "make", dict(one.functions())["make"])
     calls, other = find_calls([scope], {})
     assert calls.keys() == {"SharedAgent.act", "SharedAgent.value"}
     assert other == {"SharedAgent.value"}
+
+
+def test_an_heir_keeps_its_forward_and_what_it_reads_of_its_base():
+    library = Library()
+    library.add(base := Definition("Base", main_program, """class Base(nn.Module):
+    def __init__(self, low):
+        self.low = low
+
+    @property
+    def bounds(self):
+        return self.low, read()
+
+    @property
+    def middle(self):
+        return self.low / 2"""))
+    for name in ("First", "Second"):
+        library.add(Definition(name, main_program, f"""class {name}(Base):
+    def forward(self, x):
+        return x, self.bounds
+
+    def spare(self):
+        return read()"""))
+    library.add(Definition("main", main_program, """def main():
+    print(First(read())(1), Second(read())(2))"""))
+    Specialiser(library, NO_FACTS._replace(dropped_calls=set()), "main").specialise()
+    assert "bounds" in base.text
+    assert "middle" not in base.text
+    assert "def forward" in library.definitions["First"].text
+    assert "spare" not in library.definitions["First"].text
