@@ -16,7 +16,8 @@ from proximo.on_jax.distributions import ActionHead, Gaussian, GaussianHead, arr
 from proximo.on_jax.gsde import GSDEHead
 from proximo.on_jax.networks import Linear
 
-LEAST_LOGSTD, LARGEST_LOGSTD = -5.0, 2.0  # of a standard deviation that depends on the state
+LEAST_LOGSTD = -5.0  # of a standard deviation that depends on the state
+LARGEST_LOGSTD = 2.0
 
 
 class PolicyNetwork(NamedTuple):

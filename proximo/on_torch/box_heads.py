@@ -14,7 +14,8 @@ from proximo.on_torch.bounded import BetaHead, SquashedHead
 from proximo.on_torch.distributions import ActionHead, Gaussian, GaussianHead
 from proximo.on_torch.gsde import GSDEHead
 
-LEAST_LOGSTD, LARGEST_LOGSTD = -5.0, 2.0  # of a standard deviation that depends on the state
+LEAST_LOGSTD = -5.0  # of a standard deviation that depends on the state
+LARGEST_LOGSTD = 2.0
 
 
 class PolicyNetwork(NamedTuple):

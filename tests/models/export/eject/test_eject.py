@@ -155,6 +155,8 @@ def test_other_numbers_of_rows_on_jax_have_the_weights_up_to_rounding(changes, t
 @pytest.mark.parametrize("variant, changes", [
     ("ppo", {"recurrent": "lstm"}), ("ppo", {"shared_network": True}), ("ppo", {"target_kl": 0.01}),
     ("ppo", {"env_id": "Pendulum-v1"}),  # a Gaussian with an entropy bonus
+    *(("ppo_continuous_action", changes) for changes in ({"distribution": "squashed"}, {"distribution": "beta"},
+                                                         {"state_dependent_std": True})),
     ("ppo", {"env_id": "Blackjack-v1"}), *(("ppo", {"env_id": f"tests.support.probes:{name}-v0"})
                                            for name in ("Masked", "Rich", "RichCut", "Looking", "Hybrid")),
     ("ppo", {"desired_kl": 0.01, "num_envs": 1}), ("ppo", {"norm_adv": "batch"}),
