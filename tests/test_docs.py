@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import tyro
+from scipy.stats import trim_mean
 
 import proximo
 from proximo import Config
+from proximo.bench.results import evaluations_of, group_runs, read_runs
 from proximo.bench.sets import FILE_KEYS, PRESET_KEYS, RUN_KEYS, load_set
 from proximo.catalog import VARIANTS
 from proximo.cli.flags import parse_flags
@@ -92,6 +94,17 @@ def test_the_benchmark_file_of_the_page_is_read(tmp_path):
     (content,) = blocks(ROOT / "docs/scale.md", "toml")
     (tmp_path / "two.toml").write_text(content)
     assert [row.env_ids for row in load_set(tmp_path / "two.toml").rows] == [("CartPole-v1", "Acrobot-v1"), ("Pendulum-v1",)]
+
+
+def test_the_results_of_presets_are_those_of_their_records():
+    """Deviation and interquartile mean of docs/results.md against numpy and scipy, from benchmarks/stored/zoo."""
+    lines = (ROOT / "docs/results.md").read_text().splitlines()
+    for (env_id, _), runs in group_runs(read_runs(ROOT / "benchmarks/stored/zoo")).items():
+        name, scores = env_id.split(":")[-1], evaluations_of(runs)
+        digits = 0 if abs(scores.mean()) >= 1000 else 1
+        row, = [line for line in lines if line.startswith((f"| {name} |", f"| {name}, "))
+                and f"| {scores.mean():,.{digits}f} ± {scores.std():,.{digits}f} (" in line]
+        assert f"| {trim_mean(scores, 0.25):,.{digits}f} [" in row, row
 
 
 def test_the_environments_written_in_jax_are_named():
