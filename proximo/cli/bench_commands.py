@@ -31,7 +31,7 @@ class WhereArguments(Where):
 
     workers: Annotated[int | None, hint("1; bench on Ray and SLURM: as many as there is room for", "INT")] = None
     """runs at the same time"""
-    job_threads: Annotated[int | None, hint("1 on Ray and SLURM, otherwise not limited", "INT")] = None
+    job_threads: Annotated[int | None, hint("1 on Ray and SLURM; on this machine as in proximo train", "INT")] = None
     """threads of each run, also passed as --threads"""
 
 
