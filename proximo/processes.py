@@ -117,15 +117,18 @@ class Presence:
         for loop in (self._heartbeat, *listens):
             threading.Thread(target=loop, name="proximo-presence", daemon=True).start()
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether it is known that processes were lost."""
+        return self._lost.done()
+
     def lost(self) -> list[int]:
         """Return the ranks that are lost, after a collective has failed; none if all others are alive and waiting."""
         self.status = FAILED
         self._send(FAILED)
-        try:
-            ranks = self._lost.result(3 * PEER_TIMEOUT)
-        except TimeoutError:
-            return []
-        return [rank for rank in ranks if rank != self._rank]
+        with suppress(TimeoutError):
+            return [rank for rank in self._lost.result(3 * PEER_TIMEOUT) if rank != self._rank]
+        return []
 
     def close(self) -> None:
         """Close the connections."""

@@ -146,6 +146,21 @@ def test_a_killed_process_ends_the_other_with_exit_code_6(framework, tmp_path):
     assert "Another process of this run has ended" in said and "Traceback" not in said
 
 
+def test_a_loss_that_gloo_does_not_report_ends_the_process(tmp_path):
+    """Neither the operation nor the end of the process waits for --collective-timeout (300 s)."""
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    first, second = (start(["tests.support.deaf", str(tmp_path)], RANK=str(rank), LOCAL_RANK=str(rank), **shared)
+                     for rank in (0, 1))
+    try:
+        said = first.communicate(timeout=60)[1]
+    finally:
+        first.kill(), second.kill()
+    second.communicate()
+    assert first.returncode == 0, said
+    assert (tmp_path / "said").read_text() == ("Another process of this run has ended or cannot be reached: rank 1 of 2 "
+                                               "(An operation was given up after the loss of a process).")
+
+
 def test_one_process_takes_one_device_id(tmp_path, capsys):
     words = ["train", "ppo_atari_multigpu", "--logger", "none", "--run-dir", str(tmp_path / "run")]
     assert main([*words, "--device-ids", "0", "0", "1", "1"]) == 2

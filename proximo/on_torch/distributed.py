@@ -1,8 +1,13 @@
 """Communication between the processes that learn together (detail A2)."""
 
+import ctypes
+import math
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +20,10 @@ from proximo.envs.normalize import merge_statistics, to_numpy
 from proximo.errors import PeerError, UsageError, is_of_communication, refuse_different_starts
 from proximo.on_torch.device import pick_device
 from proximo.on_torch.rendezvous import connect, first_sentence, shown_ranks
-from proximo.processes import World, check_shares, waiting, world_from_environment
+from proximo.processes import Presence, World, check_shares, waiting, world_from_environment
 from proximo.protocols import Episode
+
+GIVE_UP_SECONDS = 5.0  # after the loss of a process, for what it had sent before to arrive
 
 
 def join(cfg: Config) -> World:
@@ -55,11 +62,39 @@ def lost_peers_named(world: World) -> Iterator[None]:
                         f"({first_sentence(error)}).") from error
 
 
+def communicate(world: World, operation: Callable[..., Any]) -> None:
+    """Run a collective operation, such as partial(dist.all_reduce, x).
+
+    gloo (torch 2.13) does not always notice that the other end of a connection has closed while it sends: the operation
+    would then last until cfg.collective_timeout. So it is given up some seconds after `presence` has found a loss.
+
+    Raises:
+        PeerError: A process of the run is lost.
+    """
+    with lost_peers_named(world):
+        if world.presence is None or dist.get_backend() != "gloo":
+            operation()
+        else:
+            _wait_unless_lost(operation(async_op=True), world.presence)
+
+
+def _wait_unless_lost(work: dist.Work, presence: Presence) -> None:
+    lost_at = math.inf
+    while not work.is_completed():
+        with suppress(RuntimeError):  # it is not completed yet; if it has failed, wait() below raises that again
+            work.wait(timedelta(seconds=1))
+        lost_at = min(lost_at, time.monotonic()) if presence.has_lost else math.inf
+        if time.monotonic() - lost_at >= GIVE_UP_SECONDS and not work.is_completed():
+            # The destructor of the group would wait for the operation. With one reference more it is never called.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
+            raise dist.DistError("An operation was given up after the loss of a process")
+    work.wait()
+
+
 def all_reduce_sum(world: World) -> Callable[[Tensor], Tensor]:
     """Return a function that adds a tensor over all ranks, in place. With one rank it returns the tensor as it is."""
     def reduce_sum(x: Tensor) -> Tensor:
-        with lost_peers_named(world):
-            dist.all_reduce(x)
+        communicate(world, partial(dist.all_reduce, x))
         return x
 
     return (lambda x: x) if world.size == 1 else reduce_sum
@@ -102,8 +137,7 @@ def gather_episodes(world: World, episode: Episode, valid: Tensor) -> tuple[Epis
     own = np.stack([*(np.asarray(x, np.float64) for x in episode), valid.cpu().numpy()])  # exact in float64
     tensor = torch.from_numpy(own).to(valid.device)
     every = [torch.empty_like(tensor) for _ in range(world.size)]
-    with lost_peers_named(world):
-        dist.all_gather(every, tensor)
+    communicate(world, partial(dist.all_gather, every, tensor))
     finished, ret, length, rows = torch.cat(every, 2).cpu().numpy()
     everyone = Episode(finished=finished > 0, ret=ret.astype(np.float32), length=length.astype(np.int32))
     return everyone, rows.sum(1, dtype=int)
