@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from proximo.bench.names import clashes, folder_of
 from proximo.bench.sets import (
     BenchSet,
     Row,
-    clashes,
     config_of,
     every_field,
-    folder_of,
     label_of,
     logging_fields,
     override_problems,
@@ -36,6 +35,8 @@ class Job:
     overrides: dict[str, object]
     processes: int = 1
     evaluate: bool = False
+    deterministic: bool = True
+    """whether it is evaluated with the most likely actions instead of sampled ones"""
     ablates: str = ""
     """the detail that this run changes; empty: none"""
 
@@ -115,7 +116,8 @@ def jobs_of(bench_set: BenchSet, seeds: Sequence[int] | None = None, ablate: Seq
         for detail, name, settings in sets:
             problems += [f"{name}: {problem}" for problem in config_problems(config_of(row, settings))]
             jobs += [Job(variant=row.variant, env_id=env_id, seed=seed, steps=row.steps, label=name, overrides=settings,
-                         processes=row.processes, evaluate=bench_set.evaluate, ablates=detail)
+                         processes=row.processes, evaluate=bench_set.evaluate,
+                         deterministic=row.deterministic, ablates=detail)
                      for env_id in row.env_ids for seed in seeds or row.seeds or bench_set.seeds]
             folders += [folder_of(env_id, name) for env_id in row.env_ids]
     if problems := problems + clashes(folders):

@@ -14,13 +14,13 @@ import numpy as np
 
 from proximo.bench.files import AGAIN, read_record, write_record
 from proximo.bench.jobs import Job
+from proximo.bench.names import folder_name
 from proximo.bench.places import open_place, where_problems
 from proximo.bench.population import Member, Population, first_members, load_population, next_members, settings_of
 from proximo.bench.process import COMMAND, Work, log_path, record_if_finished, record_path
 from proximo.bench.progress import BenchState
 from proximo.bench.records import PopulationRecord, Summary
 from proximo.bench.runner import run_jobs
-from proximo.bench.sets import folder_name
 from proximo.bench.task import Where
 from proximo.errors import FilesError, UsageError, notify
 from proximo.models.curves import WINDOW, read_episodes

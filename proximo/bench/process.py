@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 from proximo.bench.child import TORCHRUN
 from proximo.bench.files import read_record, write_record
 from proximo.bench.jobs import Job
+from proximo.bench.names import file_name
 from proximo.bench.records import EvaluationFile, JobRecord, Summary
-from proximo.bench.sets import file_name
 from proximo.bench.task import Ended, Handle, Place, Task, Where
 from proximo.errors import notify
 from proximo.runs.checkpoint import checkpoints
@@ -60,7 +60,10 @@ def is_finished(folder: Path, job: Job) -> bool:
     """
     run_dir = folder / job.folder
     trained = read_job(folder, job).get("key") == job.key and _has_summary(run_dir)
-    return trained and (not job.evaluate or "episodes" in read_record(run_dir / "eval.json", EvaluationFile))
+    if not trained or not job.evaluate:
+        return trained
+    evaluation = read_record(run_dir / "eval.json", EvaluationFile)
+    return "episodes" in evaluation and evaluation.get("deterministic", True) == job.deterministic
 
 
 def record_if_finished(folder: Path, job: Job) -> bool:
@@ -196,7 +199,8 @@ def _task(work: Work, job: Job, stage: Stage) -> Task:
 
 
 def _eval_words(run_dir: Path, job: Job, command: Sequence[str]) -> list[str]:
-    return [*command, "eval", str(run_dir), "--episodes", str(EVALUATION_EPISODES), "--deterministic",
+    how = "--deterministic" if job.deterministic else "--no-deterministic"
+    return [*command, "eval", str(run_dir), "--episodes", str(EVALUATION_EPISODES), how,
             "--json", str(run_dir / "eval.json"), *job.import_flags()]
 
 

@@ -37,6 +37,7 @@ class EvaluationFile(TypedDict, total=False):
     """eval.json of a run."""
 
     env_id: str
+    deterministic: bool
     episodes: int
     episodic_return_mean: Finite | None
     episodic_return_std: Finite | None
@@ -98,6 +99,7 @@ class RunTable(TypedDict, total=False):
     label: str
     processes: int
     seeds: Seeds
+    deterministic: bool
     presets: list[str]
 
 

@@ -26,10 +26,10 @@ def results_table(groups: Groups) -> Table:
     return Table(head=["environment", "run", "seeds", "steps", "training", "IQM [95 %]", "evaluation", "IQM [95 %]",
                        "steps/s", "wall time"], rows=rows,
                  note="Training: mean ± population standard deviation over seeds of the mean return of each run's last "
-                      "100 training episodes, as in published tables. Evaluation: the same for deterministic "
-                      "evaluations after training. IQM: interquartile mean over seeds with its 95 % stratified "
-                      "bootstrap interval (rliable). Steps/s and wall time: means over seeds. A dash: no episode "
-                      "ended, or there was no evaluation.")
+                      "100 training episodes, as in published tables. Evaluation: the same for evaluations "
+                      "after training, with the most likely actions unless the row of the file says otherwise. IQM: "
+                      "interquartile mean over seeds with its 95 % stratified bootstrap interval (rliable). Steps/s "
+                      "and wall time: means over seeds. A dash: no episode ended, or there was no evaluation.")
 
 
 def published_table(groups: Groups) -> Table:

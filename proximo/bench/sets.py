@@ -1,14 +1,13 @@
 """A benchmark file: which variants are trained in which environments, and with which other settings."""
 
 import hashlib
-import re
 import reprlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from proximo.bench.names import clashes, folder_of
 from proximo.bench.records import RunTable, SetFile
 from proximo.catalog import VARIANTS
 from proximo.config import Config
@@ -20,8 +19,8 @@ from proximo.runs.files import read_toml, type_errors
 from proximo.runs.presets import named_preset, presets
 
 FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
-RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes", "seeds")
-PRESET_KEYS = ("presets", "overrides", "label", "seeds")
+RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes", "seeds", "deterministic")
+PRESET_KEYS = ("presets", "overrides", "label", "seeds", "deterministic")
 MOST_SEEDS = 10_000
 MOST_PROCESSES = 1024  # of one run, on this machine
 SET_BY_BENCH = ("env_id", "seed", "total_timesteps", "run_dir")
@@ -41,6 +40,8 @@ class Row:
     processes: int = 1
     seeds: tuple[int, ...] = ()
     """empty: those of the file"""
+    deterministic: bool = True
+    """whether evaluations take the most likely actions instead of sampling them"""
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,6 @@ def every_field() -> dict[str, Facts]:
 def logging_fields() -> set[str]:
     """Return the fields that only watch a run: they do not count in its name, nor in what makes two runs the same."""
     return {name for name, fact in every_field().items() if fact.group == "logging"}
-
-
-def file_name(text: str) -> str:
-    """Return text as the name of one folder, on every system."""
-    return re.sub(r"[^A-Za-z0-9_.,=+-]+", "_", text)
-
-
-def folder_name(title: str) -> str:
-    """Return the title of a file as the name of one folder: its separators and first dots lead nowhere."""
-    return re.sub(r"^\.+|[/\\\0]", "_", title)
 
 
 def label_of(variant: str, overrides: Mapping[str, object]) -> str:
@@ -159,17 +150,6 @@ def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str
     return problems
 
 
-def folder_of(env_id: str, label: str) -> str:
-    """Return the folder of the runs of a label in an environment, below that of the benchmark."""
-    return f"{file_name(env_id)}/{file_name(label)}"
-
-
-def clashes(folders: Iterable[str]) -> list[str]:
-    """Return one sentence for each folder that several runs of a file have."""
-    return [f"two runs would both write to {folder}. Give one of them another label."
-            for folder, times in Counter(folders).items() if times > 1]
-
-
 def task_problems(table: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with `variant`, `env_ids` and `steps` of a table."""
     variant, env_ids, steps = table.get("variant"), table.get("env_ids") or [], table.get("steps")
@@ -222,9 +202,10 @@ def _read_rows(table: RunTable, shared: dict[str, Any], where: str, problems: li
     rows = []
     if not of_task:
         overrides = shared | table.get("overrides", {})
-        rows = _preset_rows(table["presets"], label, overrides, seeds) if "presets" in table else [
+        rows = _preset_rows(table["presets"], overrides) if "presets" in table else [
             Row(variant=table["variant"], env_ids=tuple(table["env_ids"]), steps=table["steps"], overrides=overrides,
-                label=label, processes=table.get("processes", 1), seeds=seeds)]
+                processes=table.get("processes", 1))]
+        rows = [replace(row, label=label, seeds=seeds, deterministic=table.get("deterministic", True)) for row in rows]
         for row in rows:
             good = {name: x for name, x in row.overrides.items() if not override_problems(row.variant, {name: x})}
             wrong += [*override_problems(row.variant, row.overrides), *config_problems(config_of(row, good))]
@@ -239,12 +220,12 @@ def _preset_problems(names: list[str]) -> list[str]:
     return [f"there is no preset {name}.{nearest(name, known)}" for name in names if name not in known]
 
 
-def _preset_rows(names: list[str], label: str, overrides: dict[str, Any], seeds: tuple[int, ...]) -> list[Row]:
+def _preset_rows(names: list[str], overrides: dict[str, Any]) -> list[Row]:
     rows = []
     for name in names:
         preset = named_preset(name)
         values = {key: list(value) if isinstance(value, tuple) else value for key, value in preset.values.items()
                   if key != "total_timesteps"}
         rows.append(Row(variant=preset.variant, env_ids=(preset.env_id,), steps=preset.config.total_timesteps,
-                        overrides=values | overrides, label=label, seeds=seeds))
+                        overrides=values | overrides))
     return rows

@@ -16,11 +16,11 @@ import numpy as np
 from proximo.bench.child import PATIENCE
 from proximo.bench.files import read_record
 from proximo.bench.jobs import Job
+from proximo.bench.names import folder_name
 from proximo.bench.places import open_place, where_problems
 from proximo.bench.process import COMMAND, RunningJob, Work, close_job, record_if_finished, start_jobs
 from proximo.bench.progress import progress
 from proximo.bench.records import Summary
-from proximo.bench.sets import folder_name
 from proximo.bench.task import Ended, Where, stop_all
 from proximo.bench.tune_report import report_best, report_start, report_trial
 from proximo.bench.tune_search import Search, latest_score, load_search, scaled, suggest, trial_problems

@@ -13,6 +13,7 @@ from proximo.cli.suites import SUITES
 from proximo.envs.atari_ids import find_rom
 from proximo.envs.envpool_ids import import_envpool
 from proximo.envs.procgen import procgen_id
+from proximo.runs.presets import presets
 
 SETS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.toml"))
 
@@ -81,7 +82,8 @@ def test_every_published_environment_is_in_a_set():
 def test_a_shipped_set_parses_and_its_environments_exist_or_their_extra_is_named(path):
     """Ids are compared with the list of each installed engine; other files must name the extra that they need."""
     bench_set = load_set(path)
-    assert set(bench_set.extra.split(",")) <= {extra for suite in SUITES for extra in suite.extra.split(",")}
+    assert set(bench_set.extra.split(",")) <= ({extra for suite in SUITES for extra in suite.extra.split(",")}
+                                               | {preset.extra for preset in presets().values()})
     for row in bench_set.rows:
         engine, missing = missing_ids(row.variant, row.env_ids)
         assert not missing
@@ -117,6 +119,9 @@ def missing_ids(variant, env_ids):
         return "atari", [env_id for env_id in env_ids if not find_rom(env_id).exists()]
     import gymnasium
     engine = "mujoco" if "HalfCheetah-v4" in env_ids else "gymnasium"
-    for module in {env_id.rpartition(":")[0] for env_id in env_ids} - {""}:
+    modules = {env_id.rpartition(":")[0] for env_id in env_ids} - {""}
+    if any(importlib.util.find_spec(module.partition(".")[0]) is None for module in modules):
+        return ", ".join(modules), []
+    for module in modules:
         importlib.import_module(module)  # registers its ids
     return engine, [env_id for env_id in env_ids if env_id.rpartition(":")[2] not in gymnasium.registry]

@@ -62,6 +62,17 @@ def test_every_run_is_trained_once_and_finished_ones_are_skipped(file, tmp_path,
     assert "4 runs finished, 0 failed" in capfd.readouterr().err
 
 
+def test_a_row_can_be_evaluated_with_sampled_actions(file, tmp_path):
+    """Evaluated again, but not trained again, after the row has changed."""
+    out, found = tmp_path / "out", []
+    evaluation, metrics = (out / "CartPole-v1" / "ppo" / "1" / name for name in ("eval.json", "metrics.csv"))
+    for row in ("deterministic = false", ""):
+        file.write_text(SET + row)
+        assert bench(file, out=out, command=FAKE) == 0
+        found.append((json.loads(evaluation.read_text())["deterministic"], metrics.stat().st_mtime_ns))
+    assert [how for how, _ in found] == [False, True] and found[0][1] == found[1][1]
+
+
 def test_missing_packages_of_the_report_are_named_before_anything_runs(file, tmp_path, monkeypatch, capfd):
     """Otherwise hours of training would end with a report that cannot be made."""
     find_spec = importlib.util.find_spec

@@ -105,7 +105,8 @@ def main(what, *words):
         flags = parsed(words[1:])
         returns = [float(json.loads((Path(words[0]) / "summary.json").read_text())["episodic_return_mean"] or 0)] * 3
         Path(flags["json"]).write_text(json.dumps({
-            "episodic_return_mean": returns[0], "episodic_return_std": 0.0, "episodes": 3, "returns": returns}))
+            "episodic_return_mean": returns[0], "episodic_return_std": 0.0, "episodes": 3, "returns": returns,
+            "deterministic": flags["deterministic"]}))
 
 
 class FakePlace:
