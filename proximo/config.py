@@ -177,7 +177,7 @@ class Config:
     precision: Literal["float32", "bf16"] = setting("float32", group="machine")
     """bf16: convolutions and products of the networks in bfloat16 (torch; CPUs with AVX512-BF16 or AMX, GPUs)"""
     compile: bool = setting(False, group="machine")
-    """compile acting and the minibatch step (15 to 60 s once, then cached), several times faster on CPU"""
+    """compile acting and the minibatch step (10 to 60 s once, then cached); faster on CPUs, but not for images"""
     compile_with: Literal["auto", "aot", "inductor"] = setting("auto", group="machine")
     """aot: ahead of time, for CPUs; inductor: torch.compile, for GPUs (not tested there); auto: by device"""
     backend: Literal["gloo", "nccl"] = setting("gloo", group="machine", detail="A2")

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 from proximo.catalog import VARIANTS
+from proximo.cli.main import COMMANDS, main
 from proximo.cli.train_help import FlagHelp, flag_helps
 from proximo.config import Config
 from proximo.runs.presets import presets
@@ -33,7 +36,8 @@ METHODS = ("batch_size", "minibatch_size", "num_iterations", "learning_rate_at",
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages."""
-    for name, content in (("api", api_page()), ("flags", flags_page()), ("presets", presets_page())):
+    for name, content in (("api", api_page()), ("commands", commands_page()), ("flags", flags_page()),
+                          ("presets", presets_page())):
         files.append(File.generated(config, f"reference/{name}.md", content=content))
     return files
 
@@ -57,6 +61,17 @@ def _entry(name: str) -> str:
     fields = name.startswith(("config.", "variants."))
     members = f"      members: {[*METHODS] if name == 'config.Config' else []}\n" * fields
     return f"::: proximo.{name}\n    options:\n      heading_level: 3\n{members}"
+
+
+def commands_page() -> str:
+    """Return the page with the help of every command."""
+    lines = ["# Commands", "", "What `proximo COMMAND --help` prints. [Flags](flags.md) has all flags of `train`.", ""]
+    for name in COMMANDS:
+        printed = StringIO()
+        with redirect_stdout(printed), suppress(SystemExit):
+            main([name, "--help"])
+        lines += [f"## {name}", "", "```text", printed.getvalue().strip(), "```", ""]
+    return "\n".join(lines)
 
 
 def flags_page() -> str:

@@ -22,7 +22,7 @@ HELP = """usage: proximo COMMAND ...
   live RUN...|DIR                  follow runs while they train: a page with curves and warnings, or --text
   plot RUN...                      draw learning curves (PNG): mean and spread over seeds
   bench FILE                       train many runs from one small file;  report DIR writes their page
-  compare A B                      compare two sets of runs, paired by seed
+  compare OLD NEW                  compare two sets of runs, paired by seed
   tune FILE                        search hyper-parameters
   pbt FILE                         population-based training: rounds, after which the worst copy the best
   profile [VARIANT] [ENV...]       where the time of an iteration goes, and what may make it shorter
