@@ -23,6 +23,7 @@ from proximo.errors import (
 from proximo.processes import world_from_environment
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.command_line import pasted
+from proximo.runs.recent import Recent
 from proximo.runs.repro import save_repro
 from proximo.runs.run import resume_command
 from proximo.runs.signals import Signals
@@ -56,6 +57,7 @@ class Session:
         self.folder, self.exit_status = folder, 0
         self._watchers, self._iterations, self._release = watchers, iterations, release
         self._forget, self._problems = forget or (lambda: None), problems or (list)
+        self._recent = Recent()
 
     def __iter__(self) -> Iterator[Sequence[Iteration | None]]:
         with Signals(self._abandon) as signals:
@@ -66,6 +68,7 @@ class Session:
                         pairs = zip(self._watchers, its, strict=True)
                         with calls_together(len(self._watchers)) as call:
                             stopped = [watcher.watch(it, signals, call) for watcher, it in pairs if it is not None]
+                        self._copy(its)
                         yield its
                         if any(stopped) and not self._is_last(its):
                             self._stop(signals, its)
@@ -108,9 +111,26 @@ class Session:
             if not isinstance(error, (NumbersError, PeerError)) and not is_of_another_process(error):
                 self._forget()
             with suppress(Exception):  # a full disk or memory may be the fault itself, which is what must be seen
-                if len(self._watchers) == 1 and (number := self._watchers[0].save_recent()):
+                if len(self._watchers) == 1 and (number := self._save_recent()):
                     notify(f"Iteration {number} was saved. Resume with: {self._resume_line()}")
             raise
+
+    def _copy(self, its: Sequence[Iteration | None]) -> None:
+        ended = {number: (it, watcher.log) for number, (watcher, it) in enumerate(zip(self._watchers, its))
+                 if it is not None and watcher.log is not None and watcher.saved_iteration < it.iteration}
+        if ended:
+            self._recent.offer(ended)
+        else:
+            self._recent.forget()
+
+    def _save_recent(self) -> int | None:
+        """Save the newest iteration that was copied, if no newer one is on the disk. Returns its number; None: none."""
+        saved = None
+        for number, content in self._recent.contents.items():
+            if content.it.iteration > self._watchers[number].saved_iteration:
+                self._watchers[number].save(content, None)
+                saved = content.it.iteration
+        return saved
 
     def _exit_fault(self, what: str) -> EnvError:
         return EnvError(f"The environment, the network, the loss or a callback {what} while it trained. Resume with: "
@@ -157,8 +177,7 @@ class Session:
     def _abandon(self, number: int) -> None:
         """Save the copy of the newest iteration, because a signal ends the process during the next one."""
         self.exit_status = 128 + number
-        for watcher in self._watchers:
-            watcher.save_recent()
+        self._save_recent()
         found = checkpoints(self._watchers[0].run.folder)
         left = f"The newest checkpoint is of iteration {int(found[-1].name)}." if found else \
             "No checkpoint exists: a resume begins with the first iteration."

@@ -1,6 +1,7 @@
 """A copy of the newest finished iteration, which is saved when the process must end during the next one."""
 
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,27 +23,36 @@ class Content(NamedTuple):
 class Recent:
     """Copies iterations: a checkpoint of one can be written while the next one changes weights and environments.
 
-    Every iteration is copied that ends LEAST_SECONDS after the last copy, or later where copying takes long.
-    Iterations whose snapshot does not continue exactly are not copied.
+    Every iteration is copied that ends LEAST_SECONDS after the last copy, or later where copying takes long. All runs
+    of a command are copied at the same iteration, so that they can continue together. Iterations whose snapshot does
+    not continue exactly are not copied.
+
+    Attributes:
+        contents: The copy of each run, by its number.
     """
 
     def __init__(self) -> None:
-        self.content: Content | None = None
+        self.contents: dict[int, Content] = {}
         self._due = 0.0
 
-    def offer(self, it: Iteration, log: Log) -> None:
-        """Copy an iteration that has just ended, if it is time."""
+    def offer(self, ended: Mapping[int, tuple[Iteration, Log]]) -> None:
+        """Copy an iteration that these runs have just ended, if it is time."""
         begin = time.perf_counter()
-        if not it.keeps_state or begin < self._due:
+        if begin < self._due or not all(it.keeps_state for it, _ in ended.values()):
             return
-        snapshot, weights = copied(it.snapshot()), copied(it.weights())
-        self.content = Content(it=it._replace(snapshot=lambda: snapshot, weights=lambda: weights), log=log.state())
+        self.contents = {number: copied_content(*one) for number, one in ended.items()}  # replaced as a whole
         end = time.perf_counter()
         self._due = end + max(LEAST_SECONDS, (end - begin) / SHARE)
 
     def forget(self) -> None:
-        """Forget the copy: a newer iteration was saved."""
-        self.content = None
+        """Forget the copies: a newer iteration was saved."""
+        self.contents = {}
+
+
+def copied_content(it: Iteration, log: Log) -> Content:
+    """Return a copy of an iteration that has just ended."""
+    snapshot, weights = copied(it.snapshot()), copied(it.weights())
+    return Content(it=it._replace(snapshot=lambda: snapshot, weights=lambda: weights), log=log.state())
 
 
 def copied(tree: Any) -> Any:

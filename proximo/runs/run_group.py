@@ -9,7 +9,7 @@ from typing import Any
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import facts
-from proximo.runs.checkpoint import load_tree
+from proximo.runs.checkpoint import checkpoints, load_tree
 from proximo.runs.command_line import pasted
 from proximo.runs.files import is_folder, read_json
 from proximo.runs.records import SweepFile
@@ -103,18 +103,19 @@ def same_iteration(runs: Sequence[Run], newest: Sequence[Checkpoint]) -> list[Ch
     """
     iterations = [one["state"]["iteration"] if one else 0 for one in newest]
     least, most = min(iterations), max(iterations)
-    folders = [run.folder / "checkpoints" / f"{least:08d}" for run in runs]
-    if most > runs[0].cfg.checkpoint_every if least == 0 else not all(folder.is_dir() for folder in folders):
+    if most <= runs[0].cfg.checkpoint_every and least == 0:
+        return [None] * len(runs)
+    kept = [{int(path.name) for path in checkpoints(run.folder)} for run in runs]
+    common = max((number for number in set.intersection(*kept) if number <= least), default=0)
+    if not common:
         ended = [run.folder for run, iteration in zip(runs, iterations) if iteration == least]
         others = [run.folder for run, iteration in zip(runs, iterations) if iteration > least]
         names = ", ".join(folder.name for folder in ended)
         raise UsageError(f"{names} ended early: the newest checkpoint is of iteration {least}, and that of "
                          f"{others[0].name} of iteration {most}. Resume the others one by one: proximo resume "
                          f"{pasted(others[0])}")
-    if least == 0:
-        return [None] * len(runs)
-    return [one if iteration == least else load_tree(folder)
-            for one, iteration, folder in zip(newest, iterations, folders)]
+    return [one if iteration == common else load_tree(run.folder / "checkpoints" / f"{common:08d}")
+            for run, one, iteration in zip(runs, newest, iterations)]
 
 
 def warn_if_one_of_several(folder: Path) -> None:

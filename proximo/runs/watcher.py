@@ -16,7 +16,7 @@ from proximo.runs.evaluation import save_latest_model, set_later_best_aside
 from proximo.runs.files import read_json
 from proximo.runs.log import Log, summary_from_state
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
-from proximo.runs.recent import Content, Recent
+from proximo.runs.recent import Content
 from proximo.runs.records import SummaryFile
 from proximo.runs.run import Run, cpu_model, versions
 from proximo.runs.signals import Signals
@@ -72,8 +72,8 @@ class Watcher:
         self._record_video, self._evaluator = own.video_recorder(run), own.evaluator(run)
         self._callbacks = own.callbacks
         self._started = time.perf_counter()
-        self._log: Log | None = None
-        self._recent = Recent()
+        self.log: Log | None = None  # None: no iteration has ended, or another rank writes
+        self.saved_iteration = 0  # the newest that this process has saved
 
     def watch(self, it: Iteration, signals: Signals, call: Call) -> bool:
         """Evaluate and log an iteration, and save it where a checkpoint is due, at the end, and before leaving if that
@@ -90,7 +90,7 @@ class Watcher:
         if world_from_environment().rank > 0:
             return signals.received is not None
         shares = self._recorder.shares()
-        log = self._log = self._log or self._open_log(it)
+        log = self.log = self.log or self._open_log(it)
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
         returned, self.stop_reason = run_callbacks(self._callbacks, it)
         if self.stop_reason:
@@ -102,18 +102,17 @@ class Watcher:
         due = last or it.iteration % cfg.checkpoint_every == 0
         if leaving or due:
             call = call if self._record_video is None else call_now
-            call(self._save, Content(it, log.state()), log.summary() if last else None)
-        else:
-            self._recent.offer(it, log)
+            call(self.save, Content(it, log.state()), log.summary() if last else None)
         if self._record_video is not None and not leaving and (last or self._video_due(it.iteration, due)):
             if not due:
                 save_latest_model(self.run, it)
             self._record_video(self.run.folder, it.steps)
         return stopped
 
-    def _save(self, content: Content, summary: dict[str, Any] | None) -> None:
+    def save(self, content: Content, summary: dict[str, Any] | None) -> None:
+        """Save an iteration; see save()."""
         save(self.run, content, summary)
-        self._recent.forget()
+        self.saved_iteration = content.it.iteration
 
     def _open_log(self, it: Iteration) -> Log:
         with files_of(self.run.folder):
@@ -132,19 +131,10 @@ class Watcher:
         num_steps = self.run.cfg.num_steps
         return iteration * num_steps // every > (iteration - 1) * num_steps // every
 
-    def save_recent(self) -> int | None:
-        """Save the newest iteration that was copied, if no newer one is on the disk. Returns its number; None: none."""
-        if self._recent.content is None:
-            return None
-        number = self._recent.content.it.iteration
-        save(self.run, self._recent.content, None)
-        self._recent.forget()
-        return number
-
     def close(self) -> None:
         """Write what is left to the disk."""
-        if self._log is not None:
-            self._log.close()
+        if self.log is not None:
+            self.log.close()
 
 
 def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:

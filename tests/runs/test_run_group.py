@@ -1,7 +1,10 @@
 """`proximo resume` of what --num-seeds left: the whole group bit for bit, one of its runs alone up to rounding."""
 
 import itertools
+import os
 import shutil
+import signal
+import time
 from dataclasses import replace
 
 import gymnasium as gym
@@ -22,6 +25,7 @@ from proximo.on_jax.networks import Linear
 from proximo.on_jax.parameters import layer_init
 from proximo.on_jax.train import Results
 from proximo.on_jax.train_group import select_member
+from proximo.runs.checkpoint import checkpoints
 from proximo.runs.run import read_config
 from proximo.runs.run_group import member_folders
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train, weights
@@ -64,6 +68,40 @@ def test_a_stopped_group_names_one_command_and_goes_on_from_the_checkpoint_that_
     assert f"Resume with: proximo resume {tmp_path / 'runs'}\n" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "runs" / "seed-2" / "checkpoints" / "00000007")
     assert main(["resume", str(tmp_path / "runs")]) == 0
+    assert "after iteration 6 of 10" in capsys.readouterr().err
+    assert all_equal(whole, tmp_path / "runs")
+
+
+def interrupt_twice():
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+    time.sleep(10)  # the second signal ends it
+
+
+def test_an_abandoned_group_is_saved_at_one_iteration(whole, tmp_path, monkeypatch, capsys):
+    """Ctrl-C twice while the second seed logs iteration 8: iteration 7 was copied, with the first seed too."""
+    with monkeypatch.context() as patched:
+        patched.setattr("proximo.runs.recent.LEAST_SECONDS", 0.0)
+        patched.setattr("proximo.runs.recent.SHARE", 1e9)
+        at_iteration(patched, 8, lambda: at_iteration(patched, 8, interrupt_twice))
+        assert train(tmp_path / "runs", *WORDS) == 128 + 2
+    newest = {checkpoints(folder)[-1].name for folder in member_folders(tmp_path / "runs")}
+    assert newest == {"00000007"}
+    assert main(["resume", str(tmp_path / "runs")]) == 0
+    assert "after iteration 7 of 10" in capsys.readouterr().err
+    assert all_equal(whole, tmp_path / "runs")
+
+
+def test_a_group_goes_on_from_the_newest_checkpoint_that_all_have(whole, tmp_path, monkeypatch, capsys):
+    """As if each seed had saved another iteration after the sixth."""
+    with monkeypatch.context() as patched:
+        at_iteration(patched, 8, terminate)
+        assert train(tmp_path / "runs", *WORDS, "--checkpoint-every", "1", "--keep-checkpoints", "0") == 128 + 15
+    for name, gone in (("seed-1", (8,)), ("seed-2", (7,)), ("seed-3", (7, 8))):
+        for number in gone:
+            shutil.rmtree(tmp_path / "runs" / name / "checkpoints" / f"{number:08d}")
+    assert main(["resume", str(tmp_path / "runs"), "--checkpoint-every", "3"]) == 0
     assert "after iteration 6 of 10" in capsys.readouterr().err
     assert all_equal(whole, tmp_path / "runs")
 
