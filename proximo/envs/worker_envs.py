@@ -6,19 +6,19 @@ left.
 """
 
 import multiprocessing
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
 
 from proximo.envs.joint_actions import action_shape
+from proximo.envs.worker_ends import CLOSE_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
 from proximo.errors import EnvError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
@@ -116,7 +116,7 @@ class WorkerEnvs:
         """Wait until worker k has answered, or has ended, or `time.monotonic()` is `end`; see _watch."""
         pipe, stopped = vector.parent_pipes[k], 0
         while not pipe.poll(min(POLL_SECONDS, max(end - time.monotonic(), 0))):
-            stopped = stopped + 1 if _is_stopped(vector.processes[k].pid) else 0
+            stopped = stopped + 1 if is_stopped(vector.processes[k].pid) else 0
             if stopped == 2:  # seen twice: this is not a Ctrl-Z for all processes that has just ended
                 raise self.fault(k, "was stopped by a signal (SIGSTOP)")
             if time.monotonic() >= end:
@@ -132,7 +132,7 @@ class WorkerEnvs:
             return play(vector)
         except Exception as error:
             dead = None if isinstance(error, EnvError) else find_dead(vector)
-            self.close()
+            self._end(FAULT_SECONDS)
             if isinstance(error, EnvError):
                 raise
             if dead is not None:
@@ -181,11 +181,15 @@ class WorkerEnvs:
         return self._guard(call)
 
     def close(self) -> None:
-        """End all workers within seconds, whatever they are doing."""
+        """Close the environments and end all workers within seconds, whatever they are doing."""
+        if self._vector is not None:
+            self._end(CLOSE_SECONDS if self._vector._state == AsyncState.DEFAULT else FAULT_SECONDS)
+
+    def _end(self, seconds: float) -> None:
         vector, self._vector = self._vector, None
         if vector is None:
             return
-        kill_all(vector.processes)
+        end_all(vector, seconds)
         for pipe in vector.parent_pipes:
             if pipe is not None:
                 pipe.close()
@@ -217,32 +221,3 @@ def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name
                        "trains must do so under `if __name__ == \"__main__\":`.") from error
     finally:
         timer.cancel()
-
-
-def find_dead(vector: AsyncVectorEnv[Any, Any], first: int = 0) -> tuple[int, str] | None:
-    """Return the first worker from number `first` on that ended by itself, and how."""
-    ended = wait([process.sentinel for process in vector.processes[first:]], 0.5)
-    for k, process in enumerate(vector.processes[first:], first):
-        if process.sentinel in ended:
-            process.join(1)  # the exit status comes a moment after the end
-        code = process.exitcode
-        if code is not None:
-            return k, f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-    return None
-
-
-def kill_all(processes: Iterable[Any]) -> None:
-    """Kill processes, and wait for their ends."""
-    for process in processes:
-        process.kill()
-    for process in processes:
-        process.join(5)
-
-
-def _is_stopped(pid: int | None) -> bool:
-    """Return whether a process is stopped by a signal; False where the system does not say (no /proc)."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return False

@@ -11,7 +11,8 @@ from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from proximo.envs.worker_envs import WorkerEnvs, find_dead, kill_all
+from proximo.envs.worker_ends import find_dead, kill_all
+from proximo.envs.worker_envs import WorkerEnvs
 from proximo.envs.worker_process import MakeRows
 from proximo.errors import EnvError, warn
 from proximo.protocols import Step

@@ -123,6 +123,33 @@ def test_masks_and_filler_rows_travel():
     envs.close()
 
 
+@pytest.mark.parametrize("fault", [False, True])
+def test_environments_in_workers_are_closed(fault, tmp_path):
+    """At the end, and in the workers that go on if another one has raised."""
+    class Closing(Probe):
+        def step(self, action):
+            if fault and self.seed == SEEDS[0]:
+                raise RuntimeError("the motor is on fire")
+            return super().step(action)
+
+        def reset(self, *, seed=None, options=None):
+            self.seed = seed or self.seed
+            return super().reset(seed=seed, options=options)
+
+        def close(self):
+            (tmp_path / f"{self.seed}").touch()
+
+    envs = WorkerEnvs(lambda seeds, first_index=0: GymEnvs(Closing, seeds, "Closing", first_index=first_index), SEEDS, 2,
+                      60.0, "Closing")
+    try:
+        envs.reset()
+        envs.step(np.zeros(4, int))
+    except EnvError:
+        assert fault
+    envs.close()
+    assert {path.name for path in tmp_path.iterdir()} == {str(seed) for seed in SEEDS}
+
+
 def play_until_fault(envs, steps=50):
     """Return the message of the error, and after how many seconds it was raised."""
     begin = time.monotonic()
