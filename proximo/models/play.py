@@ -30,20 +30,30 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
     return parts.make_envs(here, env_seeds(seed, rows, stream="eval"))
 
 
-def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,
-                   max_steps: int = MAX_STEPS, show: ShowProgress | None = None) -> Evaluation:
-    """Play whole episodes in new environments; see `evaluate` for the arguments.
+def play_in_new_envs(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,
+                     max_steps: int = MAX_STEPS, show: ShowProgress | None = None) -> Evaluation:
+    """Play whole episodes in new environments; see `evaluate` for the arguments. There may be none.
 
     Raises:
-        UsageError: No episode ended within `max_steps` steps.
         EnvError: An environment failed.
     """
     envs = make_playing_envs(model.cfg, parts, EVALUATION_ROWS, seed)
     try:
         check_task(model.spec, envs, bool(model.cfg.norm_obs))
-        found = evaluate(model, envs, episodes, deterministic, seed, max_steps, show)
+        return evaluate(model, envs, episodes, deterministic, seed, max_steps, show)
     finally:
         envs.close()
+
+
+def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,
+                   max_steps: int = MAX_STEPS, show: ShowProgress | None = None) -> Evaluation:
+    """Do what play_in_new_envs does, and warn of missing episodes.
+
+    Raises:
+        UsageError: No episode ended within `max_steps` steps.
+        EnvError: An environment failed.
+    """
+    found = play_in_new_envs(model, parts, episodes, deterministic, seed, max_steps, show)
     if not found.returns:
         raise UsageError(f"{model.cfg.env_id}: no episode ended within {max_steps:,} steps. Allow more with "
                          "--max-steps N (from Python: max_steps=N); an environment whose episodes never end needs a "

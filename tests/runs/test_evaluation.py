@@ -7,6 +7,8 @@ import pytest
 
 import proximo
 from proximo.cli.main import main
+from proximo.config import Config
+from proximo.models.evaluate import Evaluation
 from proximo.models.model import read_model
 from proximo.runs.checkpoint import load_tree
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, train, weights
@@ -77,7 +79,7 @@ def test_a_better_model_of_an_earlier_process_stays(tmp_path, monkeypatch):
     """The best value is read from the kept model: one that cannot be reached again is not replaced."""
     train(tmp_path / "run", "--eval-every", "320")
     kept = weights(tmp_path / "run" / "model-best")
-    monkeypatch.setattr("proximo.runs.evaluation.evaluate_model", lambda *_, **__: proximo_evaluation(1.0))
+    monkeypatch.setattr("proximo.runs.evaluation.play_in_new_envs", lambda *_, **__: proximo_evaluation(1.0))
     assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "640"]) == 0
     assert evaluations(tmp_path / "run")[20] == 1.0
     after = weights(tmp_path / "run" / "model-best")
@@ -86,12 +88,12 @@ def test_a_better_model_of_an_earlier_process_stays(tmp_path, monkeypatch):
 
 def test_a_best_model_that_a_resume_has_not_trained_yet_is_set_aside(tmp_path, monkeypatch, capsys):
     """The run continues from iteration 3, and its best model was of iteration 10: no later one could be kept."""
-    monkeypatch.setattr("proximo.runs.evaluation.evaluate_model", lambda *_, **__: proximo_evaluation(1000.0))
+    monkeypatch.setattr("proximo.runs.evaluation.play_in_new_envs", lambda *_, **__: proximo_evaluation(1000.0))
     train(tmp_path / "run", "--eval-every", "64", "--keep-checkpoints", "0")
     for number in (6, 9, 10):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / f"{number:08d}")
     (tmp_path / "run" / "summary.json").unlink()
-    monkeypatch.setattr("proximo.runs.evaluation.evaluate_model", lambda *_, **__: proximo_evaluation(1.0))
+    monkeypatch.setattr("proximo.runs.evaluation.play_in_new_envs", lambda *_, **__: proximo_evaluation(1.0))
     assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "160"]) == 0
     best, old = (load_tree(tmp_path / "run" / name)["best"] for name in ("model-best", "model-best.old"))
     assert best == {"return_mean": 1.0, "iteration": 4, "steps": 128} and old["iteration"] == 10
@@ -100,21 +102,29 @@ def test_a_best_model_that_a_resume_has_not_trained_yet_is_set_aside(tmp_path, m
     assert load_tree(tmp_path / "run" / "model-best.old")["best"] == old, "the best of an earlier iteration stays where it is"
 
 
-def proximo_evaluation(ret):
-    from proximo.models.evaluate import Evaluation
-    return Evaluation(returns=[ret], lengths=[1], rows=[0])
+def proximo_evaluation(ret, episodes=Config().eval_episodes):
+    return Evaluation(returns=[ret] * episodes, lengths=[1] * episodes, rows=[0] * episodes)
 
 
 def test_an_evaluation_that_fails_is_told_and_training_continues(tmp_path, monkeypatch, capsys):
     def fail(*_, **__):
         raise proximo.UsageError("no episode ended")
 
-    monkeypatch.setattr("proximo.runs.evaluation.evaluate_model", fail)
+    monkeypatch.setattr("proximo.runs.evaluation.play_in_new_envs", fail)
     assert train(tmp_path / "run", "--eval-every", "320") == 0
     assert "No evaluation after 320 steps: no episode ended" in capsys.readouterr().err
     assert evaluations(tmp_path / "run") == {} and not (tmp_path / "run" / "model-best").exists()
     assert main(["eval", str(tmp_path / "run"), "--best"]) == 2
     assert "has no model-best: no evaluation took place. Train with --eval-every N." in capsys.readouterr().err
+
+
+def test_an_evaluation_without_its_longest_episodes_is_none(tmp_path, monkeypatch, capsys):
+    """An episode that goes on may be a better one than those that have ended."""
+    monkeypatch.setattr("proximo.runs.evaluation.play_in_new_envs", lambda *_, **__: proximo_evaluation(5.0, 1))
+    assert train(tmp_path / "run", "--eval-every", "320", "--eval-episodes", "2") == 0
+    assert "CartPole-v1: 1 of 2 episodes ended within 50,000 steps. Give the environment a time limit" in (
+        capsys.readouterr().err)
+    assert evaluations(tmp_path / "run") == {} and not (tmp_path / "run" / "model-best").exists()
 
 
 KINDS = {
