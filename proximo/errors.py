@@ -13,6 +13,8 @@ from functools import cache
 from typing import Any
 
 LOGGER = logging.getLogger("proximo")
+COLUMNS = ("Use printable characters without comma and quotation mark, and no space at either end: names are columns "
+           "of metrics.csv.")
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 
@@ -65,6 +67,12 @@ class PeerError(ProximoError, ConnectionError):
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error of Python, torch or JAX says that the memory of the machine or of a GPU is full."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
+
+
+def is_column(name: object) -> bool:
+    """Return whether a name can be a column of metrics.csv."""
+    text = str(name)
+    return bool(text) and text.isprintable() and text == text.strip() and not {*text} & {*',"'}
 
 
 def is_of_communication(error: BaseException) -> bool:

@@ -1,5 +1,6 @@
 """Everything that is wrong with a configuration by itself: types, ranges, sizes, and limits of its variant."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +9,7 @@ from proximo.config import Config
 from proximo.envs.gym_source import single_env_problems, source_problems
 from proximo.envs.memory_needs import memory_problems
 from proximo.envs.workers import group_problems
-from proximo.errors import UsageError
+from proximo.errors import COLUMNS, UsageError, is_column
 from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
 from proximo.types import LossInputs
@@ -45,8 +46,8 @@ def config_problems(cfg: Config) -> list[str]:
         here = cfg.num_envs * world.local_size // world.size
         wrong += [*_problems_of_sizes(cfg), *memory_problems(cfg, here, single_envs)]
     return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
-            *_problems_of_overlap(cfg), *source_problems(cfg), *single_env_problems(cfg, engine_of(cfg)),
-            *group_problems(cfg, BY_ITSELF.get(engine_of(cfg)))]
+            *_problems_of_overlap(cfg), *_problems_of_schedules(cfg), *source_problems(cfg),
+            *single_env_problems(cfg, engine_of(cfg)), *group_problems(cfg, BY_ITSELF.get(engine_of(cfg)))]
 
 
 def checked(cfg: Config) -> Config:
@@ -79,6 +80,8 @@ def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None
              if getattr(x, "ndim", 0) or not isinstance(x, scalar)]
     if not getattr(loss, "requires_grad", True):
         wrong.append("The loss that the loss function returns has no gradient. Compute it from batch without detach().")
+    wrong += [f"The loss function returns a statistic with the name {name!r:.60}. {COLUMNS}" for name in stats
+              if not is_column(name)]
     wrong += [f"The loss function returns the statistic {name}, which the update adds itself. Use another name."
               for name in RESERVED if name in stats]
     wrong += [f"{name}={getattr(cfg, name)} needs the statistic approx_kl, and the loss function returns "
@@ -180,6 +183,25 @@ def _problems_of_limits(cfg: Config) -> list[str]:
     if cfg.autoreset == "next-step" and not limits.next_step:
         wrong.append("autoreset=next-step: the environments of this variant reset in the same step. Leave "
                      "--autoreset out.")
+    return wrong
+
+
+def _problems_of_schedules(cfg: Config) -> list[str]:
+    """Return what is wrong with the schedules of a class of one's own, at the beginning, the middle and the end."""
+    wrong = []
+    for name, words in (("learning_rate_at", "at least 0"), ("clip_coef_at", "above 0")):
+        if getattr(type(cfg), name) is getattr(Config, name) or cfg.num_iterations < 1:
+            continue
+        for iteration in sorted({1, (1 + cfg.num_iterations) // 2, cfg.num_iterations}):
+            found = getattr(cfg, name)(iteration)
+            try:
+                number = math.nan if isinstance(found, str) else float(found)
+            except (TypeError, ValueError):
+                number = math.nan
+            if not 0 <= number < math.inf or (number == 0 and name == "clip_coef_at"):
+                wrong.append(f"{type(cfg).__name__}.{name}({iteration}) returns {found!r:.60}. Return a number "
+                             f"{words}.")
+                break
     return wrong
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
-from proximo.errors import EnvError, FilesError, UsageError
+from proximo.errors import EnvError, FilesError, NumbersError, UsageError
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
@@ -196,6 +197,44 @@ class Frozen(Config):
 
     def learning_rate_at(self, iteration):
         return 0.0 * iteration
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+@pytest.mark.parametrize("found", [-1.0, None, "0.1", float("nan")])
+def test_a_schedule_that_returns_no_rate_is_refused(found, framework, tmp_path):
+    class Wrong(Config):
+        def learning_rate_at(self, iteration):
+            return 1e-3 if iteration == 1 else found
+
+        def clip_coef_at(self, iteration):
+            return 0 * iteration
+
+    with pytest.raises(UsageError) as error:
+        proximo.train(Wrong, env_id="CartPole-v1", framework=framework, run_dir=str(tmp_path / "run"), **VALUES)
+    assert re.fullmatch(r"Wrong\.learning_rate_at\(\d\) returns .*\. Return a number at least 0\.\n"
+                        r"Wrong\.clip_coef_at\(1\) returns 0\. Return a number above 0\.", str(error.value))
+
+
+@pytest.mark.parametrize("name", ["a,b", "a\nb", ' a', 'a"', ""])
+def test_statistics_of_a_loss_are_columns_of_the_metrics(name, tmp_path):
+    def loss(inputs, cfg):
+        value, found = ppo_loss(inputs, cfg)
+        return value, found | {name: value.detach()}
+
+    with pytest.raises(UsageError, match="The loss function returns a statistic with the name .* names are columns of metrics"):
+        proximo.train(cfg(tmp_path / "run"), loss_fn=loss)
+
+
+def test_doctor_is_named_only_where_it_can_explain(tmp_path):
+    """A network of one's own is unknown to the command."""
+    def nan_loss(inputs, cfg):
+        value, found = ppo_loss(inputs, cfg)
+        return value * float("nan"), found
+
+    for own, words in (({}, "shows where it begins"), ({"make_agent": tiny_agent},
+                       "proximo doctor does not explain them, because make_agent was passed from Python")):
+        with pytest.raises(NumbersError, match=words):
+            proximo.train(cfg(tmp_path / f"run{len(own)}"), loss_fn=nan_loss, **own)
 
 
 def test_a_class_with_a_schedule_of_its_own_is_needed_to_resume(tmp_path, monkeypatch, capsys):
@@ -510,6 +549,8 @@ def test_wrappers_are_named_as_texts(tmp_path):
     with pytest.raises(UsageError, match="is one text. Write a list: env_wrappers=") as error:
         proximo.train(env_id="CartPole-v1", env_wrappers=text, run_dir=str(tmp_path / "run"), **VALUES)
     assert len(str(error.value).splitlines()) == 1
+    with pytest.raises(UsageError, match="^env_kwargs='size=5' is one text. Write a dict: env_kwargs={'size': 5}.$"):
+        proximo.train(env_id="CartPole-v1", env_kwargs="size=5", run_dir=str(tmp_path / "run"), **VALUES)
     proximo.train("ppo", env_wrappers=[text], run_dir=str(tmp_path / "run"), **VALUES)
 
 

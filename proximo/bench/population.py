@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from proximo.bench.ranges import Space, draw_value, example_of, is_whole, space_problems, twice, within
 from proximo.bench.records import PopulationFile
 from proximo.bench.sets import Row, override_problems, read_tables, task_problems
-from proximo.bench.tune_search import Space, draw_value, example_of, is_whole, space_problems, trial_problems, within
+from proximo.bench.tune_search import trial_problems
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 from proximo.facts import facts
@@ -151,7 +152,8 @@ def _setting_problems(population: Population) -> list[str]:
         return trial_problems(row, example_of(population.space) | values)
 
     if wrong := problems_of({}):
-        return wrong
+        share = f"steps={population.steps} in {population.rounds} rounds are {row.steps} for each: "
+        return [share * ("total_timesteps" in problem) + problem for problem in wrong]
     for name, given in population.space.items():
         failed = [(value, problems) for value in _values_of(given) if (problems := problems_of({name: value}))]
         if failed:
@@ -175,6 +177,7 @@ def _value_problems(population: Population) -> list[str]:
     known = facts(VARIANTS[population.variant].config)
     free = [name for name, fact in known.items() if fact.resume == "free" and fact.group == "training"
             and name not in (*SCHEDULES, "total_timesteps", "checkpoint_every")]
+    problems += twice(population.overrides, population.space)
     problems += [f"space: {name} cannot change while a run trains. Use some of {', '.join(free)}."
                  for name in population.space if name in known and name not in free]
     problems += [f"overrides: {name}={population.overrides[name]} needs the end of training, and a round trains to its "

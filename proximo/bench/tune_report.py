@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from proximo.bench.files import write_record
 from proximo.bench.jobs import flags_of
-from proximo.bench.tune_search import Search, Space, field_values
+from proximo.bench.ranges import Space
+from proximo.bench.tune_search import Search, field_values
 from proximo.bench.tune_study import REASON
 from proximo.errors import notify
 from proximo.runs.command_line import pasted

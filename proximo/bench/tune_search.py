@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from proximo.bench.ranges import Space, draw_value, ends_of, is_whole, range_problem, space_problems, twice
 from proximo.bench.records import SearchFile
 from proximo.bench.sets import Row, config_of, override_problems, read_seeds, read_tables, task_problems
 from proximo.catalog import VARIANTS
@@ -26,9 +26,6 @@ SEARCH_KEYS = ("title", "variant", "env_ids", "steps", "seeds", "trials", "metri
                "overrides", "space", "target_scores")
 PRUNERS = ("median", "hyperband", "none")
 MOST_TRIED = 200  # trials that are drawn to find one that is possible
-
-Space = Mapping[str, dict[str, Any]]  # field -> {low, high}, {low, high, log = true} or {choices = [...]}
-
 
 class Search(NamedTuple):
     """A search file."""
@@ -83,7 +80,9 @@ def load_search(path: str | Path) -> Search:
     if content.get("variant") in VARIANTS:
         row = Row(variant=content["variant"], env_ids=tuple(env_ids), steps=content.get("steps", 0),
                   overrides=content.get("overrides", {}))
-        problems += override_problems(row.variant, row.overrides) or _value_problems(row, space, not wrong)
+        refused = override_problems(row.variant, row.overrides)
+        rest = replace(row, overrides={}) if refused else row
+        problems += refused + twice(row.overrides, space) + _value_problems(rest, space, not wrong and not refused)
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return Search(name=content.get("title", path.stem), variant=content["variant"], env_ids=tuple(content["env_ids"]),
@@ -149,42 +148,9 @@ def scaled(score: float, search: Search, env_id: str) -> float:
     return (score - low) / (high - low)
 
 
-def space_problems(space: Space) -> list[str]:
-    """Return what is wrong with a [space], one sentence each."""
-    if not space:
-        return ["there is no [space]. Each of its lines is a field with {low, high}, {low, high, log = true} or "
-                "{choices = [...]}."]
-    return [problem for name, given in space.items() if (problem := _range_problem(name, given))]
-
-
-def example_of(space: Space) -> dict[str, Any]:
-    """Return one value of each field whose range is right."""
-    return {name: given["choices"][0] if "choices" in given else given["low"] for name, given in space.items()
-            if not _range_problem(name, given)}
-
-
-def _range_problem(name: str, given: dict[str, Any]) -> str:
-    if given.keys() == {"choices"} and isinstance(given["choices"], list) and given["choices"]:
-        return ""
-    if {"low", "high"} <= given.keys() <= {"low", "high", "log"} and _is_range(**given):
-        return ""
-    return (f"space: {name}={reprlib.repr(given)} is not allowed. Use {{low, high}} with low below high (and above 0 "
-            "with log), or {choices = [...]}.")
-
-
-def _is_range(low: Any, high: Any, log: Any = False) -> bool:
-    numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (low, high))
-    return numbers and isinstance(log, bool) and low < high and not (log and low <= 0)
-
-
-def is_whole(given: dict[str, Any]) -> bool:
-    """Return whether a range is one of whole numbers: both ends are."""
-    return isinstance(given["low"], int) and isinstance(given["high"], int)
-
-
 def _value_problems(row: Row, space: Space, tasks_are_right: bool) -> list[str]:
     """Return what is wrong with the ends and the choices of a [space], one sentence each."""
-    right = {name: given for name, given in space.items() if not _range_problem(name, given)}
+    right = {name: given for name, given in space.items() if not range_problem(name, given)}
     alone = {name: list(dict.fromkeys(_problems_alone(row.variant, name, given))) for name, given in right.items()}
     problems = [f"space: {problem}" for found in alone.values() for problem in found]
     base = _range_problems(row.variant, row.overrides)
@@ -195,7 +161,7 @@ def _value_problems(row: Row, space: Space, tasks_are_right: bool) -> list[str]:
 
 def _problems_alone(variant: str, name: str, given: dict[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the values of one field, whatever the others are: types and ranges."""
-    for value in _ends(given):
+    for value in ends_of(given):
         yield from override_problems(variant, {name: value}) or _range_problems(variant, {name: value})
     if "choices" in given or is_whole(given) or override_problems(variant, {name: given["low"]}):
         return
@@ -212,7 +178,7 @@ def _problems_together(row: Row, space: Space) -> list[str]:
     if found := _never_possible(row, space, {}):
         return [f"no trial is possible with these steps, overrides and values: {problem}" for problem in found]
     return [f"space: no trial is possible with {name}={shown(value)}: {problem}" for name, given in space.items()
-            for value in _ends(given) for problem in _never_possible(row, space, {name: value})]
+            for value in ends_of(given) for problem in _never_possible(row, space, {name: value})]
 
 
 def _never_possible(row: Row, space: Space, fixed: dict[str, Any]) -> list[str]:
@@ -225,22 +191,3 @@ def _never_possible(row: Row, space: Space, fixed: dict[str, Any]) -> list[str]:
             return []
         first = first or found
     return first
-
-
-def _ends(given: dict[str, Any]) -> list[Any]:
-    return given["choices"] if "choices" in given else [given["low"], given["high"]]
-
-
-def draw_value(rng: np.random.Generator, given: dict[str, Any]) -> Any:
-    """Draw a value of a field from its {low, high}, {low, high, log = true} or {choices = [...]}."""
-    if "choices" in given:
-        return given["choices"][rng.integers(len(given["choices"]))]
-    low, high = given["low"], given["high"]
-    drawn = np.exp(rng.uniform(np.log(low), np.log(high))) if given.get("log") else rng.uniform(low, high)
-    return within(float(drawn), given)
-
-
-def within(value: float, given: dict[str, Any]) -> Any:
-    """Return a value of few digits in its range, a whole number if the ends are."""
-    low, high = given["low"], given["high"]
-    return min(max(round(value) if is_whole(given) else float(f"{value:.4g}"), low), high)

@@ -7,6 +7,7 @@ import numpy as np
 
 from proximo.envs.spaces import scripted_action
 from proximo.envs.state_codes import OpaqueError
+from proximo.errors import EnvError, warn
 from proximo.protocols import Step, VecEnv
 
 BEFORE, AFTER, AGAIN = 20, 30, 20  # steps before the copy takes over the state, steps that must then be equal, and
@@ -34,8 +35,8 @@ def replays_exactly(envs: Replayable, make: Callable[[int], Replayable], seed: i
         seed: The seed of the first environment; the second one gets `seed + 1`.
 
     Returns:
-        True if all compared steps are equal in every bit; False also if there is no state, or if a call fails: no
-        fault of saving stops an environment that runs without.
+        True if all compared steps are equal in every bit; False also if there is no state, or if a call fails, with a
+        warning where that is a fault of the environment: no fault of saving stops one that runs without.
     """
     try:
         envs.snapshot()
@@ -46,6 +47,9 @@ def replays_exactly(envs: Replayable, make: Callable[[int], Replayable], seed: i
         copy = make(seed + 1)
         try:
             return _continues(model, copy)
+        except EnvError as error:
+            warn(f"It was tested whether the state of the environments can be saved, and one failed: {error}")
+            return False
         except Exception:
             return False
         finally:

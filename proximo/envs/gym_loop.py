@@ -121,7 +121,7 @@ class GymEnvs:
         return self._quiet if episode is self._quiet.episode else self._quiet._replace(episode=episode)
 
     def _play(self, actions: list[Any]) -> None:
-        reader, rows, raw, masks = self._reader, self._rows, self._raw, self._masks
+        reader, rows, masks, raw = self._reader, self._rows, self._masks, self._raw.data  # refuses None and texts
         flatten, shape, dtype = reader.flatten, reader.native_shape, reader.native_dtype
         for i, (play, chosen) in enumerate(zip(self._plays, actions, strict=True)):
             self._playing = i

@@ -75,7 +75,7 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
 def check_size(space: spaces.Space[Any], env_id: str, num_envs: int) -> None:
     """Raise UsageError for observations without a number, or with more numbers than fit into the memory."""
     try:
-        count, layout = spaces.flatdim(space), obs_layout(space)
+        count, layout = spaces.flatdim(without_mask(space)), obs_layout(space)
     except (NotImplementedError, ValueError):  # no fixed size
         return
     if not count:

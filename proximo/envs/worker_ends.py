@@ -9,7 +9,7 @@ from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv
 
-CLOSE_SECONDS = 5.0  # for idle workers to close their environments
+END_SECONDS = 5.0  # for idle workers to close their environments
 FAULT_SECONDS = 1.0  # after a fault or Ctrl-C in a step, which may never end
 
 

@@ -18,7 +18,7 @@ from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from proximo.envs.joint_actions import action_shape
-from proximo.envs.worker_ends import CLOSE_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
+from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
 from proximo.errors import EnvError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
@@ -183,7 +183,7 @@ class WorkerEnvs:
     def close(self) -> None:
         """Close the environments and end all workers within seconds, whatever they are doing."""
         if self._vector is not None:
-            self._end(CLOSE_SECONDS if self._vector._state == AsyncState.DEFAULT else FAULT_SECONDS)
+            self._end(END_SECONDS if self._vector._state == AsyncState.DEFAULT else FAULT_SECONDS)
 
     def _end(self, seconds: float) -> None:
         vector, self._vector = self._vector, None

@@ -91,7 +91,8 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Tr
         pictures = frames(model, envs, deterministic, seed, max_frames, episodes)
         first = next(pictures, None)
         if first is None:
-            raise UsageError(f"{model.cfg.env_id} cannot be drawn: it has no render_mode rgb_array.")
+            raise UsageError(f"{model.cfg.env_id} cannot be drawn: it has no render_mode rgb_array, or its render() "
+                             "returns None. It must return an array (H, W, 3) of uint8.")
         write_video(chain([first], pictures), out, envs.render_fps or 30)
     finally:
         envs.close()

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from proximo.errors import UsageError
+from proximo.errors import COLUMNS, UsageError, is_column
 
 if TYPE_CHECKING:
     from proximo.types import Iteration
@@ -56,11 +56,9 @@ def run_callbacks(callbacks: Sequence[Callback], it: "Iteration") -> tuple[dict[
 
 
 def _checked_name(name: object) -> str:
-    text = str(name)
-    if not text.isprintable() or text != text.strip() or not text or {*text} & {*',"'}:
-        raise UsageError(f"A callback returned a metric with the name {name!r:.60}. Use printable characters without "
-                         "comma and quotation mark, and no space at either end: names are columns of metrics.csv.")
-    return text
+    if not is_column(name):
+        raise UsageError(f"A callback returned a metric with the name {name!r:.60}. {COLUMNS}")
+    return str(name)
 
 
 def problems_of_callbacks(callbacks: object) -> list[str]:

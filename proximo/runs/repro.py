@@ -26,6 +26,9 @@ def save_repro(run: Run, error: NumbersError) -> str:
         save_tree(run.folder / NAME, tree | {name: found[name] for name in ("iteration", "rollout", "state")})
     except FilesError:
         return f" The batch and the weights could not be written to {run.folder / NAME}."
+    if own := [name for name in ("make_agent", "config") if name in run.own_parts]:
+        return (f" The batch and the weights are kept in {run.folder / NAME}. proximo doctor does not explain them, "
+                f"because {' and '.join(own)} {'was' if len(own) == 1 else 'were'} passed from Python.")
     return f" The batch and the weights are kept: proximo doctor {pasted(run.folder / NAME)} shows where it begins."
 
 

@@ -255,9 +255,10 @@ def test_no_checkpoint_is_removed_through_a_link(linked, tmp_path):
     (("num_envs = 2", 'num_envs = 2\nanneal_lr = "linear"'), "anneal_lr=linear needs the end of training"),
     (("num_envs = 2", "num_envs = 2\ntrack = true"), "Weights & Biases cannot log a population"),
     (("population = 4", "population = 3"), "population=3 is not allowed. Use 4 to 1000."),
-    (("rounds = 2", "rounds = 20"), "total_timesteps=19 is less than one batch"),
+    (("rounds = 2", "rounds = 20"), "steps=384 in 20 rounds are 19 for each: total_timesteps=19 is less"),
+    (("[space]", "[space]\nupdate_epochs = {low = 1, high = 4}"), "update_epochs is in [overrides] and in [space]. Leave it out"),
     (("seed = 3", "sed = 3"), "sed is unknown"), (("learning_rate", "gama"), "ppo has no field gama"),
-    (("[space]", "[space]\nnum_minibatches = {low = 2, high = 8}"), "num_minibatches cannot become 3, 5, 6, 7: batch_size=32 "
+    ((FILE[FILE.index("num_minibatches"):FILE.index("learning_rate")], "[space]\nnum_minibatches = {low = 2, high = 8}\n"), "num_minibatches cannot become 3, 5, 6, 7: batch_size=32 "
      "is not divisible by num_minibatches=3. Use 1, 2, 4, 8, 16. Narrow the range, or list the values that work"),
     (("[space]", "[space]\ngamma = {low = 0.9, high = 1.5}"), "gamma cannot become 1.5: gamma=1.5 must be between 0 and 1."),
     (("[space]", '[space]\nnorm_adv = {choices = ["none", "all"]}'), "norm_adv cannot become all: norm_adv='all' is not"),

@@ -141,6 +141,16 @@ def test_every_problem_of_a_search_is_named_at_once(tmp_path):
         assert part in str(fault.value)
 
 
+def test_problems_of_overrides_and_of_the_space_are_named_together(tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text('variant = "ppo"\nenv_ids = ["CartPole-v1"]\nsteps = 1000\n[overrides]\nnum_stps = 3\ngamma = 0.9\n'
+                    '[space]\nlearning_rat = {low = 1.0, high = 2.0}\ngamma = {low = 0.9, high = 0.99}\n')
+    with pytest.raises(UsageError) as fault:
+        load_search(path)
+    for part in ("no field num_stps", "no field learning_rat", "gamma is in [overrides] and in [space]. Leave it out of one"):
+        assert part in str(fault.value)
+
+
 def test_a_search_has_at_least_one_trial(file):
     with pytest.raises(UsageError, match="trials=0 must be at least 1\\."):
         tune(file, trials=0)

@@ -83,6 +83,24 @@ class Finds(Plain):
         return super().step(action)
 
 
+class Fails(Plain):
+    """Raises in step 30."""
+
+    length = 200
+
+    def step(self, action):
+        if self.played == 29:
+            raise KeyError("torque")
+        return super().step(action)
+
+
+def test_a_fault_of_the_environment_is_told_where_its_state_is_tested(capsys):
+    """Otherwise only the state that cannot be saved would be, although that is not what is wrong."""
+    assert not GymEnvs(Fails, [1], "Fails").keeps_state
+    assert "the state of the environments can be saved, and one failed: environment 0 (Fails), step 30: raised KeyError" in (
+        capsys.readouterr().err)
+
+
 class Shares(Plain):
     """Holds one array under two names from step 120 on."""
 

@@ -85,7 +85,7 @@ def test_parts_of_observations_count_as_what_the_network_reads(part, other, monk
 
 
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (0,), np.float32), spaces.Box(-1, 1, (3, 0), np.float32), spaces.Dict(),
-                                   spaces.Tuple(())])
+                                   spaces.Tuple(()), spaces.Dict({"action_mask": spaces.MultiBinary(2)})])
 def test_observations_without_a_number(space, tmp_path):
     with pytest.raises(UsageError, match="which has no numbers"):
         proximo.train(env=lambda: Wide(space), run_dir=tmp_path / "run")

@@ -7,7 +7,6 @@ import pytest
 
 import proximo
 from proximo.cli.main import main
-from proximo.config import Config
 from proximo.models.evaluate import Evaluation
 from proximo.models.model import read_model
 from proximo.runs.checkpoint import load_tree
@@ -102,7 +101,7 @@ def test_a_best_model_that_a_resume_has_not_trained_yet_is_set_aside(tmp_path, m
     assert load_tree(tmp_path / "run" / "model-best.old")["best"] == old, "the best of an earlier iteration stays where it is"
 
 
-def proximo_evaluation(ret, episodes=Config().eval_episodes):
+def proximo_evaluation(ret, episodes=20):
     return Evaluation(returns=[ret] * episodes, lengths=[1] * episodes, rows=[0] * episodes)
 
 

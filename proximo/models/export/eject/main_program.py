@@ -46,10 +46,10 @@ def main() -> None:
     for field in fields(Config):
         if not isinstance(field.default, tuple):
             parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
-    given = parser.parse_args()
-    if given.total_timesteps < given.num_envs * given.num_steps:
-        parser.error("total-timesteps is less than one batch, num-envs * num-steps.")
-    cfg = Config(**vars(given))
+    cfg = Config(**vars(parser.parse_args()))
+    batch, parts = cfg.num_envs * cfg.num_steps, cfg.num_minibatches
+    if not (cfg.num_envs > 0 < parts and 0 < batch <= cfg.total_timesteps and batch % parts == 0):
+        parser.error("num-envs * num-steps must be above 0, divisible by num-minibatches, at most total-timesteps.")
     refuse_other_spaces(cfg.env_id)
     start, returns = time.perf_counter(), deque[float](maxlen=100)
     with open("progress.csv", "w", newline="") as file:

@@ -111,8 +111,9 @@ def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
     assert len(path.read_text().splitlines()) <= MOST_LINES[variant]
     assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
     assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
-    short = subprocess.run([sys.executable, str(path), "--total-timesteps", "1"], capture_output=True, text=True)
-    assert short.returncode == 2 and "less than one batch" in short.stderr
+    for words in (["--total-timesteps", "1"], ["--num-minibatches", "7"], ["--num-envs", "0"])[:3 if variant == "ppo" else 1]:
+        refused = subprocess.run([sys.executable, str(path), *words], capture_output=True, text=True)
+        assert refused.returncode == 2 and "num-envs * num-steps must be above 0, divisible by" in refused.stderr
 
 
 @needs_jax
