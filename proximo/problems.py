@@ -44,10 +44,10 @@ def config_problems(cfg: Config) -> list[str]:
     if min(cfg.total_timesteps, cfg.num_envs, cfg.num_steps, cfg.num_minibatches) >= 1:
         world, single_envs = world_from_environment(), engine_of(cfg) == "gym" and cfg.limits.gymnasium
         here = cfg.num_envs * world.local_size // world.size
-        wrong += [*_problems_of_sizes(cfg), *memory_problems(cfg, here, single_envs)]
+        wrong += [*_problems_of_sizes(cfg), *memory_problems(cfg, here, single_envs), *_problems_of_schedules(cfg)]
     return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
-            *_problems_of_overlap(cfg), *_problems_of_schedules(cfg), *source_problems(cfg),
-            *single_env_problems(cfg, engine_of(cfg)), *group_problems(cfg, BY_ITSELF.get(engine_of(cfg)))]
+            *_problems_of_overlap(cfg), *source_problems(cfg), *single_env_problems(cfg, engine_of(cfg)),
+            *group_problems(cfg, BY_ITSELF.get(engine_of(cfg)))]
 
 
 def checked(cfg: Config) -> Config:
