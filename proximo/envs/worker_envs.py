@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -93,6 +93,16 @@ class WorkerEnvs:
     def parts_of_action(self, action: np.ndarray) -> np.ndarray:
         """Return the actions of each worker, (K, rows, ...)."""
         return np.asarray(action, self._action_dtype).reshape(-1, self._rows, *self._action_shape)
+
+    def join_answers(self, vector: AsyncVectorEnv[Any, Any], first: int, answers: list[Any]) -> Step:
+        """Join what the workers from `first` on have answered to "step", as AsyncVectorEnv.step_wait does for all."""
+        infos: dict[str, Any] = {}
+        for k, (answer, success) in enumerate(answers, first):
+            if not success:
+                vector._raise_if_errors([i != k for i in range(vector.num_envs)])
+            infos = vector._add_info(infos, answer[-1], k)
+        shared = cast(dict[str, np.ndarray], vector.observations)
+        return self._join({name: part[first:first + len(answers)] for name, part in shared.items()}, infos)
 
     def _join(self, parts: dict[str, np.ndarray], infos: dict[str, Any]) -> Step:
         """Join (K, rows, ...) of each field in shared memory to (N, ...), without a copy."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
@@ -39,17 +39,11 @@ class GroupedWorkers(WorkerEnvs):
         return self._guard(lambda vector: self._receive(vector, group))
 
     def _receive(self, vector: AsyncVectorEnv[Any, Any], group: int) -> Step:
-        """Do what AsyncVectorEnv.step_wait does for all workers, for those of a group."""
-        workers, end = self._workers(group), time.monotonic() + self._timeout
-        infos: dict[str, Any] = {}
+        workers, end, answers = self._workers(group), time.monotonic() + self._timeout, []
         for k in workers:
             self.wait_for_answer(vector, k, end)
-            answer, success = vector.parent_pipes[k].recv()
-            if not success:
-                vector._raise_if_errors([i != k for i in range(vector.num_envs)])
-            infos = vector._add_info(infos, answer[-1], k)
-        shared = cast(dict[str, np.ndarray], vector.observations)
-        return self._join({name: part[workers.start:workers.stop] for name, part in shared.items()}, infos)
+            answers.append(vector.parent_pipes[k].recv())
+        return self.join_answers(vector, workers.start, answers)
 
     def _workers(self, group: int) -> range:
         return range(group * self._workers_of_group, (group + 1) * self._workers_of_group)

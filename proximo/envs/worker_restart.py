@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
-from gymnasium.vector.async_vector_env import AsyncState, _async_worker
+from gymnasium.vector.async_vector_env import _async_worker
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from proximo.envs.worker_ends import find_dead, kill_all
@@ -43,19 +43,6 @@ class WritingPipe:
             for name, part in answer[0].items():
                 self._rows[name][...] = part
         return answer, success
-
-
-class AnsweredPipe:
-    """Stands for a pipe from which an answer was read already."""
-
-    closed = False
-
-    def __init__(self, answer: Any) -> None:
-        self._answer = answer
-
-    def recv(self) -> Any:
-        """Return the answer."""
-        return self._answer
 
 
 class RestartedWorkers(WorkerEnvs):
@@ -98,16 +85,8 @@ class RestartedWorkers(WorkerEnvs):
         last = {k: shared["obs"][k].copy() for k in lost}
         for k, cause in lost.items():
             self._replace(vector, k, cause)
-        own_pipes, answered = vector.parent_pipes, [AnsweredPipe(answer) for answer in answers]
-        vector.parent_pipes = cast(Any, answered)
-        vector._state = AsyncState.WAITING_STEP
-        try:
-            parts, _, _, _, infos = vector.step_wait()
-        finally:
-            vector.parent_pipes = own_pipes
-        for k in lost:
-            parts["final_obs"][k], parts["truncated"][k], parts["valid"][k] = last[k], True, False
-        return self._join(parts, infos)
+            shared["final_obs"][k], shared["truncated"][k], shared["valid"][k] = last[k], True, False
+        return self.join_answers(vector, 0, answers)
 
     def _join(self, parts: dict[str, np.ndarray], infos: dict[str, Any]) -> Step:
         return super()._join(parts, infos)._replace(

@@ -1,6 +1,5 @@
 """Environments that are pure functions of JAX, on several devices: each simulates and learns from a part of them."""
 
-from operator import itemgetter
 from typing import Any
 
 import jax
@@ -9,8 +8,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from proximo.envs.moments import MOST_MERGED, Moments, Statistics
-from proximo.envs.normalize import Normalizer, merge_statistics
+from proximo.envs.moments import MOST_MERGED, Moments, Statistics, add_increments, moment_increments
+from proximo.envs.normalize import Normalizer
 from proximo.on_jax.distributed import AXIS, Ranks
 from proximo.on_jax.learner import Learner
 from proximo.on_jax.mesh import all_reduce_sum, local_copy, mesh_rank, put_on_mesh
@@ -114,18 +113,14 @@ def merge_reset_statistics(base: Statistics | None, ranks: Statistics | None) ->
     if base is None or ranks is None:
         return None
     base, local = jax.device_get((base, ranks))
-    each = [jax.tree.map(itemgetter(r), local) for r in range(len(local.running))]
-    sums: list[np.ndarray] = []
+    size = len(ranks.running)
 
-    def note(x: np.ndarray) -> np.ndarray:
-        sums.append(x)
-        return x
+    def merge(base: Moments, local: Moments) -> Moments:
+        added = [moment_increments(base, Moments(*(x[rank] for x in local))) for rank in range(size)]
+        merged = add_increments(base, np.sum(added, 0))
+        return Moments(*(jnp.stack([jnp.asarray(x, jnp.float32)] * size) for x in merged))
 
-    for one in each:
-        merge_statistics(base, one, note)
-    merged = merge_statistics(base, each[0], lambda _: np.sum(sums, 0))._replace(running=local.running[0])
-    wide: Statistics = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x, jnp.float32)] * len(each)), merged)
-    return wide._replace(running=ranks.running)
+    return Statistics(obs=merge(base.obs, local.obs), ret=merge(base.ret, local.ret), running=ranks.running)
 
 
 def merge_statistics_of_ranks(base: Statistics | None, local: Statistics | None) -> Statistics | None:
