@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import proximo
-from proximo.cli.main import main
+from proximo.cli.main import COMMANDS, main
 from proximo.config import Config
 from proximo.facts import facts
 from proximo.runs.presets import presets
@@ -47,6 +47,13 @@ def test_the_reference_has_every_flag_preset_and_function(site):
     public += [name for name, one in vars(proximo.callbacks).items() if name.startswith("stop_")]
     public += ["Iteration", "VecEnv", "Spec", "PureEnv", "learning_rate_at", "clip_coef_at"]  # pages send readers there
     assert [name for name in public if f'.{name}" class="doc' not in api] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_page_of_commands_has_the_help_of_each(site, name):
+    """Every command has its heading and a text that begins with how it is used."""
+    page = (site / "reference" / "commands.html").read_text()
+    assert re.search(rf'<h2 id="?{name}"?[ >][^<]*<.{{,400}}?usage: proximo {name}\b', page, re.S)
 
 
 def test_the_commands_and_the_code_of_the_first_page_run(tmp_path, monkeypatch):
