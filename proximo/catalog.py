@@ -16,7 +16,7 @@ from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_ids import current_gym_id, gym_id
-from proximo.envs.gym_source import IMAGES, OWN, name_in_file, source_problems
+from proximo.envs.gym_source import IMAGES, OWN, name_in_file, plays_atari, source_problems
 from proximo.envs.inside import make_atari_inside, make_control_inside
 from proximo.envs.model_fit import LEAST_PIXELS
 from proximo.envs.mujoco import make_mujoco
@@ -53,8 +53,8 @@ class Variant(NamedTuple):
 
 
 def make_gym_or_atari(cfg: Compact, seeds: Sequence[int]) -> VecEnv:
-    """Atari games by their id, otherwise any Gymnasium environment."""
-    if cfg.env_file or not is_atari(cfg.env_id):
+    """Atari games by their id, otherwise any Gymnasium environment, without the settings of emulators."""
+    if not plays_atari(cfg):
         return make_gym(cfg, seeds)
     if own := [name for name in OWN if getattr(cfg, name)]:
         raise UsageError(f"{' and '.join(own)}: {cfg.env_id} is an Atari game, which does not take this. Use the "

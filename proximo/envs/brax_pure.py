@@ -9,7 +9,7 @@ from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.protocols import Episode, Step
 
 EPISODE_LENGTH = 1000  # steps after which an episode is truncated, as in Brax's own training
-BANK_SIZE = 1024  # largest number of first states that are prepared
+BANK_SIZE = 1024  # first states that are prepared at a time
 METRICS = ("consecutive_successes",)  # those metrics of a task that are logged
 
 
@@ -108,7 +108,7 @@ class BraxPure:
         over, valid = terminated | truncated, jnp.ones(self.num_envs, bool)
         running, episode = count_episodes(state.running, reward, over, valid, jnp)
         draw = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.time)
-        row = jax.random.randint(draw, (self.num_envs,), 0, self.bank_size)
+        row = (jax.random.randint(draw, (), 0, self.bank_size) + jnp.arange(self.num_envs)) % self.bank_size
 
         def begin_again(first: Any, now: Any) -> Any:
             ended = over.reshape(-1, *(1,) * (now.ndim - 1))

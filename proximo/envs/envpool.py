@@ -43,14 +43,16 @@ def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | No
 
 
 def make_envpool_atari(cfg: Atari, seeds: Sequence[int]) -> "PoolEnvs":
-    """Make EnvPool's Atari games as the configuration describes them. See make_envpool, also for other ids.
+    """Make EnvPool's Atari games as the configuration describes them.
 
     Raises:
-        UsageError: Also if EnvPool cannot do what the configuration asks for; see atari_options.
+        UsageError: See make_envpool; also if the id is not that of an Atari game, or EnvPool cannot do what the
+            configuration asks for (see atari_options).
     """
     name, atari = find_pool(cfg.env_id)
     if not atari:
-        return PoolEnvs(name, seeds, {})
+        raise UsageError(f"env_id={cfg.env_id} is not the id of an Atari game. Use an id such as Breakout-v5, or "
+                         "another variant: proximo train ppo --engine envpool.")
     return PoolEnvs(name, seeds, atari_options(cfg.env_id, cfg), True, clips_rewards(cfg))
 
 

@@ -52,7 +52,7 @@ def make_envpool_xla(cfg: Config, seeds: Sequence[int],
     if cfg.limits.inside_only:
         envs.close()
         raise UsageError(f"{cfg.env_id} cannot be stepped inside the compiled function, because {cause}. Use "
-                         "ppo_atari_envpool for Atari, or ppo --engine envpool; these step it outside.")
+                         "ppo_atari_envpool, which steps it outside.")
     notify_once(f"{cfg.env_id} is stepped outside the compiled function, because {cause}.")
     return envs
 

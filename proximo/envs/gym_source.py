@@ -8,6 +8,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import registry
 
 from proximo.config import Config
+from proximo.envs.atari_ids import is_atari
 from proximo.envs.gym_ids import gym_id, make_registered, with_quick_space
 from proximo.envs.images import PLAIN, ImageSettings, with_image_settings
 from proximo.envs.imports import import_named, load_script, split_file
@@ -15,6 +16,8 @@ from proximo.errors import EnvError, ProximoError, UsageError
 
 OWN = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
 IMAGES = ImageSettings._fields
+EMULATOR = ("noop_max", "frame_skip", "max_pool", "end_on_life_loss", "fire_reset", "screen_size", "grayscale",
+            "frame_stack", "sticky")  # what a variant for emulators and Gymnasium has for Atari games only
 
 
 class EnvSource(NamedTuple):
@@ -158,16 +161,32 @@ def _with(kwargs: tuple[str, ...]) -> str:
 def single_env_problems(cfg: Config, engine: str) -> list[str]:
     """Return one sentence for each field that only single Gymnasium environments have, where there are none."""
     single, emulator = cfg.limits.gymnasium and engine == "gym", cfg.limits.emulator
-    names = [*(() if single else OWN), *(() if single and not emulator else ["resize"]),
-             *(() if single or emulator else IMAGES)]
+    if cfg.limits.gymnasium and emulator and not plays_atari(cfg):
+        return [*_unavailable(cfg, () if single else OWN, engine), *_emulator_problems(cfg)]
+    wrong = _unavailable(cfg, (*(() if single else OWN), *(() if single or emulator else IMAGES)), engine)
+    if emulator and cfg.resize != type(cfg).resize:
+        wrong.append(f"resize={cfg.resize} is not available in this variant. Use --screen-size {cfg.resize}.")
+    return wrong
+
+
+def plays_atari(cfg: Config) -> bool:
+    """Return whether a configuration of a variant for Gymnasium's environments and Atari games means a game."""
+    return not cfg.env_file and is_atari(cfg.env_id)
+
+
+def _unavailable(cfg: Config, names: tuple[str, ...], engine: str) -> list[str]:
     advice = "Use --engine gym" if cfg.limits.gymnasium else "Use a variant for Gymnasium's environments, such as ppo"
-    wrong = []
-    for name in dict.fromkeys(names):
-        if getattr(cfg, name) == getattr(type(cfg), name):
-            continue
-        if name == "resize" and emulator:
-            wrong.append(f"resize={cfg.resize} is not available in this variant. Use --screen-size {cfg.resize}.")
-        else:
-            where = f"with engine={engine}" if cfg.limits.gymnasium else "in this variant"
-            wrong.append(f"{name} is not available {where}. {advice}, or leave --{name.replace('_', '-')} out.")
+    where = f"with engine={engine}" if cfg.limits.gymnasium else "in this variant"
+    return [f"{name} is not available {where}. {advice}, or leave --{name.replace('_', '-')} out."
+            for name in names if getattr(cfg, name) != getattr(type(cfg), name)]
+
+
+def _emulator_problems(cfg: Config) -> list[str]:
+    wrong = [f"{name}={getattr(cfg, name)} has no effect: this variant applies it to Atari games only. Use the variant "
+             f"ppo, which has settings of images for all environments, or leave {name} out."
+             for name in (*EMULATOR, "resize") if getattr(cfg, name) != getattr(type(cfg), name)]
+    if getattr(cfg, "clip_rewards", False):
+        wrong.append("clip_rewards=True has no effect: this variant applies clip_rewards, frame_skip, grayscale and "
+                     f"frame_stack to Atari games only, and {cfg.env_id} is none. Use --no-clip-rewards, or the "
+                     "variant ppo.")
     return wrong

@@ -98,6 +98,15 @@ def test_bank_is_renewed_every_iteration():
     assert not set.union(*seen[:3]) & set.union(*seen[3:])
 
 
+def test_episodes_that_begin_together_have_different_first_states():
+    """A time limit ends them all at once. An evaluation would count a first state that is drawn twice as two episodes."""
+    envs = walks(num_envs=64, episode_length=2)
+    envs.reset()
+    for _ in range(2):
+        obs = push(envs, 0.0).obs
+    assert len(torch.unique(obs)) == 64
+
+
 @pytest.mark.parametrize("num_envs", [3, 2500])
 def test_compiled_whole_equals_stepped(num_envs):
     """A scan over PureEnv.step in one compiled function equals the VecEnv, also with more rows than the bank has."""

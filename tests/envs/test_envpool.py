@@ -90,6 +90,12 @@ def test_atari_takes_the_options_of_the_variant():
             make_envpool_atari(Atari(**wrong), [1])
 
 
+def test_variants_of_atari_refuse_other_environments():
+    """Their settings, such as the sign of rewards, would have no effect there."""
+    with pytest.raises(UsageError, match="^env_id=Pendulum-v1 is not the id of an Atari game. .*--engine envpool"):
+        make_envpool_atari(AtariEnvpool(env_id="Pendulum-v1"), [1])
+
+
 def test_atari_in_another_variant_is_logged_once(capsys):
     """`ppo --engine envpool` has no flags for Atari and logs its settings; ppo_atari_envpool logs nothing."""
     make_envpool_atari(AtariEnvpool(env_id="Freeway-v5"), [1]).close()

@@ -124,11 +124,12 @@ def test_close_ends_the_threads_of_a_pool(make):
 
 
 def test_variants_for_the_inside_raise_and_free_the_pool(monkeypatch):
-    """The error names the variants that step it outside."""
+    """The error names the variant that steps it outside. Only the reaction to the name of the system is tested here."""
     ended = []
+    monkeypatch.setattr("sys.platform", "darwin")
     monkeypatch.setattr("proximo.envs.envpool.PoolEnvs.close", lambda self: ended.append(self))
-    with pytest.raises(UsageError, match="^FrozenLake-v1 cannot be stepped inside .*Use ppo_atari_envpool .*--engine"):
-        make_atari_inside(AtariXLAScan(env_id="FrozenLake-v1"), [1])
+    with pytest.raises(UsageError, match="cannot be stepped inside .*no XLA handle on macOS. Use ppo_atari_envpool"):
+        make_atari_inside(AtariXLAScan(), [1])
     assert len(ended) == 1
 
 
@@ -139,8 +140,6 @@ def test_systems_without_a_handle(monkeypatch, capsys):
     envs = make_envpool_xla(Config(env_id="CartPole-v1"), [1])
     assert envs.arrays == "numpy" and "no XLA handle on macOS" in capsys.readouterr().err
     envs.close()
-    with pytest.raises(UsageError, match="no XLA handle on macOS. Use ppo_atari_envpool"):
-        make_atari_inside(AtariXLAScan(), [1])
 
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "MiniGrid-Empty-5x5-v0"])

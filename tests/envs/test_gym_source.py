@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +14,7 @@ from proximo.cli.flags import parse_flags
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.envs.gym_source import env_source, make_from_source
+from proximo.envs.gym_source import EMULATOR, env_source, make_from_source
 from proximo.errors import UsageError
 from proximo.problems import config_problems
 from proximo.variants import Atari, Compact, Continuous, Procgen
@@ -233,12 +233,29 @@ def test_own_objects_take_arguments_wrappers_and_image_settings(tmp_path):
     (Continuous(engine="envpool", env_file="a.py"), "env_file is not available with engine=envpool"),
     (Atari(env_wrappers=("a:B",)), "env_wrappers is not available in this variant"),
     (Atari(resize=64), "resize=64 is not available in this variant. Use --screen-size 64."),
-    (Compact(resize=64), "resize=64 is not available in this variant. Use --screen-size 64."),
+    (Compact(env_id="Pong-v5", resize=64), "resize=64 is not available in this variant. Use --screen-size 64."),
+    (Compact(engine="envpool", env_kwargs=("a=1",)), "env_kwargs is not available with engine=envpool. Use --engine gym"),
+    (Compact(resize=64), "resize=64 has no effect: this variant applies it to Atari games only. Use the variant ppo"),
+    (Compact(frame_stack=2), "frame_stack=2 has no effect: this variant applies it to Atari games only"),
+    (Compact(noop_max=0), "noop_max=0 has no effect: this variant applies it to Atari games only"),
+    (Compact(env_file="a.py", env_id="Pong-v5", grayscale=False), "grayscale=False has no effect"),
+    (Compact(model="cnn").resolved(), "clip_rewards=True has no effect: this variant applies clip_rewards, frame_skip"),
     (Procgen(frame_stack=4), "frame_stack is not available in this variant"),
     (Procgen(grayscale=True), "grayscale is not available in this variant")])
 def test_engines_and_variants_without_single_environments_refuse(cfg, words):
     wrong = config_problems(cfg)
     assert len(wrong) == 1 and wrong[0].startswith(words)
+
+
+def test_compact_has_the_settings_of_emulators_for_atari_games():
+    assert config_problems(Compact(env_id="Pong-v5", model="cnn", frame_stack=2, noop_max=0).resolved()) == []
+    assert config_problems(Compact(model="cnn", clip_rewards=False).resolved()) == []
+
+
+def test_emulator_names_all_fields_of_atari():
+    """A field that is added to Atari is either refused for other environments, or is clip_rewards."""
+    added = {field.name for field in fields(Atari)} - {field.name for field in fields(Config)}
+    assert added | {"frame_skip", "grayscale", "frame_stack"} == {*EMULATOR, "clip_rewards"}
 
 
 def test_compact_passes_arguments_to_gymnasium_and_refuses_them_for_atari():
