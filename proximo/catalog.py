@@ -217,6 +217,8 @@ def choose_variant(cfg: Config) -> Choice:
             return Choice(variant=named[0], why=named[1], settings={})
         if cfg.env_id.startswith("dm_control/"):
             return Choice(variant="ppo_continuous_action", why="an environment of dm_control", settings={})
+        if cfg.env_id == "Pusher-v4":  # which EnvPool makes, and Gymnasium cannot
+            return Choice(variant="ppo_continuous_action", why="continuous actions", settings={})
         cfg = replace(cfg, env_id=current_gym_id(cfg.env_id))
     envs = make_gym(replace(cfg, engine="envpool" if cfg.engine == "envpool" else "auto", env_workers=0), [0])
     try:

@@ -33,6 +33,12 @@ def test_images_get_a_convolutional_network(words, expected):
     assert (choice.variant, choice.settings) == expected
 
 
+def test_pusher_is_not_called_retired(capsys):
+    """EnvPool makes Pusher-v4; a message said that Pusher-v5 takes its place, and another one that it does not."""
+    assert choose_variant(config_of_env({"env_id": "Pusher-v4"})).variant == "ppo_continuous_action"
+    assert capsys.readouterr().err == ""
+
+
 def test_atari_and_mujoco_share_a_form():
     """`-v5` alone does not tell: ale-py's list of games does."""
     pytest.importorskip("ale_py")
