@@ -101,7 +101,7 @@ def test_the_results_of_presets_are_those_of_their_records():
     lines = (ROOT / "docs/results.md").read_text().splitlines()
     for (env_id, _), runs in group_runs(read_runs(ROOT / "benchmarks/stored/zoo")).items():
         name, scores = env_id.split(":")[-1], evaluations_of(runs)
-        digits = 0 if abs(scores.mean()) >= 1000 else 1
+        digits = 0 if abs(scores.mean()) >= 1000 else 1 if abs(scores.mean()) >= 10 else 2
         row, = [line for line in lines if line.startswith((f"| {name} |", f"| {name}, "))
                 and f"| {scores.mean():,.{digits}f} ± {scores.std():,.{digits}f} (" in line]
         assert f"| {trim_mean(scores, 0.25):,.{digits}f} [" in row, row
