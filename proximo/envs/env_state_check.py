@@ -1,13 +1,13 @@
 """Check that a saved state is the whole state: a copy that continues from it must make the same steps."""
 
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from typing import Any, Protocol
 
 import numpy as np
 
 from proximo.envs.spaces import scripted_action
-from proximo.envs.state_codes import OpaqueError
-from proximo.errors import EnvError, warn
+from proximo.errors import ProximoError, warn
 from proximo.protocols import Step, VecEnv
 
 BEFORE, AFTER, AGAIN = 20, 30, 20  # steps before the copy takes over the state, steps that must then be equal, and
@@ -35,27 +35,20 @@ def replays_exactly(envs: Replayable, make: Callable[[int], Replayable], seed: i
         seed: The seed of the first environment; the second one gets `seed + 1`.
 
     Returns:
-        True if all compared steps are equal in every bit; False also if there is no state, or if a call fails, with a
-        warning where that is a fault of the environment: no fault of saving stops one that runs without.
+        True if all compared steps are equal in every bit; False also if there is no state, or if making or playing one
+        fails, with a warning where that is a fault of the environment: no fault of saving stops one that runs without.
     """
-    try:
-        envs.snapshot()
-    except OpaqueError:
-        return False
-    model = make(seed)
-    try:
-        copy = make(seed + 1)
+    with ExitStack() as opened:
         try:
+            envs.snapshot()
+            model = opened.enter_context(closing(make(seed)))
+            copy = opened.enter_context(closing(make(seed + 1)))
             return _continues(model, copy)
-        except EnvError as error:
-            warn(f"It was tested whether the state of the environments can be saved, and one failed: {error}")
+        except ProximoError as error:
+            warn(f"It was tested with two more environments whether their state can be saved, and one failed: {error}")
             return False
-        except Exception:
+        except Exception:  # also OpaqueError: there is no state
             return False
-        finally:
-            copy.close()
-    finally:
-        model.close()
 
 
 def _continues(model: Replayable, copy: Replayable) -> bool:

@@ -7,16 +7,20 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
 from proximo.envs.obs_faults import cast_array
 from proximo.envs.spaces import ObsReader, answer_fault
 from proximo.errors import EnvError, UsageError, warn_once
 
+NORMALIZERS = {NormalizeObservation: "norm_obs", NormalizeReward: "norm_reward"}  # and the field that does the same
 SMALL_SQUARES = 1e76  # a sum of squares below it has no number beyond the range of float32, which ends at 3.4e38
 
 
 def check_envs(envs: list[gym.Env], env_id: str) -> None:
     """Check that environments have the same spaces, and that they are different objects.
+
+    Warns of wrappers that normalise: a model does not contain their statistics.
 
     Args:
         envs: The environments. Bounds of their observations may differ.
@@ -38,6 +42,13 @@ def check_envs(envs: list[gym.Env], env_id: str) -> None:
             if one is not other and one != other and not (what == "observation" and _same_layout(one, other)):
                 raise UsageError(f"{env_id}: environment {i} has the {what} space {other}, and environment 0 has "
                                  f"{one}. All environments of a run need the same spaces.")
+    layer = first
+    while isinstance(layer, gym.Wrapper):
+        if field := NORMALIZERS.get(type(layer)):
+            warn_once(f"{env_id} is wrapped in {type(layer).__name__}. The model does not contain its statistics: "
+                      "evaluations, and environments that are made again, begin without them. Remove the wrapper and "
+                      f"use {field}=True (--{field.replace('_', '-')}).")
+        layer = layer.env
 
 
 def _same_layout(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:

@@ -1,6 +1,7 @@
 """Action masks: of one environment, and of N environments as one array."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -39,19 +40,29 @@ def mask_row(mask: Any, width: int) -> np.ndarray:
         (width,) bool.
 
     Raises:
-        ValueError: The mask has another number of entries.
+        ValueError: The mask has another number of entries, or other values than True, False, 1 and 0.
     """
     several = isinstance(mask, tuple | list) and np.ndim(mask[0])
     row = np.concatenate([np.ravel(part) for part in mask]) if several else np.ravel(np.asarray(mask))
     if row.size != width:
         raise ValueError(f"action_mask has {row.size} entries, the action space has {width} choices")
-    return row.astype(bool)
+    allowed = row.astype(bool)
+    if row.dtype != bool and not (row == allowed).all():
+        raise ValueError(f"action_mask has the value {row[row != allowed][0]}; it must be True or 1 for an action that "
+                         "is allowed, and False or 0 for another one")
+    return allowed
 
 
 def mask_methods(envs: Sequence[gym.Env]) -> list[Callable[[], Any]]:
-    """Return the method action_masks() of each environment, as sb3-contrib reads it; nothing if they have none."""
+    """Return what reads `action_masks` of each environment, a method (as for sb3-contrib), a property or an attribute.
+
+    Returns:
+        One function per environment; nothing if they have none, or it is None.
+    """
     found = [env.get_wrapper_attr("action_masks") for env in envs if env.has_wrapper_attr("action_masks")]
-    return found if len(found) == len(envs) and all(map(callable, found)) else []
+    if len(found) < len(envs) or any(one is None for one in found):
+        return []
+    return found if all(map(callable, found)) else [partial(env.get_wrapper_attr, "action_masks") for env in envs]
 
 
 def mask_reader(env: gym.Env) -> Callable[[Any, dict[str, Any] | None], np.ndarray | None]:

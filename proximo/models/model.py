@@ -1,6 +1,7 @@
 """A trained agent with its observation normaliser and its recurrent state: `load(path).act(raw_obs)`."""
 
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +45,28 @@ class Model:
         self._told = False  # that another number of observations clears the recurrent state
         self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
         self.own_parts: Mapping[str, str] = NO_PARTS  # of the run, that a program passed: names by argument
-        self.reset()
+        self.reset(seed=0)
 
     def __repr__(self) -> str:
         return (f"Model(variant={self.variant!r}, env_id={self.cfg.env_id!r}, obs_shape={self.spec.obs_shape}, "
                 f"obs_dtype={self.spec.obs_dtype}, action_space={self.spec.action_space})")
 
-    def reset(self, seed: int = 0) -> None:
-        """Clear the recurrent state and restart the noise of sampled actions.
+    def reset(self, seed: int | None = None) -> None:
+        """Clear the recurrent state. With a seed, restart the noise of sampled actions too.
 
         Args:
-            seed: The seed of that noise; the same seed and observations give the same actions.
+            seed: The seed of that noise, from 0; the same seed and observations give the same actions. A model that was
+                loaded has the seed 0. None: the noise continues.
+
+        Raises:
+            UsageError: The seed is no whole number, or below 0.
         """
         self._state: tuple[Any, ...] | None = None
-        self._seed, self._calls, self._rows = seed, 0, 0
+        self._rows = 0
+        if seed is not None:
+            if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
+                raise UsageError(f"reset: seed={seed!r:.60} is not allowed. Use a whole number from 0, or None.")
+            self._seed, self._calls = int(seed), 0
 
     def act(self, raw_obs: Any, first: Any = None, mask: Any = None, deterministic: bool = False) -> Any:
         """Choose an action for one observation, or one action for each of N observations.

@@ -52,11 +52,14 @@ def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
         The number of threads, on which results depend.
 
     Raises:
-        UsageError: Gradients are switched off.
+        UsageError: Gradients are switched off, or torch makes parameters of another dtype than float32.
     """
     if not torch.is_grad_enabled():
         raise UsageError("Gradients are switched off where training begins. Call it outside of torch.no_grad() and "
                          "torch.inference_mode().")
+    if torch.get_default_dtype() != torch.float32:
+        raise UsageError(f"The default dtype of torch is {torch.get_default_dtype()}, and networks are trained in "
+                         "float32. Call torch.set_default_dtype(torch.float32) before training.")
     threads = cfg.threads or (1 if device.type == "cuda" else default_threads(cfg, world.local_size))
     torch.set_num_threads(threads)
     if device.type == "cuda":

@@ -109,6 +109,18 @@ def stop_at(ret: float, episodes: int = 100) -> Callback:
     return callback
 
 
+def stop_at_evaluation(ret: float) -> Callback:
+    """Return a callback that ends training when the mean return of an evaluation (`eval_every`) reaches a value."""
+    _check_arguments("stop_at_evaluation", ret=ret)
+
+    def callback(it: "Iteration") -> None:
+        mean = it.stats.get("eval/return_mean", float("nan"))
+        if mean >= ret:
+            raise StopTraining(f"the mean return of the evaluation is {mean:.2f}")
+
+    return callback
+
+
 def stop_after(seconds: float) -> Callback:
     """Return a callback that ends training after so many seconds, counted from this call."""
     _check_arguments("stop_after", seconds=seconds)

@@ -92,10 +92,11 @@ class Watcher:
         shares = self._recorder.shares()
         log = self.log = self.log or self._open_log(it)
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
+        it = it._replace(stats=it.stats | shares | evaluated)
         returned, self.stop_reason = run_callbacks(self._callbacks, it)
         if self.stop_reason:
             log.end_early(self.stop_reason)
-        log.iteration(it.iteration, it.steps, it.stats | shares | evaluated | returned, it.finished)
+        log.iteration(it.iteration, it.steps, it.stats | returned, it.finished)
         stopped = signals.received is not None
         cfg, leaving = self.run.cfg, stopped and it.keeps_state
         last = it.iteration == cfg.num_iterations or bool(self.stop_reason)

@@ -17,6 +17,7 @@ from gymnasium.wrappers import (
     TimeAwareObservation,
 )
 
+import proximo
 from proximo.envs.env_state import get_env_state, set_env_state
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym_loop import GymEnvs
@@ -97,8 +98,42 @@ class Fails(Plain):
 def test_a_fault_of_the_environment_is_told_where_its_state_is_tested(capsys):
     """Otherwise only the state that cannot be saved would be, although that is not what is wrong."""
     assert not GymEnvs(Fails, [1], "Fails").keeps_state
-    assert "the state of the environments can be saved, and one failed: environment 0 (Fails), step 30: raised KeyError" in (
+    assert "whether their state can be saved, and one failed: environment 0 (Fails), step 30: raised KeyError" in (
         capsys.readouterr().err)
+
+
+class OnlyOne(Plain):
+    """A robot, or a simulator on a fixed port: a second one cannot be opened."""
+
+    opened = 0
+
+    def __init__(self):
+        if OnlyOne.opened:
+            raise OSError("port 5005 is already in use")
+        OnlyOne.opened = 1
+
+    def close(self):
+        OnlyOne.opened = 0
+
+
+def test_an_environment_of_which_only_one_can_be_open_is_trained(tmp_path, capsys):
+    """The test of its state needs two more: it cannot be saved then. A rebuild closes it first."""
+    proximo.train(env=lambda: OnlyOne(), num_envs=1, num_steps=16, num_minibatches=2, total_timesteps=64, checkpoint_every=2,
+                  run_dir=tmp_path / "run", logger="none")
+    assert "port 5005 is already in use" in capsys.readouterr().err
+
+
+def test_windows_are_not_closed_by_a_copy():
+    """pygame.quit() of one environment closes the windows of all of them."""
+    made = []
+
+    def make():
+        made.append(Plain())
+        made[-1].render_mode = "human"
+        return made[-1]
+
+    assert not GymEnvs(make, [1], "Shown").keeps_state
+    assert len(made) == 1
 
 
 class Shares(Plain):

@@ -315,6 +315,16 @@ def test_environments_with_different_spaces_are_refused(what):
         GymEnvs(make, [1, 2], "Mixed")
 
 
+@pytest.mark.parametrize(("wrap", "field"), [(gym.wrappers.NormalizeObservation, "norm_obs=True (--norm-obs)"),
+                                             (gym.wrappers.NormalizeReward, "norm_reward=True (--norm-reward)")])
+def test_wrappers_that_normalise_are_told(wrap, field, caplog):
+    """The statistics of a wrapper are in no model: an evaluation would begin without them."""
+    warn_once.cache_clear()
+    GymEnvs(lambda: gym.wrappers.TimeLimit(wrap(gym.make("CartPole-v1")), 9), [1, 2], "Mine")
+    (said,) = [record.message for record in caplog.records]
+    assert said.startswith(f"Mine is wrapped in {wrap.__name__}. ") and field in said
+
+
 @pytest.mark.parametrize("wrap", [lambda env: env, lambda env: gym.wrappers.TimeLimit(env, 9)])
 def test_one_environment_in_several_rows_is_refused(wrap):
     """Each row would step it, and its episodes would be mixtures. A registered function or a file may do so."""

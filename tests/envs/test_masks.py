@@ -38,6 +38,46 @@ def test_rows_of_several_components():
         mask_row(np.ones(2), 3)
 
 
+@pytest.mark.parametrize(("mask", "value"), [([0.0, -np.inf], "-inf"), ([1.0, np.nan], "nan"), ([2, 0], "2"),
+                                             ([0, 255], "255")])
+def test_a_mask_has_no_other_values(mask, value):
+    """An additive mask (0 for allowed actions, -inf for others) would be the opposite mask."""
+    with pytest.raises(ValueError, match=f"action_mask has the value {value}; it must be True or 1 "):
+        mask_row(mask, 2)
+    assert mask_row(np.array([1.0, 0.0]), 2).tolist() == [True, False]
+
+
+class MaskAttribute(Probe):
+    """Allows one action, which alternates, and says so in an attribute; another action is a fault."""
+
+    def __init__(self, as_property):
+        self.t = 0
+        if not as_property:
+            self.action_masks = np.array([True, False])
+
+    def step(self, action):
+        assert int(action) == self.t % 2
+        self.t += 1
+        if "action_masks" in vars(self):
+            self.action_masks = np.array([self.t % 2 == 0, self.t % 2 == 1])
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+class MaskProperty(MaskAttribute):
+    @property
+    def action_masks(self):
+        return np.array([self.t % 2 == 0, self.t % 2 == 1])
+
+
+@pytest.mark.parametrize("kind", [MaskAttribute, MaskProperty])
+def test_action_masks_may_be_a_property_or_an_attribute(kind):
+    envs = GymEnvs(lambda: kind(kind is MaskProperty), [1, 2], "Mine-v0")
+    begin = envs.reset()
+    assert begin.mask.tolist() == [[True, False]] * 2
+    for _, step in play_random(envs, begin, 6, np.random.default_rng(0)):
+        assert step.mask.sum() == 2
+
+
 def test_a_mask_that_allows_nothing():
     """Every component needs an allowed choice, except at the end of an episode, where everything is then allowed."""
     masks = MaskReader(spaces.MultiDiscrete([2, 2]), 1, False, "Env-v0")

@@ -107,6 +107,23 @@ def test_memory_is_kept_between_calls_and_forgets_where_told(runs):
     assert np.allclose(state_after(None, True), once, atol=1e-6)
 
 
+def test_reset_keeps_the_noise_unless_it_gets_a_seed(runs):
+    """Episodes that begin with reset() are not all played with the same noise."""
+    model, obs = proximo.load(runs / "lstm"), np.zeros(4, np.float32)
+
+    def first_actions(seed):
+        actions = []
+        for _ in range(60):
+            model.reset(seed)
+            actions.append(int(model.act(obs)))
+        return actions
+
+    assert len(set(first_actions(None))) == 2 and len(set(first_actions(3))) == 1
+    for wrong in (-1, 1.5, "a", True):
+        with pytest.raises(UsageError, match=r"^reset: seed=.* is not allowed\. Use a whole number from 0, or None"):
+            model.reset(wrong)
+
+
 def test_forbidden_actions_are_never_chosen(runs):
     model = proximo.load(runs / "masked")
     obs, mask = np.zeros((200, 2), np.float32), np.tile([False, True, True], (200, 1))

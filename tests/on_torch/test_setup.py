@@ -61,6 +61,16 @@ def test_training_is_refused_where_gradients_are_switched_off(mode):
         next(proximo.iterations(Config(env_id="CartPole-v1")))
 
 
+def test_training_is_refused_in_float64():
+    """A resume in another program would continue in float32, with other bits."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(UsageError, match=r"default dtype of torch is torch\.float64"):
+            next(proximo.iterations(Config(env_id="CartPole-v1")))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_networks_made_in_several_threads_have_the_weights_of_one_thread():
     """Several programs train in threads; torch's global generator, which draws first weights, is one for all of them."""
     def slow(spec, cfg):

@@ -68,6 +68,16 @@ def test_stop_at_waits_for_so_many_episodes(tmp_path):
     assert json.loads((never / "summary.json").read_text())["steps"] == 320
 
 
+def test_callbacks_see_evaluations_and_can_end_training_by_them(tmp_path):
+    """Evaluations are due after 64 steps, in the iterations 2, 4, ...; every return of CartPole is at least 8."""
+    seen = []
+    fields = {"eval_every": 64, "eval_episodes": 2}
+    train(tmp_path / "run", lambda it: seen.append(it.stats["eval/return_mean"]), **fields, total_timesteps=128)
+    assert [mean == mean for mean in seen] == [False, True, False, True] and seen[1] >= 8
+    run = train(tmp_path / "stopped", proximo.callbacks.stop_at_evaluation(8), **fields)
+    assert json.loads((run / "summary.json").read_text())["steps"] == 64
+
+
 def test_stop_after_seconds(tmp_path):
     run = train(tmp_path / "run", proximo.callbacks.stop_after(0))
     assert json.loads((run / "summary.json").read_text())["steps"] == 32
@@ -122,6 +132,7 @@ def test_what_is_no_list_of_functions_is_refused_before_training(given, tmp_path
 @pytest.mark.parametrize(("make", "names"), [
     (lambda: proximo.callbacks.stop_at("475", 2.5), ("ret='475'", "episodes=2.5")),
     (lambda: proximo.callbacks.stop_at(475, episodes=0), ("episodes=0",)),
+    (lambda: proximo.callbacks.stop_at_evaluation(None), ("ret=None",)),
     (lambda: proximo.callbacks.stop_after("60"), ("seconds='60'",)),
     (lambda: proximo.callbacks.stop_without_improvement(-5, True), ("iterations=-5", "episodes=True"))])
 def test_arguments_of_the_functions_that_end_training(make, names):
