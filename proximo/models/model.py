@@ -45,7 +45,8 @@ class Model:
         self._told = False  # that another number of observations clears the recurrent state
         self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
         self.own_parts: Mapping[str, str] = NO_PARTS  # of the run, that a program passed: names by argument
-        self.reset(seed=0)
+        self._seed, self._calls = 0, 0  # of the noise of sampled actions
+        self.reset()
 
     def __repr__(self) -> str:
         return (f"Model(variant={self.variant!r}, env_id={self.cfg.env_id!r}, obs_shape={self.spec.obs_shape}, "
@@ -129,8 +130,7 @@ class Model:
             UsageError: It is a file, or contains something other than a model.
             FilesError: It cannot be written.
         """
-        tree = model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights(),
-                          self.own_parts)
+        tree = model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights(), self.own_parts)
         save_tree(replaceable(Path(folder)), tree, "Free disk space, or choose another folder.")
 
     def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
@@ -213,7 +213,7 @@ def read_model(path: Path) -> dict[str, Any]:
         FilesError: There is no model in it, or it is damaged.
     """
     if not is_folder(path):
-        raise UsageError(f"{path} is not a run: there is no such folder.")
+        raise UsageError(f"{path} is not a run and not a model: there is no such folder.")
     for folder in (path, path / "model"):
         if (folder / MANIFEST).exists():
             tree = load_tree(folder, ModelFile)

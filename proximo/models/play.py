@@ -13,7 +13,7 @@ from proximo.models.task import check_task
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds
 
-EVALUATION_ROWS = 8  # environments that play at once; a multiple of the players of every game
+EVALUATION_ROWS = 8  # most environments that play at once; a multiple of the players of every game
 
 
 def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv:
@@ -37,7 +37,8 @@ def play_in_new_envs(model: Model, parts: Parts, episodes: int = 100, determinis
     Raises:
         EnvError: An environment failed.
     """
-    envs = make_playing_envs(model.cfg, parts, EVALUATION_ROWS, seed)
+    games = model.cfg.limits.max_players > 1
+    envs = make_playing_envs(model.cfg, parts, EVALUATION_ROWS if games else min(EVALUATION_ROWS, episodes), seed)
     try:
         check_task(model.spec, envs, bool(model.cfg.norm_obs))
         return evaluate(model, envs, episodes, deterministic, seed, max_steps, show)

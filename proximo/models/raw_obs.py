@@ -78,7 +78,8 @@ def _read_arrays(reader: ObsReader, obs: np.ndarray) -> Rows:
     if not obs.size:
         raise UsageError("no observation was given. Give at least one.")
     if obs.shape[max(extra, 0):] != shape or extra not in (0, 1):
-        raise UsageError(f"the observation has shape {obs.shape}. This model takes {shape} or (N, {str(shape)[1:]}.")
+        several = f"(N{''.join(f', {size}' for size in shape)}{'' if shape else ','})"
+        raise UsageError(f"the observation has shape {obs.shape}. This model takes {shape} or {several}.")
     rows = channels_first(reader.axes, _cast(obs if extra else obs[None], reader.native_dtype, "observation"))
     return Rows(obs=_finite(rows.astype(reader.dtype, copy=False), "observation"), mask=None, single=not extra)
 

@@ -301,7 +301,7 @@ def test_actions_of_several_parts_have_the_structure_of_their_space(runs):
 
 @pytest.mark.parametrize("obs", [np.zeros(3), np.zeros((2, 5)), np.zeros((1, 1, 4)), np.float32(1)])
 def test_an_observation_of_another_shape_is_refused(runs, obs):
-    with pytest.raises(UsageError, match=r"the observation has shape .* This model takes \(4,\) or \(N, 4,\)"):
+    with pytest.raises(UsageError, match=r"the observation has shape .* This model takes \(4,\) or \(N, 4\)"):
         proximo.load(runs / "plain").act(obs)
 
 
