@@ -62,6 +62,8 @@ class Facts(NamedTuple):
             return f"must be between {self.minimum} and {self.maximum}"
         if self.minimum is not None and value < self.minimum:
             return f"must be at least {self.minimum}"
+        if self.maximum is not None and value > self.maximum:
+            return f"must be at most {self.maximum}"
         return f"must be above {self.above}" if self.above is not None and value <= self.above else ""
 
 

@@ -119,6 +119,19 @@ def test_a_subclass_that_changes_a_default_keeps_the_facts():
     assert list(facts(Mine)) == [f.name for f in fields(Mine)]
 
 
+def test_a_range_may_have_one_end():
+    @dataclass(frozen=True)
+    class Mine(Config):
+        least: int = setting(1, minimum=1)
+        most: float = setting(0.5, maximum=1)
+        both: float = setting(0.5, above=0, maximum=1)
+
+    assert config_problems(Mine()) == config_problems(Mine(most=-5.0)) == []
+    assert config_problems(Mine(least=0, most=2.0, both=1.5)) == [
+        "least=0 must be at least 1", "most=2.0 must be at most 1", "both=1.5 must be at most 1"]
+    assert config_problems(Mine(both=0.0)) == ["both=0.0 must be above 0"]
+
+
 def test_fields_of_a_users_own_class_need_no_facts():
     """Without any they are fixed on resume, and a type that is not one of ours is left alone."""
     @dataclass(frozen=True)
