@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any
@@ -50,18 +50,25 @@ class Log:
         self._left_out: set[str] = set()  # names that metrics.csv has no column for
         self._evaluated: float | None = kept.get("evaluated")  # mean return of the last evaluation
         self._tracker_ids: dict[str, str] = kept.get("tracker_ids", {})
-        self._tracker = start_tracker(run, self._tracker_ids)
-        if self._tracker:
-            self._tracker_ids = self._tracker_ids | {tracker_name(run.cfg): self._tracker.id}
-        with files_of(run.folder):
-            self._metrics = CsvFile(run.folder / "metrics.csv", kept.get("metrics_bytes", 0))
-            self._episode_file = CsvFile(run.folder / "episodes.csv", kept.get("episodes_bytes", 0))
-            self._events = EventFile(run.folder / "tensorboard", self._step + 1)
+        with ExitStack() as opened:
+            self._tracker = start_tracker(run, self._tracker_ids)
+            if self._tracker:
+                opened.callback(self._tracker.finish)
+                self._tracker_ids = self._tracker_ids | {tracker_name(run.cfg): self._tracker.id}
+            self._meter = Meter(run.cfg.env_id, run.cfg.num_iterations) if run.cfg.logger != "none" else None
+            if self._meter:
+                opened.callback(self._meter.close)
+            opened.enter_context(files_of(run.folder))
+            self._metrics = opened.enter_context(closing(
+                CsvFile(run.folder / "metrics.csv", kept.get("metrics_bytes", 0))))
+            self._episode_file = opened.enter_context(closing(
+                CsvFile(run.folder / "episodes.csv", kept.get("episodes_bytes", 0))))
+            self._events = opened.enter_context(closing(EventFile(run.folder / "tensorboard", self._step + 1)))
             self._names = self._metrics.header()
             if not self._episode_file.size:
                 self._episode_file.write(f"step,{'player' if players else 'row'},return,length,seconds\n")
             self._events.text("hyperparameters", hyperparameter_table(run.cfg))
-        self._meter = Meter(run.cfg.env_id, run.cfg.num_iterations) if run.cfg.logger != "none" else None
+            self._opened = opened.pop_all()  # close() closes it
         self._flushed = perf_counter()
 
     def iteration(self, iteration: int, step: int, metrics: dict[str, float], finished: FinishedEpisodes) -> None:
@@ -112,13 +119,7 @@ class Log:
 
     def close(self) -> None:
         """Write what is left and close every file, also after an error."""
-        if self._meter:
-            self._meter.close()
-        if self._tracker:
-            self._tracker.finish()
-        with files_of(self._run.folder), ExitStack() as closing:
-            for file in (self._events, self._episode_file, self._metrics):
-                closing.callback(file.close)
+        self._opened.close()
 
     def _charts(self, finished: FinishedEpisodes) -> dict[str, float]:
         """Return the means over the finished episodes (NaN if there are none), also of each player, and the speed."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.errors import FilesError, UsageError
 from proximo.problems import config_problems
 from proximo.runs.log import Log
 from proximo.runs.run import Run
@@ -112,6 +112,16 @@ def test_mlflow_that_does_not_start(tmp_path, mlflow, monkeypatch):
     monkeypatch.setattr(mlflow, "__init__", refuse)
     with pytest.raises(UsageError, match="MLflow did not start .no server.. MLFLOW_TRACKING_URI"):
         new_log(tmp_path / "run", "mlflow")
+
+
+@pytest.mark.parametrize("file", ["metrics.csv", "episodes.csv", "tensorboard"])
+def test_a_log_that_cannot_be_opened_ends_the_run_of_the_service(tmp_path, mlflow, file):
+    """Otherwise the service shows a run that never ends. A folder, or a file, is where a file, or the folder, would be."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / file).touch() if file == "tensorboard" else (tmp_path / "run" / file).mkdir()
+    with pytest.raises(FilesError):
+        new_log(tmp_path / "run", "mlflow")
+    assert [call[0] for call in mlflow.calls][-1] == "end"
 
 
 def test_trackio_gets_metrics_and_the_resumed_run_continues(tmp_path, monkeypatch):
