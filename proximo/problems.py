@@ -1,4 +1,4 @@
-"""Everything that is wrong with a configuration by itself: types, ranges, sizes, and limits of its variant."""
+"""Everything that is wrong with a configuration by itself: types, ranges, sizes, limits of its variant, and sizes of ranks."""
 
 import math
 import re
@@ -99,6 +99,34 @@ def check_rows(batch: LossInputs) -> None:
                  "Return one number per row." for name in ("logprob", "value", "entropy")
                  if (x := getattr(batch, name)).shape != batch.valid.shape]:
         raise UsageError("\n".join(wrong))
+
+
+def check_shares(cfg: Config, ranks: int, unit: str) -> None:
+    """Check that environments and minibatches can be divided among ranks, and a process's environments among workers.
+
+    Args:
+        cfg: The configuration.
+        ranks: Number of processes or devices that learn together.
+        unit: What a rank is: "processes" or "devices".
+
+    Raises:
+        UsageError: They cannot, or --device-ids does not name one device for each rank.
+    """
+    if cfg.device_ids and len(cfg.device_ids) != ranks:
+        given = f"{ranks} {unit}" if ranks > 1 else {"processes": "1 process", "devices": "1 device"}[unit]
+        raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {given}. Give one id for each, such as "
+                         f"{' '.join(str(i // 2) for i in range(ranks))}.")
+    if unit == "devices" and len(set(cfg.device_ids)) < len(cfg.device_ids):
+        raise UsageError(f"--device-ids names a device twice: {' '.join(map(str, cfg.device_ids))}. Name each once.")
+    if cfg.num_envs % ranks:
+        raise UsageError(f"num_envs={cfg.num_envs} is not divisible by {ranks} {unit}. Use a multiple of {ranks}.")
+    rows = (own := cfg.num_envs // ranks) * (1 if cfg.recurrent != "none" else cfg.num_steps)
+    if rows % cfg.num_minibatches:
+        raise UsageError(f"Each of {ranks} {unit} has {rows} rows, which are not divisible by "
+                         f"num_minibatches={cfg.num_minibatches}. Change num_envs, num_steps or num_minibatches.")
+    if unit == "processes" and cfg.env_workers and cfg.limits.max_players == 1 and own % cfg.env_workers:
+        raise UsageError(f"Each of {ranks} processes has {own} environments, which are not divisible by "
+                         f"env_workers={cfg.env_workers}. Change num_envs or env_workers.")
 
 
 def _problems_of_sizes(cfg: Config) -> list[str]:

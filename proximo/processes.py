@@ -8,11 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-from proximo.config import Config
 from proximo.errors import UsageError
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -59,34 +58,6 @@ def master_address() -> tuple[str, int]:
         raise UsageError(f"MASTER_ADDR={address!r} and MASTER_PORT={port!r} in the environment are not the address and "
                          "the port (1 to 65535) of the first process. Start processes with torchrun, or set both.")
     return address, int(port)
-
-
-def check_shares(cfg: Config, ranks: int, unit: str) -> None:
-    """Check that environments and minibatches can be divided among ranks, and a process's environments among workers.
-
-    Args:
-        cfg: The configuration.
-        ranks: Number of processes or devices that learn together.
-        unit: What a rank is: "processes" or "devices".
-
-    Raises:
-        UsageError: They cannot, or --device-ids does not name one device for each rank.
-    """
-    if cfg.device_ids and len(cfg.device_ids) != ranks:
-        given = f"{ranks} {unit}" if ranks > 1 else {"processes": "1 process", "devices": "1 device"}[unit]
-        raise UsageError(f"--device-ids names {len(cfg.device_ids)} GPUs for {given}. Give one id for each, such as "
-                         f"{' '.join(str(i // 2) for i in range(ranks))}.")
-    if unit == "devices" and len(set(cfg.device_ids)) < len(cfg.device_ids):
-        raise UsageError(f"--device-ids names a device twice: {' '.join(map(str, cfg.device_ids))}. Name each once.")
-    if cfg.num_envs % ranks:
-        raise UsageError(f"num_envs={cfg.num_envs} is not divisible by {ranks} {unit}. Use a multiple of {ranks}.")
-    rows = (own := cfg.num_envs // ranks) * (1 if cfg.recurrent != "none" else cfg.num_steps)
-    if rows % cfg.num_minibatches:
-        raise UsageError(f"Each of {ranks} {unit} has {rows} rows, which are not divisible by "
-                         f"num_minibatches={cfg.num_minibatches}. Change num_envs, num_steps or num_minibatches.")
-    if unit == "processes" and cfg.env_workers and cfg.limits.max_players == 1 and own % cfg.env_workers:
-        raise UsageError(f"Each of {ranks} processes has {own} environments, which are not divisible by "
-                         f"env_workers={cfg.env_workers}. Change num_envs or env_workers.")
 
 
 class Presence:
@@ -233,18 +204,28 @@ def listener(port: int) -> socket.socket:
 
 
 def _accept_all(server: socket.socket, size: int, token: str, end: float) -> dict[int, socket.socket]:
+    """Return the connections of all other processes by rank; OSError, without any left open, if some do not come."""
     found: dict[int, socket.socket] = {}
-    while len(found) < size - 1:
-        server.settimeout(max(0.001, end - time.monotonic()))
-        connection, _ = server.accept()
-        connection.settimeout(GREETING_SECONDS)
-        greeting = b""
-        with suppress(OSError):
-            while len(greeting) < 100 and not greeting.endswith(b"\n") and (more := connection.recv(1)):
-                greeting += more
-        if greeting.split()[:1] == [token.encode()]:
-            connection.settimeout(None)
-            found[int(greeting.split()[1])] = connection
-        else:
-            connection.close()
+    with ExitStack() as opened:
+        while len(found) < size - 1:
+            server.settimeout(max(0.001, end - time.monotonic()))
+            connection = opened.enter_context(server.accept()[0])
+            rank = _rank_in_greeting(connection, token)
+            if 0 < rank < size and rank not in found:
+                connection.settimeout(None)
+                found[rank] = connection
+            else:
+                connection.close()
+        opened.pop_all()
     return found
+
+
+def _rank_in_greeting(connection: socket.socket, token: str) -> int:
+    """Return the rank that a process sends after the token; 0 for anything else, such as another program's request."""
+    connection.settimeout(GREETING_SECONDS)
+    greeting = b""
+    with suppress(OSError):
+        while len(greeting) < 100 and not greeting.endswith(b"\n") and (more := connection.recv(1)):
+            greeting += more
+    found = re.fullmatch(f"{token} ([0-9]+)\n".encode(), greeting)
+    return int(found[1]) if found else 0

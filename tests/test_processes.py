@@ -10,7 +10,8 @@ import pytest
 from proximo import processes
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.processes import Presence, World, check_shares, connect_presence, waiting
+from proximo.problems import check_shares
+from proximo.processes import Presence, World, connect_presence, waiting
 from proximo.variants import SelfPlay
 
 
@@ -122,6 +123,27 @@ def test_strangers_who_connect_are_ignored():
     with pytest.raises(TimeoutError):
         connect_presence(world, "127.0.0.1", publish, lambda: "", 0.5)
     assert found
+
+
+@pytest.mark.parametrize("garbled", ["{}", "{} one", "{} 0", "{} 3", "{} -1", "{} 1 1"])
+def test_a_greeting_that_names_no_other_rank_is_ignored(garbled):
+    """And the connections of those who have come are closed where the last one does not."""
+    connections = []
+
+    def publish(word):
+        port, token = word.split()
+        for line in (f"{token} 1\n", garbled.format(token) + "\n", f"{token} 1\n"):
+            connection = socket.create_connection(("127.0.0.1", int(port)), timeout=30)
+            connection.sendall(line.encode())
+            connections.append(connection)
+
+    world = World(rank=0, size=3, local_rank=0, local_size=3)
+    with pytest.raises(TimeoutError) as caught:
+        connect_presence(world, "127.0.0.1", publish, lambda: "", 0.5)
+    assert caught.tb  # holds the frames, and with them what is not closed
+    for connection in connections:
+        with connection:
+            assert connection.recv(1) == b""
 
 
 def test_no_thread_is_left(connect):

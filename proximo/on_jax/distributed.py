@@ -18,7 +18,8 @@ from proximo.errors import UsageError, refuse_different_starts
 from proximo.on_jax.device import set_up_jax
 from proximo.on_jax.rendezvous import call_roll
 from proximo.on_jax.train_step import Metrics
-from proximo.processes import World, check_shares, master_address, world_from_environment
+from proximo.problems import check_shares
+from proximo.processes import World, master_address, world_from_environment
 from proximo.protocols import COUNTS, Episode
 
 AXIS = "ranks"  # of the mesh

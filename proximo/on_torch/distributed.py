@@ -20,7 +20,8 @@ from proximo.envs.normalize import merge_statistics, to_numpy
 from proximo.errors import PeerError, UsageError, is_of_communication, refuse_different_starts
 from proximo.on_torch.device import pick_device
 from proximo.on_torch.rendezvous import connect, first_sentence, shown_ranks
-from proximo.processes import Presence, World, check_shares, waiting, world_from_environment
+from proximo.problems import check_shares
+from proximo.processes import Presence, World, waiting, world_from_environment
 from proximo.protocols import Episode
 
 GIVE_UP_SECONDS = 5.0  # after the loss of a process, for what it had sent before to arrive
