@@ -59,7 +59,7 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
     own = own_parts(env, make_envs, make_agent, loss_fn, callbacks)
     cfg, variant = configure(config, env, own, values)
     cfg = replace(cfg, env_workers=cfg.env_workers or 0)
-    return _train_to_end(start_or_resume(cfg, variant, own, own.wrong, resume))
+    return _train_to_end(start_or_resume(cfg, variant, own, mode=resume))
 
 
 def sweep(config: str | Config | type[Config] | None = None, env: str | None = None, *, make_envs: Part | None = None,
@@ -89,7 +89,7 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
     from proximo.runs.sweep import configure_sweep, start_sweep
 
     own = own_parts(None, make_envs, make_agent, loss_fn)
-    return _train_to_end(start_sweep(*configure_sweep(config, env, own, values), own.wrong, resume, own)[0])
+    return _train_to_end(start_sweep(*configure_sweep(config, env, own, values), mode=resume, own=own)[0])
 
 
 def iterations(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,

@@ -33,7 +33,7 @@ def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wro
         cfg: The configuration as given.
         variant: The name of its variant.
         own: Parts that take the place of the variant's.
-        wrong: Problems that were found already.
+        wrong: Problems that were found already, besides those of `own`.
         mode: "auto": continue a run that is in the folder, and do nothing where it is finished; "never": refuse such a
             folder; None: what the environment variable PROXIMO_RESUME says, otherwise "never".
         sweep: The runs of a sweep; see start().
@@ -50,7 +50,7 @@ def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wro
     written = [one for one in found if (one / "config.json").exists()]
     if found and len(written) < len(sweep or members_of_seeds(cfg)):
         found = _forget_unfinished_start(folder, found)
-    if wrong:
+    if own.wrong or wrong:
         return start(cfg, variant, own, wrong, sweep)
     if not found:
         return start(cfg, variant, own, wrong, sweep, fit=True)

@@ -57,7 +57,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         cfg: The configuration as given; what it leaves open is filled in.
         variant: The name of its variant.
         own: Parts that take the place of the variant's.
-        wrong: Problems that were found already; they are reported together with the others.
+        wrong: Problems that were found already, besides those of `own`; they are reported with the others.
         sweep: The runs of a sweep; without one, there is one run, or one for each of cfg.num_seeds seeds.
         fit: Change sizes that cannot be divided among the processes, instead of refusing them.
 
@@ -72,7 +72,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
     set_passive_openmp_wait(cfg)
     own.check_processes(world.size)
     parts = own.parts(variant, cfg.framework)
-    if problems := [*wrong, *problems_of_members(cfg, world.size, sweep)]:
+    if problems := [*own.wrong, *wrong, *problems_of_members(cfg, world.size, sweep)]:
         raise UsageError("\n".join([*problems, *problems_of_parts(cfg, parts)]))
     folder = run_folder(cfg)
     runs = [own.new_run(folder, cfg, variant)]

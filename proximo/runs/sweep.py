@@ -39,15 +39,15 @@ def configure_sweep(config: str | Config | type[Config] | None, env: Any, own: O
                           for name, given in lists.items()}
 
 
-def start_sweep(cfg: Config, variant: str, lists: Mapping[str, Sequence[Any]], wrong: Sequence[str],
-                mode: str | None, own: OwnParts = NO_OWN_PARTS) -> tuple[Session, Members]:
+def start_sweep(cfg: Config, variant: str, lists: Mapping[str, Sequence[Any]], wrong: Sequence[str] = (),
+                mode: str | None = None, own: OwnParts = NO_OWN_PARTS) -> tuple[Session, Members]:
     """Start a sweep, or continue the one in its folder.
 
     Args:
         cfg: The configuration that all members share.
         variant: The name of its variant.
         lists: The values of each field that has several; without any there is one member.
-        wrong: Problems that were found already.
+        wrong: Problems that were found already, besides those of `own`.
         mode: "auto", "never" or None; see start_or_resume().
         own: Parts that take the place of the variant's.
 
