@@ -108,8 +108,12 @@ class RestartedWorkers(WorkerEnvs):
             target=_async_worker, daemon=True,
             args=(k, CloudpickleWrapper(partial(self.bundles[k], restart=self._restarts)), child, parent, None,
                   vector.error_queue, vector.autoreset_mode, None))
-        process.start()
-        child.close()
+        with child:  # the new process has its own copy of this end
+            try:
+                process.start()
+            except BaseException:
+                parent.close()
+                raise
         pipes, processes = cast(list[Any], vector.parent_pipes), cast(list[Any], vector.processes)
         shared = cast(dict[str, np.ndarray], vector.observations)
         processes[k], pipes[k] = process, WritingPipe(parent, {name: part[k] for name, part in shared.items()})

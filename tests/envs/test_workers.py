@@ -246,6 +246,25 @@ def test_a_lost_worker_is_replaced(how, capsys):
         one.close()
 
 
+def test_a_worker_that_cannot_be_replaced_leaves_no_pipe_open(monkeypatch):
+    """Where the machine has no process left, for example."""
+    envs, made = make_envs(restart_envs=1, timeout=30.0), []
+    envs.reset()
+    pids = running_workers(envs)
+    context = multiprocessing.get_context("spawn")
+    pipe = context.Pipe
+
+    def fail(self):
+        raise OSError("no process left")
+
+    monkeypatch.setattr(type(context), "Pipe", lambda self, duplex=True: made.extend(pipe(duplex)) or made)
+    monkeypatch.setattr(context.Process, "start", fail)
+    os.kill(pids[1], signal.SIGKILL)
+    message, _ = play_until_fault(envs)
+    assert "worker process 1 was killed" in message and have_ended(pids)
+    assert len(made) == 2 and all(end.closed for end in made)
+
+
 def test_a_death_at_a_fixed_step_is_the_same_death_every_time():
     """Two runs whose environments die by themselves in their 7th step: equal steps."""
     def play():
