@@ -27,7 +27,7 @@ from proximo.on_torch.snapshot import saved_buffers
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.types import Carry
 
-CLOSING_SECONDS = 5.0  # for a rollout in flight to end when training ends
+CLOSING_SECONDS = 5.0  # how long the end of training waits for a rollout in flight
 
 
 class ActingCopy(NamedTuple):
@@ -122,6 +122,7 @@ class Player:
         self._acting.weights.copy_(weights)
 
     def _run(self) -> None:
+        """Run in the thread: play what is requested."""
         while (request := self._requests.get()) is not None:
             try:
                 self._results.put(self._play(*request))
@@ -137,9 +138,20 @@ class Player:
                                  self._storages[iteration % 2], noise)
 
     def close(self) -> None:
-        """End the thread and the environments. A rollout in flight has CLOSING_SECONDS to end."""
+        """End the thread, then close the environments, which cannot be closed while they step.
+
+        A rollout in flight that takes longer than CLOSING_SECONDS is not waited for: another thread closes the
+        environments when it has ended.
+        """
         self._requests.put(None)
         self._thread.join(CLOSING_SECONDS)
+        if self._thread.is_alive():
+            Thread(target=self._close_at_end, name="overlap-close", daemon=True).start()
+        else:
+            self._envs.close()
+
+    def _close_at_end(self) -> None:
+        self._thread.join()
         self._envs.close()
 
 

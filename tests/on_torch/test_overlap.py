@@ -1,8 +1,11 @@
 """Rollouts that are played while updates run: the lag, the decoupled objective, and results that depend on no timing."""
 
 import math
+import queue
 import signal
+import threading
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,8 +13,10 @@ import torch
 
 from proximo.cli.main import main
 from proximo.config import Config
+from proximo.envs.factory import make_from_factory
 from proximo.envs.gym import make_gym
 from proximo.errors import UsageError
+from proximo.on_torch import overlap_player
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.learner import make_batch, make_gradient
 from proximo.on_torch.loss import ppo_loss
@@ -23,6 +28,7 @@ from proximo.runs.checkpoint import checkpoints
 from proximo.types import Minibatches
 from tests.runs.test_resume import KINDS
 from tests.support import runs
+from tests.support.probes import Probe
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate
 
 SMALL = {"num_envs": 4, "num_steps": 16, "num_minibatches": 2, "update_epochs": 2, "hidden_sizes": (8,), "threads": 1}
@@ -177,6 +183,38 @@ def test_sigterm_saves_the_iteration_and_the_rollout_in_flight(tmp_path, monkeyp
     assert main(["resume", str(tmp_path / "fast"), "--allow-import", "tests"]) == 0
     assert same_weights(tmp_path / "slow", tmp_path / "fast") and same_logs(tmp_path / "slow", tmp_path / "fast")
     assert len(rows(tmp_path / "fast", "metrics.csv")) == 10
+
+
+def test_environments_are_closed_when_a_rollout_in_flight_has_ended(monkeypatch):
+    """The end of training does not wait for a long step, and closes no environment in the middle of it."""
+    monkeypatch.setattr(overlap_player, "CLOSING_SECONDS", 0.1)
+    stepping, go_on, closed = threading.Event(), threading.Event(), queue.Queue()
+
+    class Slow(Probe):
+        steps, inside = 0, False
+
+        def step(self, action):
+            self.steps += threading.current_thread().name == "overlap"  # not when it is tested whether there is a state
+            if self.steps > 16:  # the second rollout
+                self.inside = True
+                stepping.set()
+                assert go_on.wait(60)
+            answer = super().step(action)
+            self.inside = False
+            return answer
+
+        def close(self):
+            closed.put(self.inside)
+
+    training = train_overlapped(configuration(3), partial(make_from_factory, Slow), assemble)
+    next(training)
+    assert stepping.wait(60)
+    while not closed.empty():  # the copies of that test
+        closed.get()
+    training.close()
+    assert closed.empty()
+    go_on.set()
+    assert [closed.get(timeout=60) for _ in range(4)] == [False] * 4
 
 
 def test_a_fault_of_an_environment_in_the_thread_ends_the_run(tmp_path, capsys):
