@@ -195,4 +195,8 @@ def rebuild(setup: Setup, statistics: Statistics | None, cfg: Config, make_envs:
             iteration: int) -> tuple[VecEnv, Carry]:
     """Make new environments, seeded by the iteration. The statistics of normalisation continue."""
     envs = seeded_envs(make_envs, cfg, iteration, setup.world)
-    return envs, first_carry(setup.agent, envs, setup.normalizer, statistics, setup.device)
+    try:
+        return envs, first_carry(setup.agent, envs, setup.normalizer, statistics, setup.device)
+    except BaseException:
+        envs.close()
+        raise

@@ -13,12 +13,13 @@ import proximo
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import make_normalizer
-from proximo.errors import UsageError
+from proximo.errors import EnvError, UsageError
 from proximo.on_torch import setup
 from proximo.on_torch.aot_cache import describe_layout
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.setup import first_carry, make_storage, seeded_agent, set_up
+from proximo.on_torch.train import train
 from proximo.processes import World
 from proximo.protocols import Spec
 from proximo.streams import stream_seed
@@ -52,6 +53,30 @@ def test_the_first_observations_have_the_layout_of_all_others():
     storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent, carry, torch.device("cpu"))
     envs.close()
     assert describe_layout(carry.obs) == describe_layout(storage.rows["obs"][0])
+
+
+def test_environments_that_cannot_be_reset_are_closed():
+    """Also those that take the place of others at a checkpoint."""
+    made, closed = [], []
+
+    def fail():
+        raise EnvError("not ready")
+
+    def make_envs(cfg, seeds):
+        envs = make_gym(cfg, seeds)
+        envs._exact, close = False, envs.close  # as if their state could not be saved
+        envs.close = lambda: closed.append(envs) or close()
+        made.append(envs)
+        if len(made) == 2:
+            envs.reset = fail
+        return envs
+
+    cfg = Config(num_envs=2, num_steps=8, num_minibatches=2, total_timesteps=64, checkpoint_every=1, threads=1)
+    training = train(cfg, make_envs, assemble)
+    next(training)
+    with pytest.raises(EnvError, match="not ready"):
+        next(training)
+    assert len(made) == 2 and {*map(id, closed)} == {*map(id, made)}
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
