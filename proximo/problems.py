@@ -1,4 +1,4 @@
-"""Everything that is wrong with a configuration by itself: types, ranges, sizes, limits of its variant, and sizes of ranks."""
+"""Everything that is wrong with a configuration: types, ranges, sizes (of ranks too), and limits of its variant."""
 
 import math
 import re

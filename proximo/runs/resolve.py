@@ -140,8 +140,8 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
 def usage_errors(attempt: Callable[[], Any]) -> list[str]:
     """Return the lines of the UsageError that an attempt raises; nothing if it works or fails in another way.
 
-    What is attempted may call a program's own functions, which may raise anything. If no problem was found, such a fault
-    is raised where the same is done to train.
+    What is attempted may call a program's own functions, which may raise anything. If no problem was found, such a
+    fault is raised where the same is done to train.
     """
     try:
         attempt()
