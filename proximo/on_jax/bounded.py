@@ -152,10 +152,6 @@ class SquashedHead(BoundedHead):
         gaussian = self.network(features, mask)
         return Squashed(gaussian, self.bounds(gaussian.mean))
 
-    def noise(self, key: Array, *lead: int) -> Array:
-        """Draw (*lead, size) for Squashed.sample."""
-        return jax.random.normal(key, (*lead, *self.action_shape))
-
 
 class BetaHead(BoundedHead):
     """`network` maps features to (..., 2 size) numbers, whose softplus is added to 1."""

@@ -52,10 +52,6 @@ class StateDependentHead(ActionHead):
         mean, logstd = array_module(outputs).split(outputs, 2, axis=-1)
         return Gaussian(mean, (logstd + self.log_std_init).clip(LEAST_LOGSTD, LARGEST_LOGSTD))
 
-    def noise(self, key: Array, *lead: int) -> Array:
-        """Draw (*lead, size) for Gaussian.sample."""
-        return jax.random.normal(key, (*lead, *self.action_shape))
-
 
 class RPOHead(GaussianHead):
     """A Gaussian with a uniformly perturbed mean while learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""

@@ -106,6 +106,10 @@ class ActionHead(nnx.Module):
     def __init__(self, network: Any, action_shape: tuple[int, ...], action_dtype: Any) -> None:
         self.network, self.action_shape, self.action_dtype = network, action_shape, action_dtype
 
+    def noise(self, key: Array, *lead: int) -> Array:
+        """Draw standard normal numbers (*lead, *action_shape), from which every Gaussian samples."""
+        return jax.random.normal(key, (*lead, *self.action_shape))
+
     def learning_noise(self, key: Array, *lead: int) -> Array | None:
         return None
 
@@ -157,7 +161,3 @@ class GaussianHead(ActionHead):
 
     def __call__(self, features: Array, mask: Array | None) -> Gaussian:
         return Gaussian(self.network(features), self.logstd[...])
-
-    def noise(self, key: Array, *lead: int) -> Array:
-        """Draw (*lead, size) for Gaussian.sample."""
-        return jax.random.normal(key, (*lead, *self.action_shape))

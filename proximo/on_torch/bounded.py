@@ -154,9 +154,6 @@ class SquashedHead(BoundedHead):
     def forward(self, features: Tensor, mask: Tensor | None) -> Squashed:
         return Squashed(self.network(features, mask), self.bounds)
 
-    def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
-        return torch.empty(*lead, *self.action_shape).normal_(generator=generator)
-
 
 class BetaHead(BoundedHead):
     """`network` maps features to (..., 2 size) numbers, whose softplus is added to 1."""

@@ -42,9 +42,6 @@ class StateDependentHead(ActionHead):
         mean, logstd = self.network(features).chunk(2, -1)
         return Gaussian(mean, (logstd + self.log_std_init).clamp(LEAST_LOGSTD, LARGEST_LOGSTD))
 
-    def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
-        return torch.empty(*lead, *self.action_shape).normal_(generator=generator)
-
 
 class RPOHead(GaussianHead):
     """A Gaussian whose mean is moved uniformly when learning (Rahman & Xue 2022, arXiv 2212.07536, algorithm 1)."""

@@ -90,6 +90,10 @@ class ActionHead(nn.Module):
         super().__init__()
         self.network, self.action_shape, self.action_dtype = network, action_shape, np.dtype(action_dtype)
 
+    def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
+        """Draw standard normal numbers (*lead, *action_shape), from which every Gaussian samples."""
+        return torch.empty(*lead, *self.action_shape).normal_(generator=generator)
+
     def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor | None:
         return None
 
@@ -141,6 +145,3 @@ class GaussianHead(ActionHead):
 
     def forward(self, features: Tensor, mask: Tensor | None) -> Gaussian:
         return Gaussian(self.network(features), self.logstd)
-
-    def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
-        return torch.empty(*lead, *self.action_shape).normal_(generator=generator)
