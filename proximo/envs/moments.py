@@ -1,5 +1,6 @@
-"""Running mean and variance of many rows, in numpy or jax.numpy (Chan et al. 1983)."""
+"""Running mean and variance of many rows, and of the rows of all ranks, in numpy or jax.numpy (Chan et al. 1983)."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,14 @@ class Moments(NamedTuple):
     mean: Array  # (*shape,)
     var: Array  # (*shape,)
     count: Array  # ()
+
+
+class Increments(NamedTuple):
+    """What rows add to moments, as sums, so that those of several ranks can be added up."""
+
+    count: Array  # () number of rows
+    first: Array  # (*shape,) sum of the distances to the mean before
+    second: Array  # (*shape,) sum of their squares
 
 
 class Statistics(NamedTuple):
@@ -75,16 +84,11 @@ def _moments_of_batch(batch: Array, counted: Array | None, dtype: Any, xp: Any) 
     return number, mean, xp.where(rows, (batch - mean) ** 2, 0).sum(axis=0)
 
 
-def moment_increments(base: Moments, local: Moments) -> np.ndarray:
-    """Return what was added since `base` as one float64 vector, which can be summed over ranks.
-
-    Returns:
-        Count, sum and sum of squares of the added rows, the latter two about the mean of `base`.
-    """
-    number = local.count - base.count
+def increments_since(base: Moments, local: Moments) -> Increments:
+    """Return what rows have added to `base`, where `local` are the moments that include them."""
     first = (local.mean - base.mean) * local.count
     second = local.var * local.count - base.var * base.count + (local.mean - base.mean) * first
-    return np.concatenate([np.atleast_1d(number), np.ravel(first), np.ravel(second)]).astype(np.float64)
+    return Increments(count=local.count - base.count, first=first, second=second)
 
 
 def most_merged(moments: Moments) -> float:
@@ -92,11 +96,30 @@ def most_merged(moments: Moments) -> float:
     return np.inf if moments.mean.dtype == np.float64 else MOST_MERGED
 
 
-def add_increments(base: Moments, sums: np.ndarray, most: float = np.inf) -> Moments:
-    """Return `base` with a sum of moment_increments added, and a count of `most` at most."""
-    shape = base.mean.shape
-    first, second = (part.reshape(shape) for part in np.split(sums[1:], 2))
-    total = base.count + sums[0]
-    shift = first / total
-    spread = np.maximum(base.var * base.count + second - shift * first, 0)
-    return Moments(mean=base.mean + shift, var=spread / total, count=np.minimum(total, most))
+def add_increments(base: Moments, added: Increments, most: float = np.inf, xp: Any = np) -> Moments:
+    """Return `base` with a sum of increments_since(base, ...) added, and a count of `most` at most."""
+    total = base.count + added.count
+    shift = added.first / total
+    spread = xp.maximum(base.var * base.count + added.second - shift * added.first, 0)
+    return Moments(mean=base.mean + shift, var=spread / total, count=xp.minimum(total, most))
+
+
+def merge_statistics(base: Statistics, local: Statistics, reduce_sum: Callable[[np.ndarray], np.ndarray],
+                     most: float = np.inf) -> Statistics:
+    """Merge the statistics of all ranks, in numpy: `base` and what each rank added since then.
+
+    Args:
+        base: Statistics that are equal on all ranks.
+        local: This rank's statistics, which continue `base`.
+        reduce_sum: Sums a float64 vector over all ranks.
+        most: The largest count; see most_merged().
+
+    Returns:
+        The merged statistics; `running` is this rank's own.
+    """
+    own = [*increments_since(base.obs, local.obs), *increments_since(base.ret, local.ret)]
+    sums = reduce_sum(np.concatenate([np.ravel(x) for x in own]).astype(np.float64))
+    stops = np.cumsum([np.size(x) for x in own])
+    every = [part.reshape(np.shape(x)) for part, x in zip(np.split(sums, stops[:-1]), own)]
+    return Statistics(obs=add_increments(base.obs, Increments(*every[:3]), most),
+                      ret=add_increments(base.ret, Increments(*every[3:]), most), running=local.running)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.moments import Moments, Statistics, add_increments, moment_increments, start_moments, update_moments
+from proximo.envs.moments import Moments, Statistics, start_moments, update_moments
 from proximo.envs.obs_layout import FloatView, float_view
 from proximo.errors import UsageError
 from proximo.protocols import Array, Spec, Step, VecEnv
@@ -192,25 +192,6 @@ def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp: Any = 
         scaled, clip = reward / xp.sqrt(statistics.ret.var + EPSILON), cfg.clip_norm_reward
         reward = xp.minimum(xp.maximum(scaled, -clip), clip).astype(xp.float32)
     return step._replace(obs=obs, final_obs=final, reward=reward)
-
-
-def merge_statistics(base: Statistics, local: Statistics, reduce_sum: Callable[[np.ndarray], np.ndarray],
-                     most: float = np.inf) -> Statistics:
-    """Merge the statistics of all ranks, in numpy: `base` and what each rank added since then.
-
-    Args:
-        base: Statistics that are equal on all ranks.
-        local: This rank's statistics, which continue `base`.
-        reduce_sum: Sums a float64 vector over all ranks.
-        most: The largest count; see most_merged().
-
-    Returns:
-        The merged statistics; `running` is this rank's own.
-    """
-    sums = reduce_sum(np.concatenate([moment_increments(base.obs, local.obs), moment_increments(base.ret, local.ret)]))
-    size = 1 + 2 * base.obs.mean.size
-    return Statistics(obs=add_increments(base.obs, sums[:size], most),
-                      ret=add_increments(base.ret, sums[size:], most), running=local.running)
 
 
 def to_numpy(statistics: Statistics | None) -> Statistics | None:

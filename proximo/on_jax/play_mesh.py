@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from proximo.envs.moments import MOST_MERGED, Moments, Statistics, add_increments, moment_increments
+from proximo.envs.moments import MOST_MERGED, Increments, Moments, Statistics, add_increments, increments_since
 from proximo.envs.normalize import Normalizer
 from proximo.on_jax.distributed import AXIS, Ranks
 from proximo.on_jax.learner import Learner
@@ -116,8 +116,8 @@ def merge_reset_statistics(base: Statistics | None, ranks: Statistics | None) ->
     size = len(ranks.running)
 
     def merge(base: Moments, local: Moments) -> Moments:
-        added = [moment_increments(base, Moments(*(x[rank] for x in local))) for rank in range(size)]
-        merged = add_increments(base, np.sum(added, 0))
+        added = [increments_since(base, Moments(*(x[rank] for x in local))) for rank in range(size)]
+        merged = add_increments(base, Increments(*(np.sum(x, 0, np.float64) for x in zip(*added))))
         return Moments(*(jnp.stack([jnp.asarray(x, jnp.float32)] * size) for x in merged))
 
     return Statistics(obs=merge(base.obs, local.obs), ret=merge(base.ret, local.ret), running=ranks.running)
@@ -129,13 +129,6 @@ def merge_statistics_of_ranks(base: Statistics | None, local: Statistics | None)
         return None
 
     def merge(base: Moments, local: Moments) -> Moments:
-        number = local.count - base.count
-        first = (local.mean - base.mean) * local.count
-        second = local.var * local.count - base.var * base.count + (local.mean - base.mean) * first
-        number, first, second = all_reduce_sum((number, first, second))
-        total = base.count + number
-        shift = first / total
-        spread = jnp.maximum(base.var * base.count + second - shift * first, 0)
-        return Moments(mean=base.mean + shift, var=spread / total, count=jnp.minimum(total, MOST_MERGED))
+        return add_increments(base, all_reduce_sum(increments_since(base, local)), MOST_MERGED, jnp)
 
     return Statistics(obs=merge(base.obs, local.obs), ret=merge(base.ret, local.ret), running=local.running)

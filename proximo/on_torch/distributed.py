@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from proximo.config import Config
-from proximo.envs.moments import Statistics, most_merged
-from proximo.envs.normalize import merge_statistics, to_numpy
+from proximo.envs.moments import Statistics, merge_statistics, most_merged
+from proximo.envs.normalize import to_numpy
 from proximo.errors import PeerError, UsageError, is_of_communication, refuse_different_starts
 from proximo.on_torch.device import pick_device
 from proximo.on_torch.rendezvous import connect, first_sentence, shown_ranks

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.envs.moments import PRIOR_COUNT, Moments, Statistics, most_merged, update_moments
+from proximo.envs.moments import PRIOR_COUNT, Moments, Statistics, merge_statistics, most_merged, update_moments
 from proximo.envs.normalize import (
     apply_statistics,
     continue_statistics,
     count_reset,
     count_step,
     make_normalizer,
-    merge_statistics,
     pack_statistics,
     start_statistics,
     unpack_statistics,
