@@ -216,6 +216,9 @@ class Head(Protocol):
         ...
 
 
+AGENT_PARTS = ("recurrent", "evaluates_later", "head", "initial_state", "act", "value")  # what every agent must have
+
+
 class Agent(Protocol):
     """A policy and a value function behind one calling convention."""
 

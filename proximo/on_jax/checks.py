@@ -11,9 +11,8 @@ from jax import Array
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.problems import check_loss, check_rows
+from proximo.protocols import AGENT_PARTS
 from proximo.types import LossInputs
-
-PARTS_OF_AGENT = ("head", "recurrent", "evaluates_later", "initial_state", "act", "value")
 
 
 def check_agent(agent: Any) -> None:
@@ -27,7 +26,7 @@ def check_agent(agent: Any) -> None:
     advice = "Return an agent such as SeparateAgent or SharedAgent (proximo/on_jax/agent.py)."
     if not isinstance(agent, nnx.Module):
         raise UsageError(f"make_agent returned {agent!r:.60}, which is not an nnx.Module. {advice}")
-    if lacking := [name for name in PARTS_OF_AGENT if not hasattr(agent, name)]:
+    if lacking := [name for name in AGENT_PARTS if not hasattr(agent, name)]:
         raise UsageError(f"make_agent returned {type(agent).__name__}, which lacks {', '.join(lacking)}. {advice}")
     if wrong := problems_of_variables(agent):
         raise UsageError("\n".join(wrong))

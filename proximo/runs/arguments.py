@@ -15,6 +15,7 @@ from proximo.envs.gym_source import OWN
 from proximo.envs.own_suite import make_complete
 from proximo.errors import UsageError, warn
 from proximo.facts import fixed_on_resume, refused_changes
+from proximo.protocols import AGENT_PARTS
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.own_parts import OwnParts, resume_call
@@ -26,9 +27,6 @@ from proximo.types import Iteration
 Part = Callable[..., Any]
 USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "make_agent": "Pass (spec, cfg) -> the network.",
         "loss_fn": "Pass (batch, cfg) -> the loss and named statistics."}
-
-
-AGENT = ("recurrent", "evaluates_later", "head", "initial_state", "act", "value")  # what training calls and reads
 
 
 def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None, loss_fn: Part | None = None,
@@ -63,7 +61,7 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
 
 def _make_complete_agent(make_agent: Part, spec: Any, cfg: Config) -> Any:
     agent = make_agent(spec, cfg)
-    if missing := [name for name in AGENT if not hasattr(agent, name)]:
+    if missing := [name for name in AGENT_PARTS if not hasattr(agent, name)]:
         raise UsageError(f"make_agent returned {agent!r:.60}, which lacks {', '.join(missing)} of Agent "
                          "(proximo/protocols.py). Return a network such as SharedAgent: docs/add-a-network.md.")
     return agent

@@ -74,7 +74,7 @@ def test_constants_of_runs_that_train_at_once_must_be_equal():
 
 @pytest.mark.parametrize(("agent", "sentence"), [
     (lambda: None, "returned None, which is not an nnx.Module. Return an agent such as SeparateAgent"),
-    (lambda: nnx.Linear(4, 2, rngs=nnx.Rngs(0)), "returned Linear, which lacks head, recurrent, ")])
+    (lambda: nnx.Linear(4, 2, rngs=nnx.Rngs(0)), "returned Linear, which lacks recurrent, evaluates_later, head, ")])
 def test_what_is_no_agent_is_refused(agent, sentence):
     with pytest.raises(UsageError, match=sentence):
         check_agent(agent())
