@@ -16,7 +16,7 @@ from proximo.bench.jobs import Job
 from proximo.bench.names import file_name
 from proximo.bench.records import EvaluationFile, JobRecord, Summary
 from proximo.bench.task import Ended, Handle, Place, Task, Where
-from proximo.errors import notify
+from proximo.errors import PeerError, notify
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.files import open_regular
 from proximo.runs.lock import locked
@@ -26,7 +26,6 @@ EVALUATION_EPISODES = 100
 LAST_LINES = 12  # of a log, shown when a run fails
 TRIES = 3  # attempts in a row that end without a new checkpoint
 STOPPED = (130, 137, 143)  # exit codes of a process that was interrupted, killed or asked to end
-PEER_LOST = 6  # exit code of a process of a distributed run
 
 Stage = Literal["train", "eval"]
 Outcome = Literal["finished", "trained", "lost", "failed"]
@@ -131,7 +130,7 @@ def close_job(folder: Path, running: RunningJob, ended: Ended) -> tuple[Outcome,
     lines = last_lines(log_path(folder, job)) or "it printed nothing"
     if ended.code == 0:
         lines += "\nit ended without an error, but wrote no complete summary.json or eval.json"
-    elif ended.code is None or ended.code < 0 or ended.code in (*STOPPED, PEER_LOST):
+    elif ended.code is None or ended.code < 0 or ended.code in (*STOPPED, PeerError.exit_code):
         times = _count_loss(folder, job)
         if times < TRIES:
             return "lost", end_text(ended)

@@ -6,8 +6,8 @@ from proximo.catalog import Parts, parts_of
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError
 from proximo.models.model import Model
-from proximo.runs.evaluation import BEST
 from proximo.runs.own_parts import own_arguments, own_env_argument
+from proximo.runs.run import BEST
 from proximo.runs.run_group import check_one_run
 from proximo.runs.trained import load
 

@@ -21,7 +21,7 @@ from proximo.protocols import Spec
 from proximo.runs.checkpoint import MANIFEST, load_tree, save_tree
 from proximo.runs.files import is_folder
 from proximo.runs.records import ModelFile
-from proximo.runs.run import parts_of_run
+from proximo.runs.run import BEST, parts_of_run
 from proximo.streams import stream_seed
 
 SEEN = ("env_wrappers", "grayscale", "resize", "frame_stack")  # fields that change what is seen of an environment
@@ -218,7 +218,7 @@ def read_model(path: Path) -> dict[str, Any]:
         if (folder / MANIFEST).exists():
             tree = load_tree(folder, ModelFile)
             if "own_parts" not in tree:
-                tree["own_parts"] = parts_of_run(folder.parent) if folder.name in ("model", "model-best") else {}
+                tree["own_parts"] = parts_of_run(folder.parent) if folder.name in ("model", BEST) else {}
             return tree
     raise FilesError(f"{path} contains no model. Give the folder of a run that has reached its first checkpoint, or "
                      "the folder of a model.")

@@ -14,10 +14,9 @@ from proximo.models.model import model_from, read_model
 from proximo.models.play import play_in_new_envs
 from proximo.models.save_folder import save_model
 from proximo.runs.checkpoint import load_tree, save_tree
-from proximo.runs.run import Run
+from proximo.runs.run import BEST, Run
 from proximo.types import Iteration
 
-BEST = "model-best"
 NONE_DUE = dict.fromkeys(("eval/return_mean", "eval/return_std", "eval/length_mean"), math.nan)
 
 

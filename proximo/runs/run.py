@@ -25,6 +25,7 @@ from proximo.runs.records import RunFile
 from proximo.runs.writing import write_json
 
 NEW_RUN = ", or choose another folder with --run-dir"  # what to do where its files cannot be written
+BEST = "model-best"  # in the folder of a run: the best model of the evaluations during training
 SWEEP = "sweep.json"  # in the folder of a sweep: lists the folders of its runs
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 # What `resume_with` may be. A file may have anything else, which is not printed as a line to copy.
@@ -106,7 +107,7 @@ def write_config(run: Run) -> None:
 def written_files(folder: Path) -> list[Path]:
     """Return the files and folders of a run that a resume writes to, or in which it removes something."""
     names = ("config.json", "summary.json", "eval.json", "metrics.csv", "episodes.csv", "checkpoints", "model",
-             "model-best", "tensorboard", "videos", "wandb")
+             BEST, "tensorboard", "videos", "wandb")
     return [*(folder / name for name in names), *folder.glob("videos/*"), *folder.glob("tensorboard/*")]
 
 

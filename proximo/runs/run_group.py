@@ -16,7 +16,6 @@ from proximo.runs.records import SweepFile
 from proximo.runs.run import NEW_RUN, SWEEP, Run, run_folder
 from proximo.runs.writing import write_json
 
-Checkpoint = dict[str, Any] | None  # what save_checkpoint wrote
 Members = Mapping[str, Mapping[str, Any]]  # name of the folder of each run -> the fields in which it differs
 NO_MEMBERS: Members = MappingProxyType({})
 
@@ -90,7 +89,7 @@ def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) ->
                          f"proximo resume {pasted(base / Path(cfgs[0].run_dir).name)}")
 
 
-def same_iteration(runs: Sequence[Run], newest: Sequence[Checkpoint]) -> list[Checkpoint]:
+def same_iteration(runs: Sequence[Run], newest: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
     """Return a checkpoint of each run, all of the newest iteration that every run has; None if one run has none yet.
 
     Args:

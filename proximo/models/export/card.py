@@ -16,10 +16,9 @@ from proximo.models.model import Model
 from proximo.models.play import evaluate_model
 from proximo.models.plot import draw_curves, save_figure
 from proximo.runs.checkpoint import MANIFEST
-from proximo.runs.evaluation import BEST
 from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import CardFile
-from proximo.runs.run import read_record, versions
+from proximo.runs.run import BEST, read_record, versions
 from proximo.runs.videos import videos_of
 from proximo.runs.writing import whole_file, write_json
 
