@@ -30,7 +30,7 @@ class SmallCNN(nnx.Module):
         self.dense = layer_init(Linear(channels * height * width, features), orthogonal=orthogonal)
 
     def __call__(self, obs: Array) -> Array:
-        """(..., C, H, W) -> (..., features)."""
+        """Map (..., C, H, W) to (..., features)."""
         x = scale_images(obs, self.dense.weight[...].dtype)
         for conv in self.convs:
             x = max_pool(jax.nn.relu(conv(x)))
@@ -44,7 +44,7 @@ class OneHot(nnx.Module):
         self.choices = tuple(choices)
 
     def __call__(self, x: Array) -> Array:
-        """(..., numbers) -> (..., sum of choices) float32."""
+        """Map (..., numbers) to (..., sum of choices) float32."""
         number = np.repeat(np.arange(len(self.choices)), self.choices)
         return (x[..., number] == np.concatenate([np.arange(n) for n in self.choices])).astype(np.float32)
 
@@ -53,7 +53,7 @@ class Flat(nnx.Module):
     """A vector as float32."""
 
     def __call__(self, x: Array) -> Array:
-        """(..., k) -> (..., k)."""
+        """Map (..., k) to (..., k)."""
         return x.astype(np.float32)
 
 
@@ -78,7 +78,7 @@ class Encoder(nnx.Module):
         self.nets = nnx.List(nets)
 
     def __call__(self, rows: Array) -> Array:
-        """(..., size) -> (..., features)."""
+        """Map (..., size) to (..., features)."""
         columns = [net(take_part(rows[..., start:stop], np.dtype(dtype), shape))
                    for net, (start, stop, dtype, shape) in zip(self.nets, self.slices)]
         return array_module(rows).concatenate(columns, -1)
@@ -113,6 +113,6 @@ class Encoded(nnx.Module):
         self.encoder, self.network = encoder, network(encoder.features)
 
     def __call__(self, rows: Array) -> Array:
-        """Packed rows (..., size) -> what the network makes of their features."""
+        """Map packed rows (..., size) to what the network makes of their features."""
         network: Any = self.network
         return network(self.encoder(rows))  # type: ignore[no-any-return]

@@ -44,7 +44,7 @@ class LayerNorm(nnx.Module):
         self.weight, self.bias = nnx.Param(np.ones(size, np.float32)), nnx.Param(np.zeros(size, np.float32))
 
     def __call__(self, x: Array) -> Array:
-        """(..., size) -> (..., size)."""
+        """Map (..., size) to (..., size)."""
         centred = x - x.mean(-1, keepdims=True)
         deviation = ((centred * centred).mean(-1, keepdims=True) + 1e-5) ** 0.5
         return centred / deviation * self.weight[...] + self.bias[...]
@@ -73,7 +73,7 @@ class MLP(nnx.Module):
         self.norms = nnx.List([LayerNorm(size) for size in (hidden if layer_norm else ())])
 
     def __call__(self, x: Array) -> Array:
-        """(..., *obs_shape) -> (..., sizes[-1])."""
+        """Map (..., *obs_shape) to (..., sizes[-1])."""
         x = x.reshape(*x.shape[:x.ndim - self.obs_ndim], -1).astype(self.layers[0].weight[...].dtype, copy=False)
         activation = (IN_NUMPY if isinstance(x, np.ndarray) else ACTIVATIONS)[self.activation]
         last = len(self.layers) - 1

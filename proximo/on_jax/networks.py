@@ -40,10 +40,10 @@ class Linear(Layer):
     bias: Any
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        self.describe({"weight": (outputs, inputs), "bias": (outputs,)}, inputs)
+        self.create_parameters({"weight": (outputs, inputs), "bias": (outputs,)}, inputs)
 
     def __call__(self, x: Array) -> Array:
-        """(..., inputs) -> (..., outputs)."""
+        """Map (..., inputs) to (..., outputs)."""
         weight = self.weight[...]
         return (x @ weight.T if isinstance(x, np.ndarray) else times_transposed(x, weight)) + self.bias[...]
 
@@ -68,7 +68,7 @@ def fold_stride(x: Array, weight: Array, stride: int) -> tuple[Array, Array]:
 
 
 def convolve(x: Array, weight: Array, stride: int) -> Array:
-    """(rows, H, W, inputs) and (outputs, inputs, size, size) -> (rows, H', W', outputs), without padding.
+    """Convolve (rows, H, W, inputs) with (outputs, inputs, size, size) to (rows, H', W', outputs), without padding.
 
     On CPU it is a sum of matrix products, one for each position of the kernel, because XLA's gradients of its own
     convolutions are slower there, and thirty times slower inside a loop (docs/measurements.md).
@@ -91,24 +91,24 @@ class Conv(Layer):
     bias: Any
 
     def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0) -> None:
-        self.describe({"weight": (outputs, inputs, size, size), "bias": (outputs,)}, inputs * size * size)
+        self.create_parameters({"weight": (outputs, inputs, size, size), "bias": (outputs,)}, inputs * size * size)
         self.stride, self.padding = stride, padding
 
     def __call__(self, x: Array) -> Array:
-        """(rows, H, W, inputs) -> (rows, H', W', outputs)."""
+        """Map (rows, H, W, inputs) to (rows, H', W', outputs)."""
         pad = (self.padding, self.padding)
         x = jnp.pad(x, ((0, 0), pad, pad, (0, 0))) if self.padding else x
         return convolve(x, self.weight[...], self.stride) + self.bias[...]
 
 
 def scale_images(obs: Array, dtype: Any) -> Array:
-    """(..., C, H, W) of uint8, or of floats in [0, 1] -> (rows, H, W, C) in [0, 1] (detail 22)."""
+    """Map (..., C, H, W) of uint8, or of floats in [0, 1], to (rows, H, W, C) in [0, 1] (detail 22)."""
     x = obs.reshape(-1, *obs.shape[-3:]).transpose(0, 2, 3, 1).astype(dtype)
     return x / 255.0 if obs.dtype == jnp.uint8 else x
 
 
 def flatten_images(x: Array) -> Array:
-    """(rows, H, W, C) -> (rows, C * H * W), in the order of torch."""
+    """Map (rows, H, W, C) to (rows, C * H * W), in the order of torch."""
     return x.transpose(0, 3, 1, 2).reshape(len(x), -1)
 
 
@@ -124,7 +124,7 @@ class NatureCNN(nnx.Module):
         self.dense = layer_init(Linear(64 * height * width, features), orthogonal=orthogonal)
 
     def __call__(self, obs: Array) -> Array:
-        """(..., C, H, W) -> (..., features)."""
+        """Map (..., C, H, W) to (..., features)."""
         x = scale_images(obs, self.dense.weight[...].dtype)
         for conv in self.convs:
             x = jax.nn.relu(conv(x))
@@ -165,7 +165,7 @@ class ImpalaCNN(nnx.Module):
         self.dense = Linear(channels * height * width, features)
 
     def __call__(self, obs: Array) -> Array:
-        """(..., C, H, W) -> (..., features)."""
+        """Map (..., C, H, W) to (..., features)."""
         x = scale_images(obs, self.dense.weight[...].dtype)
         for conv, blocks in zip(self.convs, self.blocks):
             x = max_pool(conv(x))
@@ -186,8 +186,8 @@ class Cell(Layer):
     def __init__(self, kind: str, features: int, memory_size: int) -> None:
         rows = (4 if kind == "lstm" else 3) * memory_size
         self.kind = kind
-        self.describe({"weight_ih_l0": (rows, features), "weight_hh_l0": (rows, memory_size), "bias_ih_l0": (rows,),
-                       "bias_hh_l0": (rows,)}, memory_size)
+        self.create_parameters({"weight_ih_l0": (rows, features), "weight_hh_l0": (rows, memory_size),
+                                "bias_ih_l0": (rows,), "bias_hh_l0": (rows,)}, memory_size)
 
     def input_gates(self, x: Array) -> Array:
         """Compute the inputs' part of every gate, (..., features) -> (..., gates), for all steps at once."""

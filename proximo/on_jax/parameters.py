@@ -18,8 +18,8 @@ Weights = dict[str, Array]  # by name, such as "critic.layers.0.weight"
 class Layer(nnx.Module):
     """A module whose parameters get their first values together: see layer_init."""
 
-    def describe(self, shapes: dict[str, tuple[int, ...]], fan_in: int) -> None:
-        """Create parameters of these shapes. They are zero until initial_weights draws them."""
+    def create_parameters(self, shapes: dict[str, tuple[int, ...]], fan_in: int) -> None:
+        """Create parameters by name, zero until initial_weights draws them; `fan_in`: numbers that enter each output."""
         self.shapes, self.fan_in = tuple(shapes.items()), fan_in
         self.std, self.constant, self.orthogonal = 1.0, 0.0, False
         for name, shape in self.shapes:

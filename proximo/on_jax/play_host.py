@@ -38,7 +38,7 @@ class Policy(NamedTuple):
 
 
 class HostPlayer:
-    """Plays such environments; see Player.
+    """Player of environments that Python steps with numpy arrays.
 
     Attributes:
         policy: Weights to the Policy with these weights.

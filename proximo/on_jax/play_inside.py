@@ -20,7 +20,7 @@ ResetFn = Callable[[Array, Any], tuple[Any, Any, Step]]  # (key, statistics) -> 
 
 
 class InsidePlayer:
-    """Plays such environments on one device; see Player.
+    """Player of environments that are pure functions of JAX, on one device.
 
     Attributes:
         step: The pure function of one iteration, not compiled.

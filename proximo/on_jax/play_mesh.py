@@ -21,7 +21,10 @@ from proximo.types import Carry
 
 
 class MeshPlayer:
-    """Plays such environments; see Player. `carry` and `envs` of its states have a leading axis of ranks."""
+    """Player of environments that are pure functions of JAX, on several devices.
+
+    `carry` and `envs` of its states have a leading axis of ranks.
+    """
 
     charts_latest = True
 

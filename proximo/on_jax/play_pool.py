@@ -22,7 +22,7 @@ from proximo.types import Carry
 
 
 class PoolPlayer:
-    """Plays such environments; see Player.
+    """Player of environments that the compiled rollout steps through a handle.
 
     Attributes:
         learn: The compiled function that follows playing; see make_learn.
