@@ -85,8 +85,12 @@ def keep_memory() -> None:
 
 def host_zeros(shape: tuple[int, ...], dtype: Any, device: torch.device) -> np.ndarray:
     """Return an array that environments write: page-locked where a GPU learns, so that copies to it do not wait."""
-    tensor = torch.zeros(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, pin_memory=device.type == "cuda")
-    return tensor.numpy()
+    return torch.zeros(shape, dtype=torch_dtype(dtype), pin_memory=device.type == "cuda").numpy()
+
+
+def torch_dtype(dtype: Any) -> torch.dtype:
+    """Return the dtype of torch for one of numpy."""
+    return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 def local_copies(device: torch.device) -> Callable[[Tensor], Tensor]:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from proximo.envs.obs_layout import Part
+from proximo.on_torch.device import torch_dtype
 from proximo.on_torch.networks import layer_init, scaled_images
 
 MakeImageNet = Callable[[tuple[int, ...]], tuple[nn.Module, int]]  # (C, H, W) -> (network, number of features)
@@ -70,7 +70,7 @@ class Encoder(nn.Module):
 
     def __init__(self, parts: Sequence[Part], make_image_net: MakeImageNet) -> None:
         super().__init__()
-        self.slices = [(part.start, part.stop, torch.from_numpy(np.empty(0, part.dtype)).dtype, part.shape)
+        self.slices = [(part.start, part.stop, torch_dtype(part.dtype), part.shape)
                        for part in parts]
         self.nets, self.features = nn.ModuleList(), 0
         for part in parts:

@@ -15,13 +15,9 @@ from proximo.envs.normalize import EPSILON
 from proximo.envs.obs_layout import Layout, Part, obs_layout
 from proximo.envs.spaces import read_space
 from proximo.models.export.ports import Space, part_name
+from proximo.on_torch.device import torch_dtype
 from proximo.on_torch.encoders import Encoder, OneHot
 from proximo.protocols import Spec
-
-
-def torch_dtype(dtype: Any) -> torch.dtype:
-    """Return the dtype of torch for one of numpy."""
-    return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 class Pixels(nn.Module):
