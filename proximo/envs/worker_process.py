@@ -57,15 +57,15 @@ class KeptMessages(logging.Handler):
         return text
 
 
-def end_with_parent(asked: bool = False) -> None:
-    """On Linux, let this process be killed when its parent ends, also if an environment hangs by then.
+def end_with_parent(kill: bool = True) -> None:
+    """On Linux, let this process end with its parent, also if an environment hangs by then.
 
     Args:
-        asked: Send SIGTERM instead, which the process can handle.
+        kill: By SIGKILL; False: by SIGTERM, which the process can handle.
     """
     parent = multiprocessing.parent_process()
     if sys.platform == "linux" and parent is not None:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM if asked else signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL if kill else signal.SIGTERM)
         if os.getppid() != parent.pid:  # it ended before
             os._exit(1)
 

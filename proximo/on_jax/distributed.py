@@ -22,7 +22,7 @@ from proximo.processes import World, master_address, world_from_environment
 from proximo.protocols import COUNTS, Episode
 
 AXIS = "ranks"  # of the mesh
-HEARTBEAT = 20  # seconds without one after which a process counts as lost
+HEARTBEAT_TIMEOUT = 20  # seconds without a heartbeat after which a process counts as lost
 
 
 class Ranks(NamedTuple):
@@ -87,7 +87,8 @@ def connect(cfg: Config, world: World) -> None:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(address, world.size, world.rank,
                                    cfg.device_ids[world.rank] if cfg.device_ids else world.local_rank,
-                                   initialization_timeout=seconds, heartbeat_timeout_seconds=min(seconds, HEARTBEAT))
+                                   initialization_timeout=seconds,
+                                   heartbeat_timeout_seconds=min(seconds, HEARTBEAT_TIMEOUT))
     except RuntimeError as error:
         raise UsageError(f"Process {world.rank} of {world.size} could not connect to the others at {address} ({error})."
                          " Name a free port of the first machine with JAX_COORDINATOR_ADDRESS=HOST:PORT.") from error
@@ -97,6 +98,9 @@ def coordinator_address() -> str:
     """Return the address at which JAX's processes connect: JAX_COORDINATOR_ADDRESS, or a port of torchrun's machine.
 
     torchrun's store keeps its own port, so another one is derived from it, below those that Linux gives away.
+
+    Raises:
+        UsageError: JAX_COORDINATOR_ADDRESS has no port, or there is no address at all.
     """
     if not (address := os.environ.get("JAX_COORDINATOR_ADDRESS")):
         host, port = master_address()

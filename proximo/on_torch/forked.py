@@ -69,7 +69,7 @@ def _answer(work: Callable[[], None], outbox: Connection) -> None:
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
-    end_with_parent(asked=True)
+    end_with_parent(kill=False)
     began, kind = time.monotonic(), ""
     try:
         work()
