@@ -53,7 +53,7 @@ class Variant(NamedTuple):
 
 
 def make_gym_or_atari(cfg: Compact, seeds: Sequence[int]) -> VecEnv:
-    """Atari games by their id, otherwise any Gymnasium environment, without the settings of emulators."""
+    """Make an Atari game by its id, otherwise any Gymnasium environment; UsageError for settings that a game lacks."""
     if not plays_atari(cfg):
         return make_gym(cfg, seeds)
     if own := [name for name in OWN if getattr(cfg, name)]:
@@ -115,7 +115,7 @@ def config_class(variant: str, advice: str = "") -> type[Config]:
 
 
 def variant_of(kind: type[Config]) -> str:
-    """Return the name of the variant that a configuration class belongs to or builds on."""
+    """Return the name of the variant that a configuration class belongs to; UsageError if there is none."""
     names = {variant.config: name for name, variant in VARIANTS.items()}
     found = [names[base] for base in kind.__mro__ if base in names]
     if not found:

@@ -83,6 +83,9 @@ def make_new(factory: Factory, source: EnvSource, earlier: list[weakref.ref[gym.
         factory: Makes it.
         source: Its arguments, wrappers and image settings, and its name for messages.
         earlier: The environments that were made before, without wrappers; the new one is added.
+
+    Raises:
+        UsageError: The factory makes no gymnasium.Env, or one of `earlier`.
     """
     env = call_maker(factory, source, kwargs_of(source.kwargs))
     if not isinstance(env, gym.Env):

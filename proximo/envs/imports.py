@@ -135,7 +135,7 @@ def _import_fault(what: str, named_by: str, error: BaseException) -> str:
 
 
 def split_file(text: str) -> tuple[Path, str]:
-    """Return the absolute path and the name after it, "" where there is none, of `my_env.py` or `my_env.py:MyEnv`."""
+    """Return the path and the name after it, "" where there is none, of `my_env.py` or `my_env.py:MyEnv`."""
     match = re.fullmatch(r"(.*\.py)(?::([^:/\\]+))?", text)
     return (Path(match[1]), match[2] or "") if match else (Path(text), "")
 

@@ -15,7 +15,7 @@ def cond_of_any(needed: Array, compute: Callable[..., Any], keep: Callable[..., 
     """Return compute(*operands) if needed, () bool, otherwise keep(*operands), like lax.cond.
 
     vmap turns lax.cond into a computation of both branches for every member. Here all members skip `compute` at a step
-    at which none of them needs it. Both functions must not use arrays other than their operands.
+    at which none of them needs it. Neither function may use other arrays than its operands.
     """
     @custom_vmap
     def choose(needed: Array, operands: tuple[Any, ...]) -> Any:

@@ -19,7 +19,12 @@ class Layer(nnx.Module):
     """A module whose parameters get their first values together: see layer_init."""
 
     def create_parameters(self, shapes: dict[str, tuple[int, ...]], fan_in: int) -> None:
-        """Create parameters by name, zero until initial_weights draws them; `fan_in`: numbers that enter each output."""
+        """Create parameters, which are zero until initial_weights draws them.
+
+        Args:
+            shapes: By name; weights begin with "weight".
+            fan_in: How many numbers each output is computed from.
+        """
         self.shapes, self.fan_in = tuple(shapes.items()), fan_in
         self.std, self.constant, self.orthogonal = 1.0, 0.0, False
         for name, shape in self.shapes:

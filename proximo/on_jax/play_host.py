@@ -41,7 +41,7 @@ class HostPlayer:
     """Player of environments that Python steps with numpy arrays.
 
     Attributes:
-        policy: Weights to the Policy with these weights.
+        policy: Function from weights to the Policy with these weights.
         learn: The compiled function that follows playing; see make_learn.
     """
 
@@ -163,8 +163,8 @@ def collect_on_host(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry:
                     noise: np.ndarray) -> Collected:
     """Play len(noise) steps from `carry`. `noise` (T, N, ...) decides the actions.
 
-    V(final_obs) and V of the closing observation use the state of the recurrent layer after the last step, and do not
-    advance it. The rollout's arrays are those of the buffer.
+    V(final_obs) and V of the closing observation read the state of the recurrent layer after the step that they follow,
+    and do not advance it. The rollout's arrays are those of the buffer.
     """
     arrays, rows, state, statistics = buffer.arrays, buffer.host_rows, carry.state, carry.statistics
     never, truncated_at = np.zeros(envs.num_envs, bool), []

@@ -37,8 +37,8 @@ def collect(agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any, c
             noise: Array) -> Collected:
     """Play len(noise) steps from `carry`. `noise` (T, N, ...) decides the actions.
 
-    V(final_obs) and V of the closing observation use the state of the recurrent layer after the last step, and do not
-    advance it.
+    V(final_obs) and V of the closing observation read the state of the recurrent layer after the step that they follow,
+    and do not advance it.
     """
     never = jnp.zeros_like(carry.first)
 

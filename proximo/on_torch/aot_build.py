@@ -96,7 +96,7 @@ def _prepare_process() -> None:
 
 @contextlib.contextmanager
 def one_sentence(name: str, folder: Path) -> Iterator[None]:
-    """Turn every failure of torch, and a full disk, into an error of Proximo."""
+    """Turn every failure of torch into a UsageError, and one of the disk into a FilesError."""
     with torch_fault(name):
         try:
             yield
@@ -107,7 +107,7 @@ def one_sentence(name: str, folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def torch_fault(name: str) -> Iterator[None]:
-    """Turn every failure of torch into an error of Proximo, in one sentence."""
+    """Turn every failure of torch into a UsageError of one sentence."""
     try:
         yield
     except ProximoError:
