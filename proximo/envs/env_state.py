@@ -64,8 +64,10 @@ def get_env_state(env: gymnasium.Env, excluded: tuple[str, ...] = ()) -> dict[st
         {depth of the wrapper: {attribute: code}}.
 
     Raises:
-        OpaqueError: An attribute cannot be saved.
+        OpaqueError: An attribute cannot be saved, or the environment draws in a window.
     """
+    if env.render_mode == "human":
+        raise OpaqueError("it draws in a window, which pygame closes together with that of a copy")
     layers = _layers(env)
     seen: dict[int, Any] = {id(layer): layer for layer in layers}
     for layer in layers:

@@ -202,13 +202,9 @@ class GymEnvs:
 
     @property
     def keeps_state(self) -> bool:
-        """See VecEnv.keeps_state. The first call compares steps with those of a copy and stores the answer.
-
-        Environments that draw in a window have no copy: pygame closes all windows of a process with the first one.
-        """
+        """See VecEnv.keeps_state. The first call compares steps with those of a copy and stores the answer."""
         if self._exact is None:
-            shown = self._envs[0].render_mode == "human"
-            self._exact = not shown and replays_exactly(self, self._make_one, self._seeds[0])
+            self._exact = replays_exactly(self, self._make_one, self._seeds[0])
         return self._exact
 
     def state(self) -> dict[str, Any] | None:

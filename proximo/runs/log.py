@@ -27,6 +27,9 @@ LAST_EPISODES = 100
 class Log:
     """The log of one run. Only rank 0 makes one.
 
+    Attributes:
+        episodes: Number of episodes that have ended so far.
+
     Args:
         run: The run; its folder exists.
         players: A label for each row of one game, or ().
@@ -44,7 +47,7 @@ class Log:
         self._run, self._players = run, players
         self._clock = Clock(kept.get("clock"), started)
         self._step: int = kept.get("step", 0)
-        self._episodes: int = kept.get("episodes", 0)
+        self.episodes: int = kept.get("episodes", 0)
         self._returns: deque[float] = deque(kept.get("last_returns", ()), LAST_EPISODES)
         self._lengths: deque[int] = deque(kept.get("last_lengths", ()), LAST_EPISODES)
         self._left_out: set[str] = set()  # names that metrics.csv has no column for
@@ -109,13 +112,13 @@ class Log:
         with files_of(self._run.folder):
             self._flush()
         return {"metrics_bytes": self._metrics.size, "episodes_bytes": self._episode_file.size,
-                "clock": self._clock.state(), "step": self._step, "episodes": self._episodes,
+                "clock": self._clock.state(), "step": self._step, "episodes": self.episodes,
                 "evaluated": self._evaluated, "last_returns": list(self._returns), "last_lengths": list(self._lengths),
                 "tracker_ids": self._tracker_ids}
 
     def summary(self) -> dict[str, Any]:
         """Return the content of summary.json, see `summary_of`."""
-        return summary_of(self._run, self._clock, self._step, self._episodes, self._returns, self._lengths)
+        return summary_of(self._run, self._clock, self._step, self.episodes, self._returns, self._lengths)
 
     def close(self) -> None:
         """Write what is left and close every file, also after an error."""
@@ -148,7 +151,7 @@ class Log:
         if not len(finished.ret):
             return
         rows, returns, lengths = finished.row.tolist(), finished.ret.tolist(), finished.length.tolist()
-        self._episodes += len(returns)
+        self.episodes += len(returns)
         self._returns.extend(returns)
         self._lengths.extend(lengths)
         if self._players:

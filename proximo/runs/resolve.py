@@ -18,7 +18,8 @@ PEERS = {  # names of Stable-Baselines3
     "batch_size": "A minibatch has num_envs * num_steps / num_minibatches rows: set num_minibatches=...",
     "callback": "Use callbacks=[FUNCTION]", "clip_range": "Use clip_coef=...",
     "clip_range_vf": "Use clip_vloss=True, which clips values by clip_coef", "n_envs": "Use num_envs=...",
-    "lr": "Use learning_rate=...", "n_epochs": "Use update_epochs=...", "n_steps": "Use num_steps=...", "net_arch": "Use hidden_sizes=(64, 64)",
+    "lr": "Use learning_rate=...", "n_epochs": "Use update_epochs=...", "n_steps": "Use num_steps=...",
+    "net_arch": "Use hidden_sizes=(64, 64)",
     "normalize_advantage": "Use norm_adv=True or norm_adv=False",
     "policy": "Use model=mlp, cnn or impala, or make_agent=FUNCTION for a network of your own",
     "policy_kwargs": "Use hidden_sizes=(64, 64), activation=... and log_std_init=..., or make_agent=FUNCTION for a "

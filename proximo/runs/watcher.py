@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from proximo.errors import FilesError, notify
+from proximo.errors import FilesError, notify, warn
 from proximo.facts import fixed_on_resume
 from proximo.processes import world_from_environment
 from proximo.runs.callbacks import run_callbacks
@@ -99,6 +99,10 @@ class Watcher:
         log.iteration(it.iteration, it.steps, it.stats | returned, it.finished)
         stopped = signals.received is not None
         cfg, leaving = self.run.cfg, stopped and it.keeps_state
+        if it.iteration == cfg.checkpoint_every and not (it.keeps_state or log.episodes):
+            warn(f"No episode has ended in {it.iteration} iterations, after which the environments are made again, "
+                 f"because checkpoints cannot contain them. Longer episodes never end: use more than {it.iteration} iterations "
+                 "between checkpoints (checkpoint_every, --checkpoint-every), or a time limit.")
         last = it.iteration == cfg.num_iterations or bool(self.stop_reason)
         due = last or it.iteration % cfg.checkpoint_every == 0
         if leaving or due:

@@ -2,8 +2,10 @@
 
 import threading
 
+import gymnasium as gym
 import pytest
 
+import proximo
 from proximo.config import Config
 from proximo.errors import FilesError
 from proximo.runs.run import Run
@@ -48,3 +50,17 @@ def test_the_call_of_one_run_is_made_at_once():
 
 def fail(message):
     raise FilesError(message)
+
+
+@pytest.mark.parametrize(("length", "told"), [(8, False), (500, True)])
+def test_episodes_that_never_end_are_told(length, told, tmp_path, caplog):
+    """Environments whose state cannot be saved are made again every 32 steps here, in the middle of longer episodes."""
+    class Opaque(gym.Wrapper):
+        def __init__(self):
+            super().__init__(gym.make("Pendulum-v1", max_episode_steps=length))
+            self.handle = {1, 2}
+
+    proximo.train(env=Opaque, num_envs=1, num_steps=16, num_minibatches=2, checkpoint_every=2, total_timesteps=96,
+                  logger="none", run_dir=tmp_path / "run")
+    said = [record.message for record in caplog.records if "No episode has ended in 2 iterations" in record.message]
+    assert len(said) == told
