@@ -101,8 +101,8 @@ class Watcher:
         cfg, leaving = self.run.cfg, stopped and it.keeps_state
         if it.iteration == cfg.checkpoint_every and not (it.keeps_state or log.episodes):
             warn(f"No episode has ended in {it.iteration} iterations, after which the environments are made again, "
-                 f"because checkpoints cannot contain them. Longer episodes never end: use more than {it.iteration} iterations "
-                 "between checkpoints (checkpoint_every, --checkpoint-every), or a time limit.")
+                 f"because checkpoints cannot contain them. Longer episodes never end: use more than {it.iteration} "
+                 "iterations between checkpoints (checkpoint_every, --checkpoint-every), or a time limit.")
         last = it.iteration == cfg.num_iterations or bool(self.stop_reason)
         due = last or it.iteration % cfg.checkpoint_every == 0
         if leaving or due:
