@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from proximo.bench.child import PATIENCE
+from proximo.bench.extras import missing_of_extras
 from proximo.bench.files import write_record
 from proximo.bench.jobs import Job, jobs_of
 from proximo.bench.places import open_place, where_problems
@@ -68,6 +69,9 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Whe
     if missing := missing_packages():
         warn(f"`proximo report` and `proximo compare` will need {' and '.join(missing)} for these runs: "
              'pip install "proximo[bench]"')
+    if where.on == "local" and (missing := missing_of_extras(bench_set.extra.split(","))):
+        warn(f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not installed: runs that need "
+             f"{'them' if len(missing) > 1 else 'it'} will fail. pip install \"proximo[{bench_set.extra}]\"")
     for note in notes:
         notify(note)
     folder = Path(out or Path("runs") / "bench" / bench_set.name)

@@ -87,6 +87,17 @@ def test_missing_packages_of_the_report_are_named_before_anything_runs(file, tmp
                                           '"proximo[bench]"\n')
 
 
+def test_packages_that_environments_lack_are_named_before_anything_runs(tmp_path, monkeypatch, capfd):
+    """Thirty runs of MiniGrid would fail one after the other. The lines are those of an installed package."""
+    lines = ["numpy>=1", 'numpy>=1; extra == "mujoco"', 'not-there>=3; extra == "mujoco"', 'neither<4; extra == "dm-control"',
+             'others; extra == "atari"']
+    monkeypatch.setattr("proximo.bench.extras.requires", lambda name: lines)
+    (tmp_path / "set.toml").write_text(f'extra = "mujoco,dm_control"\n{SET}')
+    assert bench(tmp_path / "set.toml", seeds=1, out=tmp_path / "out", command=FAKE) == 0
+    assert ('neither and not-there are not installed: runs that need them will fail. pip install '
+            '"proximo[mujoco,dm_control]"') in capfd.readouterr().err
+
+
 def test_a_failed_run_is_reported_with_its_last_lines_and_the_others_go_through(file, tmp_path, monkeypatch, capfd):
     """Seed 1 fails with exit code 4: seed 2 still finishes, and the next call tries seed 1 again."""
     monkeypatch.setenv("FAKE_FAIL", "1")
