@@ -1,10 +1,12 @@
 """Resuming with another number of processes: sizes that divide evenly, and the iterations that are left."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from proximo.config import Config
-from proximo.errors import FilesError, notify
+from proximo.errors import FilesError, UsageError, notify
+from proximo.runs.run import Run
 
 SIZES = ("num_envs", "env_workers", "num_minibatches")  # change with the number of processes
 
@@ -70,6 +72,30 @@ def continue_schedule(cfg: Config, checkpoint: dict[str, Any] | None) -> Config:
     left = max(1, (cfg.total_timesteps - checkpoint["state"]["steps"]) // cfg.batch_size)
     whole = cfg.total_timesteps // cfg.batch_size
     return replace(cfg, iteration_shift=done - whole + (left if done < before.num_iterations else 0))
+
+
+def refuse_earlier_end(before: Sequence[Run], runs: Sequence[Run],
+                       checkpoints: Sequence[dict[str, Any] | None]) -> None:
+    """Refuse to end runs that have not finished after fewer steps than they have played.
+
+    Args:
+        before: The runs as they were recorded.
+        runs: The same runs as they are to continue.
+        checkpoints: What each continues from.
+
+    Raises:
+        UsageError: The new total_timesteps of an unfinished run leaves no iteration.
+    """
+    for old, run, kept in zip(before, runs, checkpoints, strict=True):
+        if kept is None or (run.folder / "summary.json").exists():
+            continue
+        done, steps = kept["state"]["iteration"], kept["state"]["steps"]
+        total = old.cfg.total_timesteps
+        recorded = continue_schedule(replace(run.cfg, total_timesteps=total), kept)
+        if run.cfg.num_iterations <= done < recorded.num_iterations:
+            raise UsageError(
+                f"total_timesteps={run.cfg.total_timesteps} was given, but {run.folder} has trained for {steps} of "
+                f"{total} steps. Give at least {steps + run.cfg.batch_size}, or leave --total-timesteps out.")
 
 
 def _next_divisor(number: int, whole: int, of: int = 1) -> int:

@@ -16,7 +16,7 @@ from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
 from proximo.runs.announce import announce_changes, announce_resume, announce_start, announced
 from proximo.runs.checkpoint import find_checkpoint, read_summary
-from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes
+from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes, refuse_earlier_end
 from proximo.runs.files import refuse_links
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
@@ -142,6 +142,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     runs = [run._replace(cfg=without_recorded_entity(run.cfg, changes)) for run in runs]
     checkpoints = same_iteration(runs, [find_checkpoint(run) for run in runs])
     runs = [run._replace(cfg=continue_schedule(run.cfg, kept)) for run, kept in zip(runs, checkpoints)]
+    refuse_earlier_end(before, runs, checkpoints)
     cfg = replace(runs[0].cfg, num_seeds=len(runs))
     ended = None if checkpoints[0] else steps_without_checkpoints(folder, runs)
     if not announce_resume(folder, cfg, checkpoints[0], ended):

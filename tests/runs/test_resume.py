@@ -197,6 +197,28 @@ def test_a_finished_run_can_be_made_longer(tmp_path, capsys):
     assert json.loads((tmp_path / "short" / "config.json").read_text())["config"]["total_timesteps"] == 640
 
 
+@pytest.mark.parametrize("how", ["resume", "auto"])
+def test_an_unfinished_run_does_not_end_before_what_it_has_played(how, tmp_path, monkeypatch, capsys):
+    """It would look finished otherwise: a summary of a run that has trained for less than its config.json says."""
+    run = tmp_path / "run"
+    at_iteration(monkeypatch, 8, crash)
+    with pytest.raises(CrashError):
+        train(run)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    words = ["resume", str(run)] if how == "resume" else ["train", "ppo", *SMALL, "--run-dir", str(run), "--resume", "auto"]
+    capsys.readouterr()
+    for total in ("96", "192"):
+        assert main([*words, "--total-timesteps", total]) == 2
+        assert capsys.readouterr().err == (
+            f"proximo: total_timesteps={total} was given, but {run} has trained for 192 of 320 steps. Give at least 224, or "
+            "leave --total-timesteps out.\n")
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert main([*words, "--total-timesteps", "224"]) == 0
+    assert json.loads((run / "summary.json").read_text())["steps"] == 224
+    (run / "summary.json").unlink()
+    assert main([*words, "--total-timesteps", "96"]) == 0 and (run / "summary.json").exists()
+
+
 def test_a_kill_between_the_last_checkpoint_and_the_end_loses_nothing(tmp_path, monkeypatch):
     """Once the last checkpoint is there, model and summary are: the order of writing, with a crash after each."""
     for place, count in (("save_latest_model", 4), ("write_json", 1), ("save_checkpoint", 4)):
