@@ -129,7 +129,7 @@ def main() -> None:
         return
     from matplotlib.figure import Figure
 
-    from proximo.models.plot import save_figure
+    from proximo.models.pictures import save_figure
 
     args.out.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(3.4 * len(args.axes), 6), layout="constrained")

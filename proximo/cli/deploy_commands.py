@@ -8,10 +8,11 @@ import tyro
 
 from proximo.cli.bench_commands import AllowImport
 from proximo.cli.eval_progress import shown_progress
-from proximo.cli.loading import load_run, model_of_run
+from proximo.cli.loading import load_run, missing_run, model_of_run
 from proximo.cli.model_commands import RunFolder, arguments, check_least
 from proximo.models.evaluate import MAX_STEPS
 from proximo.runs.command_line import pasted
+from proximo.runs.resolve import usage_errors
 
 Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="hub:USER/NAME|DIR")]
 
@@ -108,9 +109,10 @@ def deploy_command(name: str, words: list[str]) -> int:
 
 def export_command(args: ExportArguments) -> int:
     """Write the file, and print its path, inputs and outputs."""
-    from proximo.models.export.files import export_model
+    from proximo.models.export.files import chosen_format, export_model
 
     out = args.out or args.run / f"agent.{args.to or 'onnx'}"
+    check_least(args, *missing_run(args.run), *usage_errors(lambda: chosen_format(out, args.to, args.also)))
     exported = export_model(model_of_run(args.run, args.best), out, args.to, args.also, args.mask)
     print(out)
     for label, ports in (("inputs", exported.inputs), ("outputs", exported.outputs)):
@@ -123,7 +125,7 @@ def card_command(args: CardArguments) -> int:
     from proximo.models.export.card import MOST_EPISODES, PAGE, HowPlayed, model_folder, write_card
 
     many = [f"--episodes {args.episodes} must be at most {MOST_EPISODES}"] * (args.episodes > MOST_EPISODES)
-    check_least(args, *many, episodes=1, seed=0, max_steps=1)
+    check_least(args, *missing_run(args.run), *many, episodes=1, seed=0, max_steps=1)
     model, parts = load_run(args.run, args.allow_import, args.best)
     folder = model_folder(args.run, args.best)
     how = HowPlayed(episodes=args.episodes, deterministic=args.deterministic, seed=args.seed, max_steps=args.max_steps)

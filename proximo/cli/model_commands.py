@@ -11,7 +11,7 @@ import tyro
 from proximo.cli.bench_commands import AllowImport
 from proximo.cli.check_command import CheckArguments, check_command
 from proximo.cli.eval_progress import shown_progress
-from proximo.cli.loading import load_run
+from proximo.cli.loading import load_run, missing_run
 from proximo.cli.messages import folder_problems
 from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, evaluation_record, summarize, summarize_players
@@ -25,6 +25,7 @@ from proximo.runs.resolve import usage_errors
 from proximo.runs.writing import write_json
 
 Arguments = TypeVar("Arguments")
+MOST_EPISODES = 1_000_000  # of eval: their returns are kept in memory
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
@@ -143,7 +144,10 @@ def check_least(args: Any, *problems: str, **least: int) -> None:
 
 def eval_command(args: EvalArguments) -> int:
     """Play episodes, and print and write their returns."""
-    check_least(args, *folder_problems("--json", args.json, "eval.json"), episodes=1, seed=0, max_steps=1)
+    wrong = missing_run(args.run) + folder_problems("--json", args.json, "eval.json")
+    if args.episodes > MOST_EPISODES:
+        wrong.append(f"--episodes {args.episodes} must be at most {MOST_EPISODES}")
+    check_least(args, *wrong, episodes=1, seed=0, max_steps=1)
     model, parts = load_run(args.run, args.allow_import, args.best)
     with shown_progress(model.cfg.env_id, args.episodes) as show:
         found = evaluate_model(model, parts, args.episodes, args.deterministic, args.seed, args.max_steps, show)
@@ -168,7 +172,8 @@ def mean_text(summary: dict[str, Any]) -> str:
 def watch_command(args: WatchArguments) -> int:
     """Record a video and print its path."""
     out = args.out or args.run / "videos" / "watch.mp4"
-    wrong = folder_problems("--out", args.out, "watch.mp4") or usage_errors(lambda: check_format(out))
+    wrong = missing_run(args.run)
+    wrong += folder_problems("--out", args.out, "watch.mp4") or usage_errors(lambda: check_format(out))
     check_least(args, *wrong, seed=0, max_frames=1, episodes=1)
     model, parts = load_run(args.run, args.allow_import, args.best)
     refuse_links([] if args.out else [out.parent, out])
@@ -182,11 +187,13 @@ def watch_command(args: WatchArguments) -> int:
 
 def plot_command(args: PlotArguments) -> int:
     """Draw learning curves and print the path of the picture."""
+    from proximo.models.pictures import check_picture
     from proximo.models.plot import find_runs, plot
 
-    missing = ["plot needs at least one folder of a run: proximo plot RUN..."] * (not args.runs)
-    check_least(args, *missing, window=1)
-    print(plot(find_runs(args.runs), args.out, args.window))
+    wrong = folder_problems("--out", args.out, "curves.png") or usage_errors(lambda: check_picture(args.out))
+    wrong += usage_errors(lambda: find_runs(args.runs))
+    check_least(args, *wrong, window=1)
+    print(plot(args.runs, args.out, args.window))
     return 0
 
 
@@ -194,7 +201,7 @@ def rate_command(args: RateArguments) -> int:
     """Rate the checkpoints of a self-play run, print the ratings and write them to RUN/rating."""
     from proximo.models.rate import model_player, play_selfplay, random_player, rate, write_ratings
 
-    check_least(args, rounds=1, most=1, seed=0)
+    check_least(args, *missing_run(args.run), rounds=1, most=1, seed=0)
     model, parts = load_run(args.run, args.allow_import)
     if model.cfg.limits.max_players == 1:
         raise UsageError(f"{args.run} is a run of {model.variant}. Only games of several players can be rated.")

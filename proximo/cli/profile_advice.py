@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proximo.config import Config
-from proximo.models.plot import save_figure
+from proximo.models.pictures import save_figure
 from proximo.problems import BY_ITSELF, engine_of
 from proximo.runs.shares import Shares
 

@@ -12,7 +12,8 @@ from proximo.cli.profile_advice import Machine, advice, draw, table
 from proximo.config import Config
 from proximo.envs.cores import usable_cores
 from proximo.errors import UsageError
-from proximo.runs.resolve import problems_of, problems_of_parts, resolve
+from proximo.models.pictures import check_picture
+from proximo.runs.resolve import problems_of, problems_of_parts, resolve, usage_errors
 from proximo.runs.session import set_passive_openmp_wait
 from proximo.runs.shares import Shares, measure_shares
 from proximo.runs.writing import write_json
@@ -43,7 +44,9 @@ def profile_command(words: list[str]) -> int:
     iterations, flags = _iterations(flags)
     out, flags = take_flag(flags, "out")
     json, flags = take_flag(flags, "json")
-    if wrong := folder_problems("--out", out, "profile.png") + folder_problems("--json", json, "profile.json"):
+    picture = Path(out or "profile.png")
+    wrong = folder_problems("--out", out, "profile.png") or usage_errors(lambda: check_picture(picture))
+    if wrong := wrong + folder_problems("--json", json, "profile.json"):
         raise UsageError("\n".join(wrong))
     variant = names.pop(0) if names and names[0] in VARIANTS else ""
     rows: dict[str, Shares] = {}
@@ -55,7 +58,7 @@ def profile_command(words: list[str]) -> int:
               f"{shares.setup_seconds:.1f} s")
         lines = advice(shares, cfg, machine_for(name, cfg))
         print("\n".join([*table(shares), "", *(f"  {line}" for line in lines), ""]))
-    print(draw(rows, Path(out or "profile.png")))
+    print(draw(rows, picture))
     if json:
         write_json(Path(json), {env_id: shares._asdict() for env_id, shares in rows.items()},
                    ", or choose another file with --json")

@@ -12,10 +12,10 @@ from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, warn
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, last_of_equal, read_episodes, rolling_mean
+from proximo.models.pictures import save_figure
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
 from proximo.runs.run import own_settings, read_record
-from proximo.runs.writing import ELSEWHERE, whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,15 +50,13 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
         UsageError: No path is given, or a path neither is nor contains a run.
     """
     if not paths:
-        raise UsageError("no run was given. Name the folders of runs: proximo plot RUN ...")
-    runs = []
-    for path in paths:
-        below = [] if not is_folder(path) else [path] if (path / "config.json").is_file() else sorted(
-            folder for folder, files in visit_folders(path) if "config.json" in files)
-        if not below:
-            raise UsageError(f"{path} neither is nor contains a run. A run is a folder with a config.json.")
-        runs += below
-    return list(dict.fromkeys(runs))
+        raise UsageError("no run was given. plot needs at least one folder of a run: proximo plot RUN...")
+    found = {path: [] if not is_folder(path) else [path] if (path / "config.json").is_file() else sorted(
+        folder for folder, files in visit_folders(path) if "config.json" in files) for path in paths}
+    if wrong := [f"{path} neither is nor contains a run. A run is a folder with a config.json."
+                 for path, runs in found.items() if not runs]:
+        raise UsageError("\n".join(wrong))
+    return list(dict.fromkeys(run for runs in found.values() for run in runs))
 
 
 def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
@@ -100,26 +98,6 @@ def draw_curves(runs: Sequence[Path], window: int = WINDOW) -> "Figure":
         axes.set_axis_off()
     figure.supxlabel(_footnote(panels, window), fontsize=8, color="0.4")
     return figure
-
-
-def save_figure(figure: "Figure", out: Path, otherwise: str = ELSEWHERE) -> Path:
-    """Write a picture whose format is that of the ending of `out`, PNG without one, and return `out`.
-
-    Args:
-        figure: The picture.
-        out: The file.
-        otherwise: What to do where it cannot be written; see `unwritten` in runs/writing.py.
-
-    Raises:
-        UsageError: The format is unknown.
-        FilesError: `out` cannot be written.
-    """
-    try:
-        with whole_file(out, otherwise) as beside:
-            figure.savefig(beside, format=out.suffix.removeprefix(".") or "png")
-    except ValueError as error:
-        raise UsageError(f"{out.name}: {error}. Name it {out.with_suffix('.png').name}.") from None
-    return out
 
 
 def drawn_text(text: str) -> str:

@@ -55,9 +55,9 @@ def whole_file(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
     Raises:
         FilesError: The file cannot be written, or a folder, a pipe or a device has its name.
     """
+    _check_replaceable(path)
     beside = path.with_name(f".{path.stem}.tmp{path.suffix}")  # with the ending, which gives the format of a picture
     try:
-        _check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         beside.unlink(missing_ok=True)  # a link would lead somewhere else
         yield beside

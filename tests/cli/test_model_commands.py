@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from proximo.cli.main import main
 from proximo.errors import FilesError
+from proximo.models.plot import plot
 from tests.support.full_disk import bytes_below, full_disk
 from tests.support.runs import train
 
@@ -60,12 +62,31 @@ def test_an_evaluation_on_a_full_disk_leaves_the_older_file(run, tmp_path, capsy
     ("watch {} --episodes 0 --out foo.txt", ["--episodes 0 must be at least 1", "foo.txt is neither an .mp4 nor a .gif"]),
     ("watch {} --seed -1 --max-frames 0 --out {}", ["--seed -1 must be at least 0", "--max-frames 0 must be at least 1",
                                                     "--out {} is a folder. Name a file in it: {}/watch.mp4"]),
+    ("eval {} --episodes 1000001", ["--episodes 1000001 must be at most 1000000"]),
+    ("eval none --episodes 0 --json {}", ["--episodes 0 must be at least 1", "none is not a run: there is no such folder.",
+                                          "--json {} is a folder. Name a file in it: {}/eval.json"]),
+    ("watch none --max-frames 0", ["--max-frames 0 must be at least 1", "none is not a run: there is no such folder."]),
+    ("rate none --rounds 0", ["--rounds 0 must be at least 1", "none is not a run: there is no such folder."]),
+    ("card none --seed -1", ["--seed -1 must be at least 0", "none is not a run: there is no such folder."]),
+    ("export none --to foo", ["none is not a run: there is no such folder.", "--to foo is not a format"]),
+    ("plot none nothing --window 0 --out a.foo", ["--window 0 must be", "a.foo does not end in a format of pictures: ",
+                                                  "none neither is nor contains a run", "nothing neither is nor"]),
+    ("plot {} --out /", ["--out / is a folder. Name a file in it: /curves.png"]),
+    ("plot {} --out .", ["--out . is a folder. Name a file in it: curves.png"]),
     ("plot {} --window -3", ["--window -3 must be at least 1"]), ("plot {} --window 0", ["--window 0 must be"])])
 def test_numbers_out_of_range_are_refused_all_at_once(run, words, wanted, capsys):
     assert main(words.format(run, run).split()) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == len(wanted)
     assert all(line.startswith(f"proximo: {want.format(run, run)}") for line, want in zip(said, wanted))
+
+
+def test_a_picture_needs_a_name(run, capsys):
+    """An empty name is the current folder."""
+    assert main(["plot", str(run), "--out", ""]) == 2
+    assert capsys.readouterr().err == "proximo: --out . is a folder. Name a file in it: curves.png\n"
+    with pytest.raises(FilesError, match="/ is a folder. Give the name of a file"):
+        plot([run], Path("/"))
 
 
 def test_an_evaluation_without_an_end_names_the_flag(tmp_path, capsys):

@@ -29,7 +29,7 @@ def test_environments_are_measured_and_drawn(tmp_path, monkeypatch, capsys):
     (["ppo", "--iterations", "0"], "--iterations 0 must be a whole number of at least 1"),
     (["ppo", "--num-minibatches", "3", "--env-id", "Nothing-v0"], "batch_size=512 is not divisible by num_minibatches=3"),
     (["Nothing-v0"], "Nothing"), (["ppo", "--num-seeds", "2", "--framework", "jax"], "Leave --num-seeds out"),
-    (["ppo", "--speed", "9"], "--speed")])
+    (["ppo", "--speed", "9"], "--speed"), (["ppo", "--out", "p.foo"], "p.foo does not end in a format of pictures")])
 def test_words_that_cannot_work(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["profile", *words]) == 2 and said in capsys.readouterr().err

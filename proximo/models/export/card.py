@@ -13,8 +13,9 @@ from proximo.errors import FilesError, ProximoError, UsageError, warn
 from proximo.models.evaluate import MAX_STEPS, ShowProgress, evaluation_record
 from proximo.models.export.card_text import card_text
 from proximo.models.model import Model
+from proximo.models.pictures import save_figure
 from proximo.models.play import evaluate_model
-from proximo.models.plot import draw_curves, save_figure
+from proximo.models.plot import draw_curves
 from proximo.runs.checkpoint import MANIFEST
 from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import CardFile
