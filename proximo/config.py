@@ -172,7 +172,7 @@ class Config:
     """off: --device auto does not use a GPU"""
     torch_deterministic: bool = setting(True, group="machine")
     """use deterministic kernels of cuDNN only (GPUs; other operations of torch may still differ between two runs)"""
-    threads: int = setting(0, group="machine", minimum=0, chosen=True)
+    threads: int = setting(0, group="machine", minimum=0, maximum=1024, chosen=True)
     """threads of the array library; 0: one for small networks, one per core for convolutions"""
     precision: Literal["float32", "bf16"] = setting("float32", group="machine")
     """bf16: convolutions and products of the networks in bfloat16 (torch; CPUs with AVX512-BF16 or AMX, GPUs)"""

@@ -91,6 +91,7 @@ def test_a_configuration_cannot_be_changed_and_every_field_is_explained():
     ({"seed": -1}, "seed=-1 must be at least 0"), ({"device": "gpu"}, "device=gpu is unknown. Use cpu, cuda"),
     ({"keep_checkpoints": 1}, "keep_checkpoints=1 leaves nothing"), ({"target_kl": -1.0}, "target_kl=-1.0 must be"),
     ({"env_workers": -1}, "env_workers=-1 must be at least 0"), ({"target_kl": math.nan}, "target_kl=nan is not"),
+    ({"threads": 1025}, "threads=1025 must be between 0 and 1024"),
     ({"device_ids": (0, -1)}, "device_ids=0 -1 must be at least 0"),
     ({"device": "3"}, "device=3 is unknown. Use cpu, cuda, cuda:N or auto."),
     ({"device": "cuda:\u00b2"}, "device=cuda:\u00b2 is unknown."),

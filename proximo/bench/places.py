@@ -10,6 +10,8 @@ from proximo.bench.place_local import LocalPlace
 from proximo.bench.place_ray import RayPlace
 from proximo.bench.place_slurm import SlurmPlace
 from proximo.bench.task import Place, Where, bytes_of
+from proximo.config import Config
+from proximo.facts import facts
 
 NEEDS = {"ray": "ray", "slurm": "submitit"}  # package of each place; the extra has the name of the place
 
@@ -40,8 +42,9 @@ def where_problems(where: Where) -> list[str]:
                      "cluster, or --slurm-cluster local to try the command out.")
     if where.workers is not None and where.workers < 1:
         wrong.append(f"workers={where.workers} must be at least 1.")
-    if where.job_threads is not None and where.job_threads < 1:
-        wrong.append(f"job_threads={where.job_threads} must be at least 1.")
+    most = facts(Config)["threads"].maximum
+    if where.job_threads is not None and not 1 <= where.job_threads <= (most or math.inf):
+        wrong.append(f"job_threads={where.job_threads} must be between 1 and {most}.")
     return wrong + _resource_problems(where) + _foreign_flags(where)
 
 

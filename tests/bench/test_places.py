@@ -81,6 +81,7 @@ def test_every_problem_of_a_place_is_named_at_once(file, capsys):
         for part in ("workers=0 must be at least 1.", "job_threads=0 must be", "job_memory='4' is not allowed", "address='x'",
                      "slurm_time=1 must be", "--job-gpus needs --on ray or --on slurm", "--slurm-partition needs --on slurm"):
             assert part in said, part
+    assert where_problems(Where(job_threads=1025)) == ["job_threads=1025 must be between 1 and 1024."]
     assert "Use a whole number." in where_problems(Where(on="slurm", slurm_cluster="local", job_gpus=0.5))[0]
     assert "whole number or a fraction below 1" in where_problems(Where(on="ray", job_gpus=1.5))[0]
     assert where_problems(Where(on="ray", job_gpus=float("nan"))) and where_problems(Where(on="ray", job_gpus=-1))
