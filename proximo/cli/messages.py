@@ -9,7 +9,7 @@ from pathlib import Path
 
 from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
 from proximo.runs.files import is_folder
-from proximo.runs.output import open_closed_streams, silence, write_line
+from proximo.runs.output import prepare_streams, silence, write_line
 from proximo.runs.writing import FULL, reason, remedy
 
 
@@ -42,7 +42,7 @@ def printed_messages() -> Iterator[None]:
 
 def exit_code(act: Callable[[], int]) -> int:
     """Return what `act` returns, or print its error and return the exit code of that error."""
-    open_closed_streams()
+    prepare_streams()
     try:
         with printed_messages():
             code = act()

@@ -1,19 +1,25 @@
-"""Standard streams that are closed, full or without a reader: output can neither end nor prevent training."""
+"""Standard streams that are closed, full, without a reader or in ASCII: output can neither end nor prevent training."""
 
+import io
 import os
 import sys
 from contextlib import suppress
 from typing import IO, Any
 
 
-def open_closed_streams() -> None:
-    """Open /dev/null in place of closed standard streams; otherwise a file of a run would take their numbers."""
+def prepare_streams() -> None:
+    """Open /dev/null in place of closed standard streams; otherwise a file of a run would take their numbers.
+
+    Characters that the encoding of the output lacks are escaped, as Python does on standard error.
+    """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             stream = open(os.devnull, mode)  # noqa: SIM115
             if stream.fileno() == number:
                 os.set_inheritable(number, True)
             setattr(sys, name, stream)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def printable(text: str) -> str:

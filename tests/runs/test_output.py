@@ -40,6 +40,14 @@ def test_a_result_that_cannot_be_written_is_told(tmp_path):
     assert "proximo: The output could not be written (No space left on device)." in done.stderr
 
 
+def test_output_has_an_encoding_without_the_characters_of_a_name(tmp_path):
+    """They are escaped, as on standard error."""
+    picture = tmp_path / "Bild-ü.png"
+    assert train(tmp_path / "run", "--total-timesteps", "32") == 0
+    done = shell(f"PYTHONIOENCODING=ascii {sys.executable} -m proximo plot {tmp_path / 'run'} --out {picture}")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/Bild-\\xfc.png\n") and picture.exists(), done.stderr
+
+
 def test_what_to_do_next_is_said(tmp_path, capsys):
     assert train(tmp_path / "run", "--total-timesteps", "32") == 0
     run = tmp_path / "run"
