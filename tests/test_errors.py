@@ -2,9 +2,12 @@
 
 import errno
 import logging
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +34,7 @@ from proximo.errors import (
 )
 from proximo.on_torch.loss import ppo_loss
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
+from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.session import Session
 from tests.support.probes import Truncated
 from tests.support.run_folders import RunFolder
@@ -358,6 +362,17 @@ def test_ctrl_c_twice_ends_at_once(capsys, monkeypatch):
 
     monkeypatch.setattr("proximo.cli.main.command", interrupted)
     assert main(["train"]) == 130 and "interrupted" in capsys.readouterr().err
+
+
+def test_a_signal_that_ends_a_command_gives_its_exit_code(monkeypatch, capsys):
+    """As watch does, while ffmpeg writes; 128 plus the number of the signal."""
+    def killed(name, words):
+        with interrupt_on_sigterm():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+
+    monkeypatch.setattr("proximo.cli.main.command", killed)
+    assert main(["watch", "RUN"]) == 143 and "interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error,said", [

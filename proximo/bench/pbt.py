@@ -58,7 +58,7 @@ def pbt(file: str | Path, where: Where = HERE, out: str | Path = "", rounds: int
         command: The words that start Proximo.
 
     Returns:
-        The exit code. 0: all rounds have finished; 1: every member has failed; 130: interrupted.
+        The exit code. 0: all rounds have finished; 1: every member has failed; 130 or 143: interrupted.
 
     Raises:
         UsageError: The file or an argument is wrong, or the folder contains another population.
@@ -200,8 +200,8 @@ def _play(work: Work, now: Round, done: list[Round], population: Population) -> 
     state = BenchState()
     for job in now.jobs:
         (state.done if record_if_finished(work.folder, job) else state.waiting).append(job)
-    if not run_jobs(work, state):
-        return 130
+    if code := run_jobs(work, state):
+        return code
     for job, lines in state.failed:
         notify(f"failed: {job.folder} ({log_path(work.folder, job)})\n{lines}")
     failed = [job for job, _ in state.failed]

@@ -29,7 +29,7 @@ from proximo.bench.text import count_text
 from proximo.envs.cores import usable_cores
 from proximo.errors import UsageError, notify, warn
 from proximo.runs.command_line import command_line, pasted
-from proximo.runs.interrupt import interrupt_on_sigterm
+from proximo.runs.interrupt import interrupt_on_sigterm, interrupted_code
 from proximo.runs.lock import locked
 from proximo.runs.run import cpu_model
 
@@ -54,7 +54,7 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Whe
         command: The words that start Proximo.
 
     Returns:
-        The exit code. 0: all runs have finished; 1: some have failed; 130: interrupted.
+        The exit code. 0: all runs have finished; 1: some have failed; 130 or 143: interrupted.
 
     Raises:
         UsageError: The file or an argument is wrong, or another benchmark is running in the folder.
@@ -101,14 +101,14 @@ def _run_missing(folder: Path, jobs: Sequence[Job], where: Where, command: tuple
         return _say_result(folder, state)
     place = open_place(where, folder)
     try:
-        finished = run_jobs(Work(folder=folder, place=place, where=where, command=command), state)
-        return _say_result(folder, state) if finished else 130
+        code = run_jobs(Work(folder=folder, place=place, where=where, command=command), state)
+        return code or _say_result(folder, state)
     finally:
         place.close()
 
 
-def run_jobs(work: Work, state: BenchState) -> bool:
-    """Run the waiting jobs of `state` until each has finished or failed; return False if it was interrupted.
+def run_jobs(work: Work, state: BenchState) -> int:
+    """Run the waiting jobs of `state` until each has finished or failed; return 0, or an exit code if interrupted.
 
     Args:
         work: What they share.
@@ -134,8 +134,8 @@ def run_jobs(work: Work, state: BenchState) -> bool:
             raise
         state.done += [running.job for running in state.running if record_if_finished(work.folder, running.job)]
         notify(f"stopped after {count_text(len(state.done), 'finished run')}. The same command continues.")
-        return False
-    return True
+        return interrupted_code(error)
+    return 0
 
 
 def _say_result(folder: Path, state: BenchState) -> int:

@@ -66,7 +66,7 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
         command: The words that start Proximo.
 
     Returns:
-        The exit code. 0: a best trial was found; 1: no trial has finished; 130: interrupted.
+        The exit code. 0: a best trial was found; 1: no trial has finished; 130 or 143: interrupted.
 
     Raises:
         UsageError: The file or an argument has problems, the folder contains another search, or Optuna is
@@ -94,7 +94,7 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
             place.close()
         if halt.is_set():
             notify("stopped. The same command continues.")
-            return 130
+            return 128 + halt.number
         return report_best(shared.study, folder, search)
 
 
@@ -200,12 +200,20 @@ def _reports_due(run_dir: Path, job: Job) -> int:
     return min(REPORTS_PER_RUN, REPORTS_PER_RUN * progress(run_dir)[0] // job.steps)
 
 
-@contextmanager
-def _halt_on_signals() -> Iterator[Event]:
-    """Set an event on Ctrl-C and SIGTERM, so that every thread stops its own run in order."""
-    halt, before = Event(), {}
+class Halt(Event):
+    """Is set when a signal has ended a search."""
 
-    def set_halt(*_: object) -> None:
+    number: int = signal.SIGINT
+    """the number of the signal"""
+
+
+@contextmanager
+def _halt_on_signals() -> Iterator[Halt]:
+    """Set an event on Ctrl-C and SIGTERM, so that every thread stops its own run in order."""
+    halt, before = Halt(), {}
+
+    def set_halt(number: int, _: object) -> None:
+        halt.number = number
         halt.set()
     try:
         before = {number: signal.signal(number, set_halt) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -46,10 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Its words; None: those of the command line.
 
     Returns:
-        The exit code: 0, or 2 (usage), 3 (environment), 4 (numbers), 5 (files), 6 (another process of the run), 130
-        (interrupted), 128 plus the number of a signal that stopped training, 141 (nothing reads the output any more).
-        `doctor`, `compare` and `verify` return 1 where they find a problem, `bench` where runs have failed, `tune` and
-        `pbt` where all have.
+        The exit code: 0, or 2 (usage), 3 (environment), 4 (numbers), 5 (files), 6 (another process of the run), 128
+        plus the number of a signal that stopped it (130 for Ctrl-C, 143 for SIGTERM), 141 (nothing reads the output any
+        more). `doctor`, `compare` and `verify` return 1 where they find a problem, `bench` where runs have
+        failed, `tune` and `pbt` where all have.
     """
     with suppress(Exception):  # stderr is closed, or is no file
         faulthandler.enable()  # a crash of native code prints where it happened

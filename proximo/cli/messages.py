@@ -9,6 +9,7 @@ from pathlib import Path
 
 from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
 from proximo.runs.files import is_folder
+from proximo.runs.interrupt import interrupted_code
 from proximo.runs.output import prepare_streams, silence, write_line
 from proximo.runs.writing import FULL, reason, remedy
 
@@ -59,9 +60,9 @@ def exit_code(act: Callable[[], int]) -> int:
         return _of_memory(error)
     except OSError as error:
         return _of_a_file(error)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         write_line(sys.stderr, "proximo: interrupted")
-        return 130
+        return interrupted_code(error)
     return _flushed(code)
 
 

@@ -6,9 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM has arrived."""
+
+
+def interrupted_code(error: KeyboardInterrupt) -> int:
+    """Return the exit code of a command that a signal has ended: 128 plus the number of the signal."""
+    return 128 + (signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT)
+
+
 @contextmanager
 def interrupt_on_sigterm() -> Iterator[None]:
-    """Raise KeyboardInterrupt when SIGTERM arrives, as Ctrl-C does.
+    """Raise TerminatedError, a KeyboardInterrupt, when SIGTERM arrives, as Ctrl-C does.
 
     Nothing changes outside the main thread, or where a program has already installed its own handler.
     """
@@ -17,7 +26,7 @@ def interrupt_on_sigterm() -> Iterator[None]:
         return
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise TerminatedError
 
     signal.signal(signal.SIGTERM, interrupt)
     try:

@@ -70,7 +70,7 @@ def test_a_node_is_killed_and_the_results_are_those_of_an_undisturbed_benchmark(
 
 @pytest.mark.slow
 def test_one_machine_needs_no_set_up_and_a_signal_ends_everything(tmp_path):
-    """SIGTERM in mid-run: exit code 130, the run has saved its last iteration, and no process of it is left."""
+    """SIGTERM in mid-run: exit code 143, the run has saved its last iteration, and no process of it is left."""
     file, out = tmp_path / "two.toml", tmp_path / "out"
     file.write_text(SET.replace("40960", "4096000").replace("seeds = 2", "seeds = 1"))
     words = [sys.executable, "-m", "proximo", "bench", str(file), "--out", str(out), "--on", "ray"]
@@ -83,7 +83,7 @@ def test_one_machine_needs_no_set_up_and_a_signal_ends_everything(tmp_path):
         assert len(listening) > 3 and set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1"}  # as SECURITY.md says
         process.terminate()
         said = process.communicate(timeout=100)[1]
-    assert process.returncode == 130 and "The same command continues" in said, said
+    assert process.returncode == 143 and "The same command continues" in said, said
     assert not Path(f"/proc/{trainer}").exists() and holder(run_dir) == ""
     assert "Stopped by SIGTERM" in (out / run_dir.relative_to(out).with_name("1.log")).read_text()
 

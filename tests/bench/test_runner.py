@@ -112,7 +112,7 @@ def test_a_failed_run_is_reported_with_its_last_lines_and_the_others_go_through(
     assert bench(file, out=out, command=FAKE) == 0
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_after_a_kill_the_same_command_continues(file, tmp_path, how):
     """metrics.csv would show an iteration that was repeated, or a restart from the beginning."""
     out = tmp_path / "out"
@@ -125,7 +125,7 @@ def test_after_a_kill_the_same_command_continues(file, tmp_path, how):
     while progress(first)[0] == 0 and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(how)
-    assert process.wait(timeout=20) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    assert process.wait(timeout=20) == (-how if how == signal.SIGKILL else 128 + how)
     assert not (first / "summary.json").exists()
     assert bench(file, out=out, command=FAKE) == 0
     iterations = [line.split(",")[0] for line in (first / "metrics.csv").read_text().splitlines()[1:]]
@@ -159,7 +159,7 @@ class EndingPlace:
 def test_a_run_that_finishes_while_the_benchmark_is_stopped_is_recorded(tmp_path, capsys):
     first, second = (Job("ppo", "CartPole-v1", seed, 10, "ppo", {}) for seed in (1, 2))
     state = BenchState(waiting=[first, second])
-    assert not run_jobs(Work(folder=tmp_path, place=EndingPlace(), where=Where(), command=FAKE), state)
+    assert run_jobs(Work(folder=tmp_path, place=EndingPlace(), where=Where(), command=FAKE), state) == 130
     assert read_job(tmp_path, first)["status"] == "finished" and read_job(tmp_path, second) == {}
     assert state.done == [first] and "stopped after 1 finished run." in capsys.readouterr().err
 

@@ -68,7 +68,7 @@ def test_the_best_is_found_and_equal_settings_run_once(file, tmp_path, capsys):
     assert command.startswith("ppo --env-id CartPole-v1") and command.endswith("--seed 3 --anneal-lr")
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_search_continues_after_a_kill(file, tmp_path, how):
     """The interrupted trial continues with the same settings, and its run is resumed instead of restarted."""
     out = tmp_path / "out"
@@ -81,7 +81,7 @@ def test_a_search_continues_after_a_kill(file, tmp_path, how):
     while progress(begun[0])[0] == 0 and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(how)
-    assert process.wait(timeout=30) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    assert process.wait(timeout=30) == (-how if how == signal.SIGKILL else 128 + how)
     params = study_of(out).trials[0].params
     assert tune(file, out=out, command=FAKE) == 0
     study = study_of(out)
