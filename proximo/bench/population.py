@@ -11,7 +11,8 @@ import numpy as np
 
 from proximo.bench.ranges import Space, draw_value, example_of, is_whole, space_problems, twice, within
 from proximo.bench.records import PopulationFile
-from proximo.bench.sets import Row, override_problems, read_tables, task_problems
+from proximo.bench.sets import Row, override_problems, task_problems
+from proximo.bench.tables import read_tables
 from proximo.bench.tune_search import trial_problems
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
@@ -67,8 +68,11 @@ def load_population(path: str | Path, rounds: int | None = None) -> Population:
         UsageError: The file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
-    content: dict[str, Any] = dict(read_tables(path, PopulationFile)) | ({} if rounds is None else {"rounds": rounds})
-    problems = [f"{key} is unknown. A population has {', '.join(KEYS)}." for key in content if key not in KEYS]
+    tables = read_tables(path, PopulationFile, "benchmarks/pbt")
+    content: dict[str, Any] = tables.content | ({} if rounds is None else {"rounds": rounds})
+    dropped = {"env_ids" if key == "env_id" else key for key in tables.dropped_from()}
+    problems = [*tables.problems, *(f"{key} is unknown. A population has {', '.join(KEYS)}."
+                                    for key in content if key not in KEYS)]
     found = Population(
         name=content.get("title", path.stem), variant=content.get("variant", ""), env_id=content.get("env_id", ""),
         steps=content.get("steps", 0), population=content.get("population", 8), rounds=content.get("rounds", 10),
@@ -76,8 +80,9 @@ def load_population(path: str | Path, rounds: int | None = None) -> Population:
         overrides=content.get("overrides", {}), space=content.get("space", {}))
     problems += [f"{name}={getattr(found, name)} is not allowed. Use {low} to {high}."
                  for name, (low, high) in LIMITS.items() if not low <= getattr(found, name) <= high]
-    problems += task_problems({"variant": found.variant, "env_ids": [found.env_id], "steps": found.steps})
-    problems += space_problems(found.space)
+    problems += task_problems({"variant": found.variant, "env_ids": [found.env_id] * ("env_id" in content),
+                               "steps": found.steps}, dropped)
+    problems += space_problems(found.space, dropped)
     if found.variant in VARIANTS:
         problems += _value_problems(found)
     if not problems:

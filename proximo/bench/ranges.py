@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,9 @@ import numpy as np
 Space = Mapping[str, dict[str, Any]]  # field -> {low, high}, {low, high, log = true} or {choices = [...]}
 
 
-def space_problems(space: Space) -> list[str]:
-    """Return what is wrong with a [space], one sentence each."""
-    if not space:
+def space_problems(space: Space, dropped: Collection[int | str] = ()) -> list[str]:
+    """Return what is wrong with a [space], one sentence each; it may be empty if parts of it were dropped."""
+    if not space and "space" not in dropped:
         return ["there is no [space]. Each of its lines is a field with {low, high}, {low, high, log = true} or "
                 "{choices = [...]}."]
     return [problem for name, given in space.items() if (problem := range_problem(name, given))]

@@ -9,13 +9,13 @@ from typing import Any, get_type_hints
 
 from proximo.bench.names import clashes, folder_of
 from proximo.bench.records import RunTable, SetFile
+from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.config import Config
 from proximo.envs.imports import check_imports
-from proximo.errors import FilesError, UsageError, nearest
+from proximo.errors import UsageError, nearest
 from proximo.facts import Facts, converted, describe_type, facts, facts_of_all, is_convertible
 from proximo.problems import config_problems
-from proximo.runs.files import read_toml, type_errors
 from proximo.runs.presets import named_preset, presets
 
 FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
@@ -84,43 +84,22 @@ def load_set(path: str | Path) -> BenchSet:
         UsageError: The file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
-    content = read_tables(path, SetFile)
-    problems = [f"{key} is unknown. A file has {', '.join(FILE_KEYS[:-1])} and [[run]]."
-                for key in content if key not in FILE_KEYS]
+    tables = read_tables(path, SetFile, "benchmarks")
+    content = tables.content
+    problems = [*tables.problems, *(f"{key} is unknown. A file has {', '.join(FILE_KEYS[:-1])} and [[run]]."
+                                    for key in content if key not in FILE_KEYS)]
     seeds = read_seeds(content.get("seeds", 3), problems)
-    if not content.get("run"):
+    if not content.get("run") and ("run",) not in tables.dropped:
         problems.append("there is no [[run]]. Add one with variant, env_ids and steps.")
     shared = content.get("overrides", {})
     rows = tuple(row for number, table in enumerate(content.get("run", []), 1)
-                 for row in _read_rows(table, shared, f"run {number}: ", problems))
-    problems += clashes(folder_of(env_id, row.label or label_of(row.variant, row.overrides))
-                        for row in rows for env_id in row.env_ids)
+                 for row in _read_rows(table, shared, number, problems, tables.dropped_from("run", number - 1)))
+    problems += [] if tables.dropped else clashes(folder_of(env_id, row.label or label_of(row.variant, row.overrides))
+                                                  for row in rows for env_id in row.env_ids)
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return BenchSet(name=path.stem, title=content.get("title", path.stem), seeds=seeds, rows=rows,
                     evaluate=content.get("evaluate", False), extra=content.get("extra", ""))
-
-
-def read_tables(path: Path, kind: Any) -> Any:
-    """Return the tables of a TOML file.
-
-    Args:
-        path: The file.
-        kind: The TypedDict that they must have.
-
-    Raises:
-        UsageError: The file cannot be read, is not TOML, or its values have other types; one sentence for each problem.
-    """
-    try:
-        content = read_toml(path)
-    except FileNotFoundError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}). Sets of runs are in the folder benchmarks/ of the "
-                         "repository.") from error
-    except FilesError as error:
-        raise UsageError(str(error)) from error
-    if wrong := type_errors(content, kind):
-        raise UsageError("\n".join(f"{path}: {problem}" for problem in wrong))
-    return content
 
 
 def read_seeds(given: int | Sequence[int], problems: list[str]) -> tuple[int, ...]:
@@ -150,18 +129,18 @@ def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str
     return problems
 
 
-def task_problems(table: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with `variant`, `env_ids` and `steps` of a table."""
+def task_problems(table: Mapping[str, Any], dropped: Collection[int | str] = ()) -> list[str]:
+    """Return what is wrong with `variant`, `env_ids` and `steps` of a table, but not that dropped ones are missing."""
     variant, env_ids, steps = table.get("variant"), table.get("env_ids") or [], table.get("steps")
     problems = []
-    if variant not in VARIANTS:
+    if variant not in VARIANTS and "variant" not in dropped:
         problem = f"variant={variant!r} is unknown" if "variant" in table else "variant is missing"
         problems.append(f"{problem}. Use one of {', '.join(VARIANTS)}.")
-    if not env_ids:
+    if not env_ids and "env_ids" not in dropped:
         problems.append("env_ids=[] names no environment. List the ids of environments.")
     problems += [f"env_ids has {env_id!r}, which is not the id of an environment. Use ids such as CartPole-v1."
                  for env_id in env_ids if not env_id.strip(". ")]
-    if steps is None or steps < 1:
+    if (steps is None or steps < 1) and "steps" not in dropped:
         problems.append(f"steps{' is missing' if steps is None else f'={steps} is not allowed'}. Use at least 1.")
     return problems
 
@@ -187,20 +166,26 @@ def check_set_imports(rows: Iterable[Row], allowed: Collection[str], source: Pat
         raise UsageError("\n".join(dict.fromkeys(problems)))
 
 
-def _read_rows(table: RunTable, shared: dict[str, Any], where: str, problems: list[str]) -> list[Row]:
-    """Return the rows of a [[run]]: one, or one for each of its presets. Adds to `problems` what is wrong."""
+def _read_rows(table: RunTable, shared: dict[str, Any], number: int, problems: list[str],
+               dropped: Collection[int | str]) -> list[Row]:
+    """Return the rows of a [[run]]: one, or one for each of its presets. Adds to `problems` what is wrong.
+
+    `dropped` has the keys whose values have wrong types: without one that a row needs, there is no row.
+    """
     wrong: list[str] = []
-    keys = PRESET_KEYS if "presets" in table else RUN_KEYS
+    of_presets = "presets" in {*table, *dropped}
+    keys = PRESET_KEYS if of_presets else RUN_KEYS
     wrong += [f"{key} is unknown. A run has {', '.join(keys)}." for key in table if key not in keys]
     seeds = read_seeds(table["seeds"], wrong) if "seeds" in table else ()
-    label = table.get("label", "preset" if "presets" in table else "")
+    label = table.get("label", "preset" if of_presets else "")
     if label and not label.strip(". "):
         wrong.append(f"label={label!r} is not a name. Use letters and digits.")
     if not 1 <= table.get("processes", 1) <= MOST_PROCESSES:
         wrong.append(f"processes={table['processes']} is not allowed. Use 1 to {MOST_PROCESSES}.")
-    wrong += (of_task := _preset_problems(table["presets"]) if "presets" in table else task_problems(table))
+    wrong += (of_task := task_problems(table, dropped) if not of_presets else
+              _preset_problems(table["presets"]) if "presets" in table else [])
     rows = []
-    if not of_task:
+    if not of_task and not {"presets", "variant", "env_ids", "steps"} & {*dropped}:
         overrides = shared | table.get("overrides", {})
         rows = _preset_rows(table["presets"], overrides) if "presets" in table else [
             Row(variant=table["variant"], env_ids=tuple(table["env_ids"]), steps=table["steps"], overrides=overrides,
@@ -209,7 +194,7 @@ def _read_rows(table: RunTable, shared: dict[str, Any], where: str, problems: li
         for row in rows:
             good = {name: x for name, x in row.overrides.items() if not override_problems(row.variant, {name: x})}
             wrong += [*override_problems(row.variant, row.overrides), *config_problems(config_of(row, good))]
-    problems += [where + problem for problem in wrong]
+    problems += [f"run {number}: {problem}" for problem in wrong]
     return rows
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from proximo.bench.ranges import Space, draw_value, ends_of, is_whole, range_problem, space_problems, twice
 from proximo.bench.records import SearchFile
-from proximo.bench.sets import Row, config_of, override_problems, read_seeds, read_tables, task_problems
+from proximo.bench.sets import Row, config_of, override_problems, read_seeds, task_problems
+from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 from proximo.facts import converted_fields, range_problems, shown
@@ -59,15 +60,16 @@ def load_search(path: str | Path) -> Search:
         UsageError: The file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
-    content = read_tables(path, SearchFile)
+    tables = read_tables(path, SearchFile, "benchmarks/tune")
+    content, dropped = tables.content, tables.dropped_from()
     space, targets = content.get("space", {}), content.get("target_scores", {})
-    problems = [f"{key} is unknown. A search has {', '.join(SEARCH_KEYS)}."
-                for key in content if key not in SEARCH_KEYS]
+    problems = [*tables.problems, *(f"{key} is unknown. A search has {', '.join(SEARCH_KEYS)}."
+                                    for key in content if key not in SEARCH_KEYS)]
     seeds = read_seeds(content.get("seeds", 3), problems)
-    wrong = task_problems(content)
-    problems += wrong + space_problems(space)
+    wrong = task_problems(content, dropped)
+    problems += wrong + space_problems(space, dropped)
     env_ids = content.get("env_ids", [])
-    if len(env_ids) > 1 and set(targets) != set(env_ids):
+    if len(env_ids) > 1 and set(targets) != set(env_ids) and "target_scores" not in dropped:
         problems.append('several environments need [target_scores], with a line "ID" = [score that counts as 0, score '
                         "that counts as 1] for each")
     problems += [f"target_scores: {env_id}={pair} is not allowed. Use two different numbers: the score that counts as "
@@ -82,7 +84,8 @@ def load_search(path: str | Path) -> Search:
                   overrides=content.get("overrides", {}))
         refused = override_problems(row.variant, row.overrides)
         rest = replace(row, overrides={}) if refused else row
-        problems += refused + twice(row.overrides, space) + _value_problems(rest, space, not wrong and not refused)
+        problems += refused + twice(row.overrides, space)
+        problems += _value_problems(rest, space, not (wrong or refused or dropped))
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return Search(name=content.get("title", path.stem), variant=content["variant"], env_ids=tuple(content["env_ids"]),

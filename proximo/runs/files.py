@@ -10,7 +10,7 @@ import os
 import reprlib
 import stat
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
@@ -21,6 +21,7 @@ from proximo.errors import FilesError
 MOST_BYTES = 64 << 20  # of a file of text
 MOST_SHOWN = 5  # problems of one file that are listed
 Kind = TypeVar("Kind")
+Place = tuple[int | str, ...]  # of a value in tables and lists
 
 
 def is_folder(path: Path) -> bool:
@@ -125,13 +126,18 @@ def type_errors(content: Any, kind: Any) -> list[str]:
 
     Keys that `kind` does not name are allowed.
     """
+    return list(dict.fromkeys(sentence for _, sentence in type_faults(content, kind)))
+
+
+def type_faults(content: Any, kind: Any) -> list[tuple[Place, str]]:
+    """Return the place and the sentence of each fault that `type_errors` finds; keys and numbers lead to the place."""
     from pydantic import ValidationError
 
     try:
         _adapter(kind).validate_python(content, strict=True)
     except ValidationError as error:
-        return list(dict.fromkeys(_sentence(one["loc"], one["type"], one["msg"], one["input"])
-                                  for one in error.errors(include_url=False, include_context=False)))
+        return [(one["loc"], _sentence(one["loc"], one["type"], one["msg"], one["input"]))
+                for one in error.errors(include_url=False, include_context=False)]
     return []
 
 
@@ -157,8 +163,12 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def _sentence(place: Sequence[int | str], fault: str, message: str, given: Any) -> str:
-    name = ".".join(map(str, place)) or "the whole"
+def _sentence(place: Place, fault: str, message: str, given: Any) -> str:
+    name = ""
+    for part, before in zip(place, ("", *place)):  # run 2: env_ids 1, counted from 1
+        between = ": " if isinstance(before, int) else "." if before else ""
+        name += f" {part + 1}" if isinstance(part, int) else f"{between}{part}"
+    name = name.lstrip() or "the whole"
     if fault == "missing":
         return f"{name} is missing."
     return f"{name}={reprlib.repr(given):.60} is not allowed: {message[:1].lower()}{message[1:200]}."

@@ -279,7 +279,7 @@ def test_another_population_in_the_folder_is_refused(file, tmp_path, capsys):
     assert "contains another population: rounds=3 instead of 2, overrides={}" in capsys.readouterr().err
     record |= {"rounds": 2, "overrides": load_population(file).overrides, "space": load_population(file).space}
     for rounds, sentence in (("[", "is not JSON"), ([[]], "has other members than 4 with values of learning_rate"),
-                             ([5], "rounds.0=5 is not allowed")):
+                             ([5], "rounds 1=5 is not allowed")):
         text = rounds if rounds == "[" else json.dumps({"file": record, "rounds": rounds})
         (tmp_path / "out" / "pbt.json").write_text(text)
         assert main(["pbt", str(file), "--out", str(tmp_path / "out")]) == 5

@@ -59,7 +59,7 @@ def test_words_that_ask_for_help(words, capsys):
     (["eval", "\0"], "is not a run"), (["eval", LONG], "is not a run"), (["plot", "\0"], "neither is nor contains"),
     (["plot", LONG], "neither is nor contains"), (["report", "\0"], "is not a folder"),
     (["report", LONG], "is not a folder"), (["bench", "\0"], "cannot be read"), (["bench", LONG], "cannot be read"),
-    (["tune", "/"], "is not a regular file"), (["pbt", "\0"], "cannot be read"), (["compare", "/dev/null", "/dev/null"], "is not a folder")])
+    (["tune", "/"], "is a folder. Name a TOML file. Files to copy are in the folder benchmarks/tune"), (["pbt", "\0"], "cannot be read"), (["compare", "/dev/null", "/dev/null"], "is not a folder")])
 def test_words_that_cannot_name_a_file(words, part, capsys):
     check_end(end_of(capsys, *words), 2, part)
 
