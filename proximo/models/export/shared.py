@@ -17,6 +17,7 @@ from proximo.errors import FilesError, UsageError, notify
 from proximo.models.export.card import MOST_BYTES, PAGE, RECORD, WEIGHTS, read_card
 from proximo.models.export.hub import Repository, download, list_files, upload
 from proximo.models.model import read_model
+from proximo.runs.files import read_text
 from proximo.runs.writing import unwritten
 
 MB = 2**20
@@ -60,11 +61,23 @@ def push(folder: Path, to: Repository | Path, private: bool = False) -> str:
                          "card RUN")
     read_model(folder)
     found = regular_files(folder)
+    check_card(folder)
     if isinstance(to, Repository):
         return upload(to, {name: folder / name for name in found}, private)
     with new_folder(to, replaces=True) as beside:
         copy_files(folder, found, beside)
     return str(to)
+
+
+def check_card(folder: Path) -> None:
+    """Raise FilesError if the card of a model is damaged: its eval.json, or a page without text."""
+    try:
+        read_card(folder)
+        if not read_text(folder / PAGE).strip():
+            raise FilesError(f"{folder / PAGE} is empty.")
+    except FilesError as error:
+        raise FilesError(f"The card is damaged, so nothing was shared. Write it again: proximo card RUN\n{error}") \
+            from error
 
 
 def pull(source: Repository | Path, run: Path) -> list[str]:
@@ -94,7 +107,10 @@ def pull(source: Repository | Path, run: Path) -> list[str]:
             folder = source / "model" if (source / "model" / "manifest.json").is_file() else source
             found = regular_files(folder)
             copy_files(folder, found, beside)
-        read_model(beside)
+        try:
+            read_model(beside)
+        except FilesError as error:
+            raise FilesError(str(error).replace(str(beside), str(source))) from error
     return found
 
 
@@ -157,7 +173,7 @@ def new_folder(folder: Path, replaces: bool = False) -> Iterator[Path]:
     held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if (folder.exists() and not folder.is_dir()) or (held and not (replaces and held <= SIZES.keys())):
         raise UsageError(f"{folder} exists and is not a shared model. Name another folder.")
-    created = not folder.parent.exists()
+    created = [parent for parent in folder.parents if not parent.exists()]  # the innermost first
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
@@ -172,9 +188,10 @@ def new_folder(folder: Path, replaces: bool = False) -> Iterator[Path]:
             raise
         raise unwritten(folder, error, ", or name another folder") from error
     finally:
-        if created and not folder.exists():
+        if not folder.exists():
             with suppress(OSError):
-                folder.parent.rmdir()
+                for parent in created:
+                    parent.rmdir()
 
 
 def claimed_score(run: Path) -> str:

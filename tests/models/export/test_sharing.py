@@ -182,7 +182,28 @@ def test_only_regular_files_of_known_names_and_sizes_are_taken(carded, tmp_path,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pulled", "run"]
 
 
+@pytest.mark.parametrize("name,fault,said", [
+    ("eval.json", lambda data: b"", "eval.json is not JSON"), ("eval.json", lambda data: data[:100], "eval.json is not JSON"),
+    ("eval.json", lambda data: b"{}", "eval.json: env_id is missing."), ("README.md", lambda data: b"\n", "README.md is empty.")])
+def test_a_damaged_card_is_not_shared(name, fault, said, carded, tmp_path, capsys):
+    card = copied(carded, tmp_path) / "model" / name
+    card.write_bytes(fault(card.read_bytes()))
+    assert main(["push", str(tmp_path / "run"), str(tmp_path / "shared")]) == 5
+    assert said in (lines := capsys.readouterr().err) and "The card is damaged, so nothing was shared. Write it again" in lines
+    assert not (tmp_path / "shared").exists()
+
+
+def test_a_pull_that_fails_leaves_no_folder_and_names_the_source(carded, tmp_path, capsys):
+    model = copied(carded, tmp_path) / "model"
+    (model / "tree.json").write_text("{}")
+    for source in (tmp_path / "none", model):
+        assert main(["pull", str(source), str(tmp_path / "a" / "b" / "c")]) in (2, 5)
+        said = capsys.readouterr().err
+        assert said.startswith(f"proximo: {source}") and [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 @pytest.mark.parametrize("words,said", [
+    (["push", "none", "new"], "none is not a run: there is no such folder."),
     (["push", "RUN", "hub:nobody"], "hub:nobody is not a repository of the Hugging Face Hub. Write hub:USER/NAME."),
     (["push", "RUN", "OTHER"], "OTHER exists and is not a shared model. Name another folder."),
     (["pull", "RUN", "OTHER"], "OTHER exists already and is not an empty folder"), (["pull", "none", "new"], "there is no such folder"),
