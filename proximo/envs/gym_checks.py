@@ -80,11 +80,10 @@ def wrong_numbers(reward: np.ndarray, obs: np.ndarray, floats: np.ndarray) -> tu
 
 def reset_answer(answer: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
     """Return what reset() returned, if it is (observation, info); EnvError for anything else."""
-    pair = isinstance(answer, (tuple, list)) and len(answer) == 2
-    if pair and isinstance(answer[1], Mapping):
+    if isinstance(answer, (tuple, list)) and len(answer) == 2 and isinstance(answer[1], Mapping):
         return answer[0], dict(answer[1])
-    given = f"an info that is a {type(answer[1]).__name__}" if pair else f"a {type(answer).__name__}"
-    raise EnvError(f"{env_id}: reset returned {given}; it must return (observation, info), and info must be a dict.")
+    raise EnvError(f"{env_id}: reset returned a {type(answer).__name__}; it must return (observation, info), and info "
+                   "must be a dict.")
 
 
 def terminal(terminated: Any, env_id: str, truncated: Any) -> bool:

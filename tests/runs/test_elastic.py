@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import FilesError, refuse_different_starts
-from proximo.processes import check_shares
+from proximo.problems import check_shares
 from proximo.runs.elastic import continue_schedule, fit_to_processes
 from proximo.variants import SelfPlay
 from tests.support.runs import train

@@ -221,7 +221,7 @@ def test_the_command(tmp_path, capsys):
         "  outputs: action (N) int64, logits (N, 2) float32, next_state (N, 8) float32"]
     assert main(["export", str(tmp_path / "model"), "--best"]) == 2 and main(["export", str(tmp_path / "none")]) == 2
     said = capsys.readouterr().err
-    assert "has no model-best" in said and "is not a run and not a model: there is no such folder" in said
+    assert "has no model-best" in said and "is not a run: there is no such folder" in said
 
 
 def test_a_full_disk_leaves_the_older_file(tmp_path):
