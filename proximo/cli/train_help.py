@@ -65,6 +65,12 @@ def field_docstrings(kind: type) -> dict[str, str]:
 def print_help(variant: str, kind: type[Config], everything: bool) -> None:
     """Print the help of a variant: the flags that most runs use, or all of them."""
     console = Console(highlight=False, soft_wrap=False)
+    with console.capture() as capture:  # rich would end the process where nothing reads the output any more
+        _print_flags(console, variant, kind, everything)
+    print(capture.get(), end="")
+
+
+def _print_flags(console: Console, variant: str, kind: type[Config], everything: bool) -> None:
     console.print(f"usage: proximo train {variant} [--flag value ...]\n", markup=False)
     if kind.__doc__ and not kind.__doc__.startswith(f"{kind.__name__}("):  # that is what @dataclass writes
         console.print(f"{inspect.cleandoc(kind.__doc__)}\n", markup=False)

@@ -6,11 +6,14 @@ import sys
 from contextlib import suppress
 from typing import IO, Any
 
+NARROWEST = 20  # characters in a line
+
 
 def prepare_streams() -> None:
     """Open /dev/null in place of closed standard streams; otherwise a file of a run would take their numbers.
 
-    Characters that the encoding of the output lacks are escaped, as Python does on standard error.
+    Characters that the encoding of the output lacks are escaped, as Python does on standard error. A width of the
+    terminal in which nothing can be written, such as COLUMNS=0, is forgotten.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -20,6 +23,8 @@ def prepare_streams() -> None:
             setattr(sys, name, stream)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    if (columns := os.environ.get("COLUMNS", "")).isdecimal() and int(columns) < NARROWEST:
+        del os.environ["COLUMNS"]
 
 
 def printable(text: str) -> str:

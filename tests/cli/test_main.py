@@ -5,6 +5,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -198,6 +199,24 @@ def test_each_command_explains_itself(command, capsys):
     said = capsys.readouterr().out
     assert ended.value.code == 0 and f"proximo {command}" in said and "default: None" not in said and "{None}" not in said
     assert any(line[:1].isalpha() and line.count(" ") > 5 for line in said.splitlines()[1:])
+
+
+@pytest.mark.parametrize("words", ["train ppo --help-all", "eval --help"])
+def test_help_has_its_width_where_the_terminal_says_none(words, monkeypatch, capsys):
+    """COLUMNS=0, as some terminals and editors set it; in one column a line would be one character."""
+    said = []
+    for columns in ("80", "0", "1"):
+        monkeypatch.setenv("COLUMNS", columns)
+        with suppress(SystemExit):
+            main(words.split())
+        said.append(capsys.readouterr().out)
+    assert said[0] and said[1:] == said[:1] * 2
+
+
+def test_help_whose_reader_leaves_ends_as_other_output(tmp_path):
+    done = subprocess.run(["bash", "-c", f"{sys.executable} -m proximo train ppo --help-all | true; exit ${{PIPESTATUS[0]}}"],
+                          capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_train_explains_variants_and_that_they_may_be_left_out(capsys):
