@@ -143,14 +143,20 @@ def newest_checkpoint(run: Path) -> dict[str, Any] | None:
     Raises:
         FilesError: There are checkpoints, and all are damaged; or they were removed on purpose.
     """
-    found = checkpoints(run)
-    for path in reversed(found):
+    faults: list[str] = []
+    for path in reversed(checkpoints(run)):
         try:
-            return load_tree(path, Checkpoint)
+            kept = load_tree(path, Checkpoint)
         except FilesError as error:
-            warn(f"{' '.join(str(error).splitlines()).rstrip('.')}. The checkpoint before it is used.")
-    if found:
-        raise FilesError(f"All {len(found)} checkpoints in {run} are damaged. Nothing was changed.")
+            faults.append(f"{' '.join(str(error).splitlines()).rstrip('.')}.")
+            continue
+        for fault in faults:
+            warn(f"{fault} The checkpoint before it is used.")
+        return kept
+    if faults:
+        which = f"All {len(faults)} checkpoints in {run} are" if len(faults) > 1 else f"The only checkpoint in {run} is"
+        raise FilesError(f"{faults[0]}\n{which} damaged. Nothing was changed. Restore checkpoints/ from a copy, or "
+                         "start a new run.")
     if (run / "checkpoints" / REMOVED).exists():
         raise FilesError(f"The checkpoints of {run} were removed when a later round of its population had finished. "
                          "It can be evaluated, but not resumed. Resume a run of the newest round.")

@@ -146,8 +146,17 @@ def test_a_damaged_newest_one_is_said_and_the_one_before_it_taken(tmp_path, caps
     said = capsys.readouterr().err
     assert said.endswith("The checkpoint before it is used.\n") and "WARNING" not in said  # the logger has the level
     (checkpoints(tmp_path)[0] / "manifest.json").unlink()
-    with pytest.raises(FilesError, match="All 2 checkpoints in .* are damaged. Nothing was changed"):
+    capsys.readouterr()
+    with pytest.raises(FilesError, match="SHA-256 differs(?s:.*)All 2 checkpoints in .* are damaged. Nothing was changed"):
         newest_checkpoint(tmp_path)
+
+
+def test_the_only_one_that_is_damaged_has_none_before_it(tmp_path, capsys):
+    save_checkpoint(tmp_path, 1, checkpoint(1), 2)
+    (checkpoints(tmp_path)[0] / "tree.json").write_text("{}")
+    with pytest.raises(FilesError, match="SHA-256 differs(?s:.*)The only checkpoint in .* is damaged. Nothing was changed. Restore"):
+        newest_checkpoint(tmp_path)
+    assert "before it" not in capsys.readouterr().err
 
 
 def test_what_cannot_be_json_is_not_written_in_part(tmp_path):
