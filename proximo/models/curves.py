@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.errors import UsageError
+from proximo.errors import UsageError, warn_once
 from proximo.runs.files import open_regular
 
 MOST = 2.0**62  # of a number: damaged lines may have any
@@ -27,7 +27,9 @@ class EpisodeTable(NamedTuple):
 
 
 def read_episodes(run: Path) -> EpisodeTable:
-    """Read the finished episodes of a run. Incomplete lines, as a live run or a kill leaves them, are skipped.
+    """Read the finished episodes of a run.
+
+    An incomplete line at the end, as a live run or a kill leaves it, is skipped; other damaged lines with a warning.
 
     Raises:
         UsageError: There is no episodes.csv.
@@ -41,6 +43,8 @@ def read_episodes(run: Path) -> EpisodeTable:
     names = lines[0].split(",")
     wanted = ("step", "seconds", "return", "length")
     rows = list(_rows(lines[1:-1], names, wanted)) if set(wanted) <= set(names) else []
+    if damaged := len(lines[1:-1]) - len(rows):
+        warn_once(f"{run / 'episodes.csv'}: {damaged} of {len(lines) - 2} lines are damaged. They are left out.")
     table = np.array(rows, np.float64).reshape(-1, len(wanted)).T
     table = table[:, np.argsort(table[0], kind="stable")]
     return EpisodeTable(step=table[0].astype(np.int64), seconds=table[1], ret=table[2], length=table[3])

@@ -42,6 +42,19 @@ def test_curve_is_sorted_and_leaves_out_a_line_being_written(tmp_path):
     assert len(read_episodes(run).step) == 0
 
 
+@pytest.mark.parametrize("text,damaged", [
+    ("step,row,return,length,seconds\n10,0,1,5,1\ngarbage\n20,0,x,5,1\n30,0,nan,5,1\n40,0,2,5,1\n50,0", "3 of 5"),
+    ("\x00\x01\nmore garbage\n", "1 of 1"), ("step,row,return,length,seconds\n10,0,1,5,1\n20,0", ""), ("", "")])
+def test_damaged_lines_are_said(text, damaged, tmp_path, caplog):
+    """All but the last one, which may be incomplete while a run trains."""
+    run = fake_run(tmp_path / "run", 1, 0)
+    (run / "episodes.csv").write_text(text)
+    assert read_episodes(run).step.tolist() == [int(line.split(",")[0]) for line in text.split("\n") if line.endswith(",5,1")
+                                                and line.split(",")[2] in "12"]
+    said = f"{run / 'episodes.csv'}: {damaged} lines are damaged. They are left out."
+    assert [record.getMessage() for record in caplog.records] == [said] * bool(damaged)
+
+
 def test_mean_and_deviation_over_seeds():
     """Against the definition at two points; each run counts as far as it got."""
     steps = np.arange(1, 101) * 10
