@@ -155,6 +155,12 @@ def test_all_problems_come_at_once(capsys):
     assert len(lines) == len(starts) and all(line.startswith(start) for line, start in zip(lines, starts))
 
 
+def test_an_argument_without_a_value_makes_no_environment(capsys):
+    """CartPole-v1 would be made with foo='', which nobody has written."""
+    assert refused(capsys, "train", "ppo", "--env-kwargs", "foo") == [
+        "env_kwargs: 'foo' is not key=value. Write it like --env-kwargs size=5 continuous=False."]
+
+
 def test_an_unknown_device_is_told_once(capsys):
     """No second sentence says that it needs a GPU."""
     (line,) = refused(capsys, "train", "ppo", "--device", "gpu")

@@ -36,7 +36,6 @@ from proximo.bench.results import (
 )
 from proximo.bench.statistics import estimate, require_packages
 from proximo.bench.text import Table, count_text
-from proximo.errors import notify
 from proximo.runs.command_line import command_line, pasted
 from proximo.runs.files import refuse_links
 from proximo.runs.writing import whole_file
@@ -76,7 +75,6 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
             text.write_text(markdown(title, sections), encoding="utf-8")
             with whole_file(target.with_suffix(".csv")) as table:
                 _write_csv(table, groups)
-    notify(f"report: {target}")
     return target
 
 

@@ -121,7 +121,8 @@ def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str
     problems = []
     for name, value in overrides.items():
         if name in SET_BY_BENCH:
-            problems.append(f"{name} is set by the benchmark itself. Remove it from the overrides.")
+            problems.append(f"{name} is set by the benchmark itself. Leave it out of the overrides and of the "
+                            "command line.")
         elif name not in known:
             problems.append(f"{variant} has no field {name}.{nearest(name, known)}")
         elif not (is_convertible(value, hints[name]) or (known[name].switch and isinstance(value, bool))):

@@ -7,7 +7,7 @@ from typing import Any
 from proximo.catalog import Parts, played_env
 from proximo.config import Config
 from proximo.envs.cores import default_threads, usable_cores
-from proximo.envs.gym_source import IMAGES, OWN
+from proximo.envs.gym_source import IMAGES, OWN, source_problems
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, nearest, notify, warn
 from proximo.facts import facts, type_problems
@@ -124,6 +124,8 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
         from proximo.processes import world_from_environment
 
         wrong += usage_errors(lambda: pick_device(cfg, world_from_environment()))
+    if source_problems(cfg):  # they are named already; without its arguments it is not the environment that was meant
+        return wrong
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
     changed = {name: getattr(cfg, name) for name in ("env_id", "model", "norm_obs", *OWN, *IMAGES)}
     small = type(cfg)(**changed, engine=engine, num_envs=cfg.limits.max_players).resolved()
