@@ -6,10 +6,9 @@ from proximo.catalog import Parts, parts_of
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError
 from proximo.models.model import Model
-from proximo.runs.files import is_folder
 from proximo.runs.own_parts import own_arguments, own_env_argument
 from proximo.runs.resolve import usage_errors
-from proximo.runs.run import BEST
+from proximo.runs.run import BEST, check_folder
 from proximo.runs.run_group import check_one_run
 from proximo.runs.trained import load
 
@@ -56,6 +55,4 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False) -> t
 
 def missing_run(path: Path) -> list[str]:
     """Return why a path is not one run or model, to be reported together with other mistakes; nothing if it is."""
-    if not is_folder(path):
-        return [f"{path} is not a run: there is no such folder."]
-    return usage_errors(lambda: check_one_run(path))
+    return usage_errors(lambda: check_folder(path)) or usage_errors(lambda: check_one_run(path))

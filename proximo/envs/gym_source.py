@@ -170,7 +170,7 @@ def single_env_problems(cfg: Config, engine: str) -> list[str]:
 
 
 def plays_atari(cfg: Config) -> bool:
-    """Return whether a configuration of a variant for Gymnasium's environments and Atari games means a game."""
+    """Return whether the environment is an Atari game, in a variant that takes games and Gymnasium's environments."""
     return not cfg.env_file and is_atari(cfg.env_id)
 
 
@@ -187,6 +187,5 @@ def _emulator_problems(cfg: Config) -> list[str]:
              for name in (*EMULATOR, "resize") if getattr(cfg, name) != getattr(type(cfg), name)]
     if getattr(cfg, "clip_rewards", False):
         wrong.append("clip_rewards=True has no effect: this variant applies clip_rewards, frame_skip, grayscale and "
-                     f"frame_stack to Atari games only, and {cfg.env_id} is none. Use --no-clip-rewards, or the "
-                     "variant ppo.")
+                     "frame_stack to Atari games only. Use --no-clip-rewards, or the variant ppo.")
     return wrong

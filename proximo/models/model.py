@@ -19,9 +19,8 @@ from proximo.models.spaces import action_for_env, action_from_env, spec_from
 from proximo.models.weights import check_finite
 from proximo.protocols import Spec
 from proximo.runs.checkpoint import MANIFEST, load_tree, save_tree
-from proximo.runs.files import is_folder
 from proximo.runs.records import ModelFile
-from proximo.runs.run import BEST, parts_of_run
+from proximo.runs.run import BEST, check_folder, parts_of_run
 from proximo.streams import stream_seed
 
 SEEN = ("env_wrappers", "grayscale", "resize", "frame_stack")  # fields that change what is seen of an environment
@@ -212,8 +211,7 @@ def read_model(path: Path) -> dict[str, Any]:
         UsageError: There is no such folder.
         FilesError: There is no model in it, or it is damaged.
     """
-    if not is_folder(path):
-        raise UsageError(f"{path} is not a run and not a model: there is no such folder.")
+    check_folder(path)
     for folder in (path, path / "model"):
         if (folder / MANIFEST).exists():
             tree = load_tree(folder, ModelFile)

@@ -182,10 +182,15 @@ def class_in_file(variant: str, path: Path, config_class: Callable[[str], type[C
         raise FilesError(f"{path}: {error}") from error
 
 
-def read_record(folder: Path) -> RunFile:
-    """Read the content of config.json; raises what `read_config` raises."""
+def check_folder(folder: Path) -> None:
+    """Raise UsageError if the folder of a run does not exist."""
     if not is_folder(folder):
         raise UsageError(f"{folder} is not a run: there is no such folder.")
+
+
+def read_record(folder: Path) -> RunFile:
+    """Read the content of config.json; raises what `read_config` raises."""
+    check_folder(folder)
     try:
         return read_json(folder / "config.json", RunFile)
     except FileNotFoundError as error:

@@ -36,6 +36,11 @@ def test_words_that_cannot_work(words, said, tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_picture_of_no_format_is_refused_before_anything_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr("proximo.cli.profile_command.profile_one", lambda *given: pytest.fail("it was measured"))
+    assert main(["profile", "ppo", "--out", "p.foo"]) == 2 and "p.foo does not end in" in capsys.readouterr().err
+
+
 def test_it_explains_itself(capsys):
     assert main(["profile", "--help"]) == 0 and main(["profile"]) == 2
     assert "usage: proximo profile [VARIANT]" in capsys.readouterr().out

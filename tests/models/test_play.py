@@ -33,6 +33,19 @@ def test_playing_leaves_the_model_as_it_is(tmp_path):
     assert (model.value(obs), model._calls) == before
 
 
+def test_no_more_environments_are_open_than_episodes_are_played(tmp_path, monkeypatch):
+    """An environment of which only one can be open is evaluated by one episode."""
+    import proximo
+
+    train(tmp_path)
+    opened = []
+    monkeypatch.setattr("proximo.models.play.make_playing_envs", lambda *given: opened.append(given[2]) or (
+        make_playing_envs(*given)))
+    for episodes in (1, 3, 9):
+        proximo.evaluate(tmp_path, episodes)
+    assert opened == [1, 3, 8]
+
+
 def test_unfinished_episodes_are_told(tmp_path, capsys):
     import proximo
 

@@ -17,9 +17,9 @@ from proximo.models.pictures import save_figure
 from proximo.models.play import evaluate_model
 from proximo.models.plot import draw_curves
 from proximo.runs.checkpoint import MANIFEST
-from proximo.runs.files import is_folder, read_json, refuse_links, sha256
+from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import CardFile
-from proximo.runs.run import BEST, read_record, versions
+from proximo.runs.run import BEST, check_folder, read_record, versions
 from proximo.runs.videos import videos_of
 from proximo.runs.writing import whole_file, write_json
 
@@ -64,8 +64,7 @@ def score_of(returns: Sequence[float]) -> Score:
 
 def model_folder(path: Path, best: bool = False) -> Path:
     """Return the folder of the model of a run, or of a model folder itself; UsageError if there is none."""
-    if not is_folder(path):
-        raise UsageError(f"{path} is not a run: there is no such folder.")
+    check_folder(path)
     folder = path / BEST if best else path if (path / MANIFEST).is_file() else path / "model"
     if not (folder / MANIFEST).is_file():
         raise UsageError(f"{path} contains no {folder.name}. Give the folder of a run that has reached its first "
