@@ -1,12 +1,14 @@
 """A trained agent that acts on numpy arrays, for models, evaluation and videos."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
 from proximo.config import Config
+from proximo.envs.cores import default_threads
 from proximo.models.weights import check_weights
 from proximo.on_torch.noise import GLOBAL_GENERATOR, seeded_generator
 from proximo.on_torch.snapshot import named_weights, saved_buffers
@@ -28,6 +30,7 @@ class Actor:
     def __init__(self, make_agent: Callable[..., Any], spec: Any, cfg: Config, weights: dict[str, Any]) -> None:
         with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
             self.agent = make_agent(spec, cfg).eval()
+        self._threads = default_threads(cfg, 1)  # at most: a second one makes small networks slower
         tensors = dict(self.agent.named_parameters()) | saved_buffers(self.agent)
         expected = {name: tuple(x.shape) for name, x in tensors.items()}
         check_weights(expected, {name: x.shape for name, x in weights.items()})
@@ -56,7 +59,7 @@ class Actor:
 
         `noise_seed` decides the random choice; with None the most likely action is taken.
         """
-        with torch.no_grad():
+        with torch.no_grad(), limited_threads(self._threads):
             dist, _, state = self.agent(to_tensor(obs), None if mask is None else to_tensor(mask), to_tensor(first),
                                         state)
             if noise_seed is None:
@@ -67,7 +70,7 @@ class Actor:
     def evaluate(self, obs: np.ndarray, mask: np.ndarray | None, first: np.ndarray, state: tuple[Any, ...],
                  action: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the values (N,), and the log-probabilities (N,) of actions (N, *action_shape), before this step."""
-        with torch.no_grad():
+        with torch.no_grad(), limited_threads(self._threads):
             dist, value, _ = self.agent(to_tensor(obs), None if mask is None else to_tensor(mask), to_tensor(first),
                                         state)
             return value.numpy(), None if action is None else dist.logprob(torch.from_numpy(action)).numpy()
@@ -76,3 +79,14 @@ class Actor:
 def to_tensor(x: np.ndarray) -> torch.Tensor:
     """Return an array as a tensor, copied where torch needs one of its own: read-only arrays and reversed axes."""
     return torch.from_numpy(np.require(x, requirements=["C", "W"]))
+
+
+@contextmanager
+def limited_threads(most: int) -> Iterator[None]:
+    """Let torch use at most this many threads inside the block; afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, most))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -48,6 +48,23 @@ def test_one_observation_or_many(runs):
     assert proximo.load(runs / "plain" / "model").act(one, deterministic=True) == action
 
 
+@pytest.mark.parametrize("model, expected", [("mlp", 1), ("cnn", 2)])
+def test_a_small_network_acts_with_one_thread(model, expected, monkeypatch):
+    """Two threads on a machine with other work take ten times as long. The caller's number is as before afterwards."""
+    monkeypatch.setattr("proximo.envs.cores.usable_cores", lambda processes=1: 4)
+    shape = (4,) if model == "mlp" else (36, 36, 3)
+    trained = random_model(spaces.Discrete(2), spaces.Box(0, 255, shape, np.uint8), model=model)
+    seen, before = [], torch.get_num_threads()
+    trained.module.register_forward_hook(lambda *given: seen.append(torch.get_num_threads()))
+    torch.set_num_threads(2)
+    try:
+        trained.act(np.zeros(shape, np.uint8))
+        trained.value(np.zeros(shape, np.uint8))
+        assert seen == [expected] * 2 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_model_of_64_bit_numbers_acts_as_its_environment_is_read(tmp_path):
     """Also one that an earlier version saved, which named their own dtype; the largest number is no exception."""
     assert train(tmp_path / "run", "--env-id", "tests.support.probes:Seconds-v0") == 0
