@@ -24,6 +24,7 @@ from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
 from proximo.errors import EnvError, UsageError
 from proximo.problems import config_problems
+from proximo.runs.value_ranges import ValueRanges
 
 STEPS = 5000  # without the end of an episode, after which an environment counts as endless
 ENOUGH_SECONDS = 10.0  # of play, once an episode has ended
@@ -57,6 +58,7 @@ class Played(NamedTuple):
     outside: int  # observations outside the bounds of their space
     flags: dict[type, bool]  # types of terminated and truncated, and whether training takes them
     rewards: dict[type, bool]  # the same of the reward
+    ranges: ValueRanges
     per_second: float
 
 
@@ -156,6 +158,8 @@ def _play_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]
     if played.outside:
         yield Finding(None, f"{played.outside} observations were outside the bounds of their space",
                       "Widen the bounds. Training does not depend on them.")
+    for what, advice in played.ranges.remarks():
+        yield Finding(None, what, advice)
     yield Finding(True, f"{played.per_second:.0f} steps per second in one process",
                   "--env-workers distributes slow environments over processes." if played.per_second < 2000 else "")
 
@@ -175,6 +179,7 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
     ends = both = outside = steps = 0
     flags: dict[type, bool] = {}
     rewards: dict[type, bool] = {}
+    ranges = ValueRanges(env.observation_space)
     begin = time.perf_counter()
     try:
         observation, info = reset_answer(env.reset(seed=0), name)
@@ -190,6 +195,8 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
                 if type(value) not in seen:
                     array = np.asarray(value)
                     seen[type(value)] = array.size == 1 and array.dtype.kind in "buif"
+            ranges.reward(reward)
+            ranges.observe(observation)
             outside += not env.observation_space.contains(observation)
             both += bool(terminated and truncated)
             if terminated or truncated:
@@ -200,7 +207,7 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
     except (Exception, SystemExit) as error:
         raise EnvError(f"{name}, step {steps}: {type(error).__name__}: {error}") from error
     return Played(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
-                  per_second=steps / (time.perf_counter() - begin))
+                  ranges=ranges, per_second=steps / (time.perf_counter() - begin))
 
 
 def _contract_findings(subject: Subject) -> Iterator[Finding]:

@@ -1,0 +1,72 @@
+"""The ranges of an environment's observations and rewards, and what is said of those that make learning hard."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+LARGE = 100.0  # magnitude of an observation or reward above which networks learn slowly without normalisation
+STEPS_APART = 64  # float32 numbers that the range of a part should at least have
+
+
+class ValueRanges:
+    """The smallest and the largest value of each number of the observations, and of the rewards.
+
+    Only parts of Box spaces count that are not uint8 (images), and no action masks.
+
+    Args:
+        space: The observation space of one environment.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self._space = space
+        self._low = self._high = np.zeros(0)
+        self._reward = 0.0
+
+    def observe(self, observation: Any) -> None:
+        """Count an observation, if its parts are numbers of one shape."""
+        try:
+            values = np.concatenate([np.zeros(0), *_numbers(self._space, observation)])
+        except (TypeError, ValueError, LookupError):
+            return  # a fault, which other checks name
+        if values.shape != self._low.shape:
+            self._low = self._high = values
+        self._low, self._high = np.fmin(self._low, values), np.fmax(self._high, values)
+
+    def reward(self, reward: Any) -> None:
+        """Count a reward."""
+        array = np.asarray(reward)
+        if array.size == 1 and array.dtype.kind in "buif":
+            self._reward = max(self._reward, abs(float(array.reshape(()))))
+
+    def remarks(self) -> Iterator[tuple[str, str]]:
+        """Yield (what was seen, advice)."""
+        largest = np.maximum(abs(self._low), abs(self._high))
+        if largest.max(initial=0) > LARGE:
+            yield (f"observations reach from {self._low.min():.4g} to {self._high.max():.4g}",
+                   "Normalise them with --norm-obs, the default of ppo_continuous_action.")
+        if self._reward > LARGE:
+            yield (f"rewards reach a magnitude of {self._reward:.4g}",
+                   "Normalise them with --norm-reward, the default of ppo_continuous_action.")
+        with np.errstate(all="ignore"):  # of numbers that are not finite, which other checks name
+            spread = self._high - self._low
+            coarse = np.flatnonzero((spread > 0) & (spread < STEPS_APART * np.spacing(largest.astype(np.float32))))
+        if coarse.size:
+            one = coarse[0]
+            yield (f"float32 cannot tell the values of {coarse.size} of {spread.size} numbers of the observations well "
+                   f"apart: one lies between {float(self._low[one])} and {float(self._high[one])}",
+                   "Networks see float32. Subtract the start, such as the time of the first step.")
+
+
+def _numbers(space: spaces.Space[Any], value: Any) -> Iterator[np.ndarray]:
+    """Yield the values of each part that is a Box of numbers, as float64."""
+    if isinstance(space, spaces.Dict):
+        for name, part in space.spaces.items():
+            if name != "action_mask":
+                yield from _numbers(part, value[name])
+    elif isinstance(space, spaces.Tuple):
+        for part, one in zip(space.spaces, value, strict=True):
+            yield from _numbers(part, one)
+    elif isinstance(space, spaces.Box) and space.dtype != np.uint8:
+        yield np.asarray(value, np.float64).reshape(-1)
