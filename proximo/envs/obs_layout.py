@@ -7,6 +7,7 @@ with an encoder that takes a row apart (on_torch/encoders.py, on_jax/encoders.py
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -172,19 +173,29 @@ def float_view(space: spaces.Space[Any] | None, obs_shape: tuple[int, ...]) -> F
     """
     layout = obs_layout(space)
     if layout is None or layout.dtype != np.uint8:
-        return FloatView(shape=obs_shape, whole=True, read=lambda rows: rows, write=lambda rows, values: values)
+        return FloatView(shape=obs_shape, whole=True, read=_whole, write=_replaced)
     found = [i for i, part in enumerate(layout.parts) if part.is_float_vector]
-    sizes = [layout.parts[i].shape[0] for i in found]
+    return FloatView(shape=(sum(layout.parts[i].shape[0] for i in found),), whole=False,
+                     read=partial(_read_floats, layout, found), write=partial(_write_floats, layout, found))
 
-    def read(rows: np.ndarray) -> np.ndarray:
-        views = part_views(layout, rows)
-        return np.concatenate([np.zeros((*rows.shape[:-1], 0), np.float32), *(views[i] for i in found)], axis=-1)
 
-    def write(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-        written = rows.copy()
-        views = part_views(layout, written)
-        for i, value in zip(found, np.split(values, np.cumsum(sizes)[:-1], axis=-1)):
-            views[i][...] = value
-        return written
+def _whole(rows: Any) -> Any:
+    return rows
 
-    return FloatView(shape=(sum(sizes),), whole=False, read=read, write=write)
+
+def _replaced(rows: Any, values: Any) -> Any:
+    return values
+
+
+def _read_floats(layout: Layout, found: list[int], rows: np.ndarray) -> np.ndarray:
+    views = part_views(layout, rows)
+    return np.concatenate([np.zeros((*rows.shape[:-1], 0), np.float32), *(views[i] for i in found)], axis=-1)
+
+
+def _write_floats(layout: Layout, found: list[int], rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    written = rows.copy()
+    views = part_views(layout, written)
+    stops = np.cumsum([layout.parts[i].shape[0] for i in found])[:-1]
+    for i, value in zip(found, np.split(values, stops, axis=-1)):
+        views[i][...] = value
+    return written

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,8 +56,8 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
         layout = obs_layout(space)
         if layout is not None:
             return ObsReader(shape=(layout.size,), dtype=layout.dtype, native_shape=(layout.size,),
-                             native_dtype=layout.dtype, axes="", flatten=_packer(without_mask(space), layout, env_id),
-                             masked=masked)
+                             native_dtype=layout.dtype, axes="", masked=masked,
+                             flatten=partial(_pack, without_mask(space), layout, env_id))
         flat = space if isinstance(space, spaces.Box) and space.shape else spaces.flatten_space(space)
         if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
             raise ValueError("its observations are not numbers of a fixed count")
@@ -69,7 +70,7 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
     return ObsReader(shape=stored_shape(axes, native_shape),
                      dtype=narrow_dtype(native_dtype) if same else np.dtype(np.float32),
                      native_shape=native_shape, native_dtype=native_dtype, axes=axes,
-                     flatten=None if flat is space else _flattener(space, env_id), masked=False)
+                     flatten=None if flat is space else partial(_flatten, space, env_id), masked=False)
 
 
 def check_size(space: spaces.Space[Any], env_id: str, num_envs: int) -> None:
@@ -89,24 +90,18 @@ def check_size(space: spaces.Space[Any], env_id: str, num_envs: int) -> None:
         raise UsageError(problem[0])
 
 
-def _packer(space: spaces.Space[Any], layout: Layout, env_id: str) -> Callable[[Any], np.ndarray]:
-    def pack(observation: Any) -> np.ndarray:
-        if leaf_fault(space, observation, "observation"):
-            observation = cast_parts(space, observation, "observation", env_id)
-        row = np.zeros(layout.size, layout.dtype)
-        write_rows(layout, observation, row)
-        return row
-
-    return pack
+def _pack(space: spaces.Space[Any], layout: Layout, env_id: str, observation: Any) -> np.ndarray:
+    if leaf_fault(space, observation, "observation"):
+        observation = cast_parts(space, observation, "observation", env_id)
+    row = np.zeros(layout.size, layout.dtype)
+    write_rows(layout, observation, row)
+    return row
 
 
-def _flattener(space: spaces.Space[Any], env_id: str) -> Callable[[Any], np.ndarray]:
-    def flatten(observation: Any) -> Any:
-        if leaf_fault(space, observation, "observation"):
-            observation = cast_parts(space, observation, "observation", env_id)
-        return spaces.flatten(space, observation)
-
-    return flatten
+def _flatten(space: spaces.Space[Any], env_id: str, observation: Any) -> Any:
+    if leaf_fault(space, observation, "observation"):
+        observation = cast_parts(space, observation, "observation", env_id)
+    return spaces.flatten(space, observation)
 
 
 def answer_fault(answer: Any) -> str:

@@ -14,7 +14,7 @@ from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, reading, warn
 from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, read_raw, space_reader
-from proximo.models.save_folder import NO_PARTS, model_tree, replaceable
+from proximo.models.save_folder import model_tree, replaceable
 from proximo.models.spaces import action_for_env, action_from_env, spec_from
 from proximo.models.weights import check_finite
 from proximo.protocols import Spec
@@ -43,7 +43,7 @@ class Model:
         self._reader: ObsReader | None = None
         self._told = False  # that another number of observations clears the recurrent state
         self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
-        self.own_parts: Mapping[str, str] = NO_PARTS  # of the run, that a program passed: names by argument
+        self.own_parts: Mapping[str, str] = {}  # of the run, that a program passed: names by argument
         self._seed, self._calls = 0, 0  # of the noise of sampled actions
         self.reset()
 

@@ -27,7 +27,7 @@ class Actor:
     """
 
     def __init__(self, make_agent: Callable[..., Any], spec: Any, cfg: Config, weights: dict[str, Any]) -> None:
-        self.agent = make_agent(spec, cfg)
+        self.agent, self._made_from = make_agent(spec, cfg), (make_agent, spec, cfg)
         expected = {name: x.shape for name, x in named_parameters(self.agent).items()}
         check_weights(expected, {name: x.shape for name, x in weights.items()})
         self._weights = {name: jnp.asarray(x) for name, x in weights.items()}
@@ -39,6 +39,10 @@ class Actor:
             return dist.mode() if key is None else dist.sample(head.noise(key, len(obs))), state
 
         self._act = jax.jit(act)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle an actor as what it is made from, because compiled functions cannot be pickled."""
+        return Actor, (*self._made_from, self.weights())
 
     @property
     def module(self) -> Any:

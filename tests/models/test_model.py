@@ -1,5 +1,7 @@
 """Trained models: the same actions as in training, with normaliser and memory inside."""
 
+import copy
+import pickle
 import shutil
 from dataclasses import replace
 
@@ -256,6 +258,31 @@ def test_a_saved_model_is_the_model_that_it_is_now(runs, kind, tmp_path):
     again = proximo.load(tmp_path / "mine")
     assert np.array_equal(again.value(obs), model.value(obs)) and not np.allclose(again.value(obs), before)
     assert np.array_equal(again.predict(obs), model.predict(obs)) and repr(again) == repr(model)
+
+
+RICH = spaces.Dict(camera=spaces.Box(0, 255, (9, 8, 3), np.uint8), seen=spaces.Box(-1, 1, (2,)), more=spaces.Tuple([
+    spaces.Discrete(5, start=1), spaces.MultiBinary(2)]))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("action_space,observation_space,fields", [
+    (spaces.Discrete(3), spaces.Box(-1, 1, (4,)), {"recurrent": "lstm", "norm_obs": True}),
+    (spaces.Discrete(3, start=2), spaces.Discrete(6), {}), (spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (2,))),
+     RICH, {"norm_obs": True}), (spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (4,)), {"distribution": "gsde"})])
+def test_a_copy_acts_as_the_model_and_has_a_state_of_its_own(action_space, observation_space, fields, duplicate):
+    """In the middle of an episode: the same sampled actions from there on, whatever the model does meanwhile."""
+    model = random_model(action_space, observation_space, **fields)
+    model.act(observation_space.sample())
+    other = duplicate(model)
+    seen = [observation_space.sample() for _ in range(6)]
+    played = [(model.value(obs), model.act(obs)) for obs in seen]
+    copied = [(other.value(obs), other.act(obs)) for obs in seen]
+    assert all(one == value and np.array_equal(np.hstack([*_parts(a)]), np.hstack([*_parts(b)]))
+               for (one, a), (value, b) in zip(played, copied, strict=True))
+
+
+def _parts(action):
+    return action.values() if isinstance(action, dict) else [action]
 
 
 def test_saving_replaces_an_earlier_model_and_nothing_else(runs, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """A model that one framework has trained acts the same in the other, through the files of a run and Model.act."""
 
+import copy
+import pickle
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -7,10 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+import proximo
 from proximo.catalog import config_class, parts_of
 from proximo.envs.normalize import normalize_obs
 from proximo.models.export.portable import Portable
 from proximo.models.model import model_from, read_model
+from proximo.on_jax.actor import Actor
+from proximo.on_jax.assemble import assemble
+from proximo.on_jax.box_heads import make_box_head
 from proximo.on_jax.parameters import make_bind
 from proximo.runs.run import config_from
 from tests.support.runs import train
@@ -129,3 +135,22 @@ def test_a_model_of_jax_is_exported(trained):
         state = {"state": found["next_state"]} if state else {}
         wanted = theirs.act(obs, first=first, deterministic=True)
         np.testing.assert_allclose(found["action"].numpy(), wanted, atol=ATOL * ("gaussian" in name), rtol=0)
+
+
+def network(spec, cfg):
+    return assemble(spec, cfg, make_box_head)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_of_a_model_with_a_network_in_jax_acts_as_the_model(duplicate, tmp_path):
+    """In the middle of an episode, with the recurrent state and the noise of then."""
+    run = proximo.train(make_agent=network, recurrent="gru", framework="jax", device="cpu", num_steps=16,
+                        total_timesteps=64, run_dir=tmp_path / "run", logger="none")
+    model = proximo.load(run, make_agent=network)
+    assert type(model.actor) is Actor
+    seen = observations(model)[:6]
+    model.act(seen[0])
+    other = duplicate(model)
+    played = [(model.value(obs), model.act(obs)) for obs in seen]
+    copied = [(other.value(obs), other.act(obs)) for obs in seen]
+    assert np.array_equal(played, copied)
