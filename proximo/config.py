@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+from proximo import facts
 from proximo.facts import Engine, Framework, Limits, Model, Recurrent, Schedule, converted_fields, setting, with_switch
 
 Logger = Literal["console", "wandb", "mlflow", "trackio", "none"]
@@ -21,9 +22,9 @@ class Config:
     """id of the environment; `module:Env-v0` imports the module first"""
     env_file: str = setting("", group="environment", resume="moved")
     """Python file with the environment: my_env.py (its only class or registered id, or --env-id) or my_env.py:MyEnv"""
-    env_kwargs: tuple[str, ...] = setting((), group="environment", task=True)
+    env_kwargs: facts.Arguments = setting((), group="environment", task=True)
     """arguments of the environment, key=value with Python literals or text: size=5 continuous=False"""
-    env_wrappers: tuple[str, ...] = setting((), group="environment", task=True)
+    env_wrappers: facts.Texts = setting((), group="environment", task=True)
     """wrappers around each environment, module:Wrapper, the innermost first"""
     frame_skip: int = setting(1, group="environment", minimum=1, detail="15", task=True)
     """environment steps (Atari: frames) for which an action is repeated"""
@@ -65,11 +66,11 @@ class Config:
     """network below the heads: mlp for flat observations, cnn (Nature-CNN) or impala for images"""
     recurrent: Recurrent = setting("none", group="policy", detail="34")
     """recurrent layer between the network and the heads"""
-    hidden_sizes: tuple[int, ...] = setting((64, 64), group="policy", minimum=1, detail="13, 26")
+    hidden_sizes: facts.Sizes = setting((64, 64), group="policy", minimum=1, detail="13, 26")
     """units of each hidden layer of the mlp"""
-    policy_sizes: tuple[int, ...] = setting((), group="policy", minimum=1)
+    policy_sizes: facts.Sizes = setting((), group="policy", minimum=1)
     """units of each hidden layer of the policy, where it has its own mlp; empty: hidden_sizes"""
-    value_sizes: tuple[int, ...] = setting((), group="policy", minimum=1)
+    value_sizes: facts.Sizes = setting((), group="policy", minimum=1)
     """units of each hidden layer of the value function, where it has its own mlp; empty: hidden_sizes"""
     critic_obs: str = setting("", group="policy", off="")
     """key of a Dict observation that only the value function sees (asymmetric actor-critic); empty: both see all"""
@@ -115,8 +116,7 @@ class Config:
     """minibatches per epoch"""
     update_epochs: int = setting(4, group="training", minimum=1, resume="free", detail="6", off=1)
     """E: passes over each batch"""
-    norm_adv: Literal["minibatch", "batch", "none"] = setting(
-        "minibatch", group="training", resume="free", detail="7", off="none", switch=("none", "minibatch"))
+    norm_adv: facts.NormAdv = setting("minibatch", **FREE, detail="7", off="none", switch=("none", "minibatch"))
     """rows over which advantages are normalised; --norm-adv alone means minibatch, --no-norm-adv means none"""
     clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", off=1e9, sweep=True)
     """epsilon: the gradient stops where an update moves the ratio out of [1 - epsilon, 1 + epsilon]"""
@@ -188,7 +188,7 @@ class Config:
     """environments of each process; num_envs becomes this number times the number of processes"""
     iteration_shift: int = setting(0, group="machine", chosen=True)
     """additional iterations (negative: fewer) because a resume has changed num_envs; set by the resume"""
-    device_ids: tuple[int, ...] = setting((), group="machine", minimum=0, resume="free", detail="A2")
+    device_ids: facts.Sizes = setting((), group="machine", minimum=0, resume="free", detail="A2")
     """GPU of each process, in order of rank; empty: the GPU with the number of the local rank"""
 
     def __post_init__(self) -> None:

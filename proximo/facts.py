@@ -3,12 +3,12 @@
 import ast
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import PureWindowsPath
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from proximo.errors import notify
 
@@ -16,7 +16,17 @@ Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
 Framework = Literal["torch", "jax"]
 Model = Literal["mlp", "cnn", "impala"]
 Recurrent = Literal["none", "lstm", "gru"]
-Schedule = Literal["none", "linear", "cosine"]
+if TYPE_CHECKING:  # what a program may write for a field that converted() makes to the type below
+    Schedule = Literal["none", "linear", "cosine"] | bool
+    NormAdv = Literal["minibatch", "batch", "none"] | bool
+    Sizes = Sequence[int]
+    Texts = Sequence[str]
+    Arguments = Mapping[str, Any] | Sequence[str]
+else:
+    Schedule = Literal["none", "linear", "cosine"]
+    NormAdv = Literal["minibatch", "batch", "none"]
+    Sizes = tuple[int, ...]
+    Texts = Arguments = tuple[str, ...]
 Group = Literal["environment", "policy", "training", "logging", "machine"]
 KEY = "proximo"  # of the metadata of a field
 MANY_ENVS = 1024  # for which a GPU pays off also without convolutions

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from proximo.config import Config
 from proximo.errors import notify
-from proximo.facts import Engine, Framework, Limits, Model, Recurrent, Schedule, setting
+from proximo.facts import Engine, Framework, Limits, Model, NormAdv, Recurrent, Schedule, Sizes, setting
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class BatchedSim(Config):
     ent_coef: float = 0.0
     vf_coef: float = 2.0
     max_grad_norm: float = 1.0
-    hidden_sizes: tuple[int, ...] = (256, 256)
+    hidden_sizes: Sizes = (256, 256)
     checkpoint_every: int = 100  # 1,600 steps: several processes make environments again, whose episodes have 1,000
     reward_scaler: float = setting(1.0, group="environment", above=0)
     """factor of every reward before learning"""
@@ -231,7 +231,7 @@ class Compact(Atari):
     shared_network: bool = False
     num_envs: int = 8
     clip_coef: float = 0.1
-    norm_adv: Literal["minibatch", "batch", "none"] = "batch"
+    norm_adv: NormAdv = "batch"
     end_on_life_loss: bool = False
     clip_rewards: bool | None = setting(None, chosen=True)  # type: ignore[assignment]  # a bool after resolved()
     """replace each reward by its sign; unset: with the cnn only"""

@@ -1,7 +1,7 @@
 """Environments that a program passes in place of an id: a function, a class or an object."""
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,7 @@ def env_factory(env: Any) -> Factory:
     return factory
 
 
-def env_name(env: Any, kwargs: tuple[str, ...] = ()) -> str:
+def env_name(env: Any, kwargs: Collection[str] = ()) -> str:
     """Return the name of an environment: the id that it is registered under, otherwise the name of its class.
 
     Args:

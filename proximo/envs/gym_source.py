@@ -1,7 +1,7 @@
 """What a configuration says about one Gymnasium environment: its id or file, arguments, wrappers, image settings."""
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -25,8 +25,8 @@ class EnvSource(NamedTuple):
 
     name: str  # id, with the module that registers it, or a name of the file
     file: str = ""  # path of a script that registers the id, or has a class or function of this name
-    kwargs: tuple[str, ...] = ()  # key=value
-    wrappers: tuple[str, ...] = ()  # module:Wrapper
+    kwargs: Collection[str] = ()  # key=value
+    wrappers: Collection[str] = ()  # module:Wrapper
     images: ImageSettings = PLAIN
 
 
@@ -132,7 +132,7 @@ def finish_env(env: gym.Env, source: EnvSource) -> gym.Env:
     return with_image_settings(env, source.images, source.name)
 
 
-def kwargs_of(texts: tuple[str, ...]) -> dict[str, Any]:
+def kwargs_of(texts: Collection[str]) -> dict[str, Any]:
     """Return key=value texts as arguments. A value is read as a Python literal; if it is none, it is text."""
     found = {}
     for text in texts:
@@ -154,7 +154,7 @@ def source_problems(cfg: Config) -> list[str]:
                     for text in cfg.env_wrappers if not all(text.rpartition(":")[::2])]
 
 
-def _with(kwargs: tuple[str, ...]) -> str:
+def _with(kwargs: Collection[str]) -> str:
     return f" with env_kwargs {' '.join(kwargs)}" if kwargs else ""
 
 
