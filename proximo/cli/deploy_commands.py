@@ -122,7 +122,8 @@ def export_command(args: ExportArguments) -> int:
 
 def card_command(args: CardArguments) -> int:
     """Write the card, and print its score and its path."""
-    from proximo.models.export.card import MOST_EPISODES, PAGE, HowPlayed, model_folder, write_card
+    from proximo.models.export.card import MOST_EPISODES, PAGE, model_folder, write_card
+    from proximo.models.play import HowPlayed
 
     many = [f"--episodes {args.episodes} must be at most {MOST_EPISODES}"] * (args.episodes > MOST_EPISODES)
     check_least(args, *missing_run(args.run), *many, episodes=1, seed=0, max_steps=1)

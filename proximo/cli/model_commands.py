@@ -17,7 +17,7 @@ from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, evaluation_record, summarize, summarize_players
 from proximo.models.model import model_from
 from proximo.models.over_time import models_over_time
-from proximo.models.play import evaluate_model, pick_episode, record_video
+from proximo.models.play import HowPlayed, evaluate_model, pick_episode, record_video
 from proximo.models.video import check_format
 from proximo.runs.files import refuse_links
 from proximo.runs.output import printable
@@ -43,6 +43,8 @@ class EvalArguments:
     """seed of environments and actions"""
     max_steps: int = MAX_STEPS
     """longest episode, in steps; an environment with a longer one plays no further episodes"""
+    num_envs: int = HowPlayed().num_envs
+    """most environments that are open at once, never more than episodes; another number plays other episodes"""
     best: bool = False
     """play with the best model of the evaluations during training (train --eval-every)"""
     allow_import: AllowImport = ()
@@ -147,10 +149,11 @@ def eval_command(args: EvalArguments) -> int:
     wrong = missing_run(args.run) + folder_problems("--json", args.json, "eval.json")
     if args.episodes > MOST_EPISODES:
         wrong.append(f"--episodes {args.episodes} must be at most {MOST_EPISODES}")
-    check_least(args, *wrong, episodes=1, seed=0, max_steps=1)
+    check_least(args, *wrong, episodes=1, seed=0, max_steps=1, num_envs=1)
     model, parts = load_run(args.run, args.allow_import, args.best)
     with shown_progress(model.cfg.env_id, args.episodes) as show:
-        found = evaluate_model(model, parts, args.episodes, args.deterministic, args.seed, args.max_steps, show)
+        found = evaluate_model(model, parts, HowPlayed(args.episodes, args.deterministic, args.seed, args.max_steps,
+                                                       args.num_envs), show)
     means = [f"{name} {mean_text(summary)}" for name, summary in summarize_players(found).items()]
     means = means or [mean_text(summarize(found))]
     how = "deterministic" if args.deterministic else "sampled"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from proximo.catalog import Parts
 from proximo.config import Config
@@ -13,7 +14,15 @@ from proximo.models.task import check_task
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds
 
-EVALUATION_ROWS = 8  # most environments that play at once; a multiple of the players of every game
+
+class HowPlayed(NamedTuple):
+    """How the episodes of an evaluation are played."""
+
+    episodes: int = 100  # in self-play rounded up to as many for each player
+    deterministic: bool = True
+    seed: int = 0
+    max_steps: int = MAX_STEPS
+    num_envs: int = 8  # most environments that play at once; in self-play players, rounded up to whole games
 
 
 def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv:
@@ -30,38 +39,43 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
     return parts.make_envs(here, env_seeds(seed, rows, stream="eval"))
 
 
-def play_in_new_envs(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,
-                     max_steps: int = MAX_STEPS, show: ShowProgress | None = None) -> Evaluation:
-    """Play whole episodes in new environments; see `evaluate` for the arguments. There may be none.
+def play_in_new_envs(model: Model, parts: Parts, how: HowPlayed, show: ShowProgress | None = None) -> Evaluation:
+    """Play whole episodes in new environments; see `evaluate`. There may be none.
+
+    Args:
+        model: The model that acts.
+        parts: What makes the environments.
+        how: How to play.
+        show: Called after every step.
 
     Raises:
         EnvError: An environment failed.
     """
-    games = model.cfg.limits.max_players > 1
-    envs = make_playing_envs(model.cfg, parts, EVALUATION_ROWS if games else min(EVALUATION_ROWS, episodes), seed)
+    players = model.cfg.limits.max_players
+    rows = min(how.num_envs, how.episodes) if players == 1 else -(-how.num_envs // players) * players
+    envs = make_playing_envs(model.cfg, parts, rows, how.seed)
     try:
         check_task(model.spec, envs, bool(model.cfg.norm_obs))
-        return evaluate(model, envs, episodes, deterministic, seed, max_steps, show)
+        return evaluate(model, envs, how.episodes, how.deterministic, how.seed, how.max_steps, show)
     finally:
         envs.close()
 
 
-def evaluate_model(model: Model, parts: Parts, episodes: int = 100, deterministic: bool = True, seed: int = 0,
-                   max_steps: int = MAX_STEPS, show: ShowProgress | None = None) -> Evaluation:
+def evaluate_model(model: Model, parts: Parts, how: HowPlayed, show: ShowProgress | None = None) -> Evaluation:
     """Do what play_in_new_envs does, and warn of missing episodes.
 
     Raises:
-        UsageError: No episode ended within `max_steps` steps.
+        UsageError: No episode ended within `how.max_steps` steps.
         EnvError: An environment failed.
     """
-    found = play_in_new_envs(model, parts, episodes, deterministic, seed, max_steps, show)
+    found = play_in_new_envs(model, parts, how, show)
     if not found.returns:
-        raise UsageError(f"{model.cfg.env_id}: no episode ended within {max_steps:,} steps. Allow more with "
+        raise UsageError(f"{model.cfg.env_id}: no episode ended within {how.max_steps:,} steps. Allow more with "
                          "--max-steps N (from Python: max_steps=N); an environment whose episodes never end needs a "
                          "time limit.")
-    if len(found.returns) < episodes:
-        warn(f"Only {len(found.returns)} of {episodes} episodes ended within {max_steps:,} steps: the longest are "
-             "missing. Allow more with --max-steps N (from Python: max_steps=N).")
+    if len(found.returns) < how.episodes:
+        warn(f"Only {len(found.returns)} of {how.episodes} episodes ended within {how.max_steps:,} steps: the longest "
+             "are missing. Allow more with --max-steps N (from Python: max_steps=N).")
     return found
 
 

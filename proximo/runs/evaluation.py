@@ -11,7 +11,7 @@ from proximo.catalog import Parts
 from proximo.errors import FilesError, ProximoError, UsageError, warn
 from proximo.models.evaluate import MAX_STEPS, Evaluation
 from proximo.models.model import model_from, read_model
-from proximo.models.play import play_in_new_envs
+from proximo.models.play import HowPlayed, play_in_new_envs
 from proximo.models.save_folder import save_model
 from proximo.runs.checkpoint import load_tree, save_tree
 from proximo.runs.run import BEST, Run
@@ -59,7 +59,7 @@ class Evaluator:
         """Play all episodes. Those that did not end may be the best ones: without them, no mean is computed."""
         cfg = self._run.cfg
         model = model_from(read_model(self._run.folder), cfg, self._parts.make_actor)
-        found = play_in_new_envs(model, self._parts, cfg.eval_episodes, deterministic=True, seed=cfg.seed)
+        found = play_in_new_envs(model, self._parts, HowPlayed(episodes=cfg.eval_episodes, seed=cfg.seed))
         if (ended := len(found.returns)) < cfg.eval_episodes:
             raise UsageError(f"{cfg.env_id}: {ended} of {cfg.eval_episodes} episodes ended within {MAX_STEPS:,} steps. "
                              "Give the environment a time limit (for ids of Gymnasium --env-kwargs "

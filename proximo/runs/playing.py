@@ -11,9 +11,9 @@ from proximo.catalog import Parts, config_class
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError, nearest
 from proximo.facts import converted
-from proximo.models.evaluate import MAX_STEPS, Evaluation
+from proximo.models.evaluate import Evaluation
 from proximo.models.model import Model, model_from, read_model
-from proximo.models.play import evaluate_model, record_video
+from proximo.models.play import HowPlayed, evaluate_model, record_video
 from proximo.models.video import check_format
 from proximo.runs.arguments import folder_of, modules_of, own_parts
 from proximo.runs.own_parts import OwnParts, own_arguments, own_env_argument
@@ -46,13 +46,15 @@ def play_episodes(given: Any, env: Any, how: Mapping[str, Any], parts: Mapping[s
     Args:
         given: A model, or the folder of a run or of a model.
         env: The environment, its id, or None.
-        how: episodes, deterministic, seed and max_steps; a max_steps of None is the default.
+        how: The fields of HowPlayed; None is the default of max_steps and num_envs.
         parts: The arguments that PARTS names.
     """
-    how = dict(how) | {"max_steps": MAX_STEPS if how["max_steps"] is None else how["max_steps"]}
-    model, playing = prepare("evaluate", given, env, parts, wrong_numbers(how, episodes=1, seed=0, max_steps=1))
-    return evaluate_model(model, playing, int(how["episodes"]), bool(how["deterministic"]), int(how["seed"]),
-                          int(how["max_steps"]))
+    usual = HowPlayed()
+    how = dict(how) | {name: getattr(usual, name) for name in ("max_steps", "num_envs") if how[name] is None}
+    model, playing = prepare("evaluate", given, env, parts,
+                             wrong_numbers(how, episodes=1, seed=0, max_steps=1, num_envs=1))
+    return evaluate_model(model, playing, HowPlayed(int(how["episodes"]), bool(how["deterministic"]), int(how["seed"]),
+                                                    int(how["max_steps"]), int(how["num_envs"])))
 
 
 def record_episodes(given: Any, out: str | Path, env: Any, how: Mapping[str, Any], parts: Mapping[str, Any]) -> Path:

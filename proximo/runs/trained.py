@@ -36,7 +36,7 @@ def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_i
 
 
 def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, *, deterministic: bool = True,
-             seed: int = 0, max_steps: int | None = None, **parts: Any) -> "Evaluation":
+             seed: int = 0, max_steps: int | None = None, num_envs: int | None = None, **parts: Any) -> "Evaluation":
     """Play whole episodes with a trained model, as `proximo eval` does.
 
     Args:
@@ -46,6 +46,8 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
         deterministic: Take the most likely actions; False samples them.
         seed: The seed of environments and actions.
         max_steps: Longest episode, in steps. An environment with a longer one plays no further episodes. None: 50,000.
+        num_envs: Most environments that are open at once, never more than `episodes`; None: 8. Each has a seed of its
+            own, so another number plays other episodes. In self-play they are players, rounded up to whole games.
         parts: `make_envs` and `make_agent`, if the run was started with them; `config`, the class of its configuration,
             as in `load`; `allow_import=[...]`, modules and scripts that may be imported because the model names them.
 
@@ -60,7 +62,8 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
     """
     from proximo.runs.playing import play_episodes
 
-    how = {"episodes": episodes, "deterministic": deterministic, "seed": seed, "max_steps": max_steps}
+    how = {"episodes": episodes, "deterministic": deterministic, "seed": seed, "max_steps": max_steps,
+           "num_envs": num_envs}
     return play_episodes(model, env, how, parts)
 
 

@@ -57,8 +57,9 @@ def test_an_evaluation_on_a_full_disk_leaves_the_older_file(run, tmp_path, capsy
 
 
 @pytest.mark.parametrize("words,wanted", [
-    ("eval {} --episodes 0 --seed -1 --max-steps 0",
-     ["--episodes 0 must be at least 1", "--seed -1 must be at least 0", "--max-steps 0 must be at least 1"]),
+    ("eval {} --episodes 0 --seed -1 --max-steps 0 --num-envs 0",
+     ["--episodes 0 must be at least 1", "--seed -1 must be at least 0", "--max-steps 0 must be at least 1",
+      "--num-envs 0 must be at least 1"]),
     ("watch {} --episodes 0 --out foo.txt", ["--episodes 0 must be at least 1", "foo.txt is neither an .mp4 nor a .gif"]),
     ("watch {} --seed -1 --max-frames 0 --out {}", ["--seed -1 must be at least 0", "--max-frames 0 must be at least 1",
                                                     "--out {} is a folder. Name a file in it: {}/watch.mp4"]),

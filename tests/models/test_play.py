@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from proximo.catalog import parts_of
+from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.models.play import evaluate_model, make_playing_envs
+from proximo.models.play import HowPlayed, evaluate_model, make_playing_envs
 from tests.support.runs import train
 
 
@@ -34,7 +35,7 @@ def test_playing_leaves_the_model_as_it_is(tmp_path):
 
 
 def test_no_more_environments_are_open_than_episodes_are_played(tmp_path, monkeypatch):
-    """An environment of which only one can be open is evaluated by one episode."""
+    """Nor more than num_envs, such as one robot; None is the default, as for max_steps."""
     import proximo
 
     train(tmp_path)
@@ -44,6 +45,10 @@ def test_no_more_environments_are_open_than_episodes_are_played(tmp_path, monkey
     for episodes in (1, 3, 9):
         proximo.evaluate(tmp_path, episodes)
     assert opened == [1, 3, 8]
+    one = proximo.evaluate(tmp_path, 4, num_envs=1)
+    assert main(["eval", str(tmp_path), "--episodes", "4", "--num-envs", "2"]) == 0
+    assert proximo.evaluate(tmp_path, 4, num_envs=None, max_steps=None).rows == [0, 1, 2, 3]
+    assert opened == [1, 3, 8, 1, 2, 4] and one.rows == [0, 0, 0, 0]
 
 
 def test_unfinished_episodes_are_told(tmp_path, capsys):
@@ -51,7 +56,7 @@ def test_unfinished_episodes_are_told(tmp_path, capsys):
 
     train(tmp_path, "--env-id", "tests.models.test_evaluate:Uneven-v0")
     model = proximo.load(tmp_path)
-    found = evaluate_model(model, parts_of("ppo", "torch"), episodes=16, max_steps=20)
+    found = evaluate_model(model, parts_of("ppo", "torch"), HowPlayed(episodes=16, max_steps=20))
     assert len(found.returns) == 8 and "Only 8 of 16 episodes ended within 20 steps" in capsys.readouterr().err
     with pytest.raises(UsageError, match="no episode ended within 1 steps"):
-        evaluate_model(model, parts_of("ppo", "torch"), max_steps=1)
+        evaluate_model(model, parts_of("ppo", "torch"), HowPlayed(max_steps=1))

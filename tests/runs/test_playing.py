@@ -40,11 +40,11 @@ def run(tmp_path_factory):
 
 
 def test_all_wrong_arguments_come_at_once(run):
-    wrong = {"episodes": 0, "seed": -1, "max_steps": 2.5, "make_agent": 3, "make_agents": print}
+    wrong = {"episodes": 0, "seed": -1, "max_steps": 2.5, "num_envs": 0, "make_agent": 3, "make_agents": print}
     with pytest.raises(UsageError) as error:
         proximo.evaluate(run, **wrong)
     sentences = str(error.value).splitlines()
-    assert len(sentences) == 5 and all(any(name in one for one in sentences) for name in wrong)
+    assert len(sentences) == 6 and all(any(name in one for one in sentences) for name in wrong)
     for episodes in (-1, "3", 2.5, None):
         with pytest.raises(UsageError, match="episodes=.* is not allowed. Use a whole number of at least 1"):
             proximo.evaluate(run, episodes=episodes)

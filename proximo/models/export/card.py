@@ -10,11 +10,11 @@ import numpy as np
 
 from proximo.catalog import Parts
 from proximo.errors import FilesError, ProximoError, UsageError, warn
-from proximo.models.evaluate import MAX_STEPS, ShowProgress, evaluation_record
+from proximo.models.evaluate import ShowProgress, evaluation_record
 from proximo.models.export.card_text import card_text
 from proximo.models.model import Model
 from proximo.models.pictures import save_figure
-from proximo.models.play import evaluate_model
+from proximo.models.play import HowPlayed, evaluate_model
 from proximo.models.plot import draw_curves
 from proximo.runs.checkpoint import MANIFEST
 from proximo.runs.files import read_json, refuse_links, sha256
@@ -42,15 +42,6 @@ class Score(NamedTuple):
         """Return whether another mean lies in the interval, up to rounding."""
         slack = 1e-6 * max(1.0, abs(self.low), abs(self.high))
         return self.low - slack <= other <= self.high + slack
-
-
-class HowPlayed(NamedTuple):
-    """How the episodes of a card are played."""
-
-    episodes: int = 100
-    deterministic: bool = True
-    seed: int = 0
-    max_steps: int = MAX_STEPS
 
 
 def score_of(returns: Sequence[float]) -> Score:
@@ -91,7 +82,7 @@ def write_card(folder: Path, model: Model, parts: Parts, how: HowPlayed, show: S
         raise UsageError(f"{model.cfg.env_id} is a game of several players, whose returns against themselves are no "
                          "score. Use proximo rate RUN.")
     refuse_links([folder, *(folder / name for name in (RECORD, PAGE, CURVE, *VIDEOS))])
-    found = evaluate_model(model, parts, how.episodes, how.deterministic, how.seed, how.max_steps, show)
+    found = evaluate_model(model, parts, how, show)
     score = score_of(found.returns)
     run = folder.parent if (folder.parent / "config.json").is_file() else None
     record = evaluation_record(found, model.cfg.env_id, how.deterministic, how.seed) | {
@@ -151,7 +142,7 @@ def verify_card(folder: Path, model: Model, parts: Parts, show: ShowProgress | N
     if record["weights_sha256"] != sha256(folder / WEIGHTS):
         raise UsageError(f"{folder / RECORD} belongs to other weights than {folder / WEIGHTS}. Write the card again: "
                          "proximo card RUN.")
-    found = evaluate_model(model, parts, how.episodes, how.deterministic, how.seed, how.max_steps, show)
+    found = evaluate_model(model, parts, how, show)
     return claimed, score_of(found.returns)
 
 
