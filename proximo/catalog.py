@@ -22,7 +22,7 @@ from proximo.envs.model_fit import LEAST_PIXELS
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
 from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
-from proximo.errors import UsageError, nearest
+from proximo.errors import UsageError, nearest, one_line
 from proximo.facts import type_problems
 from proximo.protocols import MakeEnvs, Spec, VecEnv
 from proximo.types import Iteration
@@ -110,7 +110,7 @@ def config_class(variant: str, advice: str = "") -> type[Config]:
     """
     if variant not in VARIANTS:
         near = nearest(variant.lower(), VARIANTS) or advice
-        raise UsageError(f"{variant} is not a variant.{near} The variants are {', '.join(VARIANTS)}.")
+        raise UsageError(f"{one_line(variant)} is not a variant.{near} The variants are {', '.join(VARIANTS)}.")
     return VARIANTS[variant].config
 
 

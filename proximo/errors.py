@@ -112,6 +112,11 @@ def first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
 
 
+def one_line(text: object) -> str:
+    """Return text with line breaks as Python writes them: a message has one problem a line."""
+    return "".join(repr(one)[1:-1] if one.splitlines() == [""] else one for one in str(text))
+
+
 def notify(sentence: str) -> None:
     """Log what was chosen or done, at INFO, from the first process only."""
     _log(logging.INFO, sentence)

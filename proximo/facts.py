@@ -10,7 +10,7 @@ from pathlib import PureWindowsPath
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from proximo.errors import notify
+from proximo.errors import notify, one_line
 
 Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
 Framework = Literal["torch", "jax"]
@@ -240,7 +240,10 @@ def _checked(cfg: Any) -> Iterator[tuple[str, Any, str]]:
     for name in facts(cfg):
         value = getattr(cfg, name)
         try:
-            yield name, converted(value, hints[name]), ""
+            fitting = converted(value, hints[name])
+            if isinstance(fitting, str) and fitting != one_line(fitting):
+                raise TypeError("Write it on one line")
+            yield name, fitting, ""
         except TypeError as error:
             why = str(error) or f"Use {describe_type(hints[name])}"
             yield name, value, f"{name}={value!r:.60} is not allowed. {why}."

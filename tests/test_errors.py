@@ -33,6 +33,7 @@ from proximo.errors import (
     warn,
 )
 from proximo.on_torch.loss import ppo_loss
+from proximo.problems import config_problems
 from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
 from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.session import Session
@@ -390,3 +391,21 @@ def test_a_full_disk_that_nobody_expected_is_one_sentence(error, said, capsys):
         raise error
 
     assert exit_code(act) == 5 and capsys.readouterr().err == f"proximo: {said}\n"
+
+
+@pytest.mark.parametrize("call,sentence", [
+    (lambda: proximo.train("ppo", exp_name="a\nb", env_id="Cart\nPole", gamma="x"),
+     "env_id='Cart\\nPole' is not allowed. Write it on one line.\ngamma='x' is not allowed. Use a number.\n"
+     "exp_name='a\\nb' is not allowed. Write it on one line."),
+    (lambda: proximo.train(run_dir="a\u2028b"), "run_dir='a\\u2028b' is not allowed. Write it on one line."),
+    (lambda: proximo.train("p\npo"), "p\\npo is not a variant. Did you mean ppo?"),
+    (lambda: proximo.train("ppo", **{"gam\nma": 1}), "gam\\nma is not a field of this variant. Did you mean gamma?"),
+    (lambda: proximo.load("no\nrun"), "no\\nrun is not a run: there is no such folder."),
+    (lambda: proximo.resume("no\nrun"), "no\\nrun is not a run: there is no such folder."),
+    (lambda: proximo.preset("no\npreset"), "There is no preset no\\npreset.")])
+def test_a_name_with_a_line_break_splits_no_message(call, sentence):
+    """A message has one problem a line; env_kwargs may have line breaks in their values."""
+    with pytest.raises(UsageError) as error:
+        call()
+    assert str(error.value).startswith(sentence) and len(str(error.value).splitlines()) == len(sentence.splitlines())
+    assert not config_problems(proximo.Config(env_kwargs={"text": "a\nb"}))

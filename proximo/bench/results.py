@@ -11,7 +11,7 @@ from proximo.bench.files import read_record
 from proximo.bench.records import EvaluationFile, JobRecord, PartialRunFile, Summary
 from proximo.bench.sets import every_field, label_of, logging_fields
 from proximo.catalog import VARIANTS
-from proximo.errors import UsageError
+from proximo.errors import UsageError, one_line
 from proximo.facts import facts
 from proximo.runs.command_line import pasted
 from proximo.runs.files import is_folder, visit_folders
@@ -61,11 +61,11 @@ def read_runs(directory: str | Path) -> list[RunResult]:
         UsageError: There is no run.
     """
     if not is_folder(Path(directory)):
-        raise UsageError(f"{directory} is not a folder. Give a folder that contains runs.")
+        raise UsageError(f"{one_line(directory)} is not a folder. Give a folder that contains runs.")
     directory = Path(directory).resolve()  # `.` has no name
     runs = [read_run(path) for path in sorted(run_folders(directory))]
     if not runs:
-        raise UsageError(f"{directory} contains no runs. A run is a folder with a config.json.")
+        raise UsageError(f"{one_line(directory)} contains no runs. A run is a folder with a config.json.")
     kept = without_repeats(_with_differences(runs), sample=lambda run: (run.env_id, run.label, run.seed),
                            finished=lambda run: bool(run.summary))
     return sorted(kept, key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))

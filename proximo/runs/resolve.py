@@ -9,7 +9,7 @@ from proximo.config import Config
 from proximo.envs.cores import default_threads, usable_cores
 from proximo.envs.gym_source import IMAGES, OWN, source_problems
 from proximo.envs.normalize import make_normalizer
-from proximo.errors import UsageError, nearest, notify, warn
+from proximo.errors import UsageError, nearest, notify, one_line, warn
 from proximo.facts import facts, type_problems
 from proximo.problems import DEVICE, config_problems
 
@@ -93,7 +93,7 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
         UsageError: The variant does not have a field, or a value has a type that its field does not allow.
     """
     known = facts(cfg)
-    wrong = [f"{name} is not a field of this variant.{ADVICE.get(name) or nearest(name, known)}"
+    wrong = [f"{one_line(name)} is not a field of this variant.{ADVICE.get(name) or nearest(name, known)}"
              for name in changes if name not in known]
     wrong += [SHIFT_GIVEN.format(changes["iteration_shift"])] if "iteration_shift" in changes else []
     schedules = [name for name in ("learning_rate", "clip_coef") if callable(changes.get(name))]

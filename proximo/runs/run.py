@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from proximo.config import Config
 from proximo.envs.cores import usable_cores
 from proximo.envs.imports import import_flags, named_modules
-from proximo.errors import FilesError, UsageError, warn
+from proximo.errors import FilesError, UsageError, one_line, warn
 from proximo.facts import type_problems
 from proximo.processes import world_from_environment
 from proximo.runs.command_line import command_line, pasted
@@ -185,7 +185,7 @@ def class_in_file(variant: str, path: Path, config_class: Callable[[str], type[C
 def check_folder(folder: Path) -> None:
     """Raise UsageError if the folder of a run does not exist."""
     if not is_folder(folder):
-        raise UsageError(f"{folder} is not a run: there is no such folder.")
+        raise UsageError(f"{one_line(folder)} is not a run: there is no such folder.")
 
 
 def read_record(folder: Path) -> RunFile:
@@ -194,7 +194,7 @@ def read_record(folder: Path) -> RunFile:
     try:
         return read_json(folder / "config.json", RunFile)
     except FileNotFoundError as error:
-        raise UsageError(f"{folder} is not a run: it contains no config.json.") from error
+        raise UsageError(f"{one_line(folder)} is not a run: it contains no config.json.") from error
 
 
 def config_from(values: Mapping[str, Any], kind: type[Config], path: Path) -> Config:

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from proximo.errors import UsageError, nearest
+from proximo.errors import UsageError, nearest, one_line
 
 if TYPE_CHECKING:
     from proximo.config import Config
@@ -78,8 +78,8 @@ def preset_for(env_id: str) -> Preset | None:
 def named_preset(name: str) -> Preset:
     """Return the preset of this name; UsageError, which says where all of them are listed, if there is none."""
     if not isinstance(name, str) or name not in presets():
-        raise UsageError(f"There is no preset {name}.{nearest(str(name), presets())} `proximo list presets` lists all "
-                         "of them.")
+        raise UsageError(f"There is no preset {one_line(name)}.{nearest(str(name), presets())} "
+                         "`proximo list presets` lists all of them.")
     return presets()[name]
 
 
