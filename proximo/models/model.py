@@ -13,6 +13,7 @@ from proximo.envs.moments import Moments
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, reading, warn
+from proximo.models.from_checkpoint import is_checkpoint, model_of_checkpoint
 from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, read_raw, space_reader
 from proximo.models.save_folder import model_tree, replaceable
 from proximo.models.spaces import action_for_env, action_from_env, spec_from
@@ -203,7 +204,7 @@ class Model:
 
 
 def read_model(path: Path) -> dict[str, Any]:
-    """Read the folder of a model, or of a run that has saved one.
+    """Read the folder of a model, of a run that has saved one, or of a checkpoint of a run.
 
     A model of an earlier version has no `own_parts`: those of the run in whose folder it lies are added.
 
@@ -212,14 +213,15 @@ def read_model(path: Path) -> dict[str, Any]:
         FilesError: There is no model in it, or it is damaged.
     """
     check_folder(path)
+    if is_checkpoint(path):
+        return model_of_checkpoint(path, read_model(path.parent.parent))[1]
     for folder in (path, path / "model"):
         if (folder / MANIFEST).exists():
             tree = load_tree(folder, ModelFile)
             if "own_parts" not in tree:
                 tree["own_parts"] = parts_of_run(folder.parent) if folder.name in ("model", BEST) else {}
             return tree
-    raise FilesError(f"{path} contains no model. Give the folder of a run that has reached its first checkpoint, or "
-                     "the folder of a model.")
+    raise FilesError(f"{path} contains no model. Give a run that has reached a checkpoint, or the folder of a model.")
 
 
 def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]) -> Model:

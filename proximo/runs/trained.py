@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_import: Collection[str] = (),
          config: "type[Config] | None" = None) -> "Model":
-    """Load the model of a run, or the folder of a model: `load(path).act(raw_obs)`. Nothing that it names is imported.
+    """Load the model of a run, of a checkpoint or of a folder: `load(path).act(raw_obs)`. Nothing is imported for it.
 
     Args:
-        path: The folder.
+        path: The folder of a run, of a model, or of a checkpoint (RUN/checkpoints/ITERATION).
         make_agent: The network, if the run was started with a custom one.
         allow_import: Modules and scripts that `evaluate` may import because the model names them.
         config: The class of the configuration, if it is a subclass with additional fields.
@@ -40,7 +40,7 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
     """Play whole episodes with a trained model, as `proximo eval` does.
 
     Args:
-        model: A model, or the folder of a run or of a model.
+        model: A model, or a folder as for `load`.
         episodes: Number of episodes; in self-play rounded up to as many for each player.
         env: As in `proximo.train`; None: the environment of the run.
         deterministic: Take the most likely actions; False samples them.
@@ -72,7 +72,7 @@ def watch(model: "str | Path | Model", out: str | Path, episodes: int = 1, env: 
     """Record a video of whole episodes, one after the other, as `proximo watch` does.
 
     Args:
-        model: A model, or the folder of a run or of a model.
+        model: A model, or a folder as for `load`.
         out: The video, NAME.mp4 or NAME.gif.
         episodes: Number of episodes.
         env: As in `proximo.train`; None: the environment of the run. Its render modes must include rgb_array.

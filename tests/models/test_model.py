@@ -439,3 +439,21 @@ def test_the_newest_checkpoint_has_the_weights_of_the_model(framework, tmp_path)
     assert all(np.array_equal(models[-1]["weights"][name], x) for name, x in newest["weights"].items())
     assert any(not np.array_equal(models[0]["weights"][name], x) for name, x in newest["weights"].items())
     assert all(np.array_equal(models[-1]["obs_moments"][name], x) for name, x in newest["obs_moments"].items())
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_checkpoint_is_loaded_as_the_model_of_its_iteration(framework, tmp_path, capsys):
+    """Against the model that a run has which was not trained beyond it, with its statistics of normalisation."""
+    for name, steps in {"short": 160, "long": 320}.items():
+        assert train(tmp_path / name, "--framework", framework, "--norm-obs", "--no-anneal-lr", "--keep-checkpoints", "0",
+                     "--checkpoint-every", "5", "--total-timesteps", steps) == 0
+    first, last = sorted((tmp_path / "long" / "checkpoints").iterdir())
+    seen = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    values = [proximo.load(path).value(seen) for path in (tmp_path / "short", first, last, tmp_path / "long")]
+    assert np.array_equal(values[0], values[1]) and np.array_equal(values[2], values[3])
+    assert not np.array_equal(values[1], values[2])
+    assert proximo.evaluate(first, 2) == proximo.evaluate(tmp_path / "short", 2) and main(["eval", str(first)]) == 0
+    assert main(["card", str(first)]) == 2 and "is a checkpoint, which is not shared" in capsys.readouterr().err
+    (first / "tensors.safetensors").write_bytes(b"")
+    with pytest.raises(FilesError, match="tensors.safetensors"):
+        proximo.load(first)

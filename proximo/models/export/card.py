@@ -12,6 +12,7 @@ from proximo.catalog import Parts
 from proximo.errors import FilesError, ProximoError, UsageError, warn
 from proximo.models.evaluate import ShowProgress, evaluation_record
 from proximo.models.export.card_text import card_text
+from proximo.models.from_checkpoint import is_checkpoint
 from proximo.models.model import Model
 from proximo.models.pictures import save_figure
 from proximo.models.play import HowPlayed, evaluate_model
@@ -56,6 +57,9 @@ def score_of(returns: Sequence[float]) -> Score:
 def model_folder(path: Path, best: bool = False) -> Path:
     """Return the folder of the model of a run, or of a model folder itself; UsageError if there is none."""
     check_folder(path)
+    if is_checkpoint(path):
+        raise UsageError(f"{path} is a checkpoint, which is not shared. Write its model to a folder of its own with "
+                         "proximo.load(CHECKPOINT).save(FOLDER), and use that.")
     folder = path / BEST if best else path if (path / MANIFEST).is_file() else path / "model"
     if not (folder / MANIFEST).is_file():
         raise UsageError(f"{path} contains no {folder.name}. Give the folder of a run that has reached its first "

@@ -1,0 +1,33 @@
+"""The model that a checkpoint holds: its weights and statistics, and all else from the newest model of the run."""
+
+from pathlib import Path
+from typing import Any
+
+from proximo.envs.moments import Moments
+from proximo.errors import reading
+from proximo.models.weights import checkpoint_weights
+from proximo.runs.checkpoint import MANIFEST, load_tree
+from proximo.runs.records import Checkpoint
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether a folder is RUN/checkpoints/ITERATION."""
+    return folder.name.isdigit() and folder.parent.name == "checkpoints" and (folder / MANIFEST).is_file()
+
+
+def model_of_checkpoint(folder: Path, newest: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the environment steps of a checkpoint, and its model as `read_model` returns it.
+
+    Args:
+        folder: The checkpoint.
+        newest: What `read_model` returns for its run.
+
+    Raises:
+        FilesError: It is damaged, or belongs to another network.
+    """
+    state = load_tree(folder, Checkpoint)["state"]
+    with reading(f"{folder} does not fit the model of its run", "Use another checkpoint."):
+        model = newest | {"weights": checkpoint_weights(state, newest["weights"])}
+        if "obs_moments" in newest:
+            model["obs_moments"] = {field: state["statistics"][f"obs_{field}"] for field in Moments._fields}
+        return state["steps"], model
