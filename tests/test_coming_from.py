@@ -4,9 +4,11 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import proximo
+from proximo.models.model import Model
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "coming-from.md").read_text()
 
@@ -33,6 +35,39 @@ def test_a_schedule_that_is_a_function_leads_to_the_page(field):
     with pytest.raises(proximo.UsageError, match=re.escape(method) + ".*docs/python.md") as error:
         proximo.train("ppo", gamma="x", **{field: lambda left: 3e-4 * left})
     assert hasattr(proximo.Config, f"{field}_at") and "gamma='x'" in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return proximo.train("ppo", total_timesteps=512, norm_obs=True, logger="none", run_dir=tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_an_argument_of_evaluate_policy_leads_to_ours(run):
+    with pytest.raises(proximo.UsageError, match="^n_eval_episodes is not an argument of evaluate. Did you mean episodes"):
+        proximo.evaluate(run, n_eval_episodes=3)
+
+
+def test_what_the_page_says_of_a_model(run):
+    """Weights out and in, the statistics of normalisation, masks, and the files that Monitor and EvalCallback would write."""
+    model, other, obs = proximo.load(run), proximo.load(run), np.ones((2, 4), np.float32)
+    weights = {name: x.clone() for name, x in model.module.state_dict().items()}
+    model.module.load_state_dict({name: 0 * x for name, x in weights.items()})
+    assert not model.value(obs).any() and other.value(obs).any()
+    model.module.load_state_dict(weights)
+    assert np.array_equal(model.value(obs), other.value(obs)) and model.moments.mean.shape == model.moments.var.shape == (4,)
+    assert {*model.predict(obs, mask=[[True, False]] * 2)} == {0} and {*model.predict(obs, mask=[[False, True]] * 2)} == {1}
+    assert (run / "episodes.csv").exists() and (run / "metrics.csv").exists()
+
+
+def test_every_name_of_ours_on_the_page_exists():
+    """What begins with proximo. and model. in the column of Proximo, which is the last of each table."""
+    ours = " ".join(line.rsplit("|", 2)[1] for line in PAGE.splitlines() if line.startswith("| `"))
+    assert {"train", "resume", "evaluate"} <= {*(named := re.findall(r"\bproximo\.(\w+)", ours))}
+    assert [name for name in named if not hasattr(proximo, name)] == []
+    assert [name for name in re.findall(r"\bmodel\.(\w+)\b", ours) if not hasattr(Model, name)] == []
+    fields = {*proximo.Config.__dataclass_fields__, *inspect.signature(proximo.train).parameters,
+              *inspect.signature(proximo.evaluate).parameters, *inspect.signature(Model.act).parameters}
+    assert [name for name in re.findall(r"\b([a-z]\w+)=", ours) if name not in fields] == []
 
 
 def test_a_variant_in_capital_letters():

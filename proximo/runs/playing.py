@@ -22,6 +22,7 @@ from proximo.runs.run import config_from
 from proximo.runs.run_group import check_one_run
 
 PARTS = ("make_envs", "make_agent", "config", "allow_import")
+NUMBERS = ("episodes", "deterministic", "seed")  # other arguments of evaluate and watch, for messages
 
 
 def load_model(path: Path, own: OwnParts, allow_import: tuple[str, ...]) -> Model:
@@ -96,7 +97,8 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
         FilesError: There is no model, or it is damaged.
     """
     own = own_parts(env, parts.get("make_envs"), parts.get("make_agent"), config=parts.get("config"))
-    unknown = [f"{name} is not an argument of {call}.{nearest(name, PARTS)}" for name in parts if name not in PARTS]
+    unknown = [f"{name} is not an argument of {call}.{nearest(name, (*PARTS, *NUMBERS))}"
+               for name in parts if name not in PARTS]
     if wrong := [*unknown, *own.wrong, *wrong]:
         raise UsageError("\n".join(wrong))
     allowed = modules_of(parts.get("allow_import", ()))
