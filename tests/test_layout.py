@@ -108,7 +108,8 @@ def test_environments_know_nothing_of_learning(name):
     allowed = ("proximo.envs", "proximo.config", "proximo.facts", "proximo.variants", "proximo.errors", "proximo.streams",
                "proximo.protocols", "proximo.types")
     assert all(module.startswith(allowed) for module in ours(name))
-    assert "torch" not in libraries(name) or name == "proximo.envs.normalize"  # hands arrays of JAX over
+    hands_over = ("proximo.envs.normalize", "proximo.envs.torch_arrays")  # arrays of JAX, and tensors of environments
+    assert "torch" not in libraries(name) or name in hands_over
 
 
 @pytest.mark.parametrize("framework", ["on_torch", "on_jax"])

@@ -1,4 +1,4 @@
-"""Running mean and variance of many rows, and of the rows of all ranks, in numpy or jax.numpy (Chan et al. 1983)."""
+"""Running mean and variance of many rows, and of the rows of all ranks, in numpy, JAX or torch (Chan et al. 1983)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ PRIOR_COUNT = 1e-4  # the weight of the mean 0 and variance 1 that moments begin
 
 
 class Moments(NamedTuple):
-    """Mean and variance of `count` rows; float64 in numpy, float32 in JAX."""
+    """Mean and variance of `count` rows; float64 in numpy and torch, float32 in JAX."""
 
     mean: Array  # (*shape,)
     var: Array  # (*shape,)
@@ -52,10 +52,10 @@ def update_moments(moments: Moments, batch: Array, counted: Array | None, xp: An
         moments: The moments so far.
         batch: (N, *shape).
         counted: (N,) bool, the rows that are added; None: all.
-        xp: numpy or jax.numpy.
+        xp: numpy, jax.numpy or torch_arrays.
     """
     number, mean, within = _moments_of_batch(batch, counted, moments.mean.dtype, xp)
-    count = moments.count if xp is np else xp.minimum(moments.count, MOST_COUNTED)
+    count = moments.count if xp is np else countable(moments.count, xp)
     total = count + number
     share = number / total  # 0 if no row is added
     delta = mean - moments.mean
@@ -69,6 +69,16 @@ def update_moments(moments: Moments, batch: Array, counted: Array | None, xp: An
     spread += delta
     spread /= total
     return Moments(mean=moved, var=spread, count=total)
+
+
+def countable(count: Array, xp: Any) -> Array:
+    """Return a number of rows to which more can be added in its dtype."""
+    return count if is_double(count) else xp.minimum(count, MOST_COUNTED)
+
+
+def is_double(x: Array) -> bool:
+    """Return whether an array of numpy, torch or JAX is float64."""
+    return bool(x.dtype.itemsize == 8)
 
 
 def _moments_of_batch(batch: Array, counted: Array | None, dtype: Any, xp: Any) -> tuple[Any, Array, Array | None]:
@@ -93,7 +103,7 @@ def increments_since(base: Moments, local: Moments) -> Increments:
 
 def most_merged(moments: Moments) -> float:
     """Return the largest count of merged moments from which rows can be counted in this dtype during a rollout."""
-    return np.inf if moments.mean.dtype == np.float64 else MOST_MERGED
+    return np.inf if is_double(moments.mean) else MOST_MERGED
 
 
 def add_increments(base: Moments, added: Increments, most: float = np.inf, xp: Any = np) -> Moments:

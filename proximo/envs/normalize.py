@@ -1,8 +1,8 @@
 """Normalisation of observations and rewards (details 28-31): one statistic of all environments, as in openai/baselines.
 
 Environments return raw observations and rewards. The loop passes every Step through a Normalizer, and carries its
-statistics. The functions are pure and take the array module as `xp` (numpy or jax.numpy), so that they run in compiled
-code too.
+statistics. The functions are pure and take the array module as `xp` (numpy, jax.numpy, torch_arrays), so that they run
+in compiled code too.
 """
 
 from collections.abc import Callable
@@ -38,14 +38,15 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
     """Make the functions that normalise what environments return, as the configuration says.
 
     They use the array module of the environments. If these return JAX arrays and cfg.framework is "torch", the
-    functions are compiled and return steps of tensors, which share the memory of the arrays.
+    functions are compiled and return steps of tensors, which share the memory of the arrays. Steps of torch tensors are
+    normalised on their device.
 
     Args:
         cfg: Its `norm_obs`, `norm_reward`, their clips, `gamma` and `framework` are read.
         envs: The environments, or others of the same kind and number.
 
     Raises:
-        UsageError: Something is to be normalised, and the environments return torch tensors.
+        UsageError: Parts of packed observations are to be normalised, and the environments return torch tensors.
     """
     on_torch = cfg.framework == "torch" and envs.arrays == "jax"
     view = float_view(envs.observation_space, envs.obs_shape)
@@ -54,9 +55,9 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
     if not (cfg.norm_obs or cfg.norm_reward):
         unchanged = share_with_torch(keep_step) if on_torch else keep_step
         return Normalizer(start=lambda: None, reset=unchanged, step=unchanged, spec=spec)
-    if envs.arrays == "torch":
-        raise UsageError(f"norm_obs={cfg.norm_obs} and norm_reward={cfg.norm_reward} need environments that return "
-                         "numpy or JAX arrays; these return torch tensors. Set both to False.")
+    if envs.arrays == "torch" and not view.whole:
+        raise UsageError(f"norm_obs={cfg.norm_obs} and norm_reward={cfg.norm_reward} need torch tensors of floats "
+                         "only; these have parts of other dtypes. Set both to False, or return numpy arrays.")
     xp = numpy_module(envs.arrays)
     begin: Callable[..., Statistics] = partial(count_reset, cfg=cfg, xp=xp)
     count: Callable[..., Statistics] = partial(count_step, cfg=cfg, xp=xp, waits=bool(envs.players or cfg.restart_envs))
@@ -65,12 +66,17 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
         import jax
 
         begin, count, apply = from_numpy(begin), jax.jit(count), jax.jit(apply)
+    if envs.arrays == "torch":
+        from proximo.envs.torch_arrays import counted_on_device
+
+        begin, count = counted_on_device(begin), counted_on_device(count)
     reset, step = count_then_apply(begin, apply), count_then_apply(count, apply)
     if on_torch:
         reset, step = share_with_torch(reset), share_with_torch(step)
     if not view.whole:
         reset, step = normalize_floats(view, reset), normalize_floats(view, step)
-    return Normalizer(start=partial(start_statistics, envs.num_envs, view.shape, xp), reset=reset, step=step, spec=spec)
+    start = partial(start_statistics, envs.num_envs, view.shape, np if envs.arrays == "torch" else xp)
+    return Normalizer(start=start, reset=reset, step=step, spec=spec)
 
 
 def keep_step(statistics: None, step: Step) -> tuple[None, Step]:
@@ -79,9 +85,13 @@ def keep_step(statistics: None, step: Step) -> tuple[None, Step]:
 
 
 def numpy_module(arrays: str) -> Any:
-    """Return the module that computes with the arrays of environments, "numpy" or "jax"."""
+    """Return the module that computes with the arrays of environments, "numpy", "torch" or "jax"."""
     if arrays == "numpy":
         return np
+    if arrays == "torch":
+        from proximo.envs import torch_arrays
+
+        return torch_arrays
     from jax import numpy as jnp
 
     return jnp
@@ -138,7 +148,7 @@ def normalize_obs(moments: Moments, obs: Array, clip: float, xp: Any = np) -> Ar
     mean, var = moments.mean[None], moments.var[None]  # for one row, numpy takes half the time if all shapes are equal
     scaled = obs - mean
     scaled /= xp.sqrt(var + EPSILON)
-    return xp.minimum(xp.maximum(scaled, -clip), clip).astype(xp.float32)
+    return xp.asarray(xp.minimum(xp.maximum(scaled, -clip), clip), xp.float32)
 
 
 def count_reset(statistics: Statistics, step: Step, cfg: Config, xp: Any = np) -> Statistics:
@@ -159,7 +169,7 @@ def count_step(statistics: Statistics, step: Step, cfg: Config, xp: Any = np, wa
         statistics: The statistics so far.
         step: A Step before normalisation.
         cfg: Its `norm_obs`, `norm_reward` and `gamma` are read.
-        xp: numpy or jax.numpy.
+        xp: numpy, jax.numpy or torch_arrays.
         waits: Whether a same-step suite may have fillers.
     """
     over = step.terminated | step.truncated
@@ -190,7 +200,7 @@ def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp: Any = 
             final = obs if unread else normalize_obs(statistics.obs, final, cfg.clip_obs, xp)
     if cfg.norm_reward:
         scaled, clip = reward / xp.sqrt(statistics.ret.var + EPSILON), cfg.clip_norm_reward
-        reward = xp.minimum(xp.maximum(scaled, -clip), clip).astype(xp.float32)
+        reward = xp.asarray(xp.minimum(xp.maximum(scaled, -clip), clip), xp.float32)
     return step._replace(obs=obs, final_obs=final, reward=reward)
 
 
@@ -198,8 +208,12 @@ def to_numpy(statistics: Statistics | None) -> Statistics | None:
     """Return a copy in numpy's float64; None where nothing is normalised."""
     if statistics is None:
         return None
-    obs, ret = (Moments(*(np.array(x, np.float64) for x in moments)) for moments in (statistics.obs, statistics.ret))
-    return Statistics(obs=obs, ret=ret, running=np.array(statistics.running, np.float64))
+    obs, ret = (Moments(*map(_on_host, moments)) for moments in (statistics.obs, statistics.ret))
+    return Statistics(obs=obs, ret=ret, running=_on_host(statistics.running))
+
+
+def _on_host(x: Array) -> np.ndarray:
+    return np.array(x.numpy(force=True) if hasattr(x, "detach") else x, np.float64)
 
 
 def continue_statistics(kept: Statistics | None, fresh: Statistics | None) -> Statistics | None:

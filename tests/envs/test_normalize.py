@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from proximo.envs.normalize import (
     make_normalizer,
     pack_statistics,
     start_statistics,
+    to_numpy,
     unpack_statistics,
 )
 from proximo.errors import UsageError
@@ -251,9 +254,36 @@ def test_the_configuration_decides_what_is_normalized(fields, normalizes):
         np.float32 if cfg.norm_obs else np.uint8)
 
 
-def test_tensors_cannot_be_normalized():
-    with pytest.raises(UsageError, match="these return torch tensors"):
-        normalizer_for(CFG, arrays="torch")
+@pytest.mark.parametrize("filler", [False, True])
+def test_tensors_are_normalised_as_numpy_arrays_are(filler):
+    """With the same float64 statistics, also where they come from a checkpoint in numpy."""
+    def as_tensors(step):
+        return step._replace(**{name: torch.from_numpy(x.copy()) for name, x in step._asdict().items()
+                                if isinstance(x, np.ndarray)})
+
+    rng, numpy, tensors = np.random.default_rng(0), normalizer_for(CFG), normalizer_for(CFG, arrays="torch")
+    first = some_step(rng, over=0, filler=filler)
+    (one, step), (other, same) = numpy.reset(numpy.start(), first), tensors.reset(tensors.start(), as_tensors(first))
+    for t in range(30):
+        raw = some_step(rng, filler=filler)
+        if t == 20:
+            other = to_numpy(other)
+        (one, step), (other, same) = numpy.step(one, raw), tensors.step(other, as_tensors(raw))
+        assert_close(one, to_numpy(other))
+        np.testing.assert_allclose(one.running, other.running, rtol=1e-12)
+        np.testing.assert_allclose(step.obs, same.obs, rtol=1e-6)
+        np.testing.assert_allclose(step.reward, same.reward, rtol=1e-6)
+        assert same.obs.dtype == same.reward.dtype == torch.float32
+        assert filler or np.allclose(step.final_obs[raw.first], same.final_obs[raw.first], rtol=1e-6)
+    assert most_merged(other.obs) == np.inf
+
+
+def test_tensors_of_several_dtypes_cannot_be_normalised():
+    space = spaces.Dict(image=spaces.Box(0, 255, (3, 8, 8), np.uint8), joints=spaces.Box(-1, 1, (2,)))
+    envs = SimpleNamespace(num_envs=3, obs_shape=(200,), obs_dtype=np.dtype(np.uint8), action_space=None,
+                           observation_space=space, arrays="torch", players=())
+    with pytest.raises(UsageError, match="need torch tensors of floats only"):
+        make_normalizer(CFG, envs)
 
 
 def test_only_what_is_asked_for():
