@@ -127,7 +127,7 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
     if source_problems(cfg):  # they are named already; without its arguments it is not the environment that was meant
         return wrong
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
-    changed = {name: getattr(cfg, name) for name in ("env_id", "model", "norm_obs", *OWN, *IMAGES)}
+    changed = {name: getattr(cfg, name) for name in ("env_id", "model", "norm_obs", "norm_reward", *OWN, *IMAGES)}
     small = type(cfg)(**changed, engine=engine, num_envs=cfg.limits.max_players).resolved()
 
     def make_parts() -> None:
