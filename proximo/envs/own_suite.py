@@ -1,27 +1,125 @@
-"""Environments from a function of the user's: whether they have everything that training reads."""
+"""Environments from a function of the user's: whether they have, and return, everything that training reads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from proximo.errors import UsageError
-from proximo.protocols import VecEnv
+from proximo.protocols import Array, Step, VecEnv
 
 MEMBERS = tuple(name for name in (*VecEnv.__annotations__, *vars(VecEnv)) if not name.startswith("_"))
+ARRAYS = ("numpy", "torch", "jax")
 
 
-def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int]) -> VecEnv:
+def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int]) -> "CheckedEnvs":
     """Call make_envs(cfg, seeds).
 
     Raises:
-        UsageError: The result lacks attributes or methods of VecEnv, or has another number of environments.
+        UsageError: The result lacks attributes or methods of VecEnv, has another number of environments, or names
+            another kind of arrays.
     """
     envs: VecEnv = make_envs(cfg, seeds)
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
     if missing:
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "
                          "(proximo/protocols.py). Add them: docs/add-an-environment.md says what they are.")
+    problem = ""
     if envs.num_envs != len(seeds):
+        problem = f"make_envs returned {envs.num_envs} environments, and not one (or one player) for each of " \
+                  "the seeds that it was given. Make len(seeds)."
+    elif envs.arrays not in ARRAYS:
+        problem = f"make_envs returned {type(envs).__name__} with arrays={envs.arrays!r:.60}. Use one of " \
+                  f"{', '.join(ARRAYS)}."
+    if problem:
         envs.close()
-        raise UsageError(f"make_envs returned {envs.num_envs} environments, and not one (or one player) for each of "
-                         "the seeds that it was given. Make len(seeds).")
-    return envs
+        raise UsageError(problem)
+    return CheckedEnvs(envs)
+
+
+class CheckedEnvs:
+    """A VecEnv whose steps are checked: arrays of another shape would be repeated to fill the rollout.
+
+    Everything else is that of the environments.
+
+    Args:
+        envs: The environments of a program.
+    """
+
+    def __init__(self, envs: Any) -> None:
+        self._envs = envs
+        self._name = type(envs).__name__
+        self._types_checked = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._envs, name)
+
+    def reset(self) -> Step:
+        """See VecEnv.reset."""
+        step: Step = self._envs.reset()
+        return self._checked(step, "reset", self._envs.num_envs)
+
+    def step(self, action: Array) -> Step:
+        """See VecEnv.step."""
+        step = self._checked(self._envs.step(action), "step", self._envs.num_envs)
+        self._check_ends(step)
+        return step
+
+    def receive(self, group: int) -> Step:
+        """See GroupedVecEnv.receive."""
+        step = self._checked(self._envs.receive(group), "receive", self._envs.num_envs // self._envs.groups)
+        self._check_ends(step)
+        return step
+
+    def _checked(self, step: Step, call: str, rows: int) -> Step:
+        """Return the step; UsageError if it is none of `rows` rows. Types are checked until the first step passes."""
+        said = f"{self._name}.{call}() returned"
+        if not isinstance(step, Step):
+            raise UsageError(f"{said} {type(step).__name__}. Return proximo.protocols.Step.")
+        for name, x, shape in fields_of(step, (rows, *self._envs.obs_shape), rows):
+            if getattr(x, "shape", None) != shape:
+                raise UsageError(f"{said} {name} {described(x)}. Its shape has to be {shape}.")
+            if not self._types_checked and (wrong := problem_of_type(x, name, self._envs.arrays)):
+                raise UsageError(f"{said} {name} {described(x)}. {wrong}")
+        if call != "reset":
+            self._types_checked = True
+            if set(step.metrics) != set(self._envs.metric_names):
+                raise UsageError(f"{said} the metrics {sorted(step.metrics)}, but metric_names is "
+                                 f"{sorted(self._envs.metric_names)}. Return the same names in every step.")
+        return step
+
+    def _check_ends(self, step: Step) -> None:
+        """Refuse a new episode without the last observation of the one before, which would be taken for it."""
+        if step.final_obs is None and bool((step.first & step.valid).any()):
+            raise UsageError(f"{self._name}: an episode begins (first is True) in the step in which the one before "
+                             "ended, and final_obs is None. Return the observation before the reset as final_obs: "
+                             "docs/add-an-environment.md says what to do if the simulator does not have it.")
+
+
+def fields_of(step: Step, obs_shape: tuple[int, ...], rows: int) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
+    """Yield the name, the value and the shape that is required of every array of a step."""
+    yield "obs", step.obs, obs_shape
+    if step.final_obs is not None:
+        yield "final_obs", step.final_obs, obs_shape
+    for name in ("first", "reward", "terminated", "truncated", "valid"):
+        yield name, getattr(step, name), (rows,)
+    for name in ("finished", "ret", "length"):
+        yield f"episode.{name}", getattr(step.episode, name), (rows,)
+
+
+def problem_of_type(x: Any, name: str, arrays: str) -> str:
+    """Return what is wrong with the kind of an array or its dtype, "" if nothing is."""
+    kind = "torch" if hasattr(x, "detach") else "numpy" if isinstance(x, (np.ndarray, np.generic)) else "jax"
+    if kind != arrays and "torch" in (kind, arrays):
+        return f"arrays={arrays!r} promises other arrays. Convert it, or set arrays={kind!r}."
+    flags = ("first", "terminated", "truncated", "valid", "episode.finished")
+    if name in flags and str(x.dtype).rpartition(".")[2] != "bool":
+        return "Its dtype has to be bool."
+    return ""
+
+
+def described(x: Any) -> str:
+    """Return the type, shape and dtype of an array, or the type of something else."""
+    if not hasattr(x, "shape"):
+        return f"as {type(x).__name__}"
+    return f"of shape {tuple(x.shape)} and dtype {str(x.dtype).rpartition('.')[2]}"

@@ -93,7 +93,10 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
 
 def make_player(ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Learner,
                 seeded_envs: SeededEnvs) -> Player:
-    """Choose how the environments are played."""
+    """Choose how the environments are played; UsageError if they return torch tensors."""
+    if envs.arrays == "torch":
+        raise UsageError('framework="jax" needs environments that return numpy or JAX arrays; these return torch '
+                         'tensors. Use framework="torch".')
     if envs.play == "host":
         return HostPlayer(ranks, envs, normalizer, learner, seeded_envs)
     if envs.play == "pool":

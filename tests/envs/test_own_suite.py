@@ -1,11 +1,15 @@
 """Environments from a function of the user's are checked before training."""
 
+import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
 
 import proximo
 from proximo.envs.gym import make_gym
 from proximo.envs.own_suite import MEMBERS, make_complete
 from proximo.errors import UsageError
+from tests.support.batched import Carts, make_carts
 
 
 class Wrapped:
@@ -49,5 +53,102 @@ def test_another_number_of_environments_is_refused():
 def test_a_wrapper_is_complete_and_no_property_is_read():
     cfg = proximo.Config(num_envs=1)
     envs = make_complete(lambda cfg, seeds: Wrapped(make_gym(cfg, seeds)), cfg, [0])
-    assert isinstance(envs, Wrapped)
+    assert envs.num_envs == 1 and envs.reset().obs.shape == (1, 4)
     envs.close()
+
+
+TOLD = {"num_envs": 8, "num_minibatches": 1, "num_steps": 30, "total_timesteps": 480, "logger": "none",
+        "norm_obs": False, "norm_reward": False}
+
+
+def train_carts(change_step, **fields):
+    """Train with carts of which every step is changed."""
+    class Changed(Carts):
+        def step(self, action):
+            return change_step(super().step(action))
+
+    for name in ("arrays", "metric_names"):
+        setattr(Changed, name, fields.pop(name, getattr(Carts, name)))
+    for _ in proximo.iterations("ppo_continuous_action", make_envs=lambda cfg, seeds: Changed(len(seeds), seeds[0]),
+                                **TOLD | fields):
+        pass
+
+
+def test_what_keeps_the_contract_passes():
+    """Numbers of another precision are converted, and a metric may be one number for all environments."""
+    train_carts(lambda step: step._replace(obs=step.obs.double(), metrics={"reward_position": torch.ones(())}))
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda step: step._replace(reward=step.reward.mean()), r"reward of shape \(\) .* has to be \(8,\)"),
+    (lambda step: step._replace(reward=step.reward[:, None]), r"reward of shape \(8, 1\)"),
+    (lambda step: step._replace(obs=step.obs[:, :1]), r"obs of shape \(8, 1\) .* has to be \(8, 2\)"),
+    (lambda step: step._replace(final_obs=step.obs[0]), r"final_obs of shape \(2,\)"),
+    (lambda step: step._replace(obs={"policy": step.obs}), r"obs as dict"),
+    (lambda step: step._replace(terminated=step.terminated.long()), r"terminated .* int64. Its dtype has to be bool"),
+    (lambda step: step._replace(reward=step.reward.numpy()), r"arrays='torch' promises .* set arrays='numpy'"),
+    (lambda step: step._replace(metrics={}), r"metrics \[\], but metric_names is \['reward_position'\]"),
+    (lambda step: (step.obs, step.reward), r"tuple. Return proximo.protocols.Step"),
+])
+def test_a_step_that_would_be_repeated_or_misread_is_refused(change, said):
+    """One reward or one column of observations would be copied to all of them, without a word."""
+    with pytest.raises(UsageError, match=rf"Changed.step\(\) returned .*{said}"):
+        train_carts(change)
+
+
+def test_an_episode_that_begins_without_the_last_observation_of_the_one_before_is_refused():
+    """The value of the next episode's first observation would be taken for that of the last one."""
+    with pytest.raises(UsageError, match="Changed: an episode begins .* final_obs is None"):
+        train_carts(lambda step: step._replace(final_obs=None))
+
+
+@pytest.mark.parametrize(("arrays", "said"), [("cuda", "arrays='cuda'. Use one of numpy, torch, jax"),
+                                              ("numpy", "Convert it, or set arrays='torch'")])
+def test_another_kind_of_arrays_is_refused(arrays, said):
+    with pytest.raises(UsageError, match=said):
+        train_carts(lambda step: step, arrays=arrays)
+
+
+def test_tensors_are_normalised_in_training():
+    """The statistics of a run are those of all observations that the carts returned."""
+    seen = []
+
+    def keep(step):
+        seen.append(step.obs.clone())
+        return step
+
+    class Kept(Carts):
+        def reset(self):
+            return keep(super().reset())
+
+        def step(self, action):
+            return keep(super().step(action))
+
+    for it in proximo.iterations("ppo_continuous_action", make_envs=lambda cfg, seeds: Kept(len(seeds), seeds[0]),
+                                 **TOLD | {"norm_obs": True, "norm_reward": True}):
+        rows = torch.cat(seen).double().numpy()
+        assert isinstance(it.statistics.obs.mean, np.ndarray)
+        np.testing.assert_allclose(it.statistics.obs.mean, rows.mean(0), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(it.statistics.obs.var, rows.var(0), rtol=1e-3)
+
+
+def test_tensors_are_refused_by_jax():
+    pytest.importorskip("jax")
+    with pytest.raises(UsageError, match='framework="jax" needs environments that return numpy or JAX arrays'):
+        for _ in proximo.iterations("ppo_continuous_action", make_envs=make_carts, framework="jax",
+                                    **TOLD):
+            pass
+
+
+def test_another_problem_does_not_report_normalisation_that_is_off(tmp_path):
+    """The variant normalises by default; all problems are collected with the settings of the run."""
+    class Packed(Carts):
+        observation_space = spaces.Dict(image=spaces.Box(0, 255, (3, 8, 8), np.uint8))
+
+        def reset(self):
+            raise UsageError("the only problem")
+
+    with pytest.raises(UsageError) as caught:
+        proximo.train("ppo_continuous_action", make_envs=lambda cfg, seeds: Packed(len(seeds), seeds[0]),
+                      run_dir=tmp_path / "run", **TOLD)
+    assert str(caught.value) == "the only problem"
