@@ -1,4 +1,4 @@
-"""The programs of docs/deploy.md: the one of ONNX runs where neither torch nor proximo can be imported."""
+"""The programs of docs/deploy.md: those of ONNX run where neither torch nor proximo can be imported."""
 
 import re
 import subprocess
@@ -61,3 +61,7 @@ def test_the_program_of_torch_alone_acts_as_the_model(agent):
     with pytest.raises(subprocess.CalledProcessError) as error:
         output(reversed_keys, agent[0])
     assert "RuntimeError" in error.value.stderr
+
+
+def test_the_session_of_a_control_loop_is_made(agent):
+    assert output(ALONE + programs()[3] + "\nprint(session.get_outputs()[0].name)", agent[0]) == ["action"]
