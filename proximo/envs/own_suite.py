@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from proximo.errors import UsageError
+from proximo.errors import EnvError, UsageError
 from proximo.protocols import Array, Step, VecEnv
 
 MEMBERS = tuple(name for name in (*VecEnv.__annotations__, *vars(VecEnv)) if not name.startswith("_"))
@@ -50,25 +50,33 @@ class CheckedEnvs:
         self._envs = envs
         self._name = type(envs).__name__
         self._types_checked = False
+        self._steps = 0  # since reset()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._envs, name)
 
     def reset(self) -> Step:
         """See VecEnv.reset."""
-        step: Step = self._envs.reset()
-        return self._checked(step, "reset", self._envs.num_envs)
+        step = self._checked(self._envs.reset(), "reset", self._envs.num_envs)
+        self._steps = 0
+        self._check_numbers(step)
+        return step
 
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
-        step = self._checked(self._envs.step(action), "step", self._envs.num_envs)
-        self._check_ends(step)
-        return step
+        return self._played(self._envs.step(action), "step", self._envs.num_envs)
 
     def receive(self, group: int) -> Step:
         """See GroupedVecEnv.receive."""
-        step = self._checked(self._envs.receive(group), "receive", self._envs.num_envs // self._envs.groups)
+        rows = self._envs.num_envs // self._envs.groups
+        return self._played(self._envs.receive(group), "receive", rows, group * rows)
+
+    def _played(self, step: Step, call: str, rows: int, before: int = 0) -> Step:
+        """Return what followed an action, checked; `before` is the number of environments in earlier groups."""
+        self._checked(step, call, rows)
         self._check_ends(step)
+        self._steps += before == 0
+        self._check_numbers(step, before)
         return step
 
     def _checked(self, step: Step, call: str, rows: int) -> Step:
@@ -94,6 +102,26 @@ class CheckedEnvs:
             raise UsageError(f"{self._name}: an episode begins (first is True) in the step in which the one before "
                              "ended, and final_obs is None. Return the observation before the reset as final_obs: "
                              "docs/add-an-environment.md says what to do if the simulator does not have it.")
+
+    def _check_numbers(self, step: Step, before: int = 0) -> None:
+        """Raise EnvError if a number that is learned from is not finite: statistics would spread it to all rows."""
+        for name, x, read in (("observation", step.obs, None), ("reward", step.reward, step.valid),
+                              ("final_obs", step.final_obs, step.truncated)):
+            if x is not None and (row := first_not_finite(x, read)) is not None:
+                raise EnvError(f"environment {before + row} ({self._name}), step {self._steps}: {name} is not finite "
+                               "(NaN or infinity). End the episode (terminated) and reset that environment where the "
+                               "simulation is not stable.")
+
+
+def first_not_finite(x: Array, read: Array | None) -> int | None:
+    """Return the first row with a NaN or an infinity among those that are read (None: all); None if there is none."""
+    if "float" not in str(x.dtype):
+        return None
+    finite = x.isfinite() if hasattr(x, "detach") else np.isfinite(np.asarray(x))
+    if bool(finite.all()):
+        return None
+    rows = finite.reshape(len(x), -1).all(1) if read is None else finite.reshape(len(x), -1).all(1) | ~read
+    return None if bool(rows.all()) else int((~rows).nonzero()[0][0])
 
 
 def fields_of(step: Step, obs_shape: tuple[int, ...], rows: int) -> Iterator[tuple[str, Any, tuple[int, ...]]]:

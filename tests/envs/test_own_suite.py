@@ -8,7 +8,7 @@ from gymnasium import spaces
 import proximo
 from proximo.envs.gym import make_gym
 from proximo.envs.own_suite import MEMBERS, make_complete
-from proximo.errors import UsageError
+from proximo.errors import EnvError, UsageError
 from tests.support.batched import Carts, make_carts
 
 
@@ -107,6 +107,36 @@ def test_an_episode_that_begins_without_the_last_observation_of_the_one_before_i
 def test_another_kind_of_arrays_is_refused(arrays, said):
     with pytest.raises(UsageError, match=said):
         train_carts(lambda step: step, arrays=arrays)
+
+
+def spoiled(x, row, value=float("nan")):
+    """Return a copy in which one row is not finite."""
+    x = x.clone()
+    x[row] = value
+    return x
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda step: step._replace(obs=spoiled(step.obs, 3)), r"environment 3 \(Changed\), step 1: observation is not"),
+    (lambda step: step._replace(reward=spoiled(step.reward, 5, torch.inf)), "environment 5 .* step 1: reward is not"),
+    (lambda step: step._replace(final_obs=spoiled(step.obs, 2)), r"environment 2 .* step \d+: final_obs is not finite"),
+])
+def test_a_robot_with_nan_is_named(change, said, norm):
+    """Normalisation would spread it to the observations of all robots."""
+    with pytest.raises(EnvError, match=said):
+        train_carts(change, norm_obs=norm, norm_reward=norm)
+
+
+def test_what_is_not_read_may_be_nan():
+    """The reward of a filler row, and the last observation of an episode that goes on."""
+    def change(step):
+        going = ~step.truncated
+        final, valid = torch.where(going[:, None], torch.nan, step.final_obs), going.clone()
+        return step._replace(final_obs=final, valid=valid, truncated=step.truncated & valid,
+                             reward=torch.where(valid, step.reward, torch.nan))
+
+    train_carts(change)
 
 
 def test_tensors_are_normalised_in_training():
