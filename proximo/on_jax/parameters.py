@@ -44,6 +44,10 @@ class Layer(nnx.Module):
             values[name] = value.astype(np.float32)
         return values
 
+    def has_weights(self) -> bool:
+        """Return whether a program has set weights of its own, such as trained ones: they are not all zero."""
+        return any(np.any(np.asarray(getattr(self, name)[...])) for name, _ in self.shapes if name.startswith("weight"))
+
 
 AnyLayer = TypeVar("AnyLayer", bound=Layer)
 
@@ -68,15 +72,17 @@ def named_parameters(module: nnx.Module) -> Weights:
 
 
 def initial_weights(module: nnx.Module, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return first values of every parameter: drawn for each Layer, unchanged for all others.
+    """Return first values of every parameter: drawn for each Layer without weights, unchanged for all others.
 
-    numpy draws them, so that they are the same on every device and nothing has to be compiled.
+    numpy draws them, so that they are the same on every device and nothing has to be compiled. A layer draws also where
+    its values are not used, so that those of the others do not depend on it.
     """
     weights = {name: np.asarray(x) for name, x in named_parameters(module).items()}
     for path, layer in nnx.iter_modules(module):
         if isinstance(layer, Layer):
             values = layer.initial_values(generator)
-            weights |= {".".join(map(str, (*path, name))): x for name, x in values.items()}
+            if not layer.has_weights():
+                weights |= {".".join(map(str, (*path, name))): x for name, x in values.items()}
     return weights
 
 

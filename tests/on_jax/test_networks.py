@@ -52,6 +52,19 @@ def test_an_mlp_acts_in_numpy_as_it_learns(activation):
     np.testing.assert_allclose(found, make_bind(network)(weights)(jax.numpy.asarray(obs)), atol=1e-5, rtol=1e-5)
 
 
+def test_weights_of_a_program_are_first_weights():
+    """Trained weights, or those of one layer, are not drawn again; the other layers begin as they do without them."""
+    network = MLP([4, 8, 8, 2])
+    drawn, trained = (initial_weights(network, np.random.default_rng(seed)) for seed in (1, 2))
+    assert all((trained[name] != drawn[name]).any() for name in drawn if name.endswith("weight"))
+    whole = initial_weights(make_bind(network)(trained), np.random.default_rng(1))
+    network.layers[1].weight[...] = trained["layers.1.weight"]
+    part = initial_weights(network, np.random.default_rng(1))
+    for name in drawn:
+        np.testing.assert_array_equal(whole[name], trained[name], name)
+        np.testing.assert_array_equal(part[name], (trained if name == "layers.1.weight" else drawn)[name], name)
+
+
 @pytest.mark.parametrize("part", [lambda: nnx.LayerNorm(3, rngs=nnx.Rngs(0)), lambda: nnx.List([nnx.Param(np.zeros(3))]),
                                   lambda: nnx.Param(np.zeros(3))])
 def test_only_layers_of_proximo_act_in_numpy(part):
