@@ -27,7 +27,7 @@ from proximo.types import Iteration, Minibatches, Rollout
 
 @only_newest
 def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any] = ppo_loss,
-          state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
+          state: dict[str, Any] | None = None, set_up: Callable[..., Any] = set_up) -> Generator[Iteration, None, None]:
     """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields one Iteration after every update.
 
     Environments whose state cannot be saved are made again every cfg.checkpoint_every iterations, and at a resume.
@@ -38,6 +38,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
         make_agent: (spec, cfg) -> the agent, an nn.Module; see proximo.protocols.Agent.
         loss_fn: (LossInputs, cfg) -> the loss and named statistics.
         state: The snapshot() of an earlier Iteration, to continue from.
+        set_up: Makes everything from these arguments; what it returns may have another `collect` or `learner`.
 
     Raises:
         UsageError, EnvError, NumbersError: The parts do not fit, an environment failed, the loss is not finite.
@@ -63,11 +64,10 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
             shared_statistics = merge_over_ranks(world, shared_statistics, played.carry.statistics, setup.device)
             carry = played.carry._replace(statistics=shared_statistics)
             finished, steps = finished_episodes(*gather_episodes(world, played.episode, played.rollout.valid), steps)
-            yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
-                            snapshot=partial(snapshot, iteration, steps, setup.adam, setup.agent, carry, envs.state,
-                                             setup.keeps_state),
-                            weights=partial(named_weights, setup.agent), spec=setup.normalizer.spec,
-                            players=envs.players, statistics=shared_statistics, keeps_state=setup.keeps_state)
+            yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished, players=envs.players,
+                            spec=setup.normalizer.spec, statistics=shared_statistics, keeps_state=setup.keeps_state,
+                            weights=partial(named_weights, setup.agent), snapshot=partial(snapshot, iteration, steps,
+                                setup.adam, setup.agent, carry, envs.state, setup.keeps_state))
     finally:
         envs.close()
         leave(world)

@@ -12,6 +12,7 @@ from torch import nn
 import proximo
 from proximo.config import Config
 from proximo.envs.gym import make_gym
+from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import EnvError, UsageError
 from proximo.on_torch import setup
@@ -152,3 +153,31 @@ def test_a_failed_start_leaves_the_other_processes(parts, sentence, monkeypatch)
     with pytest.raises((RuntimeError, ValueError), match=sentence):
         set_up(Config(threads=1), **parts, loss_fn=ppo_loss, state=None)
     assert presence.closed and checked
+
+
+class OneMore(gym.RewardWrapper):
+    def reward(self, reward):
+        return reward + 1.0
+
+
+def test_parts_of_the_setup_can_be_replaced():
+    """Rewards that `collect` raises are learned from as those of environments that return them."""
+    cfg = Config(num_envs=2, num_steps=16, total_timesteps=64, threads=1)
+
+    def set_up_with_one_more(*arguments):
+        made = set_up(*arguments)
+
+        def collect(*played):
+            found = made.collect(*played)
+            return found._replace(rollout=found.rollout._replace(reward=found.rollout.reward + 1.0))
+
+        return made._replace(collect=collect)
+
+    def weights(make_envs, **replaced):
+        return [it.weights() for it in train(cfg, make_envs, assemble, **replaced)][-1]
+
+    found = weights(make_gym, set_up=set_up_with_one_more)
+    expected = weights(lambda cfg, seeds: GymEnvs(lambda: OneMore(gym.make(cfg.env_id)), seeds, cfg.env_id))
+    plain = weights(make_gym)
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert any((found[name] != plain[name]).any() for name in plain)
