@@ -72,16 +72,20 @@ def run_folder(cfg: Config) -> Path:
     return next(folder for folder in chain([first], others) if not folder.exists())
 
 
-def check_new(folders: Sequence[Path]) -> None:
+def check_new(folders: Sequence[Path], resume_line: str) -> None:
     """Check that no run is in these folders. Only rank 0 checks.
+
+    Args:
+        folders: The folders of a new run.
+        resume_line: The call or command that would resume it.
 
     Raises:
         UsageError: There is one, or checkpoints of one, from which a resume would continue.
     """
     for folder in folders if world_from_environment().rank == 0 else ():
         if (folder / "config.json").exists() or (folder / SWEEP).exists():
-            raise UsageError(f"{folder} contains a run already. Resume it with `proximo resume {pasted(folder)}`, or "
-                             "choose another folder with --run-dir.")
+            raise UsageError(f"{folder} contains a run already. Resume it with `{resume_line}`, or choose "
+                             "another folder with --run-dir.")
         if any((folder / "checkpoints").glob("[0-9]*")):
             raise UsageError(f"{folder} contains checkpoints of a run without its config.json. Move them to another "
                              "place, or choose another folder with --run-dir.")

@@ -81,7 +81,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         runs = runs_of_members(runs[0], members)
     with ExitStack() as held:
         held.enter_context(locked(*dict.fromkeys([folder, *[run.folder for run in runs]]), new=True))
-        check_new([folder, *[run.folder for run in runs]])
+        check_new([folder, *[run.folder for run in runs]], runs[0]._replace(folder=folder).resume_line)
         runs = with_absolute_folders(runs)
         write_start(folder, runs, sweep)
         recorder = Recorder()

@@ -92,7 +92,8 @@ def test_a_program_that_failed_before_the_first_iteration_may_use_its_folder_aga
         with pytest.raises(TypeError, match="a mistake"):
             proximo.train("ppo", loss_fn=fails, **words)
         assert (tmp_path / "run" / "config.json").exists() == (limit == 30)
-    with pytest.raises(proximo.UsageError, match="contains a run already"):
+    call = rf"contains a run already. Resume it with `proximo\.resume\('{tmp_path}/run', loss_fn=\.\.\.\)`"
+    with pytest.raises(proximo.UsageError, match=call):
         proximo.train("ppo", loss_fn=ppo_loss, **words)
 
 
