@@ -76,7 +76,11 @@ def find_comparisons(a: str | Path, b: str | Path, metric: str = "") -> list[Com
         raise UsageError(f"metric={metric} is unknown. Use {' or '.join(METRICS)}, or leave it out for the one that "
                          "measures the variant.")
     old, new = group_runs(read_runs(a)), group_runs(read_runs(b))
-    found = [one for pair in _pair_groups(old, new) if (one := _compare_groups(old, new, *pair, metric)) is not None]
+    pairs = _pair_groups(old, new)
+    found = [one for pair in pairs if (one := _compare_groups(old, new, *pair, metric)) is not None]
+    if not found and not pairs and {env_id for env_id, _ in old} & {env_id for env_id, _ in new}:
+        raise UsageError(f"no setting of {a} is one of {b}, and an environment has several. Give the rows of the "
+                         "benchmark file a label, by which runs are then paired, or compare one setting at a time.")
     if not found:
         raise UsageError(f"the finished runs of {a} and {b} have no environment with two common seeds. Train the same "
                          "seeds on both sides.")

@@ -88,6 +88,15 @@ def test_two_flags_pair_where_each_side_has_one_label(tmp_path):
     assert (found.old_label, found.new_label) == ("ppo", "ppo-gamma=0.9")
 
 
+def test_settings_that_cannot_be_paired_are_not_blamed_on_the_seeds(tmp_path):
+    """Two settings on each side, which a flag has changed: all seeds are common, but no setting is."""
+    for name, changed in (("a", {}), ("b", {"gae_lambda": 0.9})):
+        for num_envs in (4, 8):
+            write_runs(tmp_path / name / str(num_envs), OLD, more_config={"num_envs": num_envs} | changed)
+    with pytest.raises(UsageError, match="no setting of .* is one of .*Give the rows of the benchmark file a label"):
+        compare(tmp_path / "a", tmp_path / "b")
+
+
 def test_several_environments_are_corrected_for(tmp_path):
     """Three environments, one of them with p = 0.03 before Holm's correction: none is a regression."""
     for k in range(2):
