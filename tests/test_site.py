@@ -1,5 +1,7 @@
 """The documentation site: it builds without a warning, loads nothing from a server, and its reference is complete."""
 
+import html
+import inspect
 import os
 import re
 import subprocess
@@ -12,7 +14,10 @@ import proximo
 from proximo.cli.main import COMMANDS, main
 from proximo.config import Config
 from proximo.facts import facts
+from proximo.protocols import Episode, Spec, Step, VecEnv
+from proximo.runs.check_env import Finding
 from proximo.runs.presets import presets
+from proximo.types import FinishedEpisodes, Iteration, LossInputs
 
 pytest.importorskip("material")
 pytest.importorskip("mkdocstrings")
@@ -47,6 +52,14 @@ def test_the_reference_has_every_flag_preset_and_function(site):
     public += [name for name, one in vars(proximo.callbacks).items() if name.startswith("stop_")]
     public += ["Iteration", "VecEnv", "Spec", "PureEnv", "learning_rate_at", "clip_coef_at"]  # pages send readers there
     assert [name for name in public if f'.{name}" class="doc' not in api] == []
+
+
+def test_the_reference_explains_the_fields_of_records_and_interfaces(site):
+    """Against the comments of their classes, which mkdocstrings leaves out. Tags of the highlighting are removed."""
+    page = html.unescape(re.sub(r"<[^>]+>", "", (site / "reference" / "api.html").read_text()))
+    for kind in (Iteration, FinishedEpisodes, LossInputs, Spec, Step, Episode, VecEnv, Finding):
+        comments = re.findall(r"^    \w+: .*?  # (.*)$", inspect.getsource(kind), re.M)
+        assert comments and [one for one in comments if one not in page] == [], kind
 
 
 @pytest.mark.parametrize("name", COMMANDS)

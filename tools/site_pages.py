@@ -1,8 +1,11 @@
 """A hook of mkdocs: the pages of the site that are generated from the package, and links to files outside docs/."""
 
+import ast
+import inspect
 import re
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
+from importlib import import_module
 from io import StringIO
 from typing import Any
 
@@ -22,7 +25,7 @@ API = {"Training": ("api.train", "api.iterations", "api.resume", "api.sweep"),
                      "runs.callbacks.StopTraining"),
        "Configurations": ("config.Config", *(f"variants.{name}" for name in (
            "Atari", "AtariLSTM", "Continuous", "RPO", "Procgen", "SelfPlay", "BatchedSim", "Compact"))),
-       "Environments": ("api.check_env",),
+       "Environments": ("api.check_env", "runs.check_env.Finding"),
        "Presets": ("runs.presets.preset",),
        "Records": ("types.Iteration", "types.FinishedEpisodes", "types.LossInputs"),
        "Interfaces": ("protocols.Step", "protocols.Episode", "protocols.VecEnv", "protocols.PureEnv", "protocols.Spec",
@@ -30,8 +33,11 @@ API = {"Training": ("api.train", "api.iterations", "api.resume", "api.sweep"),
        "Errors": ("errors.UsageError", "errors.EnvError", "errors.NumbersError", "errors.FilesError",
                   "errors.PeerError")}
 
-TEXTS = {"Callbacks": ("`proximo.callbacks` has the functions, `proximo` the exception.", ""),
+TEXTS = {"Trained models": ("`load` returns a `Model`, and `evaluate` an `Evaluation`.", ""),
+         "Callbacks": ("`proximo.callbacks` has the functions, `proximo` the exception.", ""),
+         "Records": ("They are in `proximo.types`.", ""), "Interfaces": ("They are in `proximo.protocols`.", ""),
          "Configurations": ("[Flags](flags.md) explains the fields of all classes.", "")}
+SHOWN = ("types.", "protocols.", "runs.check_env.")  # modules whose classes say at each field, in a comment, what it is
 METHODS = ("batch_size", "minibatch_size", "num_iterations", "learning_rate_at", "clip_coef_at")  # of Config
 
 
@@ -58,10 +64,20 @@ def api_page() -> str:
 
 
 def _entry(name: str) -> str:
-    """Return what mkdocstrings reads for one name. Classes of configurations are shown without their fields."""
+    """Return what mkdocstrings reads for one name. Configurations are shown without their fields, records as source."""
+    shown = name.startswith(SHOWN)
     fields = name.startswith(("config.", "variants."))
-    members = f"      members: {[*METHODS] if name == 'config.Config' else []}\n" * fields
-    return f"::: proximo.{name}\n    options:\n      heading_level: 3\n{members}"
+    members = f"      members: {[*METHODS] if name == 'config.Config' else []}\n" * (fields or shown)
+    source = f"\n```python\n{_source(name)}\n```\n" * shown
+    return f"::: proximo.{name}\n    options:\n      heading_level: 3\n{members}{source}"
+
+
+def _source(name: str) -> str:
+    """Return the source of a class without its docstring, which mkdocstrings shows."""
+    module, _, title = name.rpartition(".")
+    source = inspect.getsource(getattr(import_module(f"proximo.{module}"), title))
+    lines, (docstring, *_) = source.splitlines(), ast.parse(source).body[0].body  # type: ignore[attr-defined]
+    return "\n".join([lines[0], *lines[docstring.end_lineno:]]).replace(":\n\n", ":\n", 1)
 
 
 def commands_page() -> str:
