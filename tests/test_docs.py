@@ -12,8 +12,11 @@ from scipy.stats import trim_mean
 
 import proximo
 from proximo import Config
+from proximo.bench.population import KEYS as POPULATION_KEYS
+from proximo.bench.population import load_population
 from proximo.bench.results import evaluations_of, group_runs, read_runs
 from proximo.bench.sets import FILE_KEYS, PRESET_KEYS, RUN_KEYS, load_set
+from proximo.bench.tune_search import SEARCH_KEYS, load_search
 from proximo.catalog import VARIANTS
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import command, main
@@ -87,6 +90,22 @@ def test_the_keys_of_a_benchmark_file_are_explained(heading, keys):
     table = (ROOT / "docs/scale.md").read_text().partition(f"| {heading} |")[2].partition("\n\n")[0]
     cells = [row.split("|")[1] for row in table.splitlines()[2:]]
     assert {name for cell in cells for name in re.findall(r"[a-z_]+", cell)} == {*keys}
+
+
+@pytest.mark.parametrize("begin,keys", [("## Hyper-parameter search", SEARCH_KEYS), ("## Population-based training", POPULATION_KEYS)])
+def test_the_keys_of_searches_and_populations_are_explained(begin, keys):
+    """Against the keys that their readers take."""
+    table = (ROOT / "docs/searches.md").read_text().partition(begin)[2].partition("| key | default |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| `\[?(\w+)\]?` \|", table, re.M)) == sorted(keys)
+
+
+def test_the_files_of_the_page_of_searches_are_read(tmp_path):
+    """With the sizes that the page shows."""
+    search, population = blocks(ROOT / "docs/searches.md", "toml")
+    for name, content in (("search", search), ("population", population)):
+        (tmp_path / f"{name}.toml").write_text(content)
+    assert load_search(tmp_path / "search.toml").trials == 30
+    assert load_population(tmp_path / "population.toml").rounds == 5
 
 
 def test_the_benchmark_file_of_the_page_is_read(tmp_path):

@@ -195,8 +195,8 @@ def _next_round(folder: Path, population: Population, done: Sequence[Round]) -> 
 def _play(work: Work, now: Round, done: list[Round], population: Population) -> int:
     """Train the members of a round and add it with their scores to `done`; return an exit code, 0: it has finished."""
     copied = sum(one.parent not in (None, m) for m, one in enumerate(now.members))
-    notify(f"round {now.number} of {population.rounds}: whole iterations up to step {now.jobs[0].steps:,}, {copied} "
-           "members were replaced")
+    notify(f"round {now.number} of {population.rounds}: whole iterations up to step {now.jobs[0].steps:,}, "
+           f"members that were replaced: {copied}")
     state = BenchState()
     for job in now.jobs:
         (state.done if record_if_finished(work.folder, job) else state.waiting).append(job)
