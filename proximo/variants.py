@@ -91,7 +91,7 @@ class AtariMultiGPU(Atari):
 class Continuous(Config):
     """ppo_continuous_action: MuJoCo and dm_control, the nine details of continuous actions (23-31).
 
-    rpo_continuous_action differs in one line and does better on many tasks: docs/results.md compares both.
+    rpo_continuous_action differs in one line: docs/results.md compares both, docs/details.md says where it is worse.
     """
 
     env_id: str = "HalfCheetah-v4"
