@@ -44,6 +44,17 @@ def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
         assert any("losses/change" in path.read_text() for path in tmp_path.glob("runs/*/metrics.csv"))
 
 
+def test_the_environment_of_the_page_keeps_the_contract(tmp_path, monkeypatch, capsys):
+    """Of the file that the page shows, with the commands below it: no fault and no remark, and it is learned."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_env.py").write_text(blocks(ROOT / "docs" / "add-an-environment.md", "python")[0])
+    assert main(["check-env", "--env-file", "my_env.py"]) == 0
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == {"ok"}
+    words = ["--env-kwargs", "size=7", "--total-timesteps", "4096", "--logger", "none", "--run-dir", "run"]
+    assert main(["train", "--env-file", "my_env.py:MyEnv", *words]) == 0
+    assert proximo.evaluate("run", episodes=4, allow_import=[str(tmp_path / "my_env.py")]).returns[0] > 0.9
+
+
 def test_the_program_of_a_page_is_a_command(tmp_path, monkeypatch):
     """It trains as `proximo train ppo` does."""
     monkeypatch.chdir(tmp_path)
