@@ -289,7 +289,7 @@ def parse_arguments() -> tuple[Config, str]:
     """Read the command line: one flag for each field of Config, and the path of the CSV file."""
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for field in fields(Config):
-        parser.add_argument("--" + field.name.replace("_", "-"), type=field.type, default=field.default, help=" ")
+        parser.add_argument("--" + field.name.replace("_", "-"), type=field.type, default=field.default, help="value")
     parser.add_argument("--csv", default=os.devnull, help="file that gets one line of numbers for each iteration")
     arguments = vars(parser.parse_args())
     csv_path, cfg = arguments.pop("csv"), Config(**arguments)

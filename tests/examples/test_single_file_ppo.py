@@ -116,6 +116,15 @@ def test_a_wrong_setting_gets_one_sentence(example, monkeypatch, capsys, words, 
     assert message in f"{exit.value} {capsys.readouterr().err}"
 
 
+def test_help_has_the_defaults(example, monkeypatch, capsys):
+    """argparse prints none where the help of a flag is blank."""
+    monkeypatch.setattr(sys, "argv", ["single_file_ppo.py", "--help"])
+    with pytest.raises(SystemExit):
+        example.main()
+    said = " ".join(capsys.readouterr().out.split())
+    assert "(default: CartPole-v1)" in said and "(default: 500000)" in said and "(default: 0.00025)" in said
+
+
 def test_it_is_one_short_file_without_the_library():
     text = FILE.read_text()
     tree = ast.parse(text)
