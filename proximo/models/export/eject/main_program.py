@@ -43,9 +43,9 @@ def refuse_other_spaces(env_id: str) -> None:
 def main() -> None:
     """Read the flags, train, show the progress, and write progress.csv and weights.npz."""
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    for field in fields(Config):
-        if not isinstance(field.default, tuple):
-            parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
+    for name, default in ((field.name, field.default) for field in fields(Config)):
+        if not isinstance(default, tuple):
+            parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help="value")
     cfg = Config(**vars(parser.parse_args()))
     batch, parts = cfg.num_envs * cfg.num_steps, cfg.num_minibatches
     if not (cfg.num_envs > 0 < parts and 0 < batch <= cfg.total_timesteps and batch % parts == 0):

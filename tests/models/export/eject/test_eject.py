@@ -215,6 +215,13 @@ def test_a_file_for_discrete_actions_refuses_others_with_a_sentence(monkeypatch)
     assert main_program.kind_of(spaces.Dict({"a": spaces.Discrete(2)})) == "Dict"
 
 
+def test_help_of_a_file_has_the_defaults(tmp_path):
+    """argparse prints none where a flag has no help."""
+    (tmp_path / "file.py").write_text(eject(config_class("ppo")(num_envs=6, num_minibatches=3), "ppo", "proximo eject ppo"))
+    said = subprocess.run([sys.executable, tmp_path / "file.py", "--help"], capture_output=True, text=True, check=True).stdout
+    assert "--num-envs NUM_ENVS value (default: 6)" in " ".join(said.split())
+
+
 def test_the_command_explains_itself_and_names_wrong_flags(capsys):
     assert main(["eject", "--help"]) == 0
     assert "proximo eject VARIANT" in capsys.readouterr().out
