@@ -8,6 +8,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -593,6 +594,7 @@ SHARED = Corridor()
     (Locked(), "cannot be copied .TypeError: cannot pickle '_thread.lock' object.* env=lambda: MyEnv()"),
     (lambda: SHARED, "returned the same environment twice. It must make a new one at each call"),
     (lambda: "CartPole-v1", "made a str; a gymnasium.Env is needed"),
+    (SimpleNamespace(num_envs=2), "is a vector of environments. Pass a function that makes one"),  # those of other libraries
     (gymnasium.make_vec("CartPole-v1", 2), "is a vector of environments. Pass a function that makes one"),
     (3, "env=3 is not an environment. Pass the id of an environment, a function")])
 def test_environments_that_cannot_be_used_are_refused(env, sentence, tmp_path):

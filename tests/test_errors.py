@@ -117,6 +117,7 @@ def test_the_nearest_name_is_suggested():
     ("trian", "trian is not a command. Did you mean train? `proximo --help` lists all"),
     ("train ppo_atary", "ppo_atary is not a variant. Did you mean ppo_atari"),
     ("train CartPole-v1", "CartPole-v1 is not a variant. To name an environment, write proximo train --env-id CartPole-v1."),
+    ("train cartpole", "cartpole is not a variant. To name an environment, write proximo train --env-id cartpole. Did you mean Cart"),
     ("train ppo --env-id CartPoll-v1", "env_id=CartPoll-v1 is unknown. Did you mean CartPole-v1"),
     ("train --env-id CartPoll-v1", "env_id=CartPoll-v1 is unknown. Did you mean CartPole-v1"),
     ("train ppo --env-id no_such_module:Env-v0", "env_id=no_such_module:Env-v0: the module no_such_module cannot be"),

@@ -14,10 +14,10 @@ from proximo.cli.suites import variant_listing
 from proximo.cli.train_help import print_help
 from proximo.config import Config
 from proximo.envs.gym_source import OWN
-from proximo.errors import UsageError
+from proximo.errors import UsageError, nearest
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
-from proximo.runs.presets import Preset, named_preset, preset_for
+from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.resolve import usage_errors
 from proximo.runs.restart import start_or_resume
 from proximo.runs.session import recorded_class, resume
@@ -111,7 +111,8 @@ def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
 
 def named_class(variant: str, command: str = "train") -> type[Config]:
     """Return the configuration class of a variant that is the first word of a command; UsageError if it is none."""
-    return config_class(variant, f" To name an environment, write proximo {command} --env-id {variant}.")
+    near = "" if variant in presets() else nearest(variant, presets())
+    return config_class(variant, f" To name an environment, write proximo {command} --env-id {variant}.{near}")
 
 
 def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | None:

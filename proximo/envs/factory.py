@@ -29,11 +29,11 @@ def env_factory(env: Any) -> Factory:
     Raises:
         UsageError: It is none of these, or the environment cannot be copied.
     """
-    if isinstance(env, gym.vector.VectorEnv):
-        raise UsageError(f"env={env!r:.60} is a vector of environments. Pass a function that makes one of them, "
-                         "such as env=lambda: MyEnv(), and num_envs.")
     if isinstance(env, gym.Env):
         return Copies(env)
+    if hasattr(env, "num_envs") and not isinstance(env, type):
+        raise UsageError(f"env={env!r:.60} is a vector of environments. Pass a function that makes one of them, "
+                         "such as env=lambda: MyEnv(), and num_envs.")
     if not callable(env):
         raise UsageError(f"env={env!r:.60} is not an environment. Pass the id of an environment, a function that makes "
                          "one, its class, or a gymnasium.Env.")
