@@ -72,7 +72,7 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
     Args:
         config: As in `train`.
         env: The id of an environment that is written in JAX.
-        make_envs: (cfg, seeds) -> environments that are written in JAX (docs/add-an-environment.md).
+        make_envs: (cfg, seeds) -> environments that are written in JAX (docs/batched-environments.md).
         make_agent: As in `train`, for JAX.
         loss_fn: As in `train`, for JAX.
         resume: As in `train`.

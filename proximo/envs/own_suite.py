@@ -23,7 +23,7 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
     if missing:
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "
-                         "(proximo/protocols.py). Add them: docs/add-an-environment.md says what they are.")
+                         "(proximo/protocols.py). Add them: docs/batched-environments.md says what they are.")
     problem = ""
     if envs.num_envs != len(seeds):
         problem = f"make_envs returned {envs.num_envs} environments, and not one (or one player) for each of " \
@@ -101,7 +101,7 @@ class CheckedEnvs:
         if step.final_obs is None and bool((step.first & step.valid).any()):
             raise UsageError(f"{self._name}: an episode begins (first is True) in the step in which the one before "
                              "ended, and final_obs is None. Return the observation before the reset as final_obs: "
-                             "docs/add-an-environment.md says what to do if the simulator does not have it.")
+                             "docs/batched-environments.md says what to do if the simulator does not have it.")
 
     def _check_numbers(self, step: Step, before: int = 0) -> None:
         """Raise EnvError if a number that is learned from is not finite: statistics would spread it to all rows."""

@@ -37,7 +37,7 @@ def test_everything_that_is_missing_is_named_at_once(tmp_path):
     with pytest.raises(UsageError) as caught:
         proximo.train(make_envs=lambda cfg, seeds: Bare(), total_timesteps=1024, run_dir=tmp_path / "run")
     said = str(caught.value)
-    assert "make_envs returned Bare, which lacks" in said and "add-an-environment.md" in said
+    assert "make_envs returned Bare, which lacks" in said and "batched-environments.md" in said
     named = {word.strip(",") for word in said.partition("lacks")[2].split()}
     assert named >= {*MEMBERS} - {"num_envs", "step"} and not named & {"num_envs", "step"}
     assert not (tmp_path / "run").exists()
