@@ -47,7 +47,7 @@ def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
     try:
         while True:
             while child.is_alive() and not reader.poll(POLL_SECONDS):
-                if call.deadline and time.monotonic() > call.deadline + GRACE_SECONDS:
+                if is_overdue(call):
                     yield failure(f"{call.what.decode(errors='ignore')} did not return within {call.seconds:g} s")
                     return
             found = newest(reader)
@@ -63,6 +63,12 @@ def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
     finally:
         child.kill()
         child.join()
+
+
+def is_overdue(call: Any) -> bool:
+    """Return whether the newest call has not returned in time. The process may set its deadline to 0 at any moment."""
+    deadline = call.deadline  # read once
+    return bool(deadline and time.monotonic() > deadline + GRACE_SECONDS)
 
 
 def newest(reader: Any) -> Any:

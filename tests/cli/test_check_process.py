@@ -2,9 +2,12 @@
 
 import os
 import signal
+import time
+from types import SimpleNamespace
 
 import pytest
 
+from proximo.cli.check_process import is_overdue
 from proximo.cli.main import main
 
 FAILS = """
@@ -76,3 +79,21 @@ def test_other_faults_and_unknown_ids_have_exit_code_2(capfd):
     assert main(["check-env", "CartPol-v1"]) == 2
     seen = capfd.readouterr()
     assert "CartPole-v1" in seen.err and "Traceback" not in seen.err and not seen.out
+
+
+class Returning:
+    """A call of another process that returns, which sets its deadline to 0, after `reads` reads of the deadline."""
+
+    def __init__(self, reads):
+        self.reads = reads
+
+    @property
+    def deadline(self):
+        self.reads -= 1
+        return time.monotonic() + 60 if self.reads >= 0 else 0.0
+
+
+@pytest.mark.parametrize("reads", [0, 1, 2])
+def test_a_call_that_returns_while_it_is_looked_at_is_not_overdue(reads):
+    assert not is_overdue(Returning(reads))
+    assert is_overdue(SimpleNamespace(deadline=time.monotonic() - 60))
