@@ -54,10 +54,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def test_the_page_has_the_sizes_of_the_files():
-    """docs/variants.md against the limits."""
+    """docs/variants.md against the limits. Settings of an environment add a few lines to the other variants."""
     page = " ".join((ROOT / "docs" / "variants.md").read_text().split())
     others = max(most for variant, most in MOST_LINES.items() if variant != "ppo")
-    assert f"at most {MOST_LINES['ppo']} lines for `ppo` and {others:,} for the others" in page
+    assert f"at most {MOST_LINES['ppo']} lines for `ppo` and about {others:,} for the others" in page
 
 
 def weights_hash(weights):
