@@ -1,8 +1,10 @@
 """Environments from a function of the user's: whether they have, and return, everything that training reads."""
 
 from collections.abc import Callable, Iterator, Sequence
+from types import NoneType
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from proximo.errors import EnvError, UsageError
@@ -16,25 +18,47 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
     """Call make_envs(cfg, seeds).
 
     Raises:
-        UsageError: The result lacks attributes or methods of VecEnv, has another number of environments, or names
-            another kind of arrays.
+        UsageError: The result lacks attributes or methods of VecEnv, has another number of environments, or an
+            attribute of another kind.
     """
     envs: VecEnv = make_envs(cfg, seeds)
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
     if missing:
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "
                          "(proximo/protocols.py). Add them: docs/batched-environments.md says what they are.")
-    problem = ""
-    if envs.num_envs != len(seeds):
-        problem = f"make_envs returned {envs.num_envs} environments, and not one (or one player) for each of " \
-                  "the seeds that it was given. Make len(seeds)."
-    elif envs.arrays not in ARRAYS:
-        problem = f"make_envs returned {type(envs).__name__} with arrays={envs.arrays!r:.60}. Use one of " \
-                  f"{', '.join(ARRAYS)}."
+    problem = problem_of_envs(envs, len(seeds))
     if problem:
         envs.close()
         raise UsageError(problem)
     return CheckedEnvs(envs)
+
+
+def problem_of_envs(envs: VecEnv, number: int) -> str:
+    """Return what is wrong with the attributes of environments of which there have to be `number`; "" if nothing is."""
+    made = f"make_envs returned {type(envs).__name__} with"
+    if envs.num_envs != number:
+        return f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the " \
+               f"{number} seeds that it was given. Make len(seeds)."
+    if envs.arrays not in ARRAYS:
+        return f"{made} arrays={envs.arrays!r:.60}. Use one of {', '.join(ARRAYS)}."
+    if not is_numpy_dtype(envs.obs_dtype):
+        return f"{made} obs_dtype={envs.obs_dtype!r:.60}. Use the dtype of numpy, such as np.dtype(np.float32), also " \
+               "where the arrays are tensors."
+    if not isinstance(envs.action_space, gymnasium.Space):
+        return f"{made} action_space={envs.action_space!r:.60}. Use the gymnasium.Space of one environment."
+    if not isinstance(envs.observation_space, (gymnasium.Space, NoneType)):
+        return f"{made} observation_space={envs.observation_space!r:.60}. Use the space of one environment, or " \
+               "None if an observation is a row of numbers."
+    return ""
+
+
+def is_numpy_dtype(given: Any) -> bool:
+    """Return whether numpy takes a value as a dtype; None, which numpy takes for float64, is none."""
+    try:
+        np.dtype(given)
+    except TypeError:
+        return False
+    return given is not None
 
 
 class CheckedEnvs:

@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 import proximo
 from proximo.envs.gym import make_gym
-from proximo.envs.own_suite import MEMBERS, make_complete
+from proximo.envs.own_suite import MEMBERS, is_numpy_dtype, make_complete
 from proximo.errors import EnvError, UsageError
 from tests.support.batched import Carts, make_carts
 
@@ -46,7 +46,7 @@ def test_everything_that_is_missing_is_named_at_once(tmp_path):
 def test_another_number_of_environments_is_refused():
     """Steps would be counted wrong."""
     cfg = proximo.Config(num_envs=4, total_timesteps=1024)
-    with pytest.raises(UsageError, match="make_envs returned 8 environments, and not one .* Make len"):
+    with pytest.raises(UsageError, match="make_envs returned GymEnvs with num_envs=8, and not one .* Make len"):
         proximo.iterations(cfg, make_envs=lambda cfg, seeds: make_gym(cfg, [*seeds, *seeds])).__next__()
 
 
@@ -100,6 +100,29 @@ def test_an_episode_that_begins_without_the_last_observation_of_the_one_before_i
     """The value of the next episode's first observation would be taken for that of the last one."""
     with pytest.raises(UsageError, match="Changed: an episode begins .* final_obs is None"):
         train_carts(lambda step: step._replace(final_obs=None))
+
+
+@pytest.mark.parametrize(("attribute", "given", "said"), [
+    ("obs_dtype", torch.float32, r"obs_dtype=torch.float32. Use the dtype of numpy, such as np.dtype\(np.float32\)"),
+    ("obs_dtype", None, "obs_dtype=None. Use the dtype of numpy"),
+    ("action_space", 2, "action_space=2. Use the gymnasium.Space of one environment"),
+    ("observation_space", (4,), r"observation_space=\(4,\). Use the space of one"),
+])
+def test_attributes_of_another_kind_are_refused(attribute, given, said):
+    """With the attribute and what to give instead, before training."""
+    def make_wrong(cfg, seeds):
+        envs = make_gym(cfg, seeds)
+        setattr(envs, attribute, given)
+        return envs
+
+    cfg = proximo.Config(num_envs=2)
+    with pytest.raises(UsageError, match=f"make_envs returned GymEnvs with {said}"):
+        make_complete(make_wrong, cfg, [0, 1])
+
+
+@pytest.mark.parametrize("given", [np.float32, "float32", np.dtype(np.uint8)])
+def test_what_numpy_takes_as_a_dtype_is_one(given):
+    assert is_numpy_dtype(given)
 
 
 @pytest.mark.parametrize(("arrays", "said"), [("cuda", "arrays='cuda'. Use one of numpy, torch, jax"),
