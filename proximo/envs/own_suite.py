@@ -26,37 +26,35 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
     if missing:
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "
                          "(proximo/protocols.py). Add them: docs/batched-environments.md says what they are.")
-    problem = problem_of_envs(envs, len(seeds))
-    if problem:
+    if problems := list(problems_of_envs(envs, len(seeds))):
         envs.close()
-        raise UsageError(problem)
+        raise UsageError("\n".join(problems))
     return CheckedEnvs(envs)
 
 
-def problem_of_envs(envs: VecEnv, number: int) -> str:
-    """Return what is wrong with the attributes of environments of which there have to be `number`; "" if nothing is."""
+def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
+    """Yield a sentence for every attribute that is wrong; there have to be `number` environments."""
     made = f"make_envs returned {type(envs).__name__} with"
     if envs.num_envs != number:
-        return f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the " \
-               f"{number} seeds that it was given. Make len(seeds)."
+        yield f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the " \
+              f"{number} seeds that it was given. Make len(seeds)."
     if envs.arrays not in ARRAYS:
-        return f"{made} arrays={envs.arrays!r:.60}. Use one of {', '.join(ARRAYS)}."
+        yield f"{made} arrays={envs.arrays!r:.60}. Use one of {', '.join(ARRAYS)}."
     if not is_numpy_dtype(envs.obs_dtype):
-        return f"{made} obs_dtype={envs.obs_dtype!r:.60}. Use the dtype of numpy, such as np.dtype(np.float32), also " \
-               "where the arrays are tensors."
+        yield f"{made} obs_dtype={envs.obs_dtype!r:.60}. Use a dtype of numpy, such as np.dtype(np.float32), also " \
+              "for tensors."
     if not isinstance(envs.action_space, gymnasium.Space):
-        return f"{made} action_space={envs.action_space!r:.60}. Use the gymnasium.Space of one environment."
+        yield f"{made} action_space={envs.action_space!r:.60}. Use the gymnasium.Space of one environment."
     if not isinstance(envs.observation_space, (gymnasium.Space, NoneType)):
-        return f"{made} observation_space={envs.observation_space!r:.60}. Use the space of one environment, or " \
-               "None if an observation is a row of numbers."
-    return ""
+        yield f"{made} observation_space={envs.observation_space!r:.60}. Use the gymnasium.Space of one " \
+              "environment, or None if an observation is one array already."
 
 
 def is_numpy_dtype(given: Any) -> bool:
-    """Return whether numpy takes a value as a dtype; None, which numpy takes for float64, is none."""
+    """Return whether numpy takes a value as a dtype, other than None, which it takes for float64."""
     try:
         np.dtype(given)
-    except TypeError:
+    except (TypeError, ValueError):
         return False
     return given is not None
 

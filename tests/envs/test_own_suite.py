@@ -103,21 +103,33 @@ def test_an_episode_that_begins_without_the_last_observation_of_the_one_before_i
 
 
 @pytest.mark.parametrize(("attribute", "given", "said"), [
-    ("obs_dtype", torch.float32, r"obs_dtype=torch.float32. Use the dtype of numpy, such as np.dtype\(np.float32\)"),
-    ("obs_dtype", None, "obs_dtype=None. Use the dtype of numpy"),
+    ("obs_dtype", torch.float32, r"obs_dtype=torch.float32. Use a dtype of numpy, such as np.dtype\(np.float32\)"),
+    ("obs_dtype", None, "obs_dtype=None. Use a dtype of numpy"),
     ("action_space", 2, "action_space=2. Use the gymnasium.Space of one environment"),
-    ("observation_space", (4,), r"observation_space=\(4,\). Use the space of one"),
+    ("observation_space", (4,), r"observation_space=\(4,\). Use the gymnasium.Space of one environment, or"),
 ])
 def test_attributes_of_another_kind_are_refused(attribute, given, said):
     """With the attribute and what to give instead, before training."""
-    def make_wrong(cfg, seeds):
+    with pytest.raises(UsageError, match=f"make_envs returned GymEnvs with {said}"):
+        make_wrong({attribute: given})
+
+
+def test_all_wrong_attributes_are_named_at_once():
+    with pytest.raises(UsageError) as caught:
+        make_wrong({"num_envs": 3, "arrays": "cuda", "obs_dtype": "no", "action_space": None, "observation_space": 1})
+    names = ("num_envs=3", "arrays='cuda'", "obs_dtype='no'", "action_space=None", "observation_space=1")
+    assert [name in line for name, line in zip(names, str(caught.value).splitlines(), strict=True)] == [True] * 5
+
+
+def make_wrong(attributes):
+    """Make two environments with other values of some attributes."""
+    def make_envs(cfg, seeds):
         envs = make_gym(cfg, seeds)
-        setattr(envs, attribute, given)
+        for name, value in attributes.items():
+            setattr(envs, name, value)
         return envs
 
-    cfg = proximo.Config(num_envs=2)
-    with pytest.raises(UsageError, match=f"make_envs returned GymEnvs with {said}"):
-        make_complete(make_wrong, cfg, [0, 1])
+    return make_complete(make_envs, proximo.Config(num_envs=2), [0, 1])
 
 
 @pytest.mark.parametrize("given", [np.float32, "float32", np.dtype(np.uint8)])
