@@ -122,7 +122,8 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
         UsageError: An argument cannot work; all problems are listed. The other errors are those of `train`.
     """
     from proximo.processes import world_from_environment
-    from proximo.runs.arguments import configure, own_parts, problems_of_state, with_fixed_fields
+    from proximo.runs.arguments import configure, own_parts, problems_of_iterations, with_fixed_fields
+    from proximo.runs.init_from import with_start
     from proximo.runs.resolve import problems_of, resolve
 
     own = own_parts(env, make_envs, make_agent, loss_fn)
@@ -130,12 +131,11 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
     world = world_from_environment()
     cfg = resolve(replace(cfg, env_workers=cfg.env_workers or 0), variant, world.size, world.local_size,
                   own_env=own.make_envs is not None)
-    problems = [*own.wrong, *problems_of_state(state, cfg), *problems_of(cfg, world.size)]
-    if cfg.num_seeds > 1:
-        problems.append(f"num_seeds={cfg.num_seeds}: call proximo.iterations once for each seed, or proximo.train.")
+    problems = [*own.wrong, *problems_of_iterations(state, cfg), *problems_of(cfg, world.size)]
     if problems:
         raise UsageError("\n".join(problems))
     parts = own.parts(variant, cfg.framework)
+    parts = parts if state else with_start(parts, cfg)
     return with_fixed_fields(parts.train(cfg, parts.make_envs, parts.make_agent, state=state), cfg)
 
 

@@ -93,11 +93,12 @@ class Config:
     orthogonal_init: bool = setting(True, group="policy", detail="2, 32", off=False)
     """initialise with orthogonal weights and zero biases; off: the library's own initialisation"""
 
-    # Training
     seed: int = setting(1, group="training", minimum=0)
     """seed of every random draw: weights, environments, actions, minibatches"""
     num_seeds: int = setting(1, group="training", minimum=1)
     """agents that are trained together, with seeds seed, seed+1, ... (JAX, with environments written in JAX)"""
+    init_from: str = setting("", group="training")
+    """folder of a run, checkpoint or model whose weights and statistics of normalisation the run begins with"""
     total_timesteps: int = setting(500_000, group="training", minimum=1, resume="free")
     """total environment steps over all environments, rounded down to whole iterations"""
     learning_rate: float = setting(2.5e-4, group="training", above=0, resume="free", sweep=True)
@@ -139,7 +140,6 @@ class Config:
     checkpoint_every: int = setting(50, group="training", minimum=1, resume="free")
     """iterations between checkpoints; environments without a saved state restart there, which affects the results"""
 
-    # Logging
     exp_name: str = setting("", group="logging", resume="free", chosen=True)
     """name of the experiment, a part of the run's name; empty: the name of the variant"""
     run_dir: str = setting("", group="logging")

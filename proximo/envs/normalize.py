@@ -5,8 +5,9 @@ statistics. The functions are pure and take the array module as `xp` (numpy, jax
 in compiled code too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +44,8 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
 
     Args:
         cfg: Its `norm_obs`, `norm_reward`, their clips, `gamma` and `framework` are read.
-        envs: The environments, or others of the same kind and number.
+        envs: The environments, or others of the same kind and number. With `start_moments`, a mapping of "obs" and
+            "ret" to Moments, the statistics begin with these (--init-from).
 
     Raises:
         UsageError: Parts of packed observations are to be normalised, and the environments return torch tensors.
@@ -75,7 +77,8 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
         reset, step = share_with_torch(reset), share_with_torch(step)
     if not view.whole:
         reset, step = normalize_floats(view, reset), normalize_floats(view, step)
-    start = partial(start_statistics, envs.num_envs, view.shape, np if envs.arrays == "torch" else xp)
+    start = partial(start_statistics, envs.num_envs, view.shape, np if envs.arrays == "torch" else xp,
+                    getattr(envs, "start_moments", MappingProxyType({})))
     return Normalizer(start=start, reset=reset, step=step, spec=spec)
 
 
@@ -137,10 +140,13 @@ def share_with_torch(normalize: Normalize) -> Normalize:
     return normalize_to_tensors
 
 
-def start_statistics(num_envs: int, obs_shape: tuple[int, ...], xp: Any = np) -> Statistics:
-    """Return the statistics before the first observation."""
-    return Statistics(obs=start_moments(obs_shape, xp), ret=start_moments((), xp),
-                      running=xp.zeros(num_envs, xp.float64 if xp is np else xp.float32))
+def start_statistics(num_envs: int, obs_shape: tuple[int, ...], xp: Any = np,
+                     known: Mapping[str, Moments] = MappingProxyType({})) -> Statistics:
+    """Return the statistics before the first observation; `known` has those of "obs" and "ret" that are not empty."""
+    dtype = xp.float64 if xp is np else xp.float32
+    empty = {"obs": start_moments(obs_shape, xp), "ret": start_moments((), xp)}
+    begun = {name: Moments(*(xp.asarray(x, dtype) for x in moments)) for name, moments in known.items()}
+    return Statistics(**empty | begun, running=xp.zeros(num_envs, dtype))
 
 
 def normalize_obs(moments: Moments, obs: Array, clip: float, xp: Any = np) -> Array:

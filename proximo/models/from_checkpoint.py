@@ -5,6 +5,7 @@ from typing import Any
 
 from proximo.envs.moments import Moments
 from proximo.errors import reading
+from proximo.models.save_folder import moments_of
 from proximo.models.weights import checkpoint_weights
 from proximo.runs.checkpoint import MANIFEST, load_tree
 from proximo.runs.records import Checkpoint
@@ -28,6 +29,6 @@ def model_of_checkpoint(folder: Path, newest: dict[str, Any]) -> tuple[int, dict
     state = load_tree(folder, Checkpoint)["state"]
     with reading(f"{folder} does not fit the model of its run", "Use another checkpoint."):
         model = newest | {"weights": checkpoint_weights(state, newest["weights"])}
-        if "obs_moments" in newest:
-            model["obs_moments"] = {field: state["statistics"][f"obs_{field}"] for field in Moments._fields}
+        for name in moments_of(newest):
+            model[f"{name}_moments"] = {field: state["statistics"][f"{name}_{field}"] for field in Moments._fields}
         return state["steps"], model

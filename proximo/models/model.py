@@ -15,9 +15,9 @@ from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, reading, warn
 from proximo.models.from_checkpoint import is_checkpoint, model_of_checkpoint
 from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, read_raw, space_reader
-from proximo.models.save_folder import model_tree, replaceable
+from proximo.models.save_folder import model_tree, moments_of, replaceable
 from proximo.models.spaces import action_for_env, action_from_env, spec_from
-from proximo.models.weights import check_finite
+from proximo.models.weights import check_numbers
 from proximo.protocols import Spec
 from proximo.runs.checkpoint import MANIFEST, load_tree, save_tree
 from proximo.runs.records import ModelFile
@@ -45,6 +45,7 @@ class Model:
         self._told = False  # that another number of observations clears the recurrent state
         self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
         self.own_parts: Mapping[str, str] = {}  # of the run, that a program passed: names by argument
+        self.return_moments: Moments | None = None  # statistics that normalised rewards
         self._seed, self._calls = 0, 0  # of the noise of sampled actions
         self.reset()
 
@@ -130,7 +131,8 @@ class Model:
             UsageError: It is a file, or contains something other than a model.
             FilesError: It cannot be written.
         """
-        tree = model_tree(self.variant, self.cfg, self.spec, self.moments, self.actor.weights(), self.own_parts)
+        tree = model_tree(self.variant, self.cfg, self.spec, {"obs": self.moments, "ret": self.return_moments},
+                          self.actor.weights(), self.own_parts)
         save_tree(replaceable(Path(folder)), tree, "Free disk space, or choose another folder.")
 
     def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
@@ -236,15 +238,13 @@ def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]
         FilesError: The weights belong to another network, a number is not finite, a space is impossible, or
             the network does not fit into the memory.
     """
-    check_finite(tree["weights"], "weights")
-    check_finite(tree.get("obs_moments", {}), "statistics of observations")
-    moments = Moments(*(tree["obs_moments"][name] for name in Moments._fields)) if "obs_moments" in tree else None
-    spec = spec_from(tree)
+    check_numbers(tree)
+    moments, spec = moments_of(tree), spec_from(tree)
     if wrong := network_memory(cfg, spec):
         raise FilesError("\n".join(f"the model has {sentence}" for sentence in wrong))
     own = [f"{name}=..." for name in ("make_agent", "config") if name in tree["own_parts"]]
     advice = f"Pass {' and '.join(own)} of its program." if own else "Use the folder that Proximo wrote."
     with reading("The network of the model cannot be made", advice):
-        model = Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments)
-    model.own_parts = tree["own_parts"]
+        model = Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments.get("obs"))
+    model.own_parts, model.return_moments = tree["own_parts"], moments.get("ret")
     return model

@@ -51,17 +51,23 @@ def save_model(folder: Path, variant: str, cfg: Config, spec: Spec, statistics: 
     Raises:
         FilesError: The folder cannot be written.
     """
-    moments = statistics.obs if statistics is not None and cfg.norm_obs else None
+    moments = {"obs": statistics.obs if statistics is not None and cfg.norm_obs else None,
+               "ret": statistics.ret if statistics is not None and cfg.norm_reward else None}
     save_tree(folder, model_tree(variant, cfg, spec, moments, weights, own_parts))
 
 
-def model_tree(variant: str, cfg: Config, spec: Spec, moments: Moments | None,
+def model_tree(variant: str, cfg: Config, spec: Spec, moments: Mapping[str, Moments | None],
                weights: dict[str, np.ndarray], own_parts: Mapping[str, str] = NO_PARTS) -> dict[str, Any]:
-    """Return the content of a model folder."""
+    """Return the content of a model folder; `moments` are those of "obs" and "ret", None for what is not normalised."""
     tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(spec.obs_shape),
             "obs_dtype": str(np.dtype(spec.obs_dtype)), "action_space": space_to_json(spec.action_space),
             "observation_space": None if spec.observation_space is None else space_to_json(spec.observation_space),
             "weights": weights, "own_parts": dict(own_parts)}
-    if moments is not None:
-        tree["obs_moments"] = {name: np.asarray(x) for name, x in moments._asdict().items()}
-    return tree
+    return tree | {f"{name}_moments": {field: np.asarray(x) for field, x in each._asdict().items()}
+                   for name, each in moments.items() if each is not None}
+
+
+def moments_of(tree: Mapping[str, Any]) -> dict[str, Moments]:
+    """Return the statistics that the content of a model folder has."""
+    return {name: Moments(*(tree[f"{name}_moments"][field] for field in Moments._fields)) for name in ("obs", "ret")
+            if f"{name}_moments" in tree}

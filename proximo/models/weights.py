@@ -9,6 +9,7 @@ from proximo.errors import FilesError
 
 Shape = tuple[int, ...]
 MOST_NAMED = 3  # differences in a message
+NUMBERS = {"weights": "weights", "obs_moments": "statistics of observations", "ret_moments": "statistics of returns"}
 
 
 def check_weights(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
@@ -31,20 +32,20 @@ def check_weights(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> 
                      "make_agent as in training.")
 
 
-def check_finite(arrays: Mapping[str, np.ndarray], what: str) -> None:
-    """Check that saved arrays contain no NaN and no infinity.
+def check_numbers(tree: Mapping[str, Any]) -> None:
+    """Check that the arrays of a model contain no NaN and no infinity.
 
     Args:
-        arrays: The arrays by name.
-        what: What they are ("weights"), for the message.
+        tree: The content of a model folder.
 
     Raises:
-        FilesError: A value is not finite; the message names every such array.
+        FilesError: A value is not finite; the message names every such array of one kind.
     """
-    bad = [name for name, x in arrays.items() if not np.isfinite(x).all()]
-    if bad:
-        raise FilesError(f"the {what} {', '.join(bad)} of the model contain NaN or infinity: it cannot act. Train "
-                         "again with a lower learning rate.")
+    for name, what in NUMBERS.items():
+        bad = [key for key, x in tree.get(name, {}).items() if not np.isfinite(x).all()]
+        if bad:
+            raise FilesError(f"the {what} {', '.join(bad)} of the model contain NaN or infinity: it cannot act. Train "
+                             "again with a lower learning rate.")
 
 
 def checkpoint_weights(state: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.config import Config
-from proximo.models.weights import check_weights
-from proximo.on_jax.parameters import make_bind, named_parameters
+from proximo.on_jax.parameters import fitting_weights, make_bind
 from proximo.on_jax.train_step import key_data
 
 
@@ -28,9 +27,7 @@ class Actor:
 
     def __init__(self, make_agent: Callable[..., Any], spec: Any, cfg: Config, weights: dict[str, Any]) -> None:
         self.agent, self._made_from = make_agent(spec, cfg), (make_agent, spec, cfg)
-        expected = {name: x.shape for name, x in named_parameters(self.agent).items()}
-        check_weights(expected, {name: x.shape for name, x in weights.items()})
-        self._weights = {name: jnp.asarray(x) for name, x in weights.items()}
+        self._weights = fitting_weights(self.agent, weights)
         self._bind = bind = make_bind(self.agent)
         head = self.agent.head
 

@@ -5,12 +5,15 @@ JAX differentiates. Names and layouts are those of the torch modules, so that we
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 from flax import nnx
 from jax import Array
+from jax import numpy as jnp
+
+from proximo.models.weights import check_weights
 
 Weights = dict[str, Array]  # by name, such as "critic.layers.0.weight"
 
@@ -97,6 +100,22 @@ def make_bind(module: nnx.Module) -> Callable[[Weights], Any]:
         return nnx.merge(graph, nnx.from_flat_state(values), rest)
 
     return bind
+
+
+def load_weights(module: nnx.Module, weights: Mapping[str, np.ndarray]) -> Any:
+    """Return the module with weights by name, as a model has them; raises what `fitting_weights` raises."""
+    return make_bind(module)(fitting_weights(module, weights))
+
+
+def fitting_weights(module: nnx.Module, weights: Mapping[str, np.ndarray]) -> Weights:
+    """Return the weights of a model as arrays of JAX.
+
+    Raises:
+        FilesError: They belong to another network.
+    """
+    check_weights({name: x.shape for name, x in named_parameters(module).items()},
+                  {name: x.shape for name, x in weights.items()})
+    return {name: jnp.asarray(x) for name, x in weights.items()}
 
 
 def make_numpy_bind(module: nnx.Module) -> Callable[[Weights], Any] | None:

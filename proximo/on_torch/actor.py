@@ -9,9 +9,8 @@ import torch
 
 from proximo.config import Config
 from proximo.envs.cores import default_threads
-from proximo.models.weights import check_weights
 from proximo.on_torch.noise import GLOBAL_GENERATOR, seeded_generator
-from proximo.on_torch.snapshot import named_weights, saved_buffers
+from proximo.on_torch.snapshot import load_weights, named_weights
 
 
 class Actor:
@@ -29,14 +28,8 @@ class Actor:
 
     def __init__(self, make_agent: Callable[..., Any], spec: Any, cfg: Config, weights: dict[str, Any]) -> None:
         with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
-            self.agent = make_agent(spec, cfg).eval()
+            self.agent = load_weights(make_agent(spec, cfg).eval(), weights)
         self._threads = default_threads(cfg, 1)  # at most: a second one makes small networks slower
-        tensors = dict(self.agent.named_parameters()) | saved_buffers(self.agent)
-        expected = {name: tuple(x.shape) for name, x in tensors.items()}
-        check_weights(expected, {name: x.shape for name, x in weights.items()})
-        with torch.no_grad():
-            for name, x in tensors.items():
-                x.copy_(torch.from_numpy(weights[name]))
 
     @property
     def module(self) -> torch.nn.Module:

@@ -1,7 +1,7 @@
 """Everything that continues a run exactly, as dicts of numpy arrays, numbers and strings; and back."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -10,9 +10,12 @@ from torch import nn
 from proximo.config import Config
 from proximo.envs.normalize import continue_statistics, pack_statistics, unpack_statistics
 from proximo.errors import UsageError, reading_checkpoint
+from proximo.models.weights import check_weights
 from proximo.on_torch.learner import Adam
 from proximo.protocols import VecEnv
 from proximo.types import Carry
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def snapshot(iteration: int, steps: int, adam: Adam, agent: nn.Module, carry: Carry,
@@ -56,6 +59,20 @@ def restore(state: dict[str, Any], adam: Adam, agent: nn.Module, envs: VecEnv, c
 def named_weights(agent: nn.Module) -> dict[str, np.ndarray]:
     """Return the agent's parameters and buffers as numpy arrays, in the layout that models of both frameworks use."""
     return to_arrays(dict(agent.named_parameters()) | saved_buffers(agent))
+
+
+def load_weights(agent: AnyModule, weights: Mapping[str, np.ndarray]) -> AnyModule:
+    """Give an agent weights by name, as named_weights() returns them, and return it.
+
+    Raises:
+        FilesError: They belong to another network.
+    """
+    tensors = dict(agent.named_parameters()) | saved_buffers(agent)
+    check_weights({name: tuple(x.shape) for name, x in tensors.items()}, {name: x.shape for name, x in weights.items()})
+    with torch.no_grad():
+        for name, x in tensors.items():
+            x.copy_(torch.from_numpy(weights[name]))
+    return agent
 
 
 def saved_buffers(agent: nn.Module) -> dict[str, torch.Tensor]:

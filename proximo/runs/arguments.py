@@ -75,8 +75,13 @@ def problems_of_class(config: Any) -> list[str]:
             "was started with, or leave it out."]
 
 
-def problems_of_state(state: Any, cfg: Config) -> list[str]:
-    """Return a sentence if the argument `state` is neither None nor a snapshot that `cfg` can continue from."""
+def problems_of_iterations(state: Any, cfg: Config) -> list[str]:
+    """Return what proximo.iterations cannot do: several seeds, and a `state` that `cfg` cannot continue from."""
+    several = [f"num_seeds={cfg.num_seeds}: call proximo.iterations once for each seed, or proximo.train."]
+    return several * (cfg.num_seeds > 1) + _problems_of_state(state, cfg)
+
+
+def _problems_of_state(state: Any, cfg: Config) -> list[str]:
     if state is None:
         return []
     if not isinstance(state, dict) or not TrainingState.__required_keys__ <= state.keys():

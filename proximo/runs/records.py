@@ -157,7 +157,7 @@ class BestRecord(TypedDict):
 
 
 class MomentArrays(TypedDict):
-    """Statistics of observations."""
+    """Statistics of normalisation."""
 
     mean: Array
     var: Array
@@ -175,6 +175,7 @@ class ModelFile(TypedDict):
     observation_space: dict[str, Any] | None
     weights: Arrays
     obs_moments: NotRequired[MomentArrays]
+    ret_moments: NotRequired[MomentArrays]
     own_parts: NotRequired[dict[str, str]]
     best: NotRequired[BestRecord]
 

@@ -21,7 +21,7 @@ def save_repro(run: Run, error: NumbersError) -> str:
     if error.evidence is None or world_from_environment().rank > 0:
         return ""
     found = error.evidence()
-    tree = model_tree(run.variant, run.cfg, found["spec"], None, found["weights"], run.own_parts)
+    tree = model_tree(run.variant, run.cfg, found["spec"], {}, found["weights"], run.own_parts)
     try:
         save_tree(run.folder / NAME, tree | {name: found[name] for name in ("iteration", "rollout", "state")})
     except FilesError:

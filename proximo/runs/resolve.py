@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from proximo.catalog import Parts, played_env
@@ -52,6 +53,8 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
         raise UsageError(SHIFT_GIVEN.format(cfg.iteration_shift))
     cfg = cfg.resolved()
     changes: dict[str, Any] = {} if own_env else dict(played_env(cfg))
+    if cfg.init_from:
+        changes["init_from"] = str(Path(cfg.init_from).absolute())
     if not cfg.exp_name:
         changes["exp_name"] = variant
     if not cfg.threads:

@@ -18,6 +18,7 @@ from proximo.runs.announce import announce_changes, announce_resume, announce_st
 from proximo.runs.checkpoint import find_checkpoint, read_summary
 from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes, refuse_earlier_end
 from proximo.runs.files import refuse_links
+from proximo.runs.init_from import with_start
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, announce_parts
@@ -73,7 +74,9 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
     own.check_processes(world.size)
     parts = own.parts(variant, cfg.framework)
     if problems := [*own.wrong, *wrong, *problems_of_members(cfg, world.size, sweep)]:
+        problems += usage_errors(lambda: with_start(parts, cfg))
         raise UsageError("\n".join([*problems, *problems_of_parts(cfg, parts)]))
+    parts = with_start(parts, cfg)
     folder = run_folder(cfg)
     runs = [own.new_run(folder, cfg, variant)]
     if members := sweep or members_of_seeds(cfg):
@@ -158,7 +161,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     watchers = [Watcher(run, own, kept, partial(write_config, run) if run != old else None, recorder)
                 for run, old, kept in zip(runs, with_absolute_folders(before), checkpoints)]
     states = [kept["state"] for kept in checkpoints if kept is not None]
-    training = train_together([run.cfg for run in runs], parts, states or None)
+    training = train_together([run.cfg for run in runs], parts if states else with_start(parts, cfg), states or None)
     return Session(folder, watchers, training, release=held.pop_all().close)
 
 

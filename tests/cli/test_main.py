@@ -62,7 +62,8 @@ SAME_WEIGHTS = {
 ELSEWHERE = {"env_file": "tests/envs/test_gym_source.py", **dict.fromkeys(("grayscale", "resize"), "tests/envs/test_images.py"),
              "compile": "tests/on_torch/test_aot.py", "track": "tests/runs/test_log.py",
              "local_num_envs": "tests/cli/test_seed_commands.py", "device_ids": "tests/cli/test_seed_commands.py",
-             "num_seeds": "tests/on_jax", "iteration_shift": "tests/runs/test_elastic.py",
+             "num_seeds": "tests/on_jax", "init_from": "tests/runs/test_init_from.py",
+             "iteration_shift": "tests/runs/test_elastic.py",
              "scale_envs": "tests/cli/test_seed_commands.py", "env_groups": "tests/on_torch/test_rollout_groups.py",
              "precision": "tests/on_torch/test_precision.py", "compile_with": "tests/on_torch/test_jit.py"}
 

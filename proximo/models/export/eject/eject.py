@@ -88,6 +88,9 @@ def refusals(cfg: Config, variant: str) -> list[str]:
     found = jax_refusals(cfg, variant) if on_jax else torch_refusals(cfg, variant)
     if cfg.overlap:
         found.append("overlap=True cannot be ejected: the program waits for every update. Leave --overlap out.")
+    if cfg.init_from:
+        found.append(f"init_from={cfg.init_from} cannot be ejected: the program begins with random weights. Leave "
+                     "--init-from out.")
     if cfg.env_file or cfg.env_wrappers or cfg.env_kwargs:
         found.append("An environment with --env-file, --env-kwargs or --env-wrappers cannot be ejected. Register it "
                      "under an id and use --env-id module:Env-v0.")

@@ -10,7 +10,8 @@ NUMBERS = ("num_envs", "num_steps", "hidden_sizes", "seed", "total_timesteps", "
            "gae_lambda", "num_minibatches", "update_epochs", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm")
 CHOICES = ("env_id", "anneal_lr", "clip_vloss", "bootstrap_truncated")  # the file has the code of one choice
 WITHOUT_EFFECT = ("engine", "framework", "checkpoint_every", "cuda", "compile")
-OTHER_CHECKS = ("device", "precision", "overlap", "autoreset", "env_file", "env_kwargs", "env_wrappers")  # refusals()
+OTHER_CHECKS = ("device", "precision", "overlap", "autoreset", "init_from", "env_file", "env_kwargs",
+                "env_wrappers")  # refusals()
 
 
 def jax_refusals(cfg: Config, variant: str) -> list[str]:

@@ -1,0 +1,82 @@
+"""`--init-from RUN`: a run that begins with the weights and the statistics of normalisation of a trained agent."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from proximo.catalog import Parts
+from proximo.config import Config
+from proximo.envs.moments import Moments
+from proximo.errors import FilesError, UsageError
+from proximo.facts import facts, shown
+from proximo.models.model import read_model
+from proximo.models.save_folder import moments_of
+from proximo.models.weights import check_numbers
+from proximo.protocols import MakeEnvs, Spec, VecEnv
+
+MEANING = ("activation", "distribution", "norm_obs")  # fields that change what weights of the same shapes compute
+
+
+class StartedEnvs:
+    """A VecEnv whose observations and rewards are normalised from the first step by statistics that are known.
+
+    Args:
+        envs: The environments.
+        start_moments: The statistics of observations, "obs", and of discounted returns, "ret"; either may be missing.
+    """
+
+    def __init__(self, envs: VecEnv, start_moments: Mapping[str, Moments]) -> None:
+        self._envs, self.start_moments = envs, start_moments
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._envs, name)
+
+
+def with_start(parts: Parts, cfg: Config) -> Parts:
+    """Return parts that begin with the model in `cfg.init_from`; the same parts if it is empty.
+
+    Raises:
+        UsageError: There is no such folder, or its agent acts with other settings.
+        FilesError: It contains no model, or a damaged one.
+    """
+    if not cfg.init_from:
+        return parts
+    try:
+        model = read_model(Path(cfg.init_from))
+    except UsageError as error:
+        raise UsageError(f"init_from={cfg.init_from} cannot be used: {error}") from error
+    check_numbers(model)
+    if other := differences(cfg, model["config"], MEANING):
+        raise UsageError("\n".join(f"init_from={cfg.init_from} was trained with {setting}." for setting in other))
+    return parts._replace(make_agent=partial(make_trained_agent, parts.make_agent, model, cfg.init_from),
+                          make_envs=partial(make_started_envs, parts.make_envs, moments_of(model)))
+
+
+def differences(cfg: Config, trained: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return a phrase for each of some fields that has another value in the configuration of a model, as JSON."""
+    return [f"{name}={shown(trained[name])}, and this run has {name}={shown(getattr(cfg, name))}" for name in names
+            if name in trained and shown(trained[name]) != shown(getattr(cfg, name))]
+
+
+def make_trained_agent(make_agent: Any, model: Mapping[str, Any], source: str, spec: Spec, cfg: Config) -> Any:
+    """Make an agent with the weights of a model, what `read_model` returned for the folder `source`.
+
+    Raises:
+        UsageError: They belong to another network: that of other settings, observations, actions or make_agent.
+    """
+    if cfg.framework == "jax":
+        from proximo.on_jax.parameters import load_weights
+    else:
+        from proximo.on_torch.snapshot import load_weights  # type: ignore[assignment]
+    try:
+        return load_weights(make_agent(spec, cfg), model["weights"])
+    except FilesError as error:
+        policy = [name for name, fact in facts(cfg).items() if fact.group == "policy"]
+        other = "".join(f" It was trained with {setting}." for setting in differences(cfg, model["config"], policy))
+        raise UsageError(f"init_from={source} does not fit this run: {error}{other}") from error
+
+
+def make_started_envs(make_envs: MakeEnvs, moments: Mapping[str, Moments], cfg: Config, seeds: Sequence[int]) -> Any:
+    """Make environments that are normalised by known statistics from the first step."""
+    return StartedEnvs(make_envs(cfg, seeds), moments)
