@@ -43,6 +43,14 @@ def test_another_name_is_said_to_be_one(tmp_path):
     assert agreement(digest(tmp_path, WEIGHTS), renamed) == "renamed"
 
 
+def test_only_names_with_the_beginning_count(tmp_path):
+    found = []
+    for tensors in ({"/a/x": WEIGHTS["a"]}, {"/a/x": WEIGHTS["a"], "/b/x": WEIGHTS["b"]}):
+        digest(tmp_path, tensors)
+        found.append((digest_tensors({".": tmp_path}, "/a/"), digest_tensors({".": tmp_path})))
+    assert found[0][0] == found[1][0] == found[0][1] != found[1][1]
+
+
 def test_times_do_not_count_in_tables(tmp_path):
     lines = ("seconds,charts/SPS,loss\n1,10,0.5\n", "charts/SPS,time/acting,loss,seconds\n20,0.3,0.5,2\n",
              "seconds,charts/SPS,loss\n1,10,0.6\n")

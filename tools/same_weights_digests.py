@@ -27,13 +27,17 @@ def digest_run(folder: Path) -> dict[str, list[str]]:
     """Return digests of the weights, of the newest checkpoint's tensors, and of metrics.csv and episodes.csv."""
     runs = runs_in(folder)
     newest = {name: checkpoints(run)[-1] for name, run in runs.items()}
-    return {"weights": digest_tensors({name: run / "model" for name, run in runs.items()}),
+    return {"weights": digest_tensors({name: run / "model" for name, run in runs.items()}, "/weights/"),
             "checkpoint": digest_tensors({f"{name}/{path.name}": path for name, path in newest.items()}),
             "metrics": [digest_tables(runs)]}
 
 
-def digest_tensors(folders: dict[str, Path]) -> list[str]:
+def digest_tensors(folders: dict[str, Path], beginning: str = "") -> list[str]:
     """Digest the tensors.safetensors of named folders, whatever the order within the files.
+
+    Args:
+        folders: The folders by name.
+        beginning: Of the names of the tensors that count. Checkpoints have the statistics that models have, too.
 
     Returns:
         Two SHA-256: of names, dtypes, shapes and bytes; and of the same without the names.
@@ -41,6 +45,8 @@ def digest_tensors(folders: dict[str, Path]) -> list[str]:
     named, unnamed = [], []
     for prefix, folder in folders.items():
         for name, tensor in deserialize((folder / "tensors.safetensors").read_bytes()):
+            if not name.startswith(beginning):
+                continue
             content = f"{tensor['dtype']} {tensor['shape']} {hashlib.sha256(tensor['data']).hexdigest()}"
             named.append(f"{prefix}/{name} {content}")
             unnamed.append(content)
