@@ -1,10 +1,11 @@
 """Running mean and variance of many rows, and of the rows of all ranks, in numpy, JAX or torch (Chan et al. 1983)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from proximo.errors import UsageError
 from proximo.protocols import Array
 
 MOST_COUNTED = 2.0**23  # the largest weight of earlier rows in float32, which cannot count further than 2**24
@@ -40,6 +41,21 @@ def start_moments(shape: tuple[int, ...], xp: Any = np) -> Moments:
     """Return the moments of no rows. `xp` is numpy or jax.numpy."""
     dtype = xp.float64 if xp is np else xp.float32
     return Moments(mean=xp.zeros(shape, dtype), var=xp.ones(shape, dtype), count=xp.asarray(PRIOR_COUNT, dtype))
+
+
+def known_statistics(start: Callable[[], Statistics], known: Mapping[str, Moments]) -> Statistics:
+    """Return what `start` returns, with known moments in place of "obs" and "ret".
+
+    Raises:
+        UsageError: They have other shapes.
+    """
+    empty = start()
+    begun = {name: Moments(*(np.asarray(x, empty.running.dtype) for x in found)) for name, found in known.items()}
+    wrong = [name for name, found in begun.items()
+             if any(x.shape != y.shape for x, y in zip(found, getattr(empty, name)))]
+    if wrong:
+        raise UsageError(f"init_from: the statistics {', '.join(wrong)} of the model have other shapes than the run's.")
+    return empty._replace(**begun)
 
 
 def update_moments(moments: Moments, batch: Array, counted: Array | None, xp: Any = np) -> Moments:

@@ -5,15 +5,14 @@ statistics. The functions are pure and take the array module as `xp` (numpy, jax
 in compiled code too.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.moments import Moments, Statistics, start_moments, update_moments
+from proximo.envs.moments import Moments, Statistics, known_statistics, start_moments, update_moments
 from proximo.envs.obs_layout import FloatView, float_view
 from proximo.errors import UsageError
 from proximo.protocols import Array, Spec, Step, VecEnv
@@ -44,8 +43,8 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
 
     Args:
         cfg: Its `norm_obs`, `norm_reward`, their clips, `gamma` and `framework` are read.
-        envs: The environments, or others of the same kind and number. With `start_moments`, a mapping of "obs" and
-            "ret" to Moments, the statistics begin with these (--init-from).
+        envs: The environments, or others of the same kind and number. Moments of "obs" and "ret" in `start_moments`
+            are the first statistics.
 
     Raises:
         UsageError: Parts of packed observations are to be normalised, and the environments return torch tensors.
@@ -77,8 +76,8 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
         reset, step = share_with_torch(reset), share_with_torch(step)
     if not view.whole:
         reset, step = normalize_floats(view, reset), normalize_floats(view, step)
-    start = partial(start_statistics, envs.num_envs, view.shape, np if envs.arrays == "torch" else xp,
-                    getattr(envs, "start_moments", MappingProxyType({})))
+    start = partial(start_statistics, envs.num_envs, view.shape, np if envs.arrays == "torch" else xp)
+    start = partial(known_statistics, start, envs.start_moments) if hasattr(envs, "start_moments") else start
     return Normalizer(start=start, reset=reset, step=step, spec=spec)
 
 
@@ -140,13 +139,10 @@ def share_with_torch(normalize: Normalize) -> Normalize:
     return normalize_to_tensors
 
 
-def start_statistics(num_envs: int, obs_shape: tuple[int, ...], xp: Any = np,
-                     known: Mapping[str, Moments] = MappingProxyType({})) -> Statistics:
-    """Return the statistics before the first observation; `known` has those of "obs" and "ret" that are not empty."""
-    dtype = xp.float64 if xp is np else xp.float32
-    empty = {"obs": start_moments(obs_shape, xp), "ret": start_moments((), xp)}
-    begun = {name: Moments(*(xp.asarray(x, dtype) for x in moments)) for name, moments in known.items()}
-    return Statistics(**empty | begun, running=xp.zeros(num_envs, dtype))
+def start_statistics(num_envs: int, obs_shape: tuple[int, ...], xp: Any = np) -> Statistics:
+    """Return the statistics before the first observation."""
+    return Statistics(obs=start_moments(obs_shape, xp), ret=start_moments((), xp),
+                      running=xp.zeros(num_envs, xp.float64 if xp is np else xp.float32))
 
 
 def normalize_obs(moments: Moments, obs: Array, clip: float, xp: Any = np) -> Array:

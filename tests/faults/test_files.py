@@ -6,6 +6,7 @@ names the file; or, where an older checkpoint or the rest of a log is whole, wit
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -307,6 +308,29 @@ def test_any_value_in_a_model(trained, tmp_path, cases):
         try:
             model = proximo.load(folder)
             model.act(np.zeros(model.spec.obs_shape, model.spec.obs_dtype), deterministic=True)
+        except ProximoError as error:
+            check_sentences(error)
+
+    tried()
+
+
+def test_any_value_in_a_model_with_which_a_run_begins(trained, tmp_path, cases):
+    """It is refused, or one iteration is trained."""
+    folder = copied(trained / "model", tmp_path / "model")
+    text = (folder / "tree.json").read_text()
+    everywhere = places(json.loads(text))
+    cfg = read_config(trained, config_class).cfg
+
+    @examples(30, 1000)
+    @given(place=st.sampled_from(everywhere), value=st.one_of(st.just(REMOVED), JSON))
+    def tried(place, value):
+        cases()
+        (folder / "tree.json").write_text(text)
+        if place or value is not REMOVED:
+            edit(folder / "tree.json", place, value)
+        reseal(folder)
+        try:
+            next(proximo.iterations(replace(cfg, init_from=str(folder)))).weights()
         except ProximoError as error:
             check_sentences(error)
 

@@ -1,13 +1,14 @@
 """--init-from: the first weights and statistics are those of the model, against the model's own; and what is refused."""
 
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 
 import proximo
 from proximo.cli.main import main
-from proximo.envs.moments import Moments, update_moments
+from proximo.envs.moments import Moments, known_statistics, update_moments
 from proximo.envs.normalize import start_statistics
 from proximo.models.model import read_model
 from proximo.models.save_folder import moments_of
@@ -57,12 +58,19 @@ def test_the_weights_and_statistics_of_a_run(framework, trained):
 def test_statistics_continue(trained):
     """What is counted is added to the moments of the model, against their definition."""
     rng, obs = np.random.default_rng(0), moments_of(read_model(trained))["obs"]
-    found = start_statistics(2, (4,), known={"obs": obs})
+    found = known_statistics(partial(start_statistics, 2, (4,)), {"obs": obs})
     assert np.array_equal(found.obs.mean, obs.mean) and float(found.ret.count) < 1e-3
     rows = rng.normal(3, 2, (500, 4))
     after = update_moments(found.obs, rows, None)
     for one, other in zip(after, merged(Moments(*map(np.float64, obs)), rows)):
         assert np.allclose(one, other)
+
+
+@pytest.mark.parametrize("name, values", [("obs", (np.zeros(3), np.ones(3), 5.0)), ("ret", (0.0, np.ones(2), 5.0))])
+def test_statistics_of_other_observations_are_refused(name, values):
+    """They would be repeated for every part of an observation."""
+    with pytest.raises(proximo.UsageError, match=f"the statistics {name} of the model have other shapes"):
+        known_statistics(partial(start_statistics, 2, (4,)), {name: Moments(*map(np.asarray, values))})
 
 
 def test_a_trained_agent_acts_well_from_the_first_step(tmp_path):
