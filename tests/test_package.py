@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from strangers_path import deploy_program
+
 ROOT = Path(__file__).resolve().parents[1]
 DECOYS = ("runs/first/config.json", "build/lib/proximo/gone.py", "proximo/__pycache__/config.pyc", "wandb/log.py", "secret.py")
 
@@ -60,3 +64,10 @@ def test_the_lock_of_pin_needs_uv(monkeypatch):
     monkeypatch.setenv("PATH", "")
     done = subprocess.run([sys.executable, ROOT / "tools" / "pin.py", "--hashes"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "pin: --hashes needs uv. Run: pip install uv\n")
+
+
+def test_the_program_of_make_stranger_needs_two_packages_and_acts():
+    """It is found in docs/deploy.md, which may have other programs with onnxruntime."""
+    imported = set(re.findall(r"^(?:import|from) (\w+)", deploy_program(), re.M))
+    assert {"numpy", "onnxruntime"} <= imported <= {"numpy", "onnxruntime"} | sys.stdlib_module_names
+    assert ".run(" in deploy_program()

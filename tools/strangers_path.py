@@ -63,10 +63,9 @@ def user_steps() -> list[Step]:
 
 
 def deploy_program() -> str:
-    """Return the program of docs/deploy.md that needs onnxruntime and numpy only."""
-    (program,) = (block for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text(), re.S)
-                  if "import onnxruntime" in block)
-    return program
+    """Return the program of docs/deploy.md that needs onnxruntime and numpy only: its first one with onnxruntime."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text(), re.S)
+    return next(block for block in blocks if "import onnxruntime" in block)
 
 
 def walk(step: Step, folder: Path) -> list[int]:
