@@ -54,8 +54,8 @@ SCALE = {"small": {"proximo-jax": 400_000, "proximo-compile": 200_000, "proximo-
                         "pufferlib": 2_000_000},
          "halfcheetah": {"proximo-compile": 61_440, "proximo-jax": 61_440, "proximo-eager": 30_720, "leanrl": 61_440,
                          "sb3": 20_480, "sbx": 20_480, "cleanrl": 20_480},
-         "breakout": {"proximo-eager": 16_384, "proximo-bf16": 16_384, "proximo-two": 16_384, "leanrl": 31_744,
-                      "sb3": 8_192, "cleanrl": 8_192}}  # steps measured
+         "breakout": {"proximo-eager": 16_384, "proximo-bf16": 16_384, "proximo-two": 16_384,
+                      "proximo-two-bf16": 16_384, "leanrl": 31_744, "sb3": 8_192, "cleanrl": 8_192}}  # steps measured
 
 
 def measure(peer: str, settings: dict[str, Any], python: str, source: str, core: int) -> dict[str, Any]:
