@@ -97,7 +97,7 @@ class Config:
     """seed of every random draw: weights, environments, actions, minibatches"""
     num_seeds: int = setting(1, group="training", minimum=1)
     """agents that are trained together, with seeds seed, seed+1, ... (JAX, with environments written in JAX)"""
-    init_from: str = setting("", group="training")
+    init_from: str = setting("", group="training", resume="moved")
     """folder of a run, checkpoint or model whose weights and statistics of normalisation the run begins with"""
     total_timesteps: int = setting(500_000, group="training", minimum=1, resume="free")
     """total environment steps over all environments, rounded down to whole iterations"""

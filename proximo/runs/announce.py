@@ -48,7 +48,7 @@ def announce_start(cfg: Config, processes: int) -> None:
         notify(f"total_timesteps={cfg.total_timesteps} is not a multiple of the batch size {cfg.batch_size}: "
                f"training for {steps} steps.")
     if cfg.init_from:
-        notify(f"The weights and the statistics of normalisation begin as those of {cfg.init_from}.")
+        notify(f"The run begins with the weights and the statistics of normalisation of {cfg.init_from}.")
     if processes > 1:
         notify(f"{processes} processes: local_num_envs {cfg.num_envs // processes}, num_envs {cfg.num_envs}, "
                f"local_batch_size {cfg.batch_size // processes}, batch_size {cfg.batch_size}, local_minibatch_size "

@@ -290,6 +290,14 @@ def check_sentences(error):
     assert all(len(line) < 1000 for line in str(error).splitlines())
 
 
+def write_edited(folder, text, place, value):
+    """Write tree.json of a model with another value in one place, and the digests that fit it."""
+    (folder / "tree.json").write_text(text)
+    if place or value is not REMOVED:
+        edit(folder / "tree.json", place, value)
+    reseal(folder)
+
+
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")  # of torch, for layers without units
 def test_any_value_in_a_model(trained, tmp_path, cases):
     """It is refused, or it acts."""
@@ -301,10 +309,7 @@ def test_any_value_in_a_model(trained, tmp_path, cases):
     @given(place=st.sampled_from(everywhere), value=st.one_of(st.just(REMOVED), JSON))
     def tried(place, value):
         cases()
-        (folder / "tree.json").write_text(text)
-        if place or value is not REMOVED:
-            edit(folder / "tree.json", place, value)
-        reseal(folder)
+        write_edited(folder, text, place, value)
         try:
             model = proximo.load(folder)
             model.act(np.zeros(model.spec.obs_shape, model.spec.obs_dtype), deterministic=True)
@@ -325,10 +330,7 @@ def test_any_value_in_a_model_with_which_a_run_begins(trained, tmp_path, cases):
     @given(place=st.sampled_from(everywhere), value=st.one_of(st.just(REMOVED), JSON))
     def tried(place, value):
         cases()
-        (folder / "tree.json").write_text(text)
-        if place or value is not REMOVED:
-            edit(folder / "tree.json", place, value)
-        reseal(folder)
+        write_edited(folder, text, place, value)
         try:
             next(proximo.iterations(replace(cfg, init_from=str(folder)))).weights()
         except ProximoError as error:

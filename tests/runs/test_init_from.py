@@ -55,6 +55,15 @@ def test_the_weights_and_statistics_of_a_run(framework, trained):
     assert np.allclose(fresh.statistics.obs.count, 2 * 17, atol=1)
 
 
+def test_a_run_of_torch_begins_with_a_model_of_jax(tmp_path):
+    """The names and layouts of both frameworks are the same."""
+    pytest.importorskip("flax")
+    assert train(tmp_path / "jax", *NORMALISED, "--framework", "jax") == 0
+    model, it = read_model(tmp_path / "jax"), first(init_from=str(tmp_path / "jax"))
+    assert all(np.allclose(x, model["weights"][name], rtol=0, atol=1e-6) for name, x in it.weights().items())
+    assert np.allclose(it.statistics.ret.count, moments_of(model)["ret"].count + 2 * 16)
+
+
 def test_statistics_continue(trained):
     """What is counted is added to the moments of the model, against their definition."""
     rng, obs = np.random.default_rng(0), moments_of(read_model(trained))["obs"]
@@ -74,7 +83,7 @@ def test_statistics_of_other_observations_are_refused(name, values):
 
 
 def test_a_trained_agent_acts_well_from_the_first_step(tmp_path):
-    """CartPole: random weights balance for about 22 steps; these continue where the first run ended, also with an LSTM."""
+    """CartPole: random weights balance for about 22 steps; these continue where the first run ended."""
     values = {"num_envs": 8, "num_steps": 128, "learning_rate": 2e-3, "logger": "none"}
     run = proximo.train("ppo", total_timesteps=40_960, run_dir=str(tmp_path / "run"), **values)
     it = next(iter(proximo.iterations("ppo", init_from=str(run), **values | {"num_envs": 4, "num_steps": 500})))

@@ -193,6 +193,7 @@ def test_comments_lose_what_they_say_of_absent_things():
     ("ppo", {"env_wrappers": ("gymnasium.wrappers:FlattenObservation",)}, "Register it under an id"),
     ("ppo", {"autoreset": "next-step"}, "autoreset=next-step cannot be ejected"),
     ("ppo", {"precision": "bf16"}, "precision=bf16: an ejected file computes in float32"),
+    ("ppo", {"init_from": "runs/a"}, "init_from=runs/a cannot be ejected: the program begins with random weights"),
     ("ppo", {"num_minibatches": 3}, "num_minibatches=3"),
 ])
 def test_what_cannot_be_ejected_is_refused_with_a_sentence(variant, changes, sentence):
