@@ -1,7 +1,7 @@
 """CarRacing-v3 of EnvPool as a Gymnasium environment, so that it can be wrapped: nine times as fast as Gymnasium's own.
 
-    proximo train --env-file benchmarks/pool_car_racing.py:PoolCarRacing --preset CarRacing-v3 --precision bf16 \
-        --threads 1 --total-timesteps 1000000 --seed 1
+    proximo train --env-file benchmarks/pool_car_racing.py --env-id PoolCarRacing-v3 --preset CarRacing-v3 --threads 1 \
+        --total-timesteps 1000000 --seed 1
 """
 
 from typing import Any
@@ -34,3 +34,6 @@ class PoolCarRacing(gym.Env[np.ndarray, np.ndarray]):
         """See gymnasium.Env.step."""
         obs, reward, terminated, truncated, _ = self._pool.step(np.asarray(action, np.float32)[None])
         return obs[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+
+gym.register("PoolCarRacing-v3", PoolCarRacing)

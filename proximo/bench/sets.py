@@ -20,7 +20,7 @@ from proximo.runs.presets import named_preset, presets
 
 FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
 RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes", "seeds", "deterministic")
-PRESET_KEYS = ("presets", "overrides", "label", "seeds", "deterministic")
+PRESET_KEYS = ("presets", "env_ids", "steps", "overrides", "label", "seeds", "deterministic")
 MOST_SEEDS = 10_000
 MOST_PROCESSES = 1024  # of one run, on this machine
 SET_BY_BENCH = ("env_id", "seed", "total_timesteps", "run_dir")
@@ -132,18 +132,16 @@ def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str
 
 def task_problems(table: Mapping[str, Any], dropped: Collection[int | str] = ()) -> list[str]:
     """Return what is wrong with `variant`, `env_ids` and `steps` of a table, but not that dropped ones are missing."""
-    variant, env_ids, steps = table.get("variant"), table.get("env_ids") or [], table.get("steps")
+    variant = table.get("variant")
     problems = []
     if variant not in VARIANTS and "variant" not in dropped:
         problem = f"variant={variant!r} is unknown" if "variant" in table else "variant is missing"
         problems.append(f"{problem}. Use one of {', '.join(VARIANTS)}.")
-    if not env_ids and "env_ids" not in dropped:
-        problems.append("env_ids=[] names no environment. List the ids of environments.")
-    problems += [f"env_ids has {env_id!r}, which is not the id of an environment. Use ids such as CartPole-v1."
-                 for env_id in env_ids if not env_id.strip(". ")]
-    if (steps is None or steps < 1) and "steps" not in dropped:
-        problems.append(f"steps{' is missing' if steps is None else f'={steps} is not allowed'}. Use at least 1.")
-    return problems
+    if "env_ids" not in {*table, *dropped}:
+        problems.append("env_ids is missing. List the ids of environments.")
+    if "steps" not in {*table, *dropped}:
+        problems.append("steps is missing. Use at least 1.")
+    return problems + _value_problems(table, dropped)
 
 
 def config_of(row: Row, overrides: Mapping[str, object]) -> Config:
@@ -183,12 +181,11 @@ def _read_rows(table: RunTable, shared: dict[str, Any], number: int, problems: l
         wrong.append(f"label={label!r} is not a name. Use letters and digits.")
     if not 1 <= table.get("processes", 1) <= MOST_PROCESSES:
         wrong.append(f"processes={table['processes']} is not allowed. Use 1 to {MOST_PROCESSES}.")
-    wrong += (of_task := task_problems(table, dropped) if not of_presets else
-              _preset_problems(table["presets"]) if "presets" in table else [])
+    wrong += (of_task := _preset_problems(table, dropped) if of_presets else task_problems(table, dropped))
     rows = []
     if not of_task and not {"presets", "variant", "env_ids", "steps"} & {*dropped}:
         overrides = shared | table.get("overrides", {})
-        rows = _preset_rows(table["presets"], overrides) if "presets" in table else [
+        rows = _preset_rows(table, overrides) if "presets" in table else [
             Row(variant=table["variant"], env_ids=tuple(table["env_ids"]), steps=table["steps"], overrides=overrides,
                 processes=table.get("processes", 1))]
         rows = [replace(row, label=label, seeds=seeds, deterministic=table.get("deterministic", True)) for row in rows]
@@ -199,19 +196,31 @@ def _read_rows(table: RunTable, shared: dict[str, Any], number: int, problems: l
     return rows
 
 
-def _preset_problems(names: list[str]) -> list[str]:
-    if not names:
-        return ["presets=[] is not a list of presets. `proximo list presets` lists all of them."]
-    known = presets()
-    return [f"there is no preset {name}.{nearest(name, known)}" for name in names if name not in known]
+def _value_problems(table: Mapping[str, Any], dropped: Collection[int | str]) -> list[str]:
+    """Return what is wrong with `env_ids` and `steps` of a table, if it has them."""
+    empty = table.get("env_ids") == [] and "env_ids" not in dropped
+    problems = ["env_ids=[] names no environment. List the ids of environments."] * empty
+    problems += [f"env_ids has {env_id!r}, which is not the id of an environment. Use ids such as CartPole-v1."
+                 for env_id in table.get("env_ids", []) if not env_id.strip(". ")]
+    if table.get("steps", 1) < 1:
+        problems.append(f"steps={table['steps']} is not allowed. Use at least 1.")
+    return problems
 
 
-def _preset_rows(names: list[str], overrides: dict[str, Any]) -> list[Row]:
+def _preset_problems(table: RunTable, dropped: Collection[int | str]) -> list[str]:
+    names, known = table.get("presets", []), presets()
+    problems = [f"there is no preset {name}.{nearest(name, known)}" for name in names if name not in known]
+    if not names and "presets" not in dropped:
+        problems = ["presets=[] is not a list of presets. `proximo list presets` lists all of them."]
+    return problems + _value_problems(table, dropped)
+
+
+def _preset_rows(table: RunTable, overrides: dict[str, Any]) -> list[Row]:
     rows = []
-    for name in names:
+    for name in table["presets"]:
         preset = named_preset(name)
         values = {key: list(value) if isinstance(value, tuple) else value for key, value in preset.values.items()
                   if key != "total_timesteps"}
-        rows.append(Row(variant=preset.variant, env_ids=(preset.env_id,), steps=preset.config.total_timesteps,
-                        overrides=values | overrides))
+        rows.append(Row(variant=preset.variant, env_ids=tuple(table.get("env_ids", [preset.env_id])),
+                        steps=table.get("steps", preset.config.total_timesteps), overrides=values | overrides))
     return rows

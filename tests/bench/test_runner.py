@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -282,11 +283,15 @@ def test_rows_of_presets(tmp_path):
         cfg = kind(env_id=job.env_id, seed=1, total_timesteps=job.steps, **parse_flags(kind, job.flags()))
         assert cfg == preset(job.env_id, threads=1)
     assert {job.seed for job in jobs_of(load_set(path), [3])[0]} == {3}
-    path.write_text('[[run]]\npresets = ["CartPole-v0"]\nsteps = 3\nseeds = 0\n[[run]]\npresets = []')
+    path.write_text('overrides = {threads = 1}\n[[run]]\npresets = ["CartPole-v1"]\nenv_ids = ["A-v0", "B-v0"]\n'
+                    'steps = 3000\nseeds = [1]\n')
+    assert jobs_of(load_set(path))[0] == [replace(jobs[0], env_id=env_id, steps=3000) for env_id in ("A-v0", "B-v0")]
+    path.write_text('[[run]]\npresets = ["CartPole-v0"]\nsteps = 0\nseeds = 0\nprocesses = 2\nenv_ids = ["."]\n[[run]]\npresets = []')
     with pytest.raises(UsageError) as error:
         load_set(path)
     said = str(error.value)
-    assert all(words in said for words in ("steps is unknown", "seeds=0 is neither", "no preset CartPole-v0. Did you "
+    assert all(words in said for words in ("processes is unknown", "steps=0 is not allowed", "env_ids has '.'",
+                                           "seeds=0 is neither", "no preset CartPole-v0. Did you "
                                            "mean CartPole-v1", "run 2: presets=[] is not a list of presets"))
 
 
