@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal, Self
 from proximo import facts
 from proximo.facts import Engine, Framework, Limits, Model, Recurrent, Schedule, converted_fields, setting, with_switch
 
-Logger = Literal["console", "wandb", "mlflow", "trackio", "none"]
 FREE: dict[str, Any] = {"group": "training", "resume": "free"}
 
 
@@ -92,7 +91,6 @@ class Config:
     """policy and value share their network below the heads (cnn and recurrent networks always do)"""
     orthogonal_init: bool = setting(True, group="policy", detail="2, 32", off=False)
     """initialise with orthogonal weights and zero biases; off: the library's own initialisation"""
-
     seed: int = setting(1, group="training", minimum=0)
     """seed of every random draw: weights, environments, actions, minibatches"""
     num_seeds: int = setting(1, group="training", minimum=1)
@@ -127,6 +125,8 @@ class Config:
     """clip the value to the old value +- clip_coef, and use the larger of the clipped and unclipped squared errors"""
     ent_coef: float = setting(0.01, group="training", minimum=0, resume="free", detail="10", off=0.0, sweep=True)
     """weight of the entropy bonus"""
+    anneal_ent: Schedule = setting("none", **FREE, switch=("none", "linear"))
+    """how the weight of the entropy bonus decreases to 0; --anneal-ent alone means linear, --no-anneal-ent none"""
     vf_coef: float = setting(0.5, group="training", minimum=0, resume="free", detail="10", sweep=True)
     """weight of the value loss"""
     max_grad_norm: float = setting(0.5, group="training", above=0, resume="free", detail="11", off=1e9, sweep=True)
@@ -139,7 +139,6 @@ class Config:
     """collect the next rollout during the update, with weights one update old, which may cost learning (torch)"""
     checkpoint_every: int = setting(50, group="training", minimum=1, resume="free")
     """iterations between checkpoints; environments without a saved state restart there, which affects the results"""
-
     exp_name: str = setting("", group="logging", resume="free", chosen=True)
     """name of the experiment, a part of the run's name; empty: the name of the variant"""
     run_dir: str = setting("", group="logging")
@@ -148,7 +147,7 @@ class Config:
     """number of newest checkpoints to keep; 0: all"""
     require_same_cpu: bool = setting(False, group="logging", resume="free")
     """refuse a resume on another type of CPU, where results can differ in the last bits (otherwise: a warning)"""
-    logger: Logger = setting("console", group="logging", resume="free")
+    logger: facts.Logger = setting("console", group="logging", resume="free")
     """where progress is shown: console, a tracker (Weights & Biases, MLflow, Trackio) in addition, or nowhere"""
     track: bool = setting(False, group="logging", resume="free")
     """log to Weights & Biases (the same as --logger wandb)"""
@@ -193,8 +192,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """Replace True and False in fields that have choices instead of a switch."""
-        for name, value in with_switch(self).items():
-            object.__setattr__(self, name, value)
+        vars(self).update(with_switch(self))
 
     @property
     def batch_size(self) -> int:
@@ -227,20 +225,15 @@ class Config:
 
     def learning_rate_at(self, iteration: Any) -> Any:
         """Return the learning rate in iteration 1..num_iterations, a number or an array (detail 4)."""
-        rate, schedule = self.learning_rate, self.anneal_lr
-        return rate if schedule == "none" else rate * self._annealed(schedule, iteration)
-
-    def adapted_scale(self, scale: Any, approx_kl: Any) -> Any:
-        """Return the next factor of learning_rate, (); both multiplied are 1e-6 to 1e-2 (as in rsl_rl, skrl)."""
-        if self.desired_kl is None:
-            return scale
-        power = 1.0 * (approx_kl < self.desired_kl / 2) - 1.0 * (approx_kl > 2 * self.desired_kl)
-        return (scale * 1.5**power).clip(1e-6 / self.learning_rate, 1e-2 / self.learning_rate)
+        return self.learning_rate * (1 if self.anneal_lr == "none" else self._annealed(self.anneal_lr, iteration))
 
     def clip_coef_at(self, iteration: Any) -> Any:
         """Return epsilon in iteration 1..num_iterations, a number or an array (detail A1)."""
-        clip, schedule = self.clip_coef, self.anneal_clip
-        return clip if schedule == "none" else clip * self._annealed(schedule, iteration)
+        return self.clip_coef * (1 if self.anneal_clip == "none" else self._annealed(self.anneal_clip, iteration))
+
+    def ent_coef_at(self, iteration: Any) -> Any:
+        """Return the weight of the entropy bonus in iteration 1..num_iterations, a number or an array."""
+        return self.ent_coef * (1 if self.anneal_ent == "none" else self._annealed(self.anneal_ent, iteration))
 
     def _annealed(self, schedule: Schedule, iteration: Any) -> Any:
         """Return the factor of a schedule, from 1 towards 0; cosine as in SGDR (Loshchilov & Hutter 2017)."""
@@ -248,3 +241,10 @@ class Config:
         if schedule == "linear":
             return remaining
         return 0.5 - 0.5 * getattr(remaining, "__array_namespace__", lambda: math)().cos(math.pi * remaining)
+
+    def adapted_scale(self, scale: Any, approx_kl: Any) -> Any:
+        """Return the next factor of learning_rate, (); both multiplied are 1e-6 to 1e-2 (as in rsl_rl, skrl)."""
+        if self.desired_kl is None:
+            return scale
+        power = 1.0 * (approx_kl < self.desired_kl / 2) - 1.0 * (approx_kl > 2 * self.desired_kl)
+        return (scale * 1.5**power).clip(1e-6 / self.learning_rate, 1e-2 / self.learning_rate)

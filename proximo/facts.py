@@ -14,6 +14,7 @@ from proximo.errors import notify, one_line
 
 Engine = Literal["auto", "gym", "envpool", "ale", "brax", "jax"]
 Framework = Literal["torch", "jax"]
+Logger = Literal["console", "wandb", "mlflow", "trackio", "none"]
 Model = Literal["mlp", "cnn", "impala"]
 Recurrent = Literal["none", "lstm", "gru"]
 if TYPE_CHECKING:  # what a program may write for a field that converted() makes to the type below
@@ -206,7 +207,7 @@ def is_convertible(value: Any, hint: Any) -> bool:
     """Return whether a value can be converted to the type of a field."""
     try:
         converted(value, hint)
-    except TypeError:
+    except (TypeError, OverflowError):
         return False
     return True
 
@@ -244,6 +245,6 @@ def _checked(cfg: Any) -> Iterator[tuple[str, Any, str]]:
             if isinstance(fitting, str) and fitting != one_line(fitting):
                 raise TypeError("Write it on one line")
             yield name, fitting, ""
-        except TypeError as error:
+        except (TypeError, OverflowError) as error:  # an overflow: of a whole number that no float can hold
             why = str(error) or f"Use {describe_type(hints[name])}"
             yield name, value, f"{name}={value!r:.60} is not allowed. {why}."

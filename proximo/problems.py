@@ -217,7 +217,7 @@ def _problems_of_limits(cfg: Config) -> list[str]:
 def _problems_of_schedules(cfg: Config) -> list[str]:
     """Return what is wrong with the schedules of a class of one's own, at the beginning, the middle and the end."""
     wrong = []
-    for name, words in (("learning_rate_at", "at least 0"), ("clip_coef_at", "above 0")):
+    for name, words in (("learning_rate_at", "at least 0"), ("clip_coef_at", "above 0"), ("ent_coef_at", "at least 0")):
         if getattr(type(cfg), name) is getattr(Config, name) or cfg.num_iterations < 1:
             continue
         for iteration in sorted({1, (1 + cfg.num_iterations) // 2, cfg.num_iterations}):

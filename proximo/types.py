@@ -104,8 +104,15 @@ class Minibatches(NamedTuple):
     noise: Array | None  # (E, M, B, k), or (E, M, T, B, k) for a recurrent agent; None for every head but RPO's
 
 
+class Coefficients(NamedTuple):
+    """What the loss of one iteration has in common, () each."""
+
+    clip_coef: Array
+    ent_coef: Array
+
+
 class LossInputs(NamedTuple):
-    """The rows of one minibatch, as a loss function reads them. All arrays have the same shape but the last two."""
+    """The rows of one minibatch, as a loss function reads them. All arrays have the same shape but the last three."""
 
     logprob: Array  # under the current policy
     old_logprob: Array  # under the policy that took the action
@@ -117,6 +124,7 @@ class LossInputs(NamedTuple):
     valid: Array  # bool; every mean is over valid rows
     count: Array  # (): number of valid rows of the minibatch over all ranks, at least 1
     clip_coef: Array  # (): epsilon of this iteration
+    ent_coef: Array  # (): weight of the entropy bonus in this iteration
 
 
 class FinishedEpisodes(NamedTuple):

@@ -210,10 +210,14 @@ def test_a_schedule_that_returns_no_rate_is_refused(found, framework, tmp_path):
         def clip_coef_at(self, iteration):
             return 0 * iteration
 
+        def ent_coef_at(self, iteration):
+            return -iteration
+
     with pytest.raises(UsageError) as error:
         proximo.train(Wrong, env_id="CartPole-v1", framework=framework, run_dir=str(tmp_path / "run"), **VALUES)
     assert re.fullmatch(r"Wrong\.learning_rate_at\(\d\) returns .*\. Return a number at least 0\.\n"
-                        r"Wrong\.clip_coef_at\(1\) returns 0\. Return a number above 0\.", str(error.value))
+                        r"Wrong\.clip_coef_at\(1\) returns 0\. Return a number above 0\.\n"
+                        r"Wrong\.ent_coef_at\(1\) returns -1\. Return a number at least 0\.", str(error.value))
     with pytest.raises(UsageError, match="num_envs=0 must be at least 1"):
         proximo.train(Wrong, env_id="CartPole-v1", run_dir=str(tmp_path / "run"), **VALUES | {"num_envs": 0})
 

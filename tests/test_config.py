@@ -57,6 +57,7 @@ def test_sizes_and_schedules():
     assert [cfg.learning_rate_at(i) for i in (1, 6, 10)] == pytest.approx([2.5e-4, 1.25e-4, 2.5e-5])
     assert replace(cfg, anneal_lr="none").learning_rate_at(10) == 2.5e-4
     assert cfg.clip_coef_at(10) == 0.2 and replace(cfg, anneal_clip="linear").clip_coef_at(6) == pytest.approx(0.1)
+    assert cfg.ent_coef_at(10) == 0.01 and replace(cfg, anneal_ent="linear").ent_coef_at(6) == pytest.approx(0.005)
     cosine = replace(cfg, anneal_lr="cosine", anneal_clip="cosine")
     expected = [0.5 * (1 + math.cos(math.pi * i / 10)) for i in range(10)]
     assert [cosine.learning_rate_at(i + 1) / 2.5e-4 for i in range(10)] == pytest.approx(expected)

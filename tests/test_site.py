@@ -50,7 +50,7 @@ def test_the_reference_has_every_flag_preset_and_function(site):
     assert [name for name in presets() if name not in (site / "reference" / "presets.html").read_text()] == []
     public = [name for name in proximo.__all__ if name != "callbacks"]
     public += [name for name, one in vars(proximo.callbacks).items() if name.startswith("stop_")]
-    public += ["Iteration", "VecEnv", "Spec", "PureEnv", "learning_rate_at", "clip_coef_at"]  # pages send readers there
+    public += ["Iteration", "VecEnv", "Spec", "PureEnv", "learning_rate_at", "clip_coef_at", "ent_coef_at"]  # pages send readers there
     assert [name for name in public if f'.{name}" class="doc' not in api] == []
 
 

@@ -38,7 +38,8 @@ TEXTS = {"Trained models": ("`load` returns a `Model`, and `evaluate` an `Evalua
          "Records": ("They are in `proximo.types`.", ""), "Interfaces": ("They are in `proximo.protocols`.", ""),
          "Configurations": ("[Flags](flags.md) explains the fields of all classes.", "")}
 SHOWN = ("types.", "protocols.", "runs.check_env.")  # modules whose classes say at each field, in a comment, what it is
-METHODS = ("batch_size", "minibatch_size", "num_iterations", "learning_rate_at", "clip_coef_at")  # of Config
+METHODS = ("batch_size", "minibatch_size", "num_iterations", "learning_rate_at", "clip_coef_at",
+           "ent_coef_at")  # of Config
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -21,7 +21,7 @@ from proximo.streams import stream_generator
 
 KEYS = ("title", "variant", "env_id", "steps", "population", "rounds", "seed", "metric", "overrides", "space")
 LIMITS = {"population": (4, 1000), "rounds": (1, 1000), "seed": (0, 2**62)}
-SCHEDULES = ("anneal_lr", "anneal_clip")  # they need the end of training, and every round ends
+SCHEDULES = ("anneal_lr", "anneal_clip", "anneal_ent")  # they need the end of training, and every round ends
 FACTORS = (0.8, 1.2)  # of a value that is perturbed
 MOST_NAMED = 10  # values in a message
 RESAMPLED = 0.25  # probability that a value is drawn again instead

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from proximo.config import Config
 from proximo.on_jax.parameters import Weights
 from proximo.on_jax.parts import sum_rows
-from proximo.types import Batch, LossInputs, Minibatches, Rollout
+from proximo.types import Batch, Coefficients, LossInputs, Minibatches, Rollout
 
 BETA1 = 0.9
 BETA2 = 0.999
@@ -149,7 +149,7 @@ def minibatch_advantages(advantage: Array, valid: Array, index: Array, recurrent
 
 
 def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch: Minibatches,
-                     clip_coef: Array | float) -> tuple[Array, dict[str, Array]]:
+                     coefficients: Coefficients) -> tuple[Array, dict[str, Array]]:
     """Return the gradient of one minibatch as a vector, and the statistics of its loss."""
     rows = select_minibatch(batch, minibatch.index, learner.agent.recurrent)
 
@@ -160,14 +160,14 @@ def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch
         return learner.loss_fn(LossInputs(
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
-            count=minibatch.count, clip_coef=clip_coef), learner.cfg)
+            count=minibatch.count, **coefficients._asdict()), learner.cfg)
 
     (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(weights)
     return ravel_pytree(gradient)[0], stats
 
 
 def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches, learning_rate: Array | float,
-           clip_coef: Array | float) -> tuple[Adam, dict[str, Array]]:
+           coefficients: Coefficients) -> tuple[Adam, dict[str, Array]]:
     """Train for E epochs of M minibatches. Stop after an epoch whose mean approx_kl exceeds target_kl, on all ranks
     alike (detail A3). Returns means over all minibatches that ran too.
     """
@@ -178,7 +178,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
 
         def gradient_of(index: Array, advantage: Array, noise: Any) -> tuple[Array, dict[str, Array]]:
             part = Minibatches(index=index, advantage=advantage, count=minibatch.count, noise=noise)
-            return compute_gradient(learner, weights, batch, part, clip_coef)
+            return compute_gradient(learner, weights, batch, part, coefficients)
 
         rows = minibatch.index, minibatch.advantage, minibatch.noise
         gradient, stats = sum_rows(gradient_of, *rows) if learner.divisible else gradient_of(*rows)

@@ -28,7 +28,7 @@ def ppo_loss(batch: LossInputs, cfg: Config) -> tuple[Array, dict[str, Array]]:
     value_loss = 0.5 * mean(error)
 
     entropy = mean(batch.entropy)
-    loss = policy_loss - cfg.ent_coef * entropy + cfg.vf_coef * value_loss  # detail 10
+    loss = policy_loss - batch.ent_coef * entropy + cfg.vf_coef * value_loss  # detail 10
     # detail 12; both estimators of the KL divergence: Schulman 2020, "Approximating KL divergence"
     stats = {"value_loss": value_loss, "policy_loss": policy_loss, "entropy": entropy,
              "old_approx_kl": mean(-logratio), "approx_kl": mean(ratio - 1 - logratio),

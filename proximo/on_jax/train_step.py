@@ -26,7 +26,7 @@ from proximo.on_jax.learner import (
 from proximo.on_jax.rollout import Collected, collect
 from proximo.protocols import Episode, PureEnv
 from proximo.streams import stream_seed
-from proximo.types import Carry, Minibatches, Rollout
+from proximo.types import Carry, Coefficients, Minibatches, Rollout
 
 Rank = Callable[[], Array | int]  # this rank's number, inside the compiled function
 
@@ -125,7 +125,8 @@ def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tu
     normalized, count = minibatch_advantages(advantage, rollout.valid, index, agent.recurrent, cfg, reduce_sum)
     adam, losses = update(learner, adam, make_batch(rollout, ret, memory, agent.recurrent),
                           Minibatches(index=index, advantage=normalized, count=count, noise=noise),
-                          cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration))
+                          cfg.learning_rate_at(iteration),
+                          Coefficients(cfg.clip_coef_at(iteration), cfg.ent_coef_at(iteration)))
     losses["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, reduce_sum)
     return adam, losses
 

@@ -22,7 +22,7 @@ from proximo.on_torch.jit import compile_just_in_time, unsupported_by_device
 from proximo.on_torch.learner import Adam, apply_gradient, make_batch
 from proximo.on_torch.rollout import Policy, Storage, evaluate_closing, evaluate_rollout
 from proximo.protocols import Acted
-from proximo.types import Batch, Carry, Minibatches
+from proximo.types import Batch, Carry, Coefficients, Minibatches
 
 Gradient = Callable[..., tuple[Tensor, Tensor]]
 
@@ -139,8 +139,10 @@ def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, c
         norm = apply_gradient(adam, flat, rate, cfg.adam_eps, cfg.max_grad_norm)
         return (torch.cat([stats, norm[None]]),)
 
-    run = compiler.compile(step_on, (rate, *adam, *pack_minibatch(batch, minibatch, rate)), "the minibatch step")
-    return lambda batch, minibatch, rate, clip: run(rate, *adam, *pack_minibatch(batch, minibatch, clip))[0]
+    packed = pack_minibatch(batch, minibatch, Coefficients(rate, rate))
+    run = compiler.compile(step_on, (rate, *adam, *packed), "the minibatch step")
+    return lambda batch, minibatch, rate, coefficients: run(
+        rate, *adam, *pack_minibatch(batch, minibatch, coefficients))[0]
 
 
 def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, cfg: Config,
@@ -152,17 +154,18 @@ def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storag
     def apply_on(flat: Tensor, rate: Tensor, *state: Tensor) -> tuple[Tensor]:
         return (apply_gradient(Adam(*state), flat, rate, cfg.adam_eps, cfg.max_grad_norm),)
 
+    packed = pack_minibatch(batch, minibatch, Coefficients(rate, rate))
     run_gradient = compiler.compile(functional(agent, unpack_gradient(gradient, batch, minibatch)),
-                                    (adam.weights, *pack_minibatch(batch, minibatch, rate)), "the gradient")
+                                    (adam.weights, *packed), "the gradient")
     run_apply = compiler.compile(apply_on, (torch.zeros_like(adam.weights), rate, *adam), "the optimizer's step")
-    return (lambda batch, minibatch, clip: run_gradient(adam.weights, *pack_minibatch(batch, minibatch, clip)),
+    return (lambda *given: run_gradient(adam.weights, *pack_minibatch(*given)),
             lambda flat, rate: run_apply(flat, rate, *adam)[0])
 
 
-def pack_minibatch(batch: Batch, minibatch: Minibatches, clip_coef: Tensor) -> tuple[Tensor, ...]:
+def pack_minibatch(batch: Batch, minibatch: Minibatches, coefficients: Coefficients) -> tuple[Tensor, ...]:
     """Return the tensors that a gradient reads, in a fixed order, without those that are None."""
     parts = (*tree_flatten(batch.obs)[0], batch.mask, batch.action, batch.logprob, batch.value, batch.ret, batch.valid,
-             minibatch.index, minibatch.advantage, minibatch.noise, minibatch.count, clip_coef)
+             minibatch.index, minibatch.advantage, minibatch.noise, minibatch.count, *coefficients)
     return tuple(x for x in parts if x is not None)
 
 
@@ -175,10 +178,11 @@ def unpack_gradient(gradient: Gradient, batch: Batch, minibatch: Minibatches) ->
         mask = rest.pop(0) if masked else None
         action, logprob, value, ret, valid, index, advantage, *rest = rest
         noise = rest.pop(0) if noisy else None
-        count, clip_coef = rest
+        count, *coefficients = rest
         rows = Batch(obs=obs, mask=mask, first=None, state=(), action=action, logprob=logprob, value=value, ret=ret,
                      valid=valid)
-        return gradient(rows, Minibatches(index=index, advantage=advantage, count=count, noise=noise), clip_coef)
+        minibatch = Minibatches(index=index, advantage=advantage, count=count, noise=noise)
+        return gradient(rows, minibatch, Coefficients(*coefficients))
 
     return gradient_on
 

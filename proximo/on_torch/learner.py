@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from proximo.config import Config
 from proximo.problems import check_rows
-from proximo.types import Batch, LossInputs, Minibatches, Rollout
+from proximo.types import Batch, Coefficients, LossInputs, Minibatches, Rollout
 
 BETA1 = 0.9
 BETA2 = 0.999
@@ -29,7 +29,7 @@ class Adam(NamedTuple):
 class Learner(NamedTuple):
     """What update() needs besides the batch and its minibatches."""
 
-    step: Callable[..., Tensor]  # (batch, minibatch, learning_rate, clip_coef) -> (k + 1,) statistics, gradient norm
+    step: Callable[..., Tensor]  # (batch, minibatch, learning_rate, coefficients) -> (k + 1,) statistics, gradient norm
     names: list[str]  # of the k statistics that the loss function returns
     all_reduce_sum: Callable[[Tensor], Tensor]
     scale: Tensor  # of Adam, changed in place
@@ -63,15 +63,15 @@ def apply_gradient(adam: Adam, gradient: Tensor, learning_rate: Tensor, eps: flo
 
 
 def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Make the function (batch, minibatch, clip_coef) -> (gradient (P,), statistics of the loss (k,))."""
-    def compute_gradient(batch: Batch, minibatch: Minibatches, clip_coef: Tensor) -> tuple[Tensor, Tensor]:
+    """Make the function (batch, minibatch, coefficients) -> (gradient (P,), statistics of the loss (k,))."""
+    def compute_gradient(batch: Batch, minibatch: Minibatches, coefficients: Coefficients) -> tuple[Tensor, Tensor]:
         rows = select_minibatch(batch, minibatch.index, agent.recurrent)
         dist, value, _ = agent(rows.obs, rows.mask, rows.first, rows.state)
         dist = agent.head.perturbed(dist, minibatch.noise)
         inputs = LossInputs(
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
-            count=minibatch.count, clip_coef=clip_coef)
+            count=minibatch.count, **coefficients._asdict())
         check_rows(inputs)
         loss, stats = loss_fn(inputs, cfg)
         parameters = list(agent.parameters())  # --compile replaces them, so they are looked up here
@@ -86,8 +86,9 @@ def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Calla
 def make_step(gradient: Callable[..., tuple[Tensor, Tensor]], apply: Callable[[Tensor, Tensor], Tensor],
               all_reduce_sum: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     """Make Learner.step from a gradient and `apply(gradient, learning_rate) -> norm`, which changes the weights."""
-    def train_step(batch: Batch, minibatch: Minibatches, learning_rate: Tensor, clip_coef: Tensor) -> Tensor:
-        flat, stats = gradient(batch, minibatch, clip_coef)
+    def train_step(batch: Batch, minibatch: Minibatches, learning_rate: Tensor,
+                   coefficients: Coefficients) -> Tensor:
+        flat, stats = gradient(batch, minibatch, coefficients)
         with torch.no_grad():
             return torch.cat([stats, apply(all_reduce_sum(flat), learning_rate)[None]])
 
@@ -155,15 +156,17 @@ def minibatch_advantages(advantage: Tensor, valid: Tensor, index: Tensor, recurr
     return rows.float(), count.float()
 
 
-def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_rate: float, clip_coef: float,
-           cfg: Config) -> dict[str, float]:
+def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_rate: float,
+           coefficients: Coefficients, cfg: Config) -> dict[str, float]:
     """Train for E epochs of M minibatches. Stop after an epoch whose mean approx_kl exceeds target_kl, on all ranks
     alike (detail A3). Returns means over all minibatches that ran."""
     watch_kl = cfg.target_kl is not None or cfg.desired_kl is not None
     epochs: list[Tensor] = []
-    rate, clip = (torch.tensor(x, dtype=torch.float32, device=batch.value.device) for x in (learning_rate, clip_coef))
+    rate, *scalars = (torch.tensor(x, dtype=torch.float32, device=batch.value.device)
+                      for x in (learning_rate, *coefficients))
     for e in range(cfg.update_epochs):
-        steps = [learner.step(batch, minibatch_at(minibatches, e, m), rate, clip) for m in range(cfg.num_minibatches)]
+        steps = [learner.step(batch, minibatch_at(minibatches, e, m), rate, Coefficients(*scalars))
+                 for m in range(cfg.num_minibatches)]
         epochs.append(torch.stack(steps).mean(0))
         if watch_kl:
             epochs[-1][:-1] = learner.all_reduce_sum(epochs[-1][:-1].clone())

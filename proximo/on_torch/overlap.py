@@ -36,7 +36,7 @@ from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.on_torch.train import learn
 from proximo.problems import checked
 from proximo.protocols import MakeEnvs
-from proximo.types import Batch, Iteration, Minibatches, Rollout
+from proximo.types import Batch, Coefficients, Iteration, Minibatches, Rollout
 
 
 @only_newest
@@ -108,10 +108,10 @@ def decoupled(setup: Setup, proximal: Proximal) -> Setup:
     """Return a setup whose minibatch step weights advantages, and clips values around those before the update."""
     weight = proximal.lag.exp()
 
-    def step(batch: Batch, minibatch: Minibatches, learning_rate: Tensor, clip_coef: Tensor) -> Tensor:
+    def step(batch: Batch, minibatch: Minibatches, learning_rate: Tensor, coefficients: Coefficients) -> Tensor:
         advantage = minibatch.advantage * weight[minibatch.index]
         return setup.learner.step(batch._replace(value=proximal.value), minibatch._replace(advantage=advantage),
-                                  learning_rate, clip_coef)
+                                  learning_rate, coefficients)
 
     return setup._replace(learner=setup.learner._replace(step=step))
 

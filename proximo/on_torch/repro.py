@@ -99,7 +99,8 @@ def quantities(agent: Any, rollout: Rollout, start: tuple[Tensor, ...], iteratio
     loss, stats = ppo_loss(LossInputs(
         logprob=logprob, old_logprob=batch.logprob, value=value, old_value=batch.value,
         advantage=scaled.float().reshape(shape), ret=batch.ret, entropy=entropy, valid=batch.valid,
-        count=batch.valid.sum().clamp(min=1).float(), clip_coef=torch.tensor(cfg.clip_coef_at(iteration))), cfg)
+        count=batch.valid.sum().clamp(min=1).float(), clip_coef=torch.tensor(cfg.clip_coef_at(iteration)),
+        ent_coef=torch.tensor(cfg.ent_coef_at(iteration))), cfg)
     for name in ("policy_loss", "value_loss", "entropy"):
         yield f"loss: {name}", stats[name], everything(stats[name])
     yield "loss", loss.detach(), everything(loss)

@@ -158,7 +158,8 @@ def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
         UsageError: It does not return a loss and statistics that can be logged, or a setting needs another one.
     """
     one = torch.ones(1, requires_grad=True)
-    rows = dict.fromkeys(LossInputs._fields, one) | {"valid": one.bool(), "count": one[0], "clip_coef": one[0]}
+    rows = dict.fromkeys(LossInputs._fields, one) | {"valid": one.bool(), "count": one[0], "clip_coef": one[0],
+                                                  "ent_coef": one[0]}
     found = loss_fn(LossInputs(**rows), cfg)
     check_loss(found, Tensor, cfg)
     return list(found[1])

@@ -22,7 +22,7 @@ from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.problems import checked
 from proximo.protocols import MakeEnvs
 from proximo.streams import stream_generator
-from proximo.types import Iteration, Minibatches, Rollout
+from proximo.types import Coefficients, Iteration, Minibatches, Rollout
 
 
 @only_newest
@@ -76,7 +76,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
 def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: int, cfg: Config) -> dict[str, float]:
     """Estimate advantages and train on minibatches; `start` is the recurrent state before the rollout."""
     agent, learner, world = setup.agent, setup.learner, setup.world
-    rate, clip = cfg.learning_rate_at(iteration), cfg.clip_coef_at(iteration)
+    rate = cfg.learning_rate_at(iteration)
     with torch.no_grad():
         rollout = without_fillers(rollout)
         no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
@@ -90,7 +90,8 @@ def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: 
         noise = agent.head.learning_noise(torch_generator(cfg, "rpo", iteration, world), *normalized.shape)
     minibatches = Minibatches(index=index, advantage=normalized, count=count,
                               noise=None if noise is None else noise.to(setup.device))
-    stats = update(learner, make_batch(rollout, ret, start, agent.recurrent), minibatches, rate, clip, cfg)
+    stats = update(learner, make_batch(rollout, ret, start, agent.recurrent), minibatches, rate,
+                   Coefficients(cfg.clip_coef_at(iteration), cfg.ent_coef_at(iteration)), cfg)
     stats["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, learner.all_reduce_sum)
     charts = {"charts/learning_rate": rate * float(setup.adam.scale)}
     return {f"losses/{name}": value for name, value in stats.items()} | charts

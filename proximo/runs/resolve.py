@@ -1,6 +1,7 @@
 """Fill in the values that the flags leave open, and find every reason why a run cannot work, before it starts."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,8 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
         raise UsageError("\n".join(wrong))
     if cfg.iteration_shift:
         raise UsageError(SHIFT_GIVEN.format(cfg.iteration_shift))
-    cfg = cfg.resolved()
+    cfg = replace(cfg, **whole_paths({"env_file": cfg.env_file, "init_from": cfg.init_from})).resolved()
     changes: dict[str, Any] = {} if own_env else dict(played_env(cfg))
-    if cfg.init_from:
-        changes["init_from"] = str(Path(cfg.init_from).absolute())
     if not cfg.exp_name:
         changes["exp_name"] = variant
     if not cfg.threads:
@@ -76,6 +75,15 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
     return replace(cfg, **changes)
 
 
+def whole_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of fields with the home folder for ~ in env_file and init_from, and the latter as absolute path."""
+    paths = {name: os.path.expanduser(values[name]) for name in ("env_file", "init_from")
+             if isinstance(values.get(name), (str, os.PathLike)) and os.fspath(values[name])}
+    if "init_from" in paths:
+        paths["init_from"] = str(Path(paths["init_from"]).absolute())
+    return {**values, **paths}
+
+
 def scaled_sizes(cfg: Config) -> dict[str, Any]:
     """Return the sizes with cfg.scale_envs applied, and scale_envs=1.
 
@@ -95,11 +103,11 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
     Raises:
         UsageError: The variant does not have a field, or a value has a type that its field does not allow.
     """
-    known = facts(cfg)
+    known, changes = facts(cfg), whole_paths(changes)
     wrong = [f"{one_line(name)} is not a field of this variant.{ADVICE.get(name) or nearest(name, known)}"
              for name in changes if name not in known]
     wrong += [SHIFT_GIVEN.format(changes["iteration_shift"])] if "iteration_shift" in changes else []
-    schedules = [name for name in ("learning_rate", "clip_coef") if callable(changes.get(name))]
+    schedules = [name for name in ("learning_rate", "clip_coef", "ent_coef") if callable(changes.get(name))]
     cfg = replace(cfg, **{name: value for name, value in changes.items() if name in known and name not in schedules})
     wrong += [*map(SCHEDULE.format, schedules), *type_problems(cfg)]
     if wrong:

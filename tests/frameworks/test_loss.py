@@ -32,28 +32,29 @@ def slow_loss(rows, cfg):
         parts["approx_kl"].append(ratio - 1 - (logprob - old_logprob))
         parts["clipfrac"].append(float(abs(ratio - 1) > clip))
     means = {name: float(np.mean(part)) if part else 0.0 for name, part in parts.items()}
-    loss = means["policy_loss"] - cfg.ent_coef * means["entropy"] + cfg.vf_coef * means["value_loss"]
+    loss = means["policy_loss"] - rows["ent_coef"] * means["entropy"] + cfg.vf_coef * means["value_loss"]
     return loss, means
 
 
-def make_rows(seed, valid, clip_coef=0.2):
+def make_rows(seed, valid, clip_coef=0.2, ent_coef=0.01):
     """Draw rows of the shape of `valid`, by the names of LossInputs."""
     rng = np.random.default_rng(seed)
     rows = {name: rng.standard_normal(valid.shape) * (0.3 if "logprob" in name else 1.0) for name in NAMES}
-    return rows | {"valid": valid, "count": np.float64(max(valid.sum(), 1)), "clip_coef": np.float64(clip_coef)}
+    return rows | {"valid": valid, "count": np.float64(max(valid.sum(), 1)), "clip_coef": np.float64(clip_coef),
+                   "ent_coef": np.float64(ent_coef)}
 
 
 def select_rows(rows, part):
-    """Select rows; count and clip_coef stay those of all of them."""
+    """Select rows; count and coefficients stay those of all of them."""
     return {name: x if x.ndim == 0 else x[part] for name, x in rows.items()}
 
 
 @given(st.integers(0, 10**6), st.lists(st.booleans(), min_size=24, max_size=24), st.sampled_from([1, 24]),
        st.booleans(), st.floats(0.01, 0.5), st.floats(0, 1), st.floats(0, 2), st.booleans())
 def test_equals_the_definition(framework, seed, valid, size, clip_vloss, clip_coef, ent_coef, vf_coef, recurrent):
-    cfg = replace(CFG, clip_vloss=clip_vloss, ent_coef=ent_coef, vf_coef=vf_coef)
+    cfg = replace(CFG, clip_vloss=clip_vloss, vf_coef=vf_coef)
     valid = np.array(valid[:size]).reshape((-1, 1) if recurrent else (-1,))  # (T, n) of a recurrent agent, or (B,)
-    rows = make_rows(seed, valid, clip_coef)
+    rows = make_rows(seed, valid, clip_coef, ent_coef)
     expected, means = slow_loss(rows, cfg)
     for name in NAMES:  # what rows that are not valid hold must not matter, even if it is not finite
         rows[name] = np.where(valid, rows[name], np.nan)
@@ -78,7 +79,7 @@ def test_gradient_stops_where_the_ratio_has_left_the_interval(framework):
     """Detail 8: zero for a good action that became more likely than 1 + clip, and for a bad one that became less likely
     than 1 - clip. Not zero in the two opposite cases."""
     rows = dict.fromkeys(NAMES, np.zeros(4)) | {"valid": np.ones(4, bool), "count": np.float64(4),
-                                                "clip_coef": np.float64(0.2)}
+                                                "clip_coef": np.float64(0.2), "ent_coef": np.float64(0)}
     rows |= {"logprob": np.array([0.5, -0.5, 0.5, -0.5]), "advantage": np.array([1.0, -1.0, -1.0, 1.0])}
     gradient, = framework.loss_gradient(rows, ("logprob",), CFG)
     assert (gradient == 0).tolist() == [True, True, False, False] and framework.loss(rows, CFG)[1]["clipfrac"] == 1
@@ -87,7 +88,7 @@ def test_gradient_stops_where_the_ratio_has_left_the_interval(framework):
 def test_rows_that_are_not_valid_have_no_gradient(framework):
     """They are masked by `where` and not by a product: a row whose error overflows leaves no NaN."""
     rows = dict.fromkeys(NAMES, np.zeros(2)) | {"valid": np.array([True, False]), "count": np.float64(1),
-                                                "clip_coef": np.float64(0.2), "value": np.array([1.0, 1e200])}
+                                                "clip_coef": np.float64(0.2), "ent_coef": np.float64(0), "value": np.array([1.0, 1e200])}
     gradient, = framework.loss_gradient(rows, ("value",), replace(CFG, clip_vloss=False))
     assert gradient.tolist() == [0.5, 0.0]
 

@@ -190,6 +190,23 @@ def test_only_the_newest_iteration_can_be_asked(framework):
     assert all(np.array_equal(x, last.weights()[name]) for name, x in again.weights().items())
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_schedule_of_the_entropy_bonus_is_another_weight_in_each_iteration(framework, schedule, compiled):
+    """Against a run that is resumed before its second iteration of two with half of the weight."""
+    cfg = Config(framework=framework.name, num_envs=2, num_steps=8, num_minibatches=1, hidden_sizes=(8, 8), total_timesteps=32,
+                 ent_coef=20.0, learning_rate=0.01, compile=compiled and framework.name == "torch")
+    parts = parts_of("ppo", framework.name)
+    kept, before = next((it.snapshot(), it.weights()) for it in parts.train(cfg, parts.make_envs, parts.make_agent))
+    half, unchanged = ([*parts.train(replace(cfg, ent_coef=weight), parts.make_envs, parts.make_agent, state=kept)][-1].weights()
+                       for weight in (10.0, 20.0))
+    first, second = [it.weights() for it in parts.train(replace(cfg, anneal_ent=schedule), parts.make_envs, parts.make_agent)]
+    assert all(np.array_equal(x, before[name]) for name, x in first.items())
+    for name, x in second.items():
+        np.testing.assert_allclose(x, half[name], rtol=1e-5, atol=1e-7)
+    assert max(np.abs(x - unchanged[name]).max() for name, x in second.items()) > 1e-5
+
+
 @pytest.mark.parametrize(("change", "rate"), [({"learning_rate": 1e-2}, 1e-2), ({"learning_rate": 1e-5}, 0.0025),
                                               ({"desired_kl": None}, 1e-6)])
 def test_a_resume_keeps_the_adapted_learning_rate_within_its_limits(framework, change, rate):

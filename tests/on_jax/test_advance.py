@@ -14,7 +14,7 @@ from proximo.on_jax.setup import set_up
 from proximo.on_jax.train import train
 from tests.on_jax.test_train import HOST, SMALL, assert_same, make_agent, make_envs
 
-LONG = replace(SMALL, total_timesteps=128 * 45, checkpoint_every=20, anneal_clip=True)
+LONG = replace(SMALL, total_timesteps=128 * 45, checkpoint_every=20, anneal_clip=True, anneal_ent=True)
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,7 @@ def test_only_what_differs_is_an_argument():
 def test_a_step_with_arrays_of_all_values_equals_one_that_has_them_as_constants():
     """In the second of three iterations, with everything that reads them: annealing, reward statistics, desired_kl."""
     assert [name for name, fact in facts(Config).items() if fact.sweep] == [*OTHER]
-    base = replace(BASE, norm_reward=True, anneal_clip="linear", desired_kl=1.0)
+    base = replace(BASE, norm_reward=True, anneal_clip="linear", anneal_ent="cosine", desired_kl=1.0)
     first, own = (make_inside_player(cfg, make_envs, make_agent, ppo_loss) for cfg in (base, replace(base, **OTHER)))
     state = first_state(own, 1, own.begin(0, own.normalizer.start()))._replace(iteration=jnp.int32(1))
     values = {name: jnp.float32(value) for name, value in OTHER.items()}

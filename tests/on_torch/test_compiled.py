@@ -13,10 +13,11 @@ from proximo.on_torch.assemble import assemble
 from proximo.on_torch.compiled import pack_minibatch, unpack_gradient
 from proximo.on_torch.learner import apply_gradient, flat_adam, make_gradient
 from proximo.on_torch.loss import ppo_loss
-from proximo.types import Batch, Minibatches
+from proximo.types import Batch, Coefficients, Minibatches
 from proximo.variants import RPO
 
 ROWS = 12
+COEFFICIENTS = Coefficients(torch.tensor(0.2), torch.tensor(0.01))
 
 
 def make_case(masked, noisy):
@@ -41,26 +42,26 @@ def test_the_gradient_as_a_function_of_weights_is_the_plain_one(masked, noisy):
     """Bit for bit, and not zero: the parameters that the loss depends on are those that are given."""
     cfg, agent, batch, minibatch = make_case(masked, noisy)
     adam = flat_adam(agent)
-    gradient, clip = make_gradient(agent, ppo_loss, cfg), torch.tensor(0.2)
-    expected, stats = gradient(batch, minibatch, clip)
+    gradient = make_gradient(agent, ppo_loss, cfg)
+    expected, stats = gradient(batch, minibatch, COEFFICIENTS)
     weights = adam.weights.clone()
     adam.weights.zero_()  # only the weights that are passed may count
     found, others = functional(agent, unpack_gradient(gradient, batch, minibatch))(
-        weights, *pack_minibatch(batch, minibatch, clip))
+        weights, *pack_minibatch(batch, minibatch, COEFFICIENTS))
     assert torch.equal(found, expected) and torch.equal(others, stats) and float(found.abs().max()) > 0
 
 
 def test_frozen_parameters_have_a_zero_gradient_and_stay():
     """requires_grad = False on the critic: the plain function and the one of weights, before and after a step of Adam."""
     cfg, agent, batch, minibatch = make_case(masked=False, noisy=False)
-    clip, gradient = torch.tensor(0.2), make_gradient(agent, ppo_loss, cfg)
-    free, _ = gradient(batch, minibatch, clip)
+    gradient = make_gradient(agent, ppo_loss, cfg)
+    free, _ = gradient(batch, minibatch, COEFFICIENTS)
     agent.critic.requires_grad_(False)
     frozen = torch.cat([torch.full((p.numel(),), not p.requires_grad) for p in agent.parameters()])
     expected = torch.where(frozen, 0.0, free)
-    adam, found = flat_adam(agent), gradient(batch, minibatch, clip)[0]
+    adam, found = flat_adam(agent), gradient(batch, minibatch, COEFFICIENTS)[0]
     functional_found, _ = functional(agent, unpack_gradient(gradient, batch, minibatch))(
-        adam.weights.clone(), *pack_minibatch(batch, minibatch, clip))
+        adam.weights.clone(), *pack_minibatch(batch, minibatch, COEFFICIENTS))
     assert torch.equal(found, expected) and torch.equal(functional_found, expected) and (free[frozen] != 0).any()
     before = adam.weights.clone()
     apply_gradient(adam, found, torch.tensor(0.1), cfg.adam_eps, cfg.max_grad_norm)

@@ -21,7 +21,7 @@ from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.rollout import collect
 from proximo.on_torch.setup import set_up
 from proximo.on_torch.train import train
-from proximo.types import Minibatches, Rollout
+from proximo.types import Coefficients, Minibatches, Rollout
 from proximo.variants import Atari, Continuous, Procgen
 from tests.support.torch_learning import make_learner, make_minibatches
 
@@ -94,9 +94,9 @@ def test_minibatch_step(name):
     minibatches = make_minibatches(learner, rollout, numbers, index, agent.recurrent, cfg)
     minibatch = Minibatches(*(None if x is None else x[0, 0] for x in minibatches))
     batch = make_batch(rollout, numbers, agent.initial_state(N), agent.recurrent)
-    rate, clip = torch.tensor(1e-3), torch.tensor(0.2)
+    rate, coefficients = torch.tensor(1e-3), Coefficients(torch.tensor(0.2), torch.tensor(0.01))
     with OperatorCount() as counted:
-        learner.step(batch, minibatch, rate, clip)
+        learner.step(batch, minibatch, rate, coefficients)
     assert counted.reads() == set() and counted.names["nonzero"] == agent.recurrent
     assert counted.names.total() <= 1.03 * KINDS[name][4], counted.names
 

@@ -23,7 +23,7 @@ from proximo.on_torch.repro import evidence
 from proximo.on_torch.rollout import Storage
 from proximo.on_torch.setup import make_storage
 from proximo.protocols import Episode, FrameStack, Spec, Step
-from proximo.types import Batch, Carry, Minibatches
+from proximo.types import Batch, Carry, Coefficients, Minibatches
 from proximo.variants import Atari, AtariEnvpool, SelfPlay
 from tests.support.play import random_actions
 
@@ -210,11 +210,13 @@ def test_a_compiled_gradient_takes_frames_and_their_slots():
     batch = Batch(obs=obs, mask=None, first=None, state=(), action=x, logprob=x, value=x, ret=x, valid=x)
     minibatch = Minibatches(index=torch.tensor([3, 1]), advantage=x, count=x, noise=None)
 
-    def gradient(batch, minibatch, clip):
-        return batch.obs.index_select(0, minibatch.index), clip
+    def gradient(batch, minibatch, coefficients):
+        return batch.obs.index_select(0, minibatch.index), coefficients
 
-    found, clip = unpack_gradient(gradient, batch, minibatch)(*pack_minibatch(batch, minibatch, torch.tensor(0.1)))
-    assert found[:, :, 0, 0].tolist() == [[3, 4, 5], [1, 2, 3]] and float(clip) == pytest.approx(0.1)
+    given = Coefficients(clip_coef=torch.tensor(0.5), ent_coef=torch.tensor(0.25))
+    found, coefficients = unpack_gradient(gradient, batch, minibatch)(*pack_minibatch(batch, minibatch, given))
+    assert found[:, :, 0, 0].tolist() == [[3, 4, 5], [1, 2, 3]]
+    assert (float(coefficients.clip_coef), float(coefficients.ent_coef)) == (0.5, 0.25)
 
 
 @pytest.mark.parametrize("fields", [{}, {"recurrent": "gru"}, {"overlap": True}], ids=["rows", "sequences", "overlap"])

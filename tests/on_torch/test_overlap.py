@@ -25,7 +25,7 @@ from proximo.on_torch.setup import set_up
 from proximo.on_torch.train import train
 from proximo.problems import config_problems
 from proximo.runs.checkpoint import checkpoints
-from proximo.types import Minibatches
+from proximo.types import Coefficients, Minibatches
 from tests.runs.test_resume import KINDS
 from tests.support import runs
 from tests.support.probes import Probe
@@ -115,11 +115,11 @@ def test_the_decoupled_objective():
     advantage = torch.randn(64)
     index = torch.randperm(64)[:40]
     gradient = make_gradient(setup.agent, ppo_loss, cfg)
-    capturing = setup._replace(learner=setup.learner._replace(step=lambda batch, minibatch, rate, clip: gradient(
-        batch, minibatch, clip)))
+    capturing = setup._replace(learner=setup.learner._replace(step=lambda batch, minibatch, rate, coefficients: gradient(
+        batch, minibatch, coefficients)))
     minibatch = Minibatches(index=index, advantage=advantage[index], count=torch.tensor(40.0), noise=None)
     found, _ = decoupled(capturing, found).learner.step(make_batch(rollout, ret.view(16, 4), (), False), minibatch,
-                                                        None, torch.tensor(cfg.clip_coef))
+                                                        None, Coefficients(torch.tensor(cfg.clip_coef), torch.tensor(0.0)))
 
     obs, action = rollout.obs.flatten(0, 1).double(), rollout.action.flatten(0, 1)
     double = setup.agent.double()  # parameters of their own

@@ -12,7 +12,7 @@ from proximo.on_jax.assemble import assemble
 from proximo.on_jax.gae import gae, without_fillers
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind
-from proximo.types import Carry, LossInputs, Minibatches, RolloutBuffer
+from proximo.types import Carry, Coefficients, LossInputs, Minibatches, RolloutBuffer
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.normalized import RAW
 from tests.support.scripted import PLAIN, Recorded, make_scripted
@@ -216,7 +216,7 @@ class Adapter:
         rows, count = learner.minibatch_advantages(advantage, rollout.valid, index, False, cfg, identity)
         return learner.update(functions, learner.start_adam(weights), learner.make_batch(rollout, ret, (), False),
                               Minibatches(index=index, advantage=rows, count=count, noise=None), learning_rate,
-                              cfg.clip_coef)
+                              Coefficients(cfg.clip_coef, cfg.ent_coef))
 
 
 @cache

@@ -12,7 +12,7 @@ from proximo.on_torch.learner import (
 )
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.setup import statistic_names
-from proximo.types import Minibatches
+from proximo.types import Coefficients, Minibatches
 
 
 def make_learner(agent, cfg, loss_fn=ppo_loss, all_reduce_sum=lambda x: x):
@@ -37,4 +37,5 @@ def make_minibatches(learner, rollout, advantage, index, recurrent, cfg, noise=N
 def update_once(learner, rollout, advantage, ret, index, learning_rate, cfg):
     """Run one update of an agent without a recurrent layer. Returns the statistics."""
     minibatches = make_minibatches(learner, rollout, advantage, index, False, cfg)
-    return update(learner, make_batch(rollout, ret, (), False), minibatches, learning_rate, cfg.clip_coef, cfg)
+    return update(learner, make_batch(rollout, ret, (), False), minibatches, learning_rate,
+                  Coefficients(cfg.clip_coef, cfg.ent_coef), cfg)

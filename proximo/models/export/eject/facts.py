@@ -44,7 +44,8 @@ PURE = frozenset((
 INLINED = frozenset((
     "make_rows_or_workers", "keep_step", "merge_over_ranks", "gather_episodes", "make_agent", "own_source",
     "with_image_settings", "finish_env", "call_maker", "numpy_module", "env_source", "packed_layout",
-    "Config.clip_coef_at", "Config.learning_rate_at", "NoMemory.forward"))
+    "Config.clip_coef_at", "Config.ent_coef_at", "Config.learning_rate_at", "NoMemory.forward", "zeros",
+    "Storage.whole", "Storage.episode"))
 
 # Functions that a reader of PPO looks for. They stay, even where they are short.
 HEADINGS = frozenset(("train", "learn", "collect", "gae", "ppo_loss", "update", "flat_adam", "apply_gradient",

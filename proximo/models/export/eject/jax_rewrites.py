@@ -139,7 +139,7 @@ def updating() -> Rewrites:
              "by_name = ravel_pytree(adam.weights)[1]"),
             (between(update, "        weights = by_name", "        adam, norm"),
              "        gradient, stats = compute_gradient(cfg, bind, by_name(adam.weights), batch, minibatch,\n"
-             "                                           clip_coef)\n"),
+             "                                           coefficients)\n"),
             ("learner.all_reduce_sum(stats)", "stats"),
             ("lax.scan(step, adam, minibatches, unroll=unroll)", "lax.scan(step, adam, minibatches)"),
             (between(update, "        stats = {name: x.mean()", "    def epoch_unless"),
@@ -149,7 +149,8 @@ def updating() -> Rewrites:
             LEARNER, BIND, ("learner.loss_fn(", "ppo_loss("), ("learner.agent.recurrent", "False"),
             ("learner.cfg)", "cfg)"), ("            count=minibatch.count,", "           ")),
         "LossInputs": (
-            ("All arrays have the same shape but the last two.", "All arrays but the last have the same shape."),)}
+            ("All arrays have the same shape but the last three.",
+             "All arrays but the last two have the same shape."),)}
 
 
 def one_task(cfg: Config) -> tuple[tuple[str, str], ...]:
