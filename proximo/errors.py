@@ -7,6 +7,8 @@ exact. The command line prints both; from Python only warnings are shown unless 
 import difflib
 import logging
 import os
+import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +17,7 @@ from typing import Any
 LOGGER = logging.getLogger("proximo")
 COLUMNS = ("Use printable characters without comma and quotation mark, and no space at either end: names are columns "
            "of metrics.csv.")
+LIBRARIES = ("gymnasium", "proximo")
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 
@@ -115,6 +118,19 @@ def first_line(error: BaseException) -> str:
 def one_line(text: object) -> str:
     """Return text with line breaks as Python writes them: a message has one problem a line."""
     return "".join(repr(one)[1:-1] if one.splitlines() == [""] else one for one in str(text))
+
+
+def with_place(error: BaseException) -> str:
+    """Return the type and the message of an exception on one line, and the line of code that raised it.
+
+    It is the innermost line outside of Python's own library, of Gymnasium and of this package, if there is one.
+    """
+    place = ""
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if module not in LIBRARIES and module not in sys.stdlib_module_names:
+            place = f" ({frame.f_code.co_filename}, line {number})"
+    return f"{type(error).__name__}: {one_line(error)}{place}"
 
 
 def notify(sentence: str) -> None:

@@ -31,6 +31,7 @@ from proximo.errors import (
     notify,
     reading_checkpoint,
     warn,
+    with_place,
 )
 from proximo.on_torch.loss import ppo_loss
 from proximo.problems import config_problems
@@ -410,3 +411,21 @@ def test_a_name_with_a_line_break_splits_no_message(call, sentence):
         call()
     assert str(error.value).startswith(sentence) and len(str(error.value).splitlines()) == len(sentence.splitlines())
     assert not config_problems(proximo.Config(env_kwargs={"text": "a\nb"}))
+
+
+def test_the_place_of_an_exception_is_the_innermost_line_of_the_users_code():
+    """Not that of the library which it calls. A message of several lines is one; what was never raised has no place."""
+    def caught(function):
+        try:
+            function()
+        except Exception as error:
+            return with_place(error)
+
+    def fails():
+        raise RuntimeError("no\nserver")
+
+    line = fails.__code__.co_firstlineno
+    assert caught(lambda: fails()) == rf"RuntimeError: no\nserver ({__file__}, line {line + 1})"
+    assert caught(lambda: np.zeros(2).reshape(3)).endswith(f"({__file__}, line {line + 5})")
+    assert caught(lambda: gymnasium.make("CartPole-v1").step(0)).endswith(f"({__file__}, line {line + 6})")
+    assert with_place(ValueError("no")) == "ValueError: no"

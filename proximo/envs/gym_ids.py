@@ -11,7 +11,7 @@ from gymnasium.envs.registration import parse_env_id, registry
 from proximo.envs.imports import import_named
 from proximo.envs.render import use_egl_when_headless
 from proximo.envs.spaces import QuickDiscrete
-from proximo.errors import EnvError, UsageError, nearest, warn
+from proximo.errors import EnvError, UsageError, nearest, warn, with_place
 
 
 def gym_id(env_id: str, typed: str = "") -> str:
@@ -108,7 +108,7 @@ def make_registered(name: str, values: dict[str, Any]) -> gym.Env:
     except (Exception, SystemExit) as error:
         kind = UsageError if isinstance(error, TypeError) and values else EnvError
         given = f" with env_kwargs {values}" if values else ""
-        raise kind(f"{name} could not be made{given}: {type(error).__name__}: {error}") from error
+        raise kind(f"{name} could not be made{given}: {with_place(error)}") from error
 
 
 def with_quick_space(env: gym.Env) -> gym.Env:

@@ -12,7 +12,7 @@ from proximo.envs.atari_ids import is_atari
 from proximo.envs.gym_ids import gym_id, make_registered, with_quick_space
 from proximo.envs.images import PLAIN, ImageSettings, with_image_settings
 from proximo.envs.imports import import_named, load_script, split_file
-from proximo.errors import EnvError, ProximoError, UsageError
+from proximo.errors import EnvError, ProximoError, UsageError, with_place
 
 OWN = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
 IMAGES = ImageSettings._fields
@@ -112,7 +112,7 @@ def call_maker(make: Callable[..., Any], source: EnvSource, values: dict[str, An
         raise
     except (Exception, SystemExit) as error:
         kind = UsageError if isinstance(error, TypeError) and values else EnvError
-        raise kind(f"{source.name} could not be made{_with(source.kwargs)}: {type(error).__name__}: {error}") from error
+        raise kind(f"{source.name} could not be made{_with(source.kwargs)}: {with_place(error)}") from error
 
 
 def finish_env(env: gym.Env, source: EnvSource) -> gym.Env:
@@ -125,7 +125,7 @@ def finish_env(env: gym.Env, source: EnvSource) -> gym.Env:
         try:
             env = wrapper(env)
         except (Exception, SystemExit) as error:
-            raise UsageError(f"env_wrappers={text} cannot wrap {source.name}: {type(error).__name__}: {error}. Use a "
+            raise UsageError(f"env_wrappers={text} cannot wrap {source.name}: {with_place(error)}. Use a "
                              "class or function of one argument, the environment.") from error
         if not isinstance(env, gym.Env):
             raise UsageError(f"env_wrappers={text} returned a {type(env).__name__}; a gymnasium.Env is needed.")

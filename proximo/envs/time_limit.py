@@ -12,7 +12,7 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 
-from proximo.errors import EnvError, warn
+from proximo.errors import EnvError, warn, with_place
 
 CLOSE_SECONDS = 10.0
 Observer = Callable[[str, float], None]  # gets a call and its limit in seconds; ("", 0) when it has returned
@@ -88,7 +88,7 @@ def close_env(env: gym.Env, name: str) -> str:
         with time_limit(CLOSE_SECONDS, "close()"):
             env.close()
     except (Exception, SystemExit) as error:
-        fault = str(error) if isinstance(error, EnvError) else f"close() raised {type(error).__name__}: {error}"
+        fault = str(error) if isinstance(error, EnvError) else f"close() raised {with_place(error)}"
         warn(f"{name}: {fault}. This is ignored.")
         return fault
     return ""

@@ -22,7 +22,7 @@ from proximo.envs.masks import LATE_MASK, mask_reader
 from proximo.envs.mujoco import MUJOCO_STATE, mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, UsageError, with_place
 from proximo.problems import config_problems
 from proximo.runs.value_ranges import ValueRanges
 
@@ -195,8 +195,8 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
                 if type(value) not in seen:
                     array = np.asarray(value)
                     seen[type(value)] = array.size == 1 and array.dtype.kind in "buif"
-            ranges.reward(reward)
-            ranges.observe(observation)
+            if fault := ranges.count(observation, reward):
+                raise EnvError(f"{name}, step {steps}: {fault}")
             outside += not env.observation_space.contains(observation)
             both += bool(terminated and truncated)
             if terminated or truncated:
@@ -205,7 +205,7 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
     except EnvError:
         raise
     except (Exception, SystemExit) as error:
-        raise EnvError(f"{name}, step {steps}: {type(error).__name__}: {error}") from error
+        raise EnvError(f"{name}, step {steps}: {with_place(error)}") from error
     return Played(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
                   ranges=ranges, per_second=steps / (time.perf_counter() - begin))
 

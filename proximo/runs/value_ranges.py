@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 LARGE = 100.0  # magnitude of an observation or reward above which networks learn slowly without normalisation
+LARGEST = float(np.finfo(np.float32).max)
 STEPS_APART = 64  # float32 numbers that the range of a part should at least have
 
 
@@ -24,21 +25,24 @@ class ValueRanges:
         self._low = self._high = np.zeros(0)
         self._reward = 0.0
 
-    def observe(self, observation: Any) -> None:
-        """Count an observation, if its parts are numbers of one shape."""
+    def count(self, observation: Any, reward: Any) -> str:
+        """Count an observation and a reward. Return what ends training because it is not finite, otherwise ""."""
+        array = np.asarray(reward)
+        if array.size == 1 and array.dtype.kind in "buif":
+            size = abs(float(array.reshape(())))
+            if not size <= LARGEST:
+                return f"reward is {reward}; it must be a finite number of float32, whose range ends at 3.4e38"
+            self._reward = max(self._reward, size)
         try:
             values = np.concatenate([np.zeros(0), *_numbers(self._space, observation)])
         except (TypeError, ValueError, LookupError):
-            return  # a fault, which other checks name
+            return ""  # a fault, which other checks name
+        if not (abs(values) <= LARGEST).all():
+            return "observation is not finite in float32 (NaN, infinity or beyond its range)"
         if values.shape != self._low.shape:
             self._low = self._high = values
-        self._low, self._high = np.fmin(self._low, values), np.fmax(self._high, values)
-
-    def reward(self, reward: Any) -> None:
-        """Count a reward."""
-        array = np.asarray(reward)
-        if array.size == 1 and array.dtype.kind in "buif":
-            self._reward = max(self._reward, abs(float(array.reshape(()))))
+        self._low, self._high = np.minimum(self._low, values), np.maximum(self._high, values)
+        return ""
 
     def remarks(self) -> Iterator[tuple[str, str]]:
         """Yield (what was seen, advice)."""
@@ -49,8 +53,8 @@ class ValueRanges:
         if self._reward > LARGE:
             yield (f"rewards reach a magnitude of {self._reward:.4g}",
                    "Normalise them with --norm-reward, the default of ppo_continuous_action.")
-        with np.errstate(all="ignore"):  # of numbers that are not finite, which other checks name
-            spread = self._high - self._low
+        spread = self._high - self._low
+        with np.errstate(over="ignore"):  # at the end of the range of float32
             coarse = np.flatnonzero((spread > 0) & (spread < STEPS_APART * np.spacing(largest.astype(np.float32))))
         if coarse.size:
             one = coarse[0]

@@ -95,6 +95,22 @@ def test_steps_are_counted_as_training_counts_them(tmp_path):
         proximo.train(env=FailsInThird, total_timesteps=512, run_dir=tmp_path / "run")
 
 
+@pytest.mark.parametrize(("answer", "words"), [
+    (lambda obs: (obs, np.nan), "reward is nan"), (lambda obs: (obs * np.nan, 1.0), "observation is not finite")])
+def test_a_number_that_is_not_finite_late_is_a_fault(answer, words):
+    """In step 700, where training would end; the steps that are compared for equal seeds are fewer."""
+    class Late(Probe):
+        calls = 0
+
+        def step(self, action):
+            self.calls += 1
+            observation, reward, *rest = super().step(action)
+            return *(answer(observation) if self.calls == 700 else (observation, reward)), *rest
+
+    found = [finding for finding in check_env(Late) if finding.ok is False]
+    assert len(found) == 1 and found[0].ends and f"step 700: {words}" in found[0].what
+
+
 def test_slow_environments_with_long_episodes_have_no_fault(monkeypatch):
     """Episodes of 1000 steps at 10 steps per second of a simulated clock: a minute is not enough for the end of one."""
     now = [0.0]

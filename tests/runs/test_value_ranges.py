@@ -14,9 +14,9 @@ START = 1.7e9  # seconds since 1970: float32 numbers are 128 apart there
 def remarks(space, observations, rewards=()):
     ranges = ValueRanges(space)
     for observation in observations:
-        ranges.observe(observation)
+        ranges.count(observation, 0.0)
     for reward in rewards:
-        ranges.reward(reward)
+        ranges.count(observations[0] if observations else None, reward)
     return [what for what, _ in ranges.remarks()]
 
 
@@ -54,6 +54,16 @@ def test_faults_are_left_to_other_checks(odd):
     """They end neither with an error nor with a warning of numpy."""
     remarks(box(2), [np.zeros(2), odd, np.array([1e300, -np.inf])], [None, "text", np.zeros(2)])
 
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_end_training_are_told():
+    """Beyond the range of float32 too, as GymEnvs has it; the largest number of float32 is one."""
+    ranges, large = ValueRanges(box(1)), float(np.finfo(np.float32).max)
+    for wrong in (np.nan, np.inf, -2 * large):
+        assert ranges.count(np.zeros(1), wrong).startswith(f"reward is {wrong}; it must be a finite number of float32")
+        assert ranges.count(np.array([wrong]), 0.0).startswith("observation is not finite in float32")
+    assert ranges.count(np.array([large]), -large) == ""
+    assert [what for what, _ in ranges.remarks()] == ["observations reach from 3.403e+38 to 3.403e+38", "rewards reach a magnitude of 3.403e+38"]
 
 def test_check_env_tells_them():
     class Clock(gymnasium.Env):
