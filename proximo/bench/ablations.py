@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from proximo.bench.results import Groups, RunResult, metric_of, paired_scores
+from proximo.bench.results import Groups, RunResult, compared_settings, metric_of, paired_scores
 from proximo.bench.statistics import Estimate, paired_difference, paired_p_value, probability_of_improvement
 
 
@@ -44,10 +44,8 @@ def find_ablations(groups: Groups) -> list[Ablation]:
 
 
 def _describe_change(run: RunResult, base: RunResult) -> str:
-    names = [name for name, value in run.config.items()
-             if name not in ("seed", "run_dir") and base.config.get(name) != value]
-    return ", ".join(f"{name} {_value_text(base.config.get(name))} to {_value_text(run.config[name])}"
-                     for name in names)
+    return ", ".join(f"{name} {_value_text(base.config.get(name))} to {_value_text(value)}"
+                     for name, value in compared_settings(run.config).items() if base.config.get(name) != value)
 
 
 def _value_text(value: object) -> str:

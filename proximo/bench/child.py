@@ -8,11 +8,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from proximo.bench.task import Task
+from proximo.bench.task import PATIENCE, Task
 from proximo.errors import ProximoError
 from proximo.runs.lock import wait_until_free
 
-PATIENCE = 30  # seconds in which a process that is asked to end can save its last checkpoint
 TORCHRUN = "torch.distributed.run"
 # The kernel sends this signal when the parent ends. Setting it in a small program of its own is safe also in a parent
 # with threads (preexec_fn is not), and exec keeps it. SIGUSR2, which SLURM sends to all processes of a job before its

@@ -3,7 +3,17 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from proximo.bench.results import METRICS, Groups, group_runs, mean_of, metric_of, paired_scores, read_runs, steps_of
+from proximo.bench.results import (
+    METRICS,
+    Groups,
+    RunResult,
+    group_runs,
+    mean_of,
+    metric_of,
+    paired_scores,
+    read_runs,
+    steps_of,
+)
 from proximo.bench.statistics import (
     LEVEL,
     Estimate,
@@ -60,10 +70,10 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> tuple[str, bool]:
     Raises:
         UsageError: The metric is unknown, there are no pairs, or a package is missing.
     """
-    found = find_comparisons(a, b, metric)
+    found, new = _compare_sides(a, b, metric)
     verdict = [f"regression: {one.env_id} ({one.new_label}), p = {one.p_worse:.2g}"
                for one in found if one.p_worse < LEVEL]
-    verdict += [f"failed: {run.env_id} ({run.label}), seed {run.seed}" for run in read_runs(b) if run.failure]
+    verdict += [f"failed: {run.env_id} ({run.label}), seed {run.seed}" for run in new if run.failure]
     equal = (f"no significant regression (one-sided paired t test at {LEVEL:.0%}, Holm's correction over "
              f"{count_text(len(found), 'comparison')})")
     return _table(found, a, b) + "\n".join(verdict or [equal]), bool(verdict)
@@ -71,11 +81,17 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> tuple[str, bool]:
 
 def find_comparisons(a: str | Path, b: str | Path, metric: str = "") -> list[Comparison]:
     """Compare two folders of runs in every environment that both have; see `compare` for arguments and errors."""
+    return _compare_sides(a, b, metric)[0]
+
+
+def _compare_sides(a: str | Path, b: str | Path, metric: str) -> tuple[list[Comparison], list[RunResult]]:
+    """Return the comparisons, and all runs of B."""
     require_packages("proximo compare")
     if metric and metric not in METRICS:
         raise UsageError(f"metric={metric} is unknown. Use {' or '.join(METRICS)}, or leave it out for the one that "
                          "measures the variant.")
-    old, new = group_runs(read_runs(a)), group_runs(read_runs(b))
+    old_runs, new_runs = read_runs(a), read_runs(b)
+    old, new = group_runs(old_runs), group_runs(new_runs)
     pairs = _pair_groups(old, new)
     found = [one for pair in pairs if (one := _compare_groups(old, new, *pair, metric)) is not None]
     if not found and not pairs and {env_id for env_id, _ in old} & {env_id for env_id, _ in new}:
@@ -85,7 +101,7 @@ def find_comparisons(a: str | Path, b: str | Path, metric: str = "") -> list[Com
         raise UsageError(f"the finished runs of {a} and {b} have no environment with two common seeds. Train the same "
                          "seeds on both sides.")
     adjusted = holm([one.p_worse for one in found])
-    return [one._replace(p_worse=p) for one, p in zip(found, adjusted, strict=True)]
+    return [one._replace(p_worse=p) for one, p in zip(found, adjusted, strict=True)], new_runs
 
 
 def _pair_groups(old: Groups, new: Groups) -> list[tuple[Key, Key]]:

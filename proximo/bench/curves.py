@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 
 from proximo.bench.results import RunResult, metric_of
-from proximo.errors import UsageError
 from proximo.models.curves import MOST, read_episodes, rolling_mean
 from proximo.runs.files import open_regular
 
@@ -24,10 +23,7 @@ def rolling_curve(run: RunResult, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         Two arrays (episodes,); both are empty if no episode can be read.
     """
-    try:
-        episodes = read_episodes(run.path)
-    except UsageError:
-        return np.empty(0), np.empty(0)
+    episodes = read_episodes(run.path)
     values = rolling_mean(episodes.length if metric_of(run.variant) == "episodic_length" else episodes.ret)
     if axis == "step":
         return episodes.step.astype(float), values

@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+ASIDE = ".old"  # ends the names of results that a benchmark has moved aside, which reports pass over
+
 
 def file_name(text: str) -> str:
     """Return text as the name of one folder, on every system."""
@@ -20,7 +22,7 @@ def folder_of(env_id: str, label: str) -> str:
     return f"{file_name(env_id)}/{file_name(label)}"
 
 
-def clashes(folders: Iterable[str]) -> list[str]:
-    """Return one sentence for each folder that several runs of a file have."""
-    return [f"two runs would both write to {folder}. Give one of them another label."
+def clashes(folders: Iterable[str], remedy: str = "Give one of them another label.") -> list[str]:
+    """Return one sentence for each folder that several runs of a file have; it ends with what to do."""
+    return [f"two runs would both write to {folder}. {remedy}"
             for folder, times in Counter(folders).items() if times > 1]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from proximo.bench.child import signal_child, start_child
-from proximo.bench.task import Ended, Handle, Task
+from proximo.bench.task import Ended, Handle, Task, stopped_on_fault
 from proximo.runs.lock import wait_until_free
 
 MOMENT = 5  # seconds that a process which is being killed may still take
@@ -38,14 +38,19 @@ class LocalPlace:
     """This machine. Processes end with the benchmark."""
 
     def submit(self, tasks: Sequence[Task]) -> list[Handle]:
-        """Start one process for each task.
+        """Start one process for each task. If one cannot start, those before it are stopped.
 
         Raises:
             UsageError: Another process writes to the folder of a run.
+            OSError: A log cannot be written.
         """
         for task in tasks:
             wait_until_free(Path(task.run_dir), MOMENT)
-        return [LocalHandle(task) for task in tasks]
+        handles: list[Handle] = []
+        with stopped_on_fault(handles):
+            for task in tasks:
+                handles.append(LocalHandle(task))  # noqa: PERF401 (those that have started must be known)
+        return handles
 
     def recover(self, name: str) -> None:
         """Processes end with the benchmark that has started them."""

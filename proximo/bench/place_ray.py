@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from proximo.bench.child import run_task
-from proximo.bench.task import Ended, Handle, Task, Where
+from proximo.bench.task import Ended, Handle, Task, Where, stopped_on_fault
 from proximo.errors import UsageError, first_line, warn
 
 if TYPE_CHECKING:
@@ -98,13 +98,14 @@ class RayPlace:
 
         where, handles = self._where, list[Handle]()
         play: Any = ray.remote(run_task)
-        for task in tasks:
-            needs = {"CPU": (where.threads or 1) * task.processes, "GPU": where.job_gpus * task.processes,
-                     "memory": where.memory_bytes}
-            self._check_room(needs)
-            handles.append(RayHandle(play.options(
-                num_cpus=needs["CPU"], num_gpus=needs["GPU"], memory=needs["memory"] or None, max_retries=0,
-                scheduling_strategy="SPREAD", name=task.run_dir).remote(*task)))
+        with stopped_on_fault(handles):
+            for task in tasks:
+                needs = {"CPU": (where.threads or 1) * task.processes, "GPU": where.job_gpus * task.processes,
+                         "memory": where.memory_bytes}
+                self._check_room(needs)
+                handles.append(RayHandle(play.options(
+                    num_cpus=needs["CPU"], num_gpus=needs["GPU"], memory=needs["memory"] or None, max_retries=0,
+                    scheduling_strategy="SPREAD", name=task.run_dir).remote(*task)))
         return handles
 
     def recover(self, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from proximo.bench.child import end_child, is_ready, start_child, wait_for_child
 from proximo.bench.files import AGAIN
-from proximo.bench.task import Ended, Handle, Task, Where
+from proximo.bench.task import Ended, Handle, Task, Where, stopped_on_fault
 from proximo.errors import UsageError
 from proximo.runs.writing import OF_THE_DISK, unwritten
 
@@ -123,18 +123,24 @@ class SlurmPlace:
             UsageError: SLURM does not take them.
             FilesError: The folder of its files cannot be written.
         """
-        handles: dict[str, Handle] = {}
-        for processes, group in groupby(sorted(tasks, key=lambda task: task.processes), lambda task: task.processes):
-            members = list(group)
-            try:
-                jobs = self._executor(processes, len(members)).map_array(Play(), *map(list, zip(*members)))
-            except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
-                if isinstance(error, OSError) and error.errno in OF_THE_DISK:
-                    raise unwritten(self._folder.parent, error, AGAIN) from error
-                raise UsageError(f"SLURM did not take the jobs: {last_line(error)}. Check "
-                                 "--slurm-partition, --slurm-constraint, --slurm-time and the resources.") from error
-            handles |= {task.log: SlurmHandle(job, self._queue) for task, job in zip(members, jobs)}
-        return [handles[task.log] for task in tasks]
+        ordered = sorted(tasks, key=lambda task: task.processes)
+        handles: list[Handle] = []
+        with stopped_on_fault(handles):
+            for _, group in groupby(ordered, lambda task: task.processes):
+                handles += self._submit_array(list(group))
+        found = dict(zip((task.log for task in ordered), handles))
+        return [found[task.log] for task in tasks]
+
+    def _submit_array(self, tasks: Sequence[Task]) -> list[Handle]:
+        """Hand over tasks of one number of processes."""
+        try:
+            jobs = self._executor(tasks[0].processes, len(tasks)).map_array(Play(), *map(list, zip(*tasks)))
+        except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+            if isinstance(error, OSError) and error.errno in OF_THE_DISK:
+                raise unwritten(self._folder.parent, error, AGAIN) from error
+            raise UsageError(f"SLURM did not take the jobs: {last_line(error)}. Check "
+                             "--slurm-partition, --slurm-constraint, --slurm-time and the resources.") from error
+        return [SlurmHandle(job, self._queue) for job in jobs]
 
     def recover(self, name: str) -> Handle | None:
         """Return a job that is still queued or runs: jobs of SLURM do not end with the benchmark."""

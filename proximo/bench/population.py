@@ -24,6 +24,7 @@ LIMITS = {"population": (4, 1000), "rounds": (1, 1000), "seed": (0, 2**62)}
 SCHEDULES = ("anneal_lr", "anneal_clip", "anneal_ent")  # they need the end of training, and every round ends
 FACTORS = (0.8, 1.2)  # of a value that is perturbed
 MOST_NAMED = 10  # values in a message
+MOST_WHOLE = 1000  # whole numbers of a range, because each is checked
 RESAMPLED = 0.25  # probability that a value is drawn again instead
 
 
@@ -74,7 +75,7 @@ def load_population(path: str | Path, rounds: int | None = None) -> Population:
     problems = [*tables.problems, *(f"{key} is unknown. A population has {', '.join(KEYS)}."
                                     for key in content if key not in KEYS)]
     found = Population(
-        name=content.get("title", path.stem), variant=content.get("variant", ""), env_id=content.get("env_id", ""),
+        name=content.get("title") or path.stem, variant=content.get("variant", ""), env_id=content.get("env_id", ""),
         steps=content.get("steps", 0), population=content.get("population", 8), rounds=content.get("rounds", 10),
         seed=content.get("seed", 1), metric=content.get("metric", "episodic_return"),
         overrides=content.get("overrides", {}), space=content.get("space", {}))
@@ -160,6 +161,10 @@ def _setting_problems(population: Population) -> list[str]:
         share = f"steps={population.steps} in {population.rounds} rounds are {row.steps} for each: "
         return [share * ("total_timesteps" in problem) + problem for problem in wrong]
     for name, given in population.space.items():
+        if "choices" not in given and is_whole(given) and given["high"] - given["low"] >= MOST_WHOLE:
+            wrong.append(f"space: {name} has {given['high'] - given['low'] + 1:,} values. Use a range of at most "
+                         f"{MOST_WHOLE:,} whole numbers, or list the values that work: {{choices = [...]}}.")
+            continue
         failed = [(value, problems) for value in _values_of(given) if (problems := problems_of({name: value}))]
         if failed:
             named = ", ".join(str(value) for value, _ in failed[:MOST_NAMED]) + ", ..." * (len(failed) > MOST_NAMED)

@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 from proximo.bench.child import TORCHRUN
 from proximo.bench.files import read_record, write_record
 from proximo.bench.jobs import Job
-from proximo.bench.names import file_name
+from proximo.bench.names import ASIDE, file_name
 from proximo.bench.records import EvaluationFile, JobRecord, Summary
-from proximo.bench.task import Ended, Handle, Place, Task, Where
-from proximo.errors import PeerError, notify
+from proximo.bench.task import PATIENCE, Ended, Handle, Place, Task, Where, stop_all, stopped_on_fault
+from proximo.errors import PeerError, UsageError, notify
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.files import open_regular
 from proximo.runs.lock import locked
@@ -93,25 +93,22 @@ def start_jobs(work: Work, jobs: Sequence[Job]) -> list[RunningJob]:
 
     The words that train are the same each time: with --resume auto they start or continue the run. A run with other
     settings in the same folder is moved aside. A task that a benchmark which was killed has left in a place is taken
-    over.
+    over, or stopped if it has other settings.
 
     Raises:
         UsageError: Another process writes to the folder of a run, or the place does not take the tasks.
+        FilesError: A record cannot be written; the new tasks are stopped.
     """
-    records = [_prepare(work.folder, job) for job in jobs]
-    found = [work.place.recover(str(record.get("task", ""))) if record.get("status") == "running" else None
-             for record in records]
-    stages: list[Stage] = [_next_stage(work.folder / job.folder) for job in jobs]
-    tasks = [_task(work, job, stage) for job, stage in zip(jobs, stages)]
-    new = iter(work.place.submit([task for task, handle in zip(tasks, found) if handle is None]))
-    running = [RunningJob(job=job, handle=handle or next(new), stage=stage)
-               for job, handle, stage in zip(jobs, found, stages)]
-    for one, task, record in zip(running, tasks, records):
-        write_record(record_path(work.folder, one.job), asdict(one.job) | {
-            "key": one.job.key, "status": "running", "stage": one.stage, "place": work.where.on,
-            "task": one.handle.name, "command": task.words, "lost": record.get("lost", {}),
-            "began": datetime.now(UTC).isoformat(timespec="seconds")})
-    return running
+    taken, others = list[RunningJob](), list[RunningJob]()
+    for job in jobs:
+        record = read_job(work.folder, job)
+        handle = work.place.recover(str(record.get("task", ""))) if record.get("status") == "running" else None
+        if handle is not None:
+            stage: Stage = "eval" if record.get("stage") == "eval" else "train"
+            (taken if record.get("key") == job.key else others).append(RunningJob(job=job, handle=handle, stage=stage))
+    _stop_tasks(others)
+    known = [one.job for one in taken]
+    return taken + _submit(work, [job for job in jobs if job not in known])
 
 
 def close_job(folder: Path, running: RunningJob, ended: Ended) -> tuple[Outcome, str]:
@@ -158,12 +155,42 @@ def last_lines(path: Path, count: int = LAST_LINES) -> str:
         return ""
 
 
+def _stop_tasks(running: Sequence[RunningJob]) -> None:
+    """Stop tasks that would write to folders in which other settings are to be trained."""
+    for one in running:
+        notify(f"{one.handle.name} trains {one.job.folder} with other settings. It is stopped.")
+    stop_all([one.handle for one in running], PATIENCE)
+    for one in running:
+        if one.handle.poll() is None:
+            raise UsageError(f"{one.handle.name} has not ended. It trains {one.job.folder} with other settings. Wait "
+                             "until it has, or cancel it, then start the same command again.")
+
+
+def _submit(work: Work, jobs: Sequence[Job]) -> list[RunningJob]:
+    """Hand over the next task of each job. Its record exists before, so that no fault leaves a run without one."""
+    stages, tasks = list[Stage](), list[Task]()
+    for job in jobs:
+        lost = _prepare(work.folder, job).get("lost", {})
+        stages.append("eval" if _has_summary(work.folder / job.folder) else "train")
+        tasks.append(_task(work, job, stages[-1]))
+        write_record(record_path(work.folder, job), asdict(job) | {
+            "key": job.key, "status": "waiting", "stage": stages[-1], "place": work.where.on, "task": "",
+            "command": tasks[-1].words, "lost": lost, "began": datetime.now(UTC).isoformat(timespec="seconds")})
+    handles = work.place.submit(tasks)
+    with stopped_on_fault(handles):
+        for job, handle in zip(jobs, handles):
+            _update_record(work.folder, job, status="running", task=handle.name)
+    return [RunningJob(job=job, handle=handle, stage=stage) for job, handle, stage in zip(jobs, handles, stages)]
+
+
 def _prepare(folder: Path, job: Job) -> dict[str, Any]:
-    """Move a run with other settings aside, and return the record of the job."""
+    """Move a run with other settings aside, and return the record of the job, {} if it is one of other settings."""
     run_dir, record = folder / job.folder, read_job(folder, job)
     run_dir.parent.mkdir(parents=True, exist_ok=True)
-    if record.get("key") == job.key or not run_dir.exists():
+    if record.get("key") == job.key:
         return record
+    if not run_dir.exists():
+        return {}
     with locked(run_dir):
         aside = _free_name(run_dir, file_name(record.get("key", "unknown")))
         run_dir.rename(aside)
@@ -174,17 +201,13 @@ def _prepare(folder: Path, job: Job) -> dict[str, Any]:
 
 def _free_name(run_dir: Path, key: str) -> Path:
     """Return a name beside a run for its earlier results, which replaces none that are kept."""
-    names = (run_dir.with_name(f"{run_dir.name}.{key}{f'-{number}' * (number > 1)}.old")
+    names = (run_dir.with_name(f"{run_dir.name}.{key}{f'-{number}' * (number > 1)}{ASIDE}")
              for number in count(1))
     return next(path for path in names if not path.exists())
 
 
 def _has_summary(run_dir: Path) -> bool:
     return "steps" in read_record(run_dir / "summary.json", Summary)
-
-
-def _next_stage(run_dir: Path) -> Stage:
-    return "eval" if _has_summary(run_dir) else "train"
 
 
 def _task(work: Work, job: Job, stage: Stage) -> Task:

@@ -71,6 +71,7 @@ class JobRecord(TypedDict, total=False):
     label: str
     ablates: str
     steps: int
+    deterministic: bool
     key: str
     status: str
     stage: str

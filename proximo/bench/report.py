@@ -153,7 +153,8 @@ def _failures(runs: Sequence[RunResult], directory: Path) -> list[Section]:
     for run in runs:
         name = run_name(run, directory)
         if run.failure:
-            parts += [f"{name} failed. The last lines of its log:", Block(run.failure)]
+            what = f"The evaluation of {name}" if run.summary else name
+            parts += [f"{what} failed. The last lines of its log:", Block(run.failure)]
         elif not run.summary:
             parts.append(f"{name} is unfinished. Continue it with the same `proximo bench` command, or with: proximo "
                          f"resume {pasted(run.path)}")

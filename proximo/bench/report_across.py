@@ -67,7 +67,7 @@ def _matrices(groups: Groups, labels: Sequence[str],
     for env_id in env_ids:
         values = np.concatenate([_scores(groups, env_id, label) for label in labels])
         limits[env_id] = atari_scores()[atari_game(env_id) or ""] if human \
-            else (values.min(), max(values.max(), values.min() + 1e-9))
+            else (values.min(), max(values.max(), np.nextafter(values.min(), np.inf)))
     matrices = {}
     for label in labels:
         columns = [normalise(_scores(groups, env_id, label), *limits[env_id]) for env_id in env_ids]

@@ -39,7 +39,7 @@ class RunResult(NamedTuple):
     evaluation: dict[str, Any]
     """{} if there is none"""
     failure: str
-    """last lines of the log of a run that failed; otherwise empty"""
+    """last lines of the log of a run whose training or evaluation failed; otherwise empty"""
     ablates: str
     """the implementation detail that the run changes; empty: none"""
 
@@ -158,15 +158,21 @@ def _with_differences(runs: list[RunResult]) -> list[RunResult]:
 
     What a config.json does not say, because it is damaged or of an earlier version, is no difference.
     """
-    skipped = {name for name, fact in every_field().items() if fact.chosen} | logging_fields() | {"seed", "env_id"}
     found: dict[tuple[str, str], dict[str, set[str]]] = {}
     for run in runs:
         for name, value in run.config.items():
             found.setdefault((run.env_id, run.label), {}).setdefault(name, set()).add(str(value))
     return [run._replace(label=_longer_label(run, {
-        name: value for name, value in run.config.items() if name not in skipped
-        and len(found[run.env_id, run.label][name]) > 1
-        and not (name == "num_envs" and run.config.get("local_num_envs") is not None)})) for run in runs]
+        name: value for name, value in compared_settings(run.config).items()
+        if len(found[run.env_id, run.label][name]) > 1})) for run in runs]
+
+
+def compared_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings by which runs are told apart: not the seed, what the machine chose, or what only watches."""
+    skipped = {name for name, fact in every_field().items() if fact.chosen} | logging_fields() | {"seed", "env_id"}
+    if config.get("local_num_envs") is not None:
+        skipped.add("num_envs")  # follows from it and the number of processes
+    return {name: value for name, value in config.items() if name not in skipped}
 
 
 def _longer_label(run: RunResult, settings: dict[str, Any]) -> str:
@@ -183,6 +189,7 @@ def read_run(path: Path) -> RunResult:
     summary = read_record(path / "summary.json", Summary,
                           f"If the run has finished, this writes it again: proximo resume {pasted(path)}")
     record = read_record(path.with_name(f"{path.name}.job.json"), JobRecord)
+    evaluation = read_record(path / "eval.json", EvaluationFile)
     config = content.get("config", {}) | (own := own_settings(content))
     variant = record.get("variant") or content.get("variant") or "?"
     return RunResult(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",
@@ -190,8 +197,15 @@ def read_run(path: Path) -> RunResult:
                      seed=record.get("seed", config.get("seed", 0)), config=config,
                      versions=content.get("versions", {}), command=str(content.get("command", "")),
                      machine=str(content.get("machine", "")), summary=summary,
-                     evaluation=read_record(path / "eval.json", EvaluationFile), ablates=record.get("ablates", ""),
-                     failure=record.get("lines", "") if record.get("status") == "failed" and not summary else "")
+                     evaluation=evaluation, ablates=record.get("ablates", ""),
+                     failure=_failure(record, summary, evaluation))
+
+
+def _failure(record: dict[str, Any], summary: dict[str, Any], evaluation: dict[str, Any]) -> str:
+    """Return the last lines of the log of a run that failed, unless what was missing is there by now."""
+    evaluated = "episodes" in evaluation and evaluation.get("deterministic", True) == record.get("deterministic", True)
+    mended = evaluated if record.get("stage") == "eval" else bool(summary)
+    return record.get("lines", "") if record.get("status") == "failed" and not mended else ""
 
 
 def _label(variant: str, config: dict[str, Any], own: dict[str, str]) -> str:

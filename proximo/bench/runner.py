@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from proximo.bench.child import PATIENCE
 from proximo.bench.extras import missing_of_extras
 from proximo.bench.files import write_record
 from proximo.bench.jobs import Job, jobs_of
@@ -24,7 +23,7 @@ from proximo.bench.process import (
 from proximo.bench.progress import BenchState, BenchView
 from proximo.bench.sets import BenchSet, load_set, read_seeds
 from proximo.bench.statistics import missing_packages
-from proximo.bench.task import Ended, Where, stop_all
+from proximo.bench.task import PATIENCE, Ended, Where, stop_all
 from proximo.bench.text import count_text
 from proximo.envs.cores import usable_cores
 from proximo.errors import UsageError, notify, warn

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from proximo.bench.names import clashes, folder_of
+from proximo.bench.names import ASIDE, clashes, folder_of
 from proximo.bench.records import RunTable, SetFile
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
@@ -189,6 +189,9 @@ def _read_rows(table: RunTable, shared: dict[str, Any], number: int, problems: l
             Row(variant=table["variant"], env_ids=tuple(table["env_ids"]), steps=table["steps"], overrides=overrides,
                 processes=table.get("processes", 1))]
         rows = [replace(row, label=label, seeds=seeds, deterministic=table.get("deterministic", True)) for row in rows]
+        wrong += [f"label={name!r} is not allowed, because reports pass over folders that end in {ASIDE}. Use another "
+                  "label." for name in {row.label or label_of(row.variant, row.overrides) for row in rows}
+                  if name.endswith(ASIDE)]
         for row in rows:
             good = {name: x for name, x in row.overrides.items() if not override_problems(row.variant, {name: x})}
             wrong += [*override_problems(row.variant, row.overrides), *config_problems(config_of(row, good))]
@@ -202,6 +205,8 @@ def _value_problems(table: Mapping[str, Any], dropped: Collection[int | str]) ->
     problems = ["env_ids=[] names no environment. List the ids of environments."] * empty
     problems += [f"env_ids has {env_id!r}, which is not the id of an environment. Use ids such as CartPole-v1."
                  for env_id in table.get("env_ids", []) if not env_id.strip(". ")]
+    problems += [f"env_ids has {env_id!r}, but reports pass over folders that end in {ASIDE}. Register the environment "
+                 "under another id." for env_id in table.get("env_ids", []) if env_id.endswith(ASIDE)]
     if table.get("steps", 1) < 1:
         problems.append(f"steps={table['steps']} is not allowed. Use at least 1.")
     return problems

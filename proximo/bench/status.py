@@ -67,7 +67,7 @@ def run_statuses(directory: Path) -> list[RunStatus]:
 
 def _run_status(directory: Path, name: str) -> RunStatus:
     run_dir = directory / name
-    record = read_record(run_dir.with_name(run_dir.name + SUFFIX), JobRecord)
+    record = read_record(Path(f"{run_dir}{SUFFIX}"), JobRecord)
     text = holder(run_dir)
     age = seconds_since(run_dir / "metrics.csv")
     return RunStatus(name=name, state=_state(record, text, age), step=progress(run_dir)[0],

@@ -1,9 +1,12 @@
 """What a benchmark hands to a place, and what a place is: this machine, a Ray cluster or SLURM."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
+
+PATIENCE = 30  # seconds in which a process that is asked to end can save its last checkpoint
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Place(Protocol):
     """What starts tasks. It keeps nothing that matters: the folder of the benchmark has everything."""
 
     def submit(self, tasks: Sequence[Task]) -> Sequence[Handle]:
-        """Hand over tasks and return one handle for each."""
+        """Hand over tasks and return one handle for each. If one cannot be handed over, those before it are stopped."""
 
     def recover(self, name: str) -> Handle | None:
         """Return the handle of a task that a benchmark which was killed has left, None if it cannot be running."""
@@ -124,3 +127,13 @@ def stop_all(handles: Sequence[Handle], patience: float) -> None:
         handle.kill()
     while any(handle.poll() is None for handle in pending) and time.monotonic() < deadline + 10:
         time.sleep(0.05)
+
+
+@contextmanager
+def stopped_on_fault(handles: Sequence[Handle]) -> Iterator[None]:
+    """Stop tasks, also those that are added later, if what follows raises: nobody would wait for them."""
+    try:
+        yield
+    except BaseException:
+        stop_all(handles, PATIENCE)
+        raise

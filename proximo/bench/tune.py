@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from proximo.bench.child import PATIENCE
 from proximo.bench.files import read_record
 from proximo.bench.jobs import Job
 from proximo.bench.names import folder_name
@@ -21,7 +20,7 @@ from proximo.bench.places import open_place, where_problems
 from proximo.bench.process import COMMAND, RunningJob, Work, close_job, record_if_finished, start_jobs
 from proximo.bench.progress import progress
 from proximo.bench.records import Summary
-from proximo.bench.task import Ended, Where, stop_all
+from proximo.bench.task import PATIENCE, Ended, Where, stop_all
 from proximo.bench.tune_report import report_best, report_start, report_trial
 from proximo.bench.tune_search import Search, latest_score, load_search, scaled, suggest, trial_problems
 from proximo.bench.tune_study import REASON, SharedStudy, locked_when_free, shared_study
@@ -102,15 +101,24 @@ def _run_trials(context: Context) -> None:
     """Run trials in as many threads as there are workers; a fault of one of them stops all."""
     count = context.work.where.workers or 1
     with ThreadPoolExecutor(count) as pool:
-        for thread in [pool.submit(_run_until_enough, context) for _ in range(count)]:
+        for thread in [pool.submit(_run_worker, context) for _ in range(count)]:
             thread.result()
+
+
+def _run_worker(context: Context) -> None:
+    """Run trials; whatever ends one worker early ends the others too."""
+    try:
+        _run_until_enough(context)
+    except BaseException:
+        context.shared.halt.set()
+        raise
 
 
 def _run_until_enough(context: Context) -> None:
     import optuna
     from optuna.trial import TrialState
 
-    study, halt = context.shared.study, context.shared.halt
+    study = context.shared.study
     while (trial := context.shared.next_trial(context.trials)) is not None:
         try:
             study.tell(trial, _run_trial(trial, context))
@@ -120,7 +128,6 @@ def _run_until_enough(context: Context) -> None:
             trial.set_user_attr(REASON, str(error))
             study.tell(trial, state=TrialState.FAIL)
         except BaseException as error:
-            halt.set()
             with suppress(FilesError):  # the disk is full: the trial is taken over as that of a process that was killed
                 study.tell(trial, state=TrialState.FAIL)
                 if trial.params:

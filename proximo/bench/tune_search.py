@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from proximo.bench.names import clashes, file_name
 from proximo.bench.ranges import Space, draw_value, ends_of, is_whole, range_problem, space_problems, twice
 from proximo.bench.records import SearchFile
 from proximo.bench.sets import Row, config_of, override_problems, read_seeds, task_problems
@@ -69,6 +70,7 @@ def load_search(path: str | Path) -> Search:
     wrong = task_problems(content, dropped)
     problems += wrong + space_problems(space, dropped)
     env_ids = content.get("env_ids", [])
+    problems += clashes(map(file_name, env_ids), "Name each environment once.")
     if len(env_ids) > 1 and set(targets) != set(env_ids) and "target_scores" not in dropped:
         problems.append('several environments need [target_scores], with a line "ID" = [score that counts as 0, score '
                         "that counts as 1] for each")
@@ -88,7 +90,7 @@ def load_search(path: str | Path) -> Search:
         problems += _value_problems(rest, space, not (wrong or refused or dropped))
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
-    return Search(name=content.get("title", path.stem), variant=content["variant"], env_ids=tuple(content["env_ids"]),
+    return Search(name=content.get("title") or path.stem, variant=content["variant"], env_ids=tuple(content["env_ids"]),
                   steps=content["steps"], seeds=seeds, trials=content.get("trials", 50),
                   metric=content.get("metric", "episodic_return"), pruner=content.get("pruner", "median"),
                   storage=content.get("storage", ""), sampler_seed=content.get("sampler_seed", 0),
@@ -130,7 +132,8 @@ def latest_score(run_dir: Path, search: Search, env_id: str) -> float | None:
     """Return the newest evaluation of a run (--eval-every), otherwise its newest training score; None without one."""
     try:
         with open_regular(run_dir / "metrics.csv", most=None) as file:
-            rows = list(csv.DictReader(file.read().decode(errors="replace").splitlines()))
+            whole = file.read().decode(errors="replace").rpartition("\n")[0]  # the last line may be incomplete
+            rows = list(csv.DictReader(whole.splitlines()))
     except (OSError, csv.Error):
         return None
     evaluations = ["eval/return_mean"] * (search.metric == "episodic_return")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.errors import UsageError, warn_once
+from proximo.errors import warn_once
 from proximo.runs.files import open_regular
 
 MOST = 2.0**62  # of a number: damaged lines may have any
@@ -27,19 +27,18 @@ class EpisodeTable(NamedTuple):
 
 
 def read_episodes(run: Path) -> EpisodeTable:
-    """Read the finished episodes of a run.
+    """Read the finished episodes of a run; there is none before its first iteration has ended.
 
     An incomplete line at the end, as a live run or a kill leaves it, is skipped; other damaged lines with a warning.
 
     Raises:
-        UsageError: There is no episodes.csv.
-        FilesError: It is not a regular file.
+        FilesError: episodes.csv is not a regular file.
     """
     try:
         with open_regular(run / "episodes.csv", most=None) as file:
             lines = file.read().decode(errors="replace").split("\n")
     except FileNotFoundError:
-        raise UsageError(f"{run} has no episodes.csv. Give the folder of a run.") from None
+        lines = [""]
     names = lines[0].split(",")
     wanted = ("step", "seconds", "return", "length")
     rows = list(_rows(lines[1:-1], names, wanted)) if set(wanted) <= set(names) else []

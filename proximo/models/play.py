@@ -1,5 +1,7 @@
 """Evaluate a trained model in new environments, and record videos of it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -39,6 +41,21 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
     return parts.make_envs(here, env_seeds(seed, rows, stream="eval"))
 
 
+@contextmanager
+def playing_envs(model: Model, parts: Parts, rows: int, seed: int) -> Iterator[VecEnv]:
+    """Make environments for a model to play in, and close them at the end.
+
+    Raises:
+        UsageError: They have other observations or actions than those that the model was trained with.
+    """
+    envs = make_playing_envs(model.cfg, parts, rows, seed)
+    try:
+        check_task(model.spec, envs, bool(model.cfg.norm_obs))
+        yield envs
+    finally:
+        envs.close()
+
+
 def play_in_new_envs(model: Model, parts: Parts, how: HowPlayed, show: ShowProgress | None = None) -> Evaluation:
     """Play whole episodes in new environments; see `evaluate`. There may be none.
 
@@ -53,12 +70,8 @@ def play_in_new_envs(model: Model, parts: Parts, how: HowPlayed, show: ShowProgr
     """
     players = model.cfg.limits.max_players
     rows = min(how.num_envs, how.episodes) if players == 1 else -(-how.num_envs // players) * players
-    envs = make_playing_envs(model.cfg, parts, rows, how.seed)
-    try:
-        check_task(model.spec, envs, bool(model.cfg.norm_obs))
+    with playing_envs(model, parts, rows, how.seed) as envs:
         return evaluate(model, envs, how.episodes, how.deterministic, how.seed, how.max_steps, show)
-    finally:
-        envs.close()
 
 
 def evaluate_model(model: Model, parts: Parts, how: HowPlayed, show: ShowProgress | None = None) -> Evaluation:
@@ -100,31 +113,24 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Tr
     from proximo.models.video import check_format, write_video
 
     check_format(out)
-    envs = make_playing_envs(model.cfg, parts, model.cfg.limits.max_players, seed)
-    try:
-        check_task(model.spec, envs, bool(model.cfg.norm_obs))
+    with playing_envs(model, parts, model.cfg.limits.max_players, seed) as envs:
         pictures = frames(model, envs, deterministic, seed, max_frames, episodes)
         first = next(pictures, None)
         if first is None:
             raise UsageError(f"{model.cfg.env_id} cannot be drawn: it has no render_mode rgb_array, or its render() "
                              "returns None. It must return an array (H, W, 3) of uint8.")
         write_video(chain([first], pictures), out, envs.render_fps or 30)
-    finally:
-        envs.close()
 
 
 def pick_episode(model: Model, parts: Parts, best: bool, episodes: int, deterministic: bool, seed: int) -> range:
     """Play episodes without drawing them; return the best or the worst one for `record_video` with the same seed.
 
     Raises:
-        UsageError: No episode ended.
+        UsageError: No episode ended, or the environment is another task than that of the model.
         EnvError: An environment failed.
     """
-    envs = make_playing_envs(model.cfg, parts, model.cfg.limits.max_players, seed)
-    try:
+    with playing_envs(model, parts, model.cfg.limits.max_players, seed) as envs:
         returns = episode_returns(model, envs, deterministic, seed, episodes)
-    finally:
-        envs.close()
     if not returns:
         raise UsageError(f"{model.cfg.env_id}: no episode ended within {MAX_STEPS:,} steps, so there is none to pick. "
                          "Record one without --pick.")

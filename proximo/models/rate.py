@@ -99,12 +99,12 @@ def rate_games(models: Sequence[Contestant], games: Sequence[Game]) -> list[Rati
     """Compute ratings from games, in the order in which they were played."""
     from openskill.models import BradleyTerryFull
 
-    scale = BradleyTerryFull()
+    scale = BradleyTerryFull(tau=0.0)  # players do not change between games; rate(tau=0) would mean the default
     skill = {model.name: scale.rating(name=model.name) for model in models}
     results: dict[str, list[int]] = {model.name: [0, 0, 0] for model in models}  # won, drawn, lost
     for game in games:
         pair = (game.first, game.second)
-        updated = scale.rate([[skill[name]] for name in pair], scores=[game.return0, game.return1], tau=0)
+        updated = scale.rate([[skill[name]] for name in pair], scores=[game.return0, game.return1])
         for name, (new,), gain in zip(pair, updated, (game.return0 - game.return1, game.return1 - game.return0)):
             skill[name] = new
             results[name][1 - int(np.sign(gain))] += 1

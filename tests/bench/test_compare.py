@@ -8,6 +8,7 @@ from scipy import stats
 
 from proximo.bench.compare import compare, find_comparisons
 from proximo.bench.published import published_for
+from proximo.bench.report import report
 from proximo.bench.report_tables import compare_to_published, results_table
 from proximo.bench.results import evaluations_of, group_runs, read_runs, scores_of, steps_of
 from proximo.bench.text import steps_text
@@ -68,6 +69,34 @@ def test_a_failed_run_of_the_new_side_ends_with_code_1(tmp_path, capsys):
         "variant": "ppo", "env_id": "Acrobot-v1", "label": "ppo", "seed": 1, "status": "failed", "lines": "killed"}))
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     assert "failed: Acrobot-v1 (ppo), seed 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("evaluation,code", [
+    (None, 1), ({"episodes": 100}, 0), ({"episodes": 100, "deterministic": False}, 1), ({"deterministic": True}, 1)])
+def test_a_run_whose_evaluation_failed_is_a_failed_run(evaluation, code, tmp_path, capsys):
+    """Its training has a score; eval.json is missing, there because the user has evaluated by hand, of other actions, or
+    incomplete."""
+    for name in ("a", "b"):
+        write_runs(tmp_path / name, OLD)
+    run = tmp_path / "b" / "CartPole-v1__0.99__2"
+    run.with_name(f"{run.name}.job.json").write_text(json.dumps(
+        {"seed": 2, "status": "failed", "stage": "eval", "deterministic": True, "lines": "out of memory"}))
+    if evaluation:
+        (run / "eval.json").write_text(json.dumps(evaluation))
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == code
+    assert ("failed: CartPole-v1 (ppo), seed 2" in capsys.readouterr().out) == bool(code)
+    page = report(tmp_path / "b", tmp_path / "page.html").read_text()
+    assert f"; {code} failed, 0 unfinished." in page and ("out of memory" in page) == bool(code)
+
+
+def test_a_damaged_file_is_told_once(tmp_path, capsys):
+    for name in ("a", "b"):
+        write_runs(tmp_path / name, OLD)
+        damaged = tmp_path / name / "CartPole-v1__0.99__1" / "eval.json"
+        damaged.write_text("{")
+    compare(tmp_path / "a", tmp_path / "b")
+    said = capsys.readouterr().err
+    assert [said.count(f"{tmp_path / name}/CartPole-v1__0.99__1/eval.json is not JSON") for name in "ab"] == [1, 1]
 
 
 def test_runs_pair_by_seed_not_by_order(tmp_path):

@@ -56,7 +56,10 @@ def test_a_cell_that_no_csv_has_is_no_score(tmp_path):
     assert latest_score(tmp_path, SEARCH, "CartPole-v1") is None
 
 
-@pytest.mark.parametrize("name", ["\0", "x" * 5000, "..", ""])
-def test_a_status_of_names_that_no_run_has(name, tmp_path, capsys):
+@pytest.mark.parametrize("name", ["\0", "x" * 5000, "..", "", ".", "/", "\ud800"])
+def test_a_status_of_names_that_no_run_has(name, tmp_path, capsys, monkeypatch):
+    """Also of the folder `.`, to which such names add nothing."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "bench.json").write_text(json.dumps({"jobs": [name, "CartPole-v1/ppo/1"]}))
-    assert main(["bench", "--status", str(tmp_path)]) == 0 and "2 waiting" in capsys.readouterr().out
+    for folder in (str(tmp_path), "."):
+        assert main(["bench", "--status", folder]) == 0 and "2 waiting" in capsys.readouterr().out

@@ -11,7 +11,7 @@ from proximo.bench.population import change_value, first_members, load_populatio
 from proximo.bench.process import record_path
 from proximo.bench.task import Ended
 from proximo.cli.main import main
-from proximo.errors import FilesError
+from proximo.errors import FilesError, UsageError
 from tests.support.full_disk import REASON, bytes_below, full_disk
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights
 
@@ -268,6 +268,19 @@ def test_what_cannot_work_is_refused(tmp_path, change, sentence, capsys):
     path.write_text(FILE.replace(*change))
     assert main(["pbt", str(path), "--out", str(tmp_path / "out")]) == 2
     assert sentence in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_range_of_too_many_whole_numbers_is_refused_at_once(tmp_path):
+    """Every value is checked, as docs/searches.md says: a billion would take a month."""
+    space = "[space]\nupdate_epochs = {low = 1, high = %d}\n"
+    text = FILE.replace("update_epochs = 1\n", "").replace("[space]\n", space)
+    with pytest.raises(UsageError, match=r"space: update_epochs has 1,000,000,000 values. Use a range of at most 1,000"):
+        population(tmp_path, text % 10**9)
+    assert population(tmp_path, text % 50).space["update_epochs"]["high"] == 50
+
+
+def test_an_empty_title_is_the_name_of_the_file(tmp_path):
+    assert population(tmp_path, 'title = ""\n' + FILE).name == "population"
 
 
 def test_another_population_in_the_folder_is_refused(file, tmp_path, capsys):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from proximo.bench.place_slurm import Queue, SlurmPlace
+from proximo.bench.place_slurm import Queue, SlurmHandle, SlurmPlace
 from proximo.bench.runner import bench
 from proximo.bench.task import Ended, Task, Where
-from proximo.errors import FilesError
+from proximo.errors import FilesError, UsageError
 from proximo.runs.lock import holder
 from tests.support.fake_trainer import FAKE
 
@@ -83,6 +83,24 @@ def test_a_job_that_is_stopped_ends_with_its_process(tmp_path):
     wait_for(lambda: handle.poll() is not None)
     assert handle.poll().code is None
     wait_for(lambda: not Path(f"/proc/{child}").exists(), 10)
+
+
+def test_an_array_that_slurm_does_not_take_ends_those_before_it(tmp_path, monkeypatch):
+    """Runs of one and of two processes are two arrays. The benchmark ends, and would not wait for the first."""
+    executor, submitted = SlurmPlace._executor, []
+
+    def only_of_one_process(self, processes, count):
+        if processes == 2:
+            raise RuntimeError("too many nodes")
+        return executor(self, processes, count)
+
+    monkeypatch.setattr(SlurmPlace, "_executor", only_of_one_process)
+    monkeypatch.setattr("proximo.bench.place_slurm.SlurmHandle", lambda *given: submitted.append(SlurmHandle(*given))
+                        or submitted[-1])
+    one = task(tmp_path, "sh", "-c", "exec sleep 60")
+    with pytest.raises(UsageError, match="SLURM did not take the jobs: too many nodes"):
+        SlurmPlace(LOCAL, tmp_path).submit([one._replace(processes=2, log=str(tmp_path / "2.log")), one])
+    assert len(submitted) == 1 and submitted[0].poll().code is None
 
 
 def test_the_queue_is_asked_once_for_all_jobs(monkeypatch):

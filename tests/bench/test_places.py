@@ -15,7 +15,7 @@ from proximo.bench.jobs import Job
 from proximo.bench.places import where_problems
 from proximo.bench.process import Work, start_jobs
 from proximo.bench.runner import bench
-from proximo.bench.status import run_statuses, status
+from proximo.bench.status import SILENT, run_statuses, status
 from proximo.bench.task import Ended, Task, Where, bytes_of, stop_all
 from proximo.cli.main import main
 from proximo.errors import UsageError
@@ -195,6 +195,8 @@ def test_status_is_read_from_the_folder_alone(file, tmp_path, monkeypatch, capsy
     gone.wait()
     (out / "CartPole-v1" / "ppo" / "5" / ".lock").write_text(f"process {gone.pid} on {os.uname().nodename}\n")
     (out / "CartPole-v1" / "ppo" / "7" / ".lock").write_text("process 1 on elsewhere\n")
+    long_ago = time.time() - SILENT - 9
+    os.utime(out / "CartPole-v1" / "ppo" / "7" / "metrics.csv", (long_ago, long_ago))
     before = sorted(str(path) for path in out.rglob("*"))
     with locked(out / "CartPole-v1" / "ppo" / "3"):
         assert main(["bench", "--status", str(out)]) == 0
@@ -204,6 +206,7 @@ def test_status_is_read_from_the_folder_alone(file, tmp_path, monkeypatch, capsy
     said = capsys.readouterr().out
     assert "2 done, 1 waiting, 1 failed, 1 not running, 1 queued, 2 running" in said and "\x1b" not in said
     assert f"512 of 10,000  0s ago  process {os.getpid()} on {os.uname().nodename}" in said
+    assert [line.split()[0][-1] for line in said.splitlines() if " ago, silent " in line] == ["7"]
     assert "process 1 on elsewhere" in said and sorted(str(path) for path in out.rglob("*")) == before
     with pytest.raises(UsageError, match="contains no benchmark"):
         status(tmp_path / "none")

@@ -247,9 +247,12 @@ def test_verdicts_only_where_the_same_thing_was_measured(out):
     assert compare_to_published(runs, row).word == "below"
     for change, reason in (({"steps": 8_000_000}, "8M steps"), ({"published_env_id": "CartPole-v0"}, "CartPole-v0"),
                            ({"differs": "MuJoCo 2 against 3"}, "MuJoCo 2 against 3"), ({"std": None}, "deviation"),
-                           ({"protocol": "evaluation"}, "evaluation"), ({"seeds": 1}, "one seed was")):
+                           ({"protocol": "evaluation"}, "evaluation"), ({"seeds": 1}, "one seed was"),
+                           ({"setting": "easy"}, "published for easy")):
         found = compare_to_published(runs, row._replace(**change))
         assert found.word == "" and reason in found.reason
+    easy = [run._replace(config=run.config | {"distribution_mode": "easy"}) for run in runs]
+    assert compare_to_published(easy, row._replace(setting="easy")).word == "below"
     silent = group_runs(read_runs(out))["Endless-v0", "ppo"]
     assert compare_to_published(silent, row).reason == "no episode ended in our runs"
     atari = group_runs(read_runs(out))["PongNoFrameskip-v4", "ppo_atari"]

@@ -331,6 +331,25 @@ def test_a_run_with_a_damaged_summary_is_not_finished(file, tmp_path):
     assert not is_finished(out, job)
 
 
+def test_the_number_of_processes_belongs_to_what_a_run_is():
+    """It changes the draws and the sums of gradients, so a run of one process is none of two."""
+    job = Job("ppo", "CartPole-v1", 1, 10, "mine", {})
+    assert replace(job, processes=2).key != job.key
+
+
+@pytest.mark.parametrize("words,said", [
+    ('env_ids = ["CartPole-v1"]\nlabel = "mine.old"', "label='mine.old' is not allowed, because reports pass "
+     "over folders that end in .old. Use another label."),
+    ('env_ids = ["CartPole-v1"]\noverrides = {env_file = "a.old"}', "Use another label."),
+    ('env_ids = ["mine.old"]', "env_ids has 'mine.old'")])
+def test_names_that_reports_pass_over_are_refused(words, said, tmp_path):
+    """Such folders are results that a benchmark has moved aside."""
+    (tmp_path / "a.toml").write_text(f'[[run]]\nvariant = "ppo"\nsteps = 1000\n{words}\n')
+    with pytest.raises(UsageError) as error:
+        load_set(tmp_path / "a.toml")
+    assert said in str(error.value)
+
+
 def test_progress_and_durations(tmp_path):
     """The last line is incomplete, as in the file of a live run."""
     (tmp_path / "metrics.csv").write_text("iteration,global_step,seconds\n1,512,0.5\n2,1024,1.0\n3,15")

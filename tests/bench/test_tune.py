@@ -12,11 +12,14 @@ from threading import Event
 
 import pytest
 
+from proximo.bench import tune_study
+from proximo.bench.names import file_name
 from proximo.bench.progress import progress
 from proximo.bench.records import SearchFile
+from proximo.bench.task import Where
 from proximo.bench.tune import tune
 from proximo.bench.tune_journal import journal
-from proximo.bench.tune_search import SEARCH_KEYS, latest_score, load_search
+from proximo.bench.tune_search import SEARCH_KEYS, latest_score, load_search, scaled
 from proximo.bench.tune_study import REASON, make_sampler, shared_study
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
@@ -105,6 +108,40 @@ def test_the_pruner_stops_a_run_that_falls_behind(file, tmp_path, monkeypatch):
     assert not list(out.rglob("summary.json"))
 
 
+def test_the_pruner_compares_means_over_the_runs_of_a_trial(file, tmp_path, monkeypatch):
+    """A report during the second seed is the mean of the score of the first and of a line of metrics.csv of the second, at a
+    step of its own."""
+    monkeypatch.setenv("FAKE_SECONDS", "1")
+    assert tune(file, out=tmp_path, trials=1, command=FAKE) == 0
+    (trial,) = study_of(tmp_path).trials
+    one, two = (tmp_path / "CartPole-v1" / trial.user_attrs["folder"] / seed for seed in "12")
+    first = json.loads((one / "summary.json").read_text())["episodic_return_mean"]
+    means = [(first + float(line.split(",")[3])) / 2 for line in (two / "metrics.csv").read_text().splitlines()[1:]]
+    reports = {step: value for step, value in trial.intermediate_values.items() if step > 10}
+    assert reports and max(reports) <= 20 and min(trial.intermediate_values) < 10
+    assert all(min(abs(value - mean) for mean in means) < 1e-9 for value in reports.values())
+
+
+@pytest.mark.parametrize("call", ["tune_study.SharedStudy.next_trial", "tune.report_trial"])
+def test_a_fault_between_trials_stops_all_workers(call, file, tmp_path, monkeypatch):
+    """The second trial cannot be begun, or the first not be reported: the other worker trains no further one."""
+    file.write_text(SEARCH.replace("seeds = 2", "seeds = 1").replace("anneal_lr = {choices = [true, false]}",
+                                                                     "gamma = {low = 0.9, high = 0.99}"))
+    real, calls = tune_study.SharedStudy.next_trial, []
+
+    def fails(*given):
+        calls.append(given)
+        if len(calls) == (2 if "next_trial" in call else 1):
+            raise FilesError("the disk is full")
+        return real(*given) if "next_trial" in call else None
+
+    monkeypatch.setenv("FAKE_SECONDS", "1")
+    monkeypatch.setattr(f"proximo.bench.{call}", fails)
+    with pytest.raises(FilesError, match="the disk is full"):
+        tune(file, Where(workers=2), tmp_path / "out", trials=6, command=FAKE)
+    assert len(list((tmp_path / "out").rglob("summary.json"))) <= 2
+
+
 def test_a_failed_run_fails_its_trial_and_not_the_search(file, tmp_path, monkeypatch, capfd):
     """Seed 2 fails in every trial: the search ends and says that no trial has finished."""
     monkeypatch.setenv("FAKE_FAIL", "2")
@@ -188,6 +225,36 @@ def test_evaluations_are_what_a_pruner_sees(file, tmp_path):
         table.write("3,7,20\n4,8,nan\n")
     assert latest_score(tmp_path, search, "CartPole-v1") == 20
     assert latest_score(tmp_path, search._replace(metric="episodic_length"), "CartPole-v1") is None
+
+
+def test_a_score_is_on_the_scale_of_its_environment(file, tmp_path):
+    """260 lies in the middle between what counts as 0 and what counts as 1."""
+    search = load_search(file)._replace(target_scores={"CartPole-v1": [20, 500]})
+    (tmp_path / "metrics.csv").write_text("iteration,charts/episodic_return\n1,260\n")
+    assert latest_score(tmp_path, search, "CartPole-v1") == scaled(260, search, "CartPole-v1") == 0.5
+
+
+def test_a_line_that_is_being_written_is_no_score(file, tmp_path):
+    """4 is the beginning of 480."""
+    (tmp_path / "metrics.csv").write_text("iteration,charts/episodic_return\n1,475\n2,4")
+    assert latest_score(tmp_path, load_search(file), "CartPole-v1") == 475
+
+
+@pytest.mark.parametrize("ids", [["ALE/Pong-v5", "ALE_Pong-v5"], ["A-v0", "A-v0"]])
+def test_environments_of_one_folder_are_refused(ids, tmp_path):
+    """The second one would have the runs and the scores of the first."""
+    path = tmp_path / "search.toml"
+    targets = "".join(f'"{env_id}" = [0, 1]\n' for env_id in dict.fromkeys(ids))
+    path.write_text(f'variant = "ppo"\nenv_ids = {ids}\nsteps = 10000\n[target_scores]\n{targets}'
+                    '[space]\ngamma = {low = 0.9, high = 0.99}\n')
+    with pytest.raises(UsageError, match=f"both write to {file_name(ids[0])}. Name each environment once."):
+        load_search(path)
+
+
+def test_an_empty_title_is_the_name_of_the_file(file):
+    """runs/tune itself would be the folder of the search."""
+    file.write_text(SEARCH.replace("anneal or not", ""))
+    assert load_search(file).name == "search"
 
 
 def test_a_killed_run_of_a_trial_continues(file, tmp_path, monkeypatch, capfd):

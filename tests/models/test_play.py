@@ -1,5 +1,7 @@
 """Playing with a trained model: the environments that it plays in, and what is said where episodes do not end."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from proximo.catalog import parts_of
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.models.play import HowPlayed, evaluate_model, make_playing_envs
+from proximo.models.play import HowPlayed, evaluate_model, make_playing_envs, pick_episode, record_video
 from tests.support.runs import train
 
 
@@ -49,6 +51,29 @@ def test_no_more_environments_are_open_than_episodes_are_played(tmp_path, monkey
     assert main(["eval", str(tmp_path), "--episodes", "4", "--num-envs", "2"]) == 0
     assert proximo.evaluate(tmp_path, 4, num_envs=None, max_steps=None).rows == [0, 1, 2, 3]
     assert opened == [1, 3, 8, 1, 2, 4] and one.rows == [0, 0, 0, 0]
+
+
+def test_another_task_is_refused_by_everything_that_plays(tmp_path):
+    """CartPole has 4 numbers and 2 actions, Acrobot 6 and 3."""
+    import proximo
+
+    train(tmp_path)
+    model, parts = proximo.load(tmp_path), parts_of("ppo", "torch")
+    model.cfg = replace(model.cfg, env_id="Acrobot-v1")
+    for play in (lambda: evaluate_model(model, parts, HowPlayed(1)), lambda: pick_episode(model, parts, True, 1, True, 0),
+                 lambda: record_video(model, parts, tmp_path / "video.gif")):
+        with pytest.raises(UsageError, match=r"has observations float32 of shape \(6,\).* trained with observations"):
+            play()
+
+
+def test_the_best_and_the_worst_episode_are_picked(tmp_path, monkeypatch, capsys):
+    import proximo
+
+    train(tmp_path)
+    monkeypatch.setattr("proximo.models.play.episode_returns", lambda *given: [3.0, 9.0, 1.0, 3.0])
+    model, parts = proximo.load(tmp_path), parts_of("ppo", "torch")
+    assert [pick_episode(model, parts, best, 4, True, 0) for best in (True, False)] == [range(1, 2), range(2, 3)]
+    assert "Episode 2 of 4 is the best: return 9.00, mean 4.00." in capsys.readouterr().err
 
 
 def test_unfinished_episodes_are_told(tmp_path, capsys):

@@ -11,7 +11,16 @@ from proximo.config import Config
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.errors import FilesError, UsageError
 from proximo.models.model import Model
-from proximo.models.rate import Contestant, model_player, play_selfplay, random_player, rate, write_ratings
+from proximo.models.rate import (
+    Contestant,
+    Game,
+    model_player,
+    play_selfplay,
+    random_player,
+    rate,
+    rate_games,
+    write_ratings,
+)
 from proximo.protocols import Spec
 from proximo.variants import SelfPlay
 from tests.support.full_disk import bytes_below, full_disk
@@ -55,6 +64,17 @@ def test_both_sides_and_draws():
     assert met[0][2] == met[1][2] != met[2][2]
     assert ratings[0].mu == pytest.approx(ratings[1].mu)
     assert [rating.drawn for rating in ratings] == [4, 4]
+
+
+def test_one_game_against_the_formulas():
+    """Algorithm 1 of Weng & Lin 2011 (Bradley-Terry, full pair) for two new players of mean m and deviation s, with beta = s / 2
+    and gamma = s / c. No deviation is added between games."""
+    m, s = 25, 25 / 3
+    c = np.sqrt(2 * s**2 + 2 * (s / 2) ** 2)
+    expected = m + s**2 / c / 2, s * np.sqrt(1 - s / c * (s / c) ** 2 / 4)
+    winner, loser = rate_games([of_strength(k, f"k{k}") for k in (1, 0)], [Game("k1", "k0", 1.0, -1.0)])
+    assert (winner.mu, winner.sigma) == pytest.approx(expected, rel=1e-9)
+    assert (loser.mu, loser.sigma) == pytest.approx((2 * m - expected[0], expected[1]), rel=1e-9)
 
 
 def test_equal_seeds_give_equal_ratings():

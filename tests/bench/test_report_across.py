@@ -1,0 +1,75 @@
+"""What a report says about several environments at once, against hand calculations on runs with known scores."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from proximo.bench.published import atari_scores
+from proximo.bench.report_across import across_environments
+from proximo.bench.report_pictures import human_picture
+from proximo.bench.results import RunResult
+from proximo.bench.text import Table
+
+pytest.importorskip("rliable")
+pytest.importorskip("matplotlib")
+
+
+def runs_of(env_id, label, scores, path=Path()):
+    return [RunResult(path=path / f"{env_id}-{label}-{seed}", env_id=env_id, variant="ppo", label=label, seed=seed, config={},
+                      versions={}, command="", machine="", summary={"episodic_return_mean": score}, evaluation={}, failure="",
+                      ablates="") for seed, score in enumerate(scores, 1)]
+
+
+def tables(scores):
+    """The rows of the tables of one comparison, from {(environment, label): scores}."""
+    groups = {key: runs_of(*key, values) for key, values in scores.items()}
+    (section,) = across_environments(groups)
+    return [part.rows for part in section.parts if isinstance(part, Table)]
+
+
+def numbers(cell):
+    return float(cell.partition(" ")[0])
+
+
+def test_scores_count_from_the_lowest_to_the_highest_run_of_each_environment():
+    """0 to 20 in one, -500 to -100 in the other: the means over runs and environments."""
+    aggregates, pairs = tables({("A-v0", "one"): [10, 20], ("A-v0", "two"): [0, 5],
+                                ("B-v0", "one"): [-100, -300], ("B-v0", "two"): [-500, -400]})
+    assert [(row[0], numbers(row[4])) for row in aggregates] == [
+        ("one", pytest.approx(np.mean([0.5, 1, 1, 0.5]), abs=0.006)), ("two", pytest.approx(np.mean([0, 0.25, 0, 0.25]), abs=0.006))]
+    assert [(row[0], row[1], numbers(row[2])) for row in pairs] == [("one", "two", 1.0)]
+
+
+def test_the_probability_is_that_of_the_first_against_the_second():
+    """One pair of runs of four is a win of the first."""
+    _, ((first, second, probability),) = tables({("A-v0", "one"): [0, 2], ("A-v0", "two"): [1, 9]})
+    assert (first, second, numbers(probability)) == ("one", "two", 0.25)
+
+
+@pytest.mark.parametrize("score", [0.0, 2e7, -1e17])
+def test_equal_scores_are_0(score):
+    """They have no range to be divided by."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        aggregates, pairs = tables({("A-v0", "one"): [score] * 2, ("A-v0", "two"): [score] * 2})
+    assert [(numbers(row[3]), numbers(row[4])) for row in aggregates] == [(0, 0), (0, 0)] and numbers(pairs[0][2]) == 0.5
+
+
+def test_the_human_normalised_curve_is_the_median_over_games_of_means_over_seeds(tmp_path, monkeypatch):
+    """Three games with two constant runs each."""
+    figures, groups, means = [], {}, []
+    monkeypatch.setattr("proximo.bench.report_pictures._svg", lambda figure: figures.append(figure) or "")
+    for game, shares in (("Pong", (0.0, 1.0)), ("Breakout", (2.0, 4.0)), ("Qbert", (0.1, 0.7))):
+        random, human = atari_scores()[game]
+        env_id = f"{game}NoFrameskip-v4"
+        groups[env_id, "ppo"] = runs_of(env_id, "ppo", shares, tmp_path)
+        for run, share in zip(groups[env_id, "ppo"], shares):
+            run.path.mkdir()
+            lines = [f"{step},0,{random + share * (human - random)},9,{step}\n" for step in (10, 20, 30)]
+            (run.path / "episodes.csv").write_text("step,row,return,length,seconds\n" + "".join(lines))
+        means.append(np.mean(shares))
+    human_picture(groups, ["ppo"])
+    (line,) = figures[0].axes[0].lines
+    np.testing.assert_allclose(line.get_ydata(), 100 * np.median(means))
