@@ -27,7 +27,7 @@ from proximo.bench.tune_study import REASON, SharedStudy, locked_when_free, shar
 from proximo.errors import FilesError, UsageError, notify
 
 if TYPE_CHECKING:
-    from optuna import Trial
+    from optuna import Study, Trial
 
 REPORTS_PER_RUN = 10  # to the pruner
 HERE = Where()
@@ -68,8 +68,8 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
         The exit code. 0: a best trial was found; 1: no trial has finished; 130 or 143: interrupted.
 
     Raises:
-        UsageError: The file or an argument has problems, the folder contains another search, or Optuna is
-            missing.
+        UsageError: The file or an argument has problems, the folder contains another search, Optuna is missing, or
+            the first trial cannot be trained, for example because its environment does not exist.
     """
     try:
         import optuna  # noqa: F401
@@ -172,6 +172,8 @@ def _run_job(trial: "Trial", context: Context, job: Job, scores: list[float]) ->
             stop_all([running.handle], PATIENCE)
         outcome, lines = close_job(work.folder, running, ended)
         if outcome == "failed":
+            if ended.code == UsageError.exit_code and not _has_trained(context.shared.study):
+                raise UsageError("\n".join(line.removeprefix("proximo: ") for line in lines.splitlines()))
             raise TrialRunError(f"{job.folder}: {lines}")
         if outcome == "lost":
             notify(f"again {job.folder} ({lines}): it continues from its newest checkpoint")
@@ -179,6 +181,11 @@ def _run_job(trial: "Trial", context: Context, job: Job, scores: list[float]) ->
     if score is None:
         raise TrialRunError(f"{job.folder}: no episode ended, so there is no {search.metric}. Use more steps.")
     return scaled(float(score), search, job.env_id)
+
+
+def _has_trained(study: "Study") -> bool:
+    from optuna.trial import TrialState
+    return any(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in study.trials)
 
 
 def _watch(trial: "Trial", context: Context, running: RunningJob, scores: list[float]) -> Ended:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.errors import EnvError, ProximoError, warn
+from proximo.errors import EnvError, ProximoError, warn, with_place
 from proximo.models.model import Model
 from proximo.protocols import Step, VecEnv
 
@@ -173,7 +173,7 @@ def _render(envs: VecEnv, env_id: str) -> np.ndarray | None:
     except ProximoError:
         raise
     except Exception as error:
-        raise EnvError(f"{env_id}: render raised {type(error).__name__}: {error}") from error
+        raise EnvError(f"{env_id}: render raised {with_place(error)}") from error
 
 
 def _to_numpy(array: Any) -> np.ndarray:

@@ -153,6 +153,30 @@ def test_a_failed_run_fails_its_trial_and_not_the_search(file, tmp_path, monkeyp
     assert len(study_of(tmp_path / "out").trials) == 4
 
 
+@pytest.mark.parametrize("code", [2, 3])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_usage_error_of_the_first_trial_ends_the_search(file, tmp_path, code, workers, capsys):
+    """With its sentence, as of an environment that does not exist; another fault fails the trials only."""
+    refuses = (sys.executable, "-c", f"import sys; print('proximo: env_id=X is unknown.'); sys.exit({code})")
+    where, out = Where(workers=workers), tmp_path / "out"
+    if code != 2:
+        assert tune(file, where, out, command=refuses) == 1
+    else:
+        with pytest.raises(UsageError, match=r"^env_id=X is unknown\.$"):
+            tune(file, where, out, command=refuses)
+        assert tune(file, where, out, command=FAKE) == 0, "the search continues"
+    assert len([trial for trial in study_of(out).trials if trial.state.name == "FAIL"]) <= (4 if code != 2 else 2)
+
+
+def test_a_usage_error_after_a_trial_has_finished_fails_its_trial_only(file, tmp_path):
+    """Its values may be the cause."""
+    out = tmp_path / "out"
+    assert tune(file, out=out, trials=1, command=FAKE) == 0
+    assert tune(file, out=out, trials=3, command=(sys.executable, "-c", "import sys; sys.exit(2)")) == 0
+    states = [trial.state.name for trial in study_of(out).trials]
+    assert states[0] == "COMPLETE" and set(states[1:]) <= {"FAIL", "COMPLETE"} and "FAIL" in states
+
+
 def test_processes_that_share_a_search_count_the_failed_trials_of_all(file, tmp_path):
     """As docs/searches.md says: a trial with a failed run is not replaced, also if it is that of another process."""
     search = load_search(file)
