@@ -1,7 +1,6 @@
 """What a program calls to train: train, sweep, iterations, resume, check_env."""
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,8 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
         proximo.train(proximo.Continuous(env_id="Hopper-v4"))
         proximo.train(env=lambda: MyEnv(size=5), total_timesteps=100_000)
 
-    Worker processes (`env_workers`) are used only if they are asked for, because they run the calling script again.
+    Worker processes (`env_workers`) are used only if they are asked for, because they run the calling script again. A
+    run that is continued has those that it was started with.
 
     Args:
         config: The name of a variant, its configuration, or its class (also a subclass with other defaults). None: the
@@ -58,7 +58,6 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
 
     own = own_parts(env, make_envs, make_agent, loss_fn, callbacks)
     cfg, variant = configure(config, env, own, values)
-    cfg = replace(cfg, env_workers=cfg.env_workers or 0)
     return _train_to_end(start_or_resume(cfg, variant, own, mode=resume))
 
 
@@ -125,15 +124,15 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
     from proximo.runs.arguments import configure, own_parts, problems_of_iterations, with_fixed_fields
     from proximo.runs.init_from import with_start
     from proximo.runs.resolve import problems_of, resolve
+    from proximo.runs.session import set_passive_openmp_wait
 
     own = own_parts(env, make_envs, make_agent, loss_fn)
     cfg, variant = configure(config, env, own, values)
     world = world_from_environment()
-    cfg = resolve(replace(cfg, env_workers=cfg.env_workers or 0), variant, world.size, world.local_size,
-                  own_env=own.make_envs is not None)
-    problems = [*own.wrong, *problems_of_iterations(state, cfg), *problems_of(cfg, world.size)]
-    if problems:
+    cfg = resolve(own.with_workers(cfg), variant, world.size, world.local_size, own_env=own.make_envs is not None)
+    if problems := [*own.wrong, *problems_of_iterations(state, cfg), *problems_of(cfg, world.size)]:
         raise UsageError("\n".join(problems))
+    set_passive_openmp_wait(cfg)
     parts = own.parts(variant, cfg.framework)
     parts = parts if state else with_start(parts, cfg)
     return with_fixed_fields(parts.train(cfg, parts.make_envs, parts.make_agent, state=state), cfg)

@@ -6,8 +6,9 @@ import re
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium
@@ -21,10 +22,12 @@ from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import EnvError, FilesError, NumbersError, UsageError
 from proximo.on_torch.agent import SeparateAgent
+from proximo.on_torch.assemble import assemble
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.mlp import MLP
 from proximo.runs.presets import presets
+from proximo.runs.resolve import with_changes
 from proximo.types import LossInputs
 from proximo.variants import RPO, Continuous
 from tests.support.runs import at_iteration, same_logs, same_weights, terminate, train
@@ -76,8 +79,11 @@ def test_environments_network_and_loss_of_ones_own(tmp_path, capsys):
     proximo.train(cfg(tmp_path / "mine", env_id="mine"), make_envs=envs, make_agent=tiny_agent, loss_fn=loss)
     proximo.train(cfg(tmp_path / "variant"), make_agent=tiny_agent)
     assert same_weights(tmp_path / "mine", tmp_path / "variant") and len(seen[0]) == 2 and LossInputs in seen
+    for call in (proximo.load, proximo.evaluate):
+        with pytest.raises(UsageError, match="was trained with a network of its own. Pass the same make_agent=FUNCTION."):
+            call(tmp_path / "variant")
     with pytest.raises(FilesError, match=r"the weights belong to another network: ([^,]+ is [^:]*, expected [^:]*){3}, and \d+ more\."):
-        proximo.load(tmp_path / "mine")
+        proximo.load(tmp_path / "mine", make_agent=assemble)
     for command in ("eval", "export", "card"):  # of a run whose environment has an id
         assert main([command, str(tmp_path / "variant")]) == 2
         said = capsys.readouterr().err
@@ -256,6 +262,53 @@ def test_a_class_with_a_schedule_of_its_own_is_needed_to_resume(tmp_path, monkey
     assert json.loads((halves / "config.json").read_text())["own_parts"] == {"config": "Frozen"}
     proximo.resume(halves, config=Frozen)
     assert same_weights(whole, halves) and same_logs(whole, halves)
+
+
+@dataclass(frozen=True)
+class Listed(Config):
+    """A field of its own that has no default value."""
+
+    names: list = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Bonus(Config):
+    """A field of its own."""
+
+    bonus: float = 0.5
+
+
+@pytest.mark.parametrize("kind", [Frozen, Bonus, Listed])
+def test_a_class_of_ones_own_continues_by_itself(kind, tmp_path):
+    """The same call, which names the class, starts a run, finds it finished and trains it longer."""
+    for steps in (160, 160, 320):
+        run = proximo.train(kind, run_dir=str(tmp_path / "run"), resume="auto", **VALUES | {"total_timesteps": steps})
+    assert json.loads((run / "config.json").read_text())["own_parts"] == {"config": kind.__name__}
+    assert json.loads((run / "summary.json").read_text())["steps"] == 320
+
+
+def test_a_sweep_of_a_class_of_ones_own_continues_by_itself(tmp_path):
+    pytest.importorskip("flax")
+    for steps in (160, 320):
+        values = VALUES | {"total_timesteps": steps, "gamma": [0.9, 0.99]}
+        folder = proximo.sweep(Frozen, run_dir=str(tmp_path / "sweep"), resume="auto", **values)
+    assert json.loads((folder / "gamma=0.99" / "summary.json").read_text())["steps"] == 320
+
+
+@dataclass(frozen=True)
+class Placed(Config):
+    """A field of its own that JSON cannot hold."""
+
+    place: Path = Path("here")
+
+
+def test_values_that_cannot_be_recorded_are_refused(tmp_path):
+    """Before anything is written; a whole number that no float can hold, too."""
+    with pytest.raises(UsageError, match=r"place=PosixPath\('here'\) cannot be written to config.json. Use numbers, texts"):
+        proximo.train(Placed, run_dir=str(tmp_path / "run"), **VALUES)
+    with pytest.raises(UsageError, match=r"learning_rate=10000.* is not allowed\. int too large to convert to float\."):
+        proximo.train("ppo", learning_rate=10**400, run_dir=str(tmp_path / "run"), **VALUES)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_configuration_is_refused():
@@ -522,6 +575,19 @@ def test_the_home_folder_is_found_under_its_short_name(tmp_path, monkeypatch):
     proximo.load("~/run")
 
 
+def test_files_in_the_home_folder_are_found(tmp_path, monkeypatch):
+    """As run_dir is; what a resume is given is recorded as an absolute path."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corridor.py").write_text("import tests.test_api\n\n\nclass Hall(tests.test_api.Corridor):\n    pass\n")
+    trained = proximo.train(env_file="~/corridor.py", run_dir="first", **VALUES | {"total_timesteps": 64})
+    assert json.loads((trained / "config.json").read_text())["config"]["env_file"] == str(tmp_path / "corridor.py")
+    assert train("~/second", "--env-file=~/corridor.py", "--init-from=~/first", "--total-timesteps", "64") == 0
+    settings = json.loads((tmp_path / "second" / "config.json").read_text())["config"]
+    assert (settings["env_file"], settings["init_from"]) == (str(tmp_path / "corridor.py"), str(tmp_path / "first"))
+    assert with_changes(CFG, {"init_from": "first"}).init_from == str(tmp_path / "first")
+
+
 def test_a_preset_is_named_by_text():
     with pytest.raises(UsageError, match="There is no preset 3"):
         proximo.preset(3)
@@ -689,6 +755,25 @@ def test_the_loop_is_an_ordinary_generator(tmp_path, monkeypatch):
     for wrong in ({"gamma": 2.0}, {"num_seeds": 2, "framework": "jax"}, {"gama": 0.9}):
         with pytest.raises(UsageError):
             proximo.iterations(CFG, **wrong)
+
+
+def test_threads_of_a_loop_with_worker_processes_wait_without_spinning(monkeypatch):
+    """As those of train: torch reads the variable when it is imported."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    proximo.iterations(CFG, env_workers=2, threads=2).close()
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_a_run_of_a_command_with_worker_processes_continues_from_python(tmp_path):
+    """A call that leaves env_workers open keeps those of the run; a number is compared with it."""
+    assert train(tmp_path / "run", "--env-workers", "2") == 0
+    fields = {**CFG.__dict__, "env_workers": None}
+    proximo.train(Config(**fields | {"run_dir": str(tmp_path / "run"), "total_timesteps": 352}), resume="auto")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert config["env_workers"] == 2 and config["total_timesteps"] == 352
+    with pytest.raises(UsageError, match="env_workers=0 was given, but the run has env_workers=2"):
+        proximo.train(Config(**fields | {"run_dir": str(tmp_path / "run"), "env_workers": 0}), resume="auto")
 
 
 def test_a_program_may_end_in_the_middle_of_a_loop():

@@ -8,6 +8,7 @@ import tyro
 from proximo.cli.check_process import findings_of_process
 from proximo.config import Config
 from proximo.errors import EnvError, UsageError
+from proximo.runs.resolve import whole_paths
 
 
 @dataclass
@@ -42,7 +43,7 @@ def check_command(args: CheckArguments) -> int:
         raise UsageError("check-env needs an environment: proximo check-env ID, or --env-file my_env.py.")
     values = {name: value for name, value in vars(args).items() if value or name != "env_id"}
     code = 0
-    for finding in findings_of_process(args.env_id or None, Config(**values)):
+    for finding in findings_of_process(args.env_id or None, Config(**whole_paths(values))):
         sign = {True: "ok   ", False: "WRONG", None: "note "}[finding.ok]
         print(f"{sign} {finding.what}" + (f"\n      {finding.advice}" if finding.advice else ""), flush=True)
         if finding.ok is False:

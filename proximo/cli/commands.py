@@ -16,9 +16,10 @@ from proximo.config import Config
 from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError, nearest
 from proximo.runs.announce import announce_preset, announce_variant
+from proximo.runs.command_line import pasted
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
-from proximo.runs.resolve import usage_errors
+from proximo.runs.resolve import usage_errors, whole_paths
 from proximo.runs.restart import start_or_resume
 from proximo.runs.session import recorded_class, resume
 
@@ -105,7 +106,7 @@ def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
         return 0
     mode, flags = take_flag(flags, "resume")
     values, wrong = read_flags(kind, flags)
-    wrong += usage_errors(partial(check_given_id, values))
+    wrong += usage_errors(partial(check_given_id, whole_paths(values)))
     return start_or_resume(kind(**{**defaults, **values}), variant, own, wrong, mode).train_to_end()
 
 
@@ -137,9 +138,17 @@ def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | 
 
 def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
     """Continue a run: `proximo resume RUN [--flag value ...]`; return the exit code."""
-    if not words or HELP_FLAGS & {*words}:
+    if HELP_FLAGS & {*words}:
         print(RESUME_HELP)
-        return 0 if words else 2
+        return 0
+    line = pasted("python", sys.argv[0], "resume") if own.resume_with else "proximo resume"
+    if not words or not words[0]:
+        raise UsageError(f"resume needs the folder of a run: `{line} RUN`.")
+    if words[0].startswith("-"):
+        raise UsageError(f"{words[0]} is not a run. Name one first: {line} RUN {pasted(*words)}")
+    if len(words) > 1 and not words[1].startswith("-"):
+        raise UsageError(f"resume continues one folder, and {words[0]} and {words[1]} were given. Resume one after the "
+                         "other, or the folder of the runs of one command.")
     folder = Path(words[0])
     allowed, flags = take_flags(words[1:], "allow-import")
     values, wrong = read_flags(own.config or recorded_class(folder), flags)
@@ -148,7 +157,7 @@ def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
 
 def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:
     """Return the variant that suits --env-id or --env-file and its settings, and log it; `ppo` without these flags."""
-    values, _ = read_flags(Config, flags)
+    values = whole_paths(read_flags(Config, flags)[0])
     name = values.get("env_id") or values.get("env_file")
     if not name:
         return "ppo", {}

@@ -17,9 +17,9 @@ processes, compilation, several processes and GPUs are left out: ppo_atari_multi
 
 def eject_command(words: list[str]) -> int:
     """Print the program and return the exit code."""
-    if not words or {"-h", "--help"} & {*words}:
+    if {"-h", "--help"} & {*words}:
         print(USAGE)
-        return 0 if words else 2
+        return 0
     variant, flags = words[0], words[1:]
     if variant.startswith("-"):
         raise UsageError(f"{variant} is not a variant. Name one first: proximo eject ppo {shlex.join(words)}")

@@ -1,6 +1,7 @@
 """Words of a command line become values of a Config; all mistakes are reported together."""
 
 import difflib
+import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import fields
 from types import NoneType
@@ -13,6 +14,7 @@ from proximo.facts import converted, describe_type, facts, options_of
 ALIASES = {"env-name": "env-id", "env": "env-id", "total-steps": "total-timesteps", "lr": "learning-rate",
            "env-wrapper": "env-wrappers"}
 TEXTS = tuple[str, ...]  # a flag with texts may be given several times, all of them count
+WHOLE = re.compile("-?[0-9]{1,19}")
 YES, NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
@@ -153,8 +155,8 @@ def _value(word: str, hint: Any, given: list[str], switch: tuple[Any, ...]) -> A
         return tuple(given)
     if get_origin(hint) is tuple and hint != TEXTS:
         parts = " ".join(given).replace(",", " ").strip("()[] ").split()
-        if bad := [part for part in parts if not part.lstrip("-").isdigit()]:
-            raise UsageError(f"{word} {bad[0]} is not allowed. Use whole numbers.")
+        if bad := [part for part in parts if not WHOLE.fullmatch(part)]:
+            raise UsageError(f"{word} {bad[0]:.60} is not allowed. Use whole numbers.")
         return tuple(map(int, parts))
     if not given:
         if switchable:
@@ -166,7 +168,7 @@ def _value(word: str, hint: Any, given: list[str], switch: tuple[Any, ...]) -> A
     try:
         return _from_text(hint, text)
     except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"{word} {text} is not allowed. Use {describe_type(hint)}.") from None
+        raise UsageError(f"{word} {text:.60} is not allowed. Use {describe_type(hint)}.") from None
 
 
 def _from_text(hint: Any, text: str) -> Any:

@@ -1,11 +1,13 @@
 """Load the model of a run, and what makes its environments, for commands."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from proximo.catalog import Parts, parts_of
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError
 from proximo.models.model import Model
+from proximo.problems import config_problems
 from proximo.runs.own_parts import own_arguments, own_env_argument
 from proximo.runs.resolve import usage_errors
 from proximo.runs.run import BEST, check_folder
@@ -34,22 +36,32 @@ def model_of_run(path: Path, best: bool = False) -> Model:
     return load(path / BEST if best else path)
 
 
-def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False) -> tuple[Model, Parts]:
+def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False, env_id: str = "",
+             env_kwargs: tuple[str, ...] = ()) -> tuple[Model, Parts]:
     """Return the model of a run or of a model folder, and what makes its environments.
 
-    `allow_import` has the modules and scripts that it may name; otherwise as for `model_of_run`.
+    Args:
+        path: The folder.
+        allow_import: The modules and scripts that it may name.
+        best: Return the best model of the evaluations during training.
+        env_id: Another environment to play in, without the arguments of that of the run; empty: that of the run.
+        env_kwargs: Arguments of the environment, key=value; they take precedence over those of the run.
 
     Raises:
         UsageError: As for `model_of_run`, or it has an environment of its own, or names a module that is not allowed.
         FilesError: There is no model, or it is damaged.
     """
-    if argument := own_env_argument(own_arguments(path)):
+    if (argument := own_env_argument(own_arguments(path))) and not env_id:
         raise UsageError(f"{path} was trained in an environment of its own, which only its program has. Use "
                          f"proximo.evaluate({str(path)!r}, {argument}=...) or proximo.watch there. For a card, train "
                          "with --env-file, or with an id of a module.")
     model = model_of_run(path, best)
-    model.cfg = with_moved_script(model.cfg, allow_import)
-    check_imports(model.cfg, allow_import, path)
+    cfg = with_moved_script(replace(model.cfg, env_id="", env_file="") if env_id else model.cfg, allow_import)
+    check_imports(cfg, allow_import, path)
+    given = {text.partition("=")[0]: text for text in (*(() if env_id else cfg.env_kwargs), *env_kwargs)}
+    model.cfg = replace(cfg, env_id=env_id or cfg.env_id, env_kwargs=tuple(given.values()))
+    if (env_id or env_kwargs) and (wrong := config_problems(model.cfg)):
+        raise UsageError("\n".join(wrong))
     return model, parts_of(model.variant, "torch")
 
 

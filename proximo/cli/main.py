@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from proximo.cli.messages import exit_code
+from proximo.cli.messages import check_words, exit_code
 from proximo.errors import UsageError, nearest
 
 HELP = """usage: proximo COMMAND ...
@@ -67,7 +67,9 @@ def first_word(words: list[str]) -> int:
 
         print(f"proximo {__version__}")
         return 0
-    return command(words[0], words[1:])
+    name = "check-env" if words[0] == "check_env" else words[0]
+    check_words(name, words[1:])
+    return command(name, words[1:])
 
 
 def command(name: str, words: list[str]) -> int:
@@ -85,10 +87,10 @@ def command(name: str, words: list[str]) -> int:
             from proximo.cli.commands import resume_command
 
             return resume_command(words)
-        case "eval" | "watch" | "plot" | "check-env" | "check_env" | "rate":
+        case "eval" | "watch" | "plot" | "check-env" | "rate":
             from proximo.cli.model_commands import model_command
 
-            return model_command(name.replace("_", "-"), words)
+            return model_command(name, words)
         case "export" | "card" | "push" | "pull" | "verify":
             from proximo.cli.deploy_commands import deploy_command
 

@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -12,6 +12,17 @@ from proximo.runs.files import is_folder
 from proximo.runs.interrupt import interrupted_code
 from proximo.runs.output import prepare_streams, silence, write_line
 from proximo.runs.writing import FULL, reason, remedy
+
+NEEDS = {  # what a command needs, and how it is written
+    **dict.fromkeys(("resume", "eval", "watch", "export", "card", "rate"), ("the folder of a run", "RUN")),
+    "push": ("the folder of a run and a place", "RUN hub:USER/NAME|DIR"),
+    "pull": ("a place and a new folder", "hub:USER/NAME|DIR RUN"), "verify": ("the folder of a shared model", "DIR"),
+    "live": ("folders of runs", "RUN...|DIR"), "plot": ("folders of runs", "RUN..."),
+    "report": ("the folder of a benchmark", "DIR"), "compare": ("two folders of runs", "OLD NEW"),
+    "bench": ("a benchmark file, or --status DIR", "FILE"), "tune": ("a search file", "FILE"),
+    "pbt": ("the file of a population", "FILE"), "eject": ("a variant", "VARIANT"),
+    "sweep": ("values of a flag", "[VARIANT] --FLAG VALUE VALUE"),
+    "profile": ("a variant or an environment", "[VARIANT] [ENV...]"), "check-env": ("an environment", "ID")}
 
 
 class PrintedMessages(logging.Handler):
@@ -46,6 +57,7 @@ def exit_code(act: Callable[[], int]) -> int:
     prepare_streams()
     try:
         with printed_messages():
+            check_current_folder()
             code = act()
     except BrokenPipeError:  # the reader of the output has closed it (`proximo list | head`)
         silence(sys.stdout)
@@ -64,6 +76,21 @@ def exit_code(act: Callable[[], int]) -> int:
         write_line(sys.stderr, "proximo: interrupted")
         return interrupted_code(error)
     return _flushed(code)
+
+
+def check_current_folder() -> None:
+    """Raise FilesError if the current folder was removed: relative paths, and many libraries, need it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise FilesError("The current folder was removed. Change to one that exists: cd FOLDER.") from error
+
+
+def check_words(name: str, words: Sequence[str]) -> None:
+    """Raise UsageError if a command that needs words was given none, or an empty one: no folder has an empty name."""
+    if name in NEEDS and words[:1] in ([], [""]):
+        what, usage = NEEDS[name]
+        raise UsageError(f"{name} needs {what}: `proximo {name} {usage}`. `proximo {name} --help` explains it.")
 
 
 def _of_memory(error: Exception) -> int:

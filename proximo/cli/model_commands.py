@@ -26,6 +26,9 @@ from proximo.runs.writing import write_json
 
 Arguments = TypeVar("Arguments")
 MOST_EPISODES = 1_000_000  # of eval: their returns are kept in memory
+OtherId = Annotated[str, tyro.conf.arg(metavar="ID", help_behavior_hint="(default: that of the run)")]
+OtherArguments = Annotated[tuple[str, ...], tyro.conf.arg(
+    metavar="KEY=VALUE...", help_behavior_hint="(default: those of the run)")]
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
@@ -47,6 +50,10 @@ class EvalArguments:
     """most environments that are open at once, never more than episodes; another number plays other episodes"""
     best: bool = False
     """play with the best model of the evaluations during training (train --eval-every)"""
+    env_id: OtherId = ""
+    """another environment to play in, without the arguments of that of the run"""
+    env_kwargs: OtherArguments = ()
+    """arguments of the environment, which take precedence over those of the run"""
     allow_import: AllowImport = ()
     """modules and scripts that the run may import for its environment"""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
@@ -74,6 +81,10 @@ class WatchArguments:
     """largest number of frames, for each episode that is shown"""
     best: bool = False
     """play with the best model of the evaluations during training (train --eval-every)"""
+    env_id: OtherId = ""
+    """another environment to play in, without the arguments of that of the run"""
+    env_kwargs: OtherArguments = ()
+    """arguments of the environment, which take precedence over those of the run"""
     allow_import: AllowImport = ()
     """modules and scripts that the run may import for its environment"""
 
@@ -150,7 +161,7 @@ def eval_command(args: EvalArguments) -> int:
     if args.episodes > MOST_EPISODES:
         wrong.append(f"--episodes {args.episodes} must be at most {MOST_EPISODES}")
     check_least(args, *wrong, episodes=1, seed=0, max_steps=1, num_envs=1)
-    model, parts = load_run(args.run, args.allow_import, args.best)
+    model, parts = load_run(args.run, args.allow_import, args.best, args.env_id, args.env_kwargs)
     with shown_progress(model.cfg.env_id, args.episodes) as show:
         found = evaluate_model(model, parts, HowPlayed(args.episodes, args.deterministic, args.seed, args.max_steps,
                                                        args.num_envs), show)
@@ -178,7 +189,7 @@ def watch_command(args: WatchArguments) -> int:
     wrong = missing_run(args.run)
     wrong += folder_problems("--out", args.out, "watch.mp4") or usage_errors(lambda: check_format(out))
     check_least(args, *wrong, seed=0, max_frames=1, episodes=1)
-    model, parts = load_run(args.run, args.allow_import, args.best)
+    model, parts = load_run(args.run, args.allow_import, args.best, args.env_id, args.env_kwargs)
     refuse_links([] if args.out else [out.parent, out])
     shown = range(args.episodes)
     if args.pick != "all":

@@ -1,19 +1,21 @@
 """The command profile: where the time of an iteration goes, and what may make training faster."""
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import VARIANTS, parts_of
+from proximo.catalog import VARIANTS, check_given_id, parts_of
 from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
-from proximo.cli.flags import read_flags, take_flag
+from proximo.cli.flags import field_name, read_flags, split_flags, take_flag
 from proximo.cli.messages import folder_problems
 from proximo.cli.profile_advice import Machine, advice, draw, table
 from proximo.config import Config
 from proximo.envs.cores import usable_cores
-from proximo.errors import UsageError
+from proximo.errors import UsageError, nearest
 from proximo.models.pictures import check_picture
-from proximo.runs.resolve import problems_of, problems_of_parts, resolve, usage_errors
+from proximo.runs.init_from import with_start
+from proximo.runs.resolve import problems_of, problems_of_parts, resolve, usage_errors, whole_paths
 from proximo.runs.session import set_passive_openmp_wait
 from proximo.runs.shares import Shares, measure_shares
 from proximo.runs.writing import write_json
@@ -36,9 +38,9 @@ Flags:
 
 def profile_command(words: list[str]) -> int:
     """Measure, print and draw the shares of one or several environments; return the exit code."""
-    if not words or HELP_FLAGS & {*words}:
+    if HELP_FLAGS & {*words}:
         print(HELP)
-        return 0 if words else 2
+        return 0
     count = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     names, flags = words[:count], words[count:]
     iterations, flags = _iterations(flags)
@@ -49,10 +51,15 @@ def profile_command(words: list[str]) -> int:
     if wrong := wrong + folder_problems("--json", json, "profile.json"):
         raise UsageError("\n".join(wrong))
     variant = names.pop(0) if names and names[0] in VARIANTS else ""
+    if names and (also := [flag.word for flag in split_flags(flags) if field_name(flag.word) == "env_id"]):
+        raise UsageError(f"{' '.join(names)} and {also[0]} were both given. Name every environment before the flags.")
     rows: dict[str, Shares] = {}
-    for env_id in names or [""]:
+    for env_id in dict.fromkeys(names or [""]):
         given = [*flags, *(["--env-id", env_id] if env_id else [])]
-        name, cfg, shares = profile_one(variant, given, iterations)
+        try:
+            name, cfg, shares = profile_one(variant, given, iterations)
+        except UsageError as error:  # the first word may be a variant
+            raise UsageError(f"{error}{'' if variant or rows else nearest(env_id, VARIANTS)}") from error
         rows[cfg.env_id] = shares
         print(f"{cfg.env_id} ({name}, {cfg.framework}): {shares.sps:,.0f} steps per second, set-up "
               f"{shares.setup_seconds:.1f} s")
@@ -68,8 +75,8 @@ def profile_command(words: list[str]) -> int:
 def _iterations(flags: list[str]) -> tuple[int, list[str]]:
     """Return the value of --iterations, and the other flags."""
     given, flags = take_flag(flags, "iterations")
-    if given is not None and not (given.isdigit() and int(given)):
-        raise UsageError(f"--iterations {given} must be a whole number of at least 1.")
+    if given is not None and not re.fullmatch("0*[1-9][0-9]{0,8}", given):
+        raise UsageError(f"--iterations {given:.60} must be a whole number of at least 1.")
     return int(given or 8), flags
 
 
@@ -91,6 +98,7 @@ def profile_one(variant: str, flags: list[str], iterations: int) -> tuple[str, C
     variant, flags, defaults = chosen_defaults(variant, flags)
     kind = named_class(variant, "profile")
     values, wrong = read_flags(kind, flags)
+    wrong += usage_errors(lambda: check_given_id(whole_paths(values)))
     cfg = resolve(kind(**{**defaults, **values}), variant, 1, 1)
     set_passive_openmp_wait(cfg)
     parts = parts_of(variant, cfg.framework)
@@ -98,7 +106,7 @@ def profile_one(variant: str, flags: list[str], iterations: int) -> tuple[str, C
                                           * (cfg.num_seeds > 1))]
     if wrong:
         raise UsageError("\n".join([*wrong, *problems_of_parts(cfg, parts)]))
-    return variant, cfg, measure_shares(cfg, variant, parts, loss_of(cfg.framework), iterations)
+    return variant, cfg, measure_shares(cfg, variant, with_start(parts, cfg), loss_of(cfg.framework), iterations)
 
 
 def loss_of(framework: str) -> Any:

@@ -30,9 +30,9 @@ DIR contains the sweep already."""
 
 def sweep_command(words: list[str]) -> int:
     """Train: `proximo sweep [VARIANT] [--flag value value ...]`; return the exit code."""
-    if not words or HELP_FLAGS & {*words}:
+    if HELP_FLAGS & {*words}:
         print(SWEEP_HELP.format(fields=", ".join(f"--{name.replace('_', '-')}" for name in swept_fields(Config))))
-        return 0 if words else 2
+        return 0
     variant = words[0] if not words[0].startswith("-") else ""
     mode, flags = take_flag(words[1:] if variant else words, "resume")
     variant, flags, defaults = chosen_defaults(variant, flags)

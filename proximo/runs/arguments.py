@@ -21,7 +21,7 @@ from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.own_parts import OwnParts, resume_call
 from proximo.runs.presets import preset_for
 from proximo.runs.records import TrainingState
-from proximo.runs.resolve import usage_errors, with_changes
+from proximo.runs.resolve import usage_errors, whole_paths, with_changes
 from proximo.types import Iteration
 
 Part = Callable[..., Any]
@@ -32,6 +32,8 @@ USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "make_agent": "Pass (
 def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None, loss_fn: Part | None = None,
               callbacks: Any = (), config: Any = None) -> OwnParts:
     """Collect the parts that a program passes, what is wrong with them, and the call that resumes with them.
+
+    A new run has no worker processes unless they are asked for: they would run the calling script again.
 
     Raises:
         UsageError: It is not clear which environment is meant, or it cannot be made.
@@ -56,7 +58,7 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
     return OwnParts(make_envs=make_envs, make_agent=agent and partial(_make_complete_agent, agent),
                     loss_fn=given["loss_fn"], config=None if bad_class else config,
                     callbacks=() if found else tuple(callbacks), resume_with=resume_call(names), names=names,
-                    wrong=tuple(wrong))
+                    wrong=tuple(wrong), env_workers=0)
 
 
 def _make_complete_agent(make_agent: Part, spec: Any, cfg: Config) -> Any:
@@ -164,6 +166,7 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
 def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
                values: dict[str, Any]) -> tuple[Config, str]:
     check_wrappers(values)
+    values = whole_paths(values)
     if env is not None:
         name = env if isinstance(env, str) else env_name(env, config_of_env(values).env_kwargs)
         if values.get("env_file"):

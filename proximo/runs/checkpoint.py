@@ -18,7 +18,7 @@ from proximo.facts import refused_changes
 from proximo.processes import world_from_environment
 from proximo.runs.command_line import pasted
 from proximo.runs.elastic import SIZES, continue_schedule
-from proximo.runs.files import read_json, refuse_links, sha256
+from proximo.runs.files import is_number, read_json, refuse_links, sha256
 from proximo.runs.records import Checkpoint, Manifest, SummaryFile
 from proximo.runs.run import Run, cpu_model, versions
 
@@ -110,21 +110,27 @@ def load_tree(folder: Path, kind: Any = dict[str, Any]) -> dict[str, Any]:
 
 
 def save_checkpoint(run: Path, iteration: int, tree: dict[str, Any], keep: int) -> None:
-    """Add checkpoints/ITERATION to the folder of a run, and remove all but the `keep` newest (0: remove none)."""
+    """Add checkpoints/ITERATION to the folder of a run, and remove all but the `keep` newest (0: remove none).
+
+    Checkpoints of later iterations are removed in any case: the run has continued from an older one, because they are
+    damaged or not all runs of a group have them, and its log has no lines for them.
+    """
     folder = run / "checkpoints"
     refuse_links([folder])  # older folders in it are removed
     save_tree(folder / f"{iteration:08d}", tree)
     for old in folder.glob(".*"):
         shutil.rmtree(old, ignore_errors=True)
-    if keep:
-        for old in checkpoints(run)[:-keep]:
-            shutil.rmtree(old, ignore_errors=True)
+    found = checkpoints(run)
+    later = [path for path in found if int(path.name) > iteration]
+    earlier = [path for path in found if int(path.name) <= iteration]
+    for path in [*later, *(earlier[:-keep] if keep else ())]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def checkpoints(run: Path) -> list[Path]:
     """Return the checkpoint folders of a run, oldest first."""
     folder = run / "checkpoints"
-    return sorted(path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
+    return sorted(path for path in folder.iterdir() if is_number(path.name)) if folder.is_dir() else []
 
 
 def remove_checkpoints(run: Path) -> None:

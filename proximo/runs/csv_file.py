@@ -43,7 +43,7 @@ class CsvFile:
         """Return the names in the first line; none for a new file."""
         if not self.size:
             return []
-        with open(self.path, errors="replace") as file:
+        with open(self.path, encoding="utf-8", errors="replace") as file:
             return file.readline(MOST_OF_A_LINE).strip().split(",")
 
     def write(self, lines: str) -> None:

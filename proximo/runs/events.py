@@ -112,8 +112,11 @@ class EventFile:
         return self._tags[tag]
 
     def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
-        """Write the distribution of `values` (any shape, at least one) in HISTOGRAM_BINS bins of equal width."""
-        values = np.asarray(values, np.float64).ravel()
+        """Write the distribution of the finite ones of `values` (any shape) in HISTOGRAM_BINS bins of equal width."""
+        values = np.asarray(values, np.float64)
+        values = values[np.isfinite(values)]
+        if not len(values):
+            return
         count, edge = np.histogram(values, bins=HISTOGRAM_BINS)
         head = b"".join(struct.pack("<Bd", field << 3 | 1, number) for field, number in enumerate(
             (values.min(), values.max(), len(values), values.sum(), np.square(values).sum()), start=1))

@@ -32,6 +32,11 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+def is_number(text: str) -> bool:
+    """Return whether a text has the digits 0 to 9 only, as the names of checkpoints have."""
+    return text.isascii() and text.isdecimal()
+
+
 def visit_folders(directory: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield a folder and those below it, with names of files; nothing below a run, nor what a benchmark moved aside."""
     for folder, inner, files in os.walk(directory):

@@ -35,6 +35,7 @@ class Log:
         players: A label for each row of one game, or ().
         resume: The `state()` that the checkpoint contains, to continue from.
         started: `time.perf_counter()` when this process started to set up; None: now.
+        meter: Whether progress is shown, unless cfg.logger is none.
 
     Raises:
         FilesError: The folder cannot be written.
@@ -42,7 +43,7 @@ class Log:
     """
 
     def __init__(self, run: Run, players: Sequence[str] = (), resume: dict[str, Any] | None = None,
-                 started: float | None = None) -> None:
+                 started: float | None = None, meter: bool = True) -> None:
         kept = resume or {}
         self._run, self._players = run, players
         self._clock = Clock(kept.get("clock"), started)
@@ -58,7 +59,8 @@ class Log:
             if self._tracker:
                 opened.callback(self._tracker.finish)
                 self._tracker_ids = self._tracker_ids | {tracker_name(run.cfg): self._tracker.id}
-            self._meter = Meter(run.cfg.env_id, run.cfg.num_iterations) if run.cfg.logger != "none" else None
+            shown = meter and run.cfg.logger != "none"
+            self._meter = Meter(run.cfg.env_id, run.cfg.num_iterations) if shown else None
             if self._meter:
                 opened.callback(self._meter.close)
             opened.enter_context(files_of(run.folder))

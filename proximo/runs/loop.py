@@ -25,7 +25,6 @@ from proximo.runs.checkpoint import checkpoints
 from proximo.runs.command_line import pasted
 from proximo.runs.recent import Recent
 from proximo.runs.repro import save_repro
-from proximo.runs.run import resume_command
 from proximo.runs.signals import Signals
 from proximo.runs.watcher import Watcher, calls_together
 from proximo.types import Iteration
@@ -188,8 +187,6 @@ class Session:
         return save_repro(self._watchers[0].run, error) if len(self._watchers) == 1 else ""
 
     def _resume_line(self) -> str:
-        if len(self._watchers) > 1:
-            return resume_command(self.folder, self._watchers[0].run.cfg)
         return self._watchers[0].run._replace(folder=self.folder).resume_line
 
     def _close(self) -> None:

@@ -1,6 +1,7 @@
 """Parts of a run that belong to the user's program instead of the variant: environments, network, loss, loop."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -40,6 +41,7 @@ class OwnParts(NamedTuple):
     resume_with: str = ""
     names: Mapping[str, str] = MappingProxyType({})  # by argument
     wrong: tuple[str, ...] = ()  # problems of what was given; such parts are left out
+    env_workers: int | None = None  # of a new run whose configuration leaves it open; None: what suits the machine
 
     def parts(self, variant: str, framework: str) -> Parts:
         """Return the parts that train, in a framework; UsageError if it is not installed."""
@@ -65,6 +67,10 @@ class OwnParts(NamedTuple):
 
     def _make_actor(self, framework: str) -> Callable[..., Any] | None:
         return None if self.make_agent is None else partial(_actor_class(framework), self.make_agent)
+
+    def with_workers(self, cfg: Config) -> Config:
+        """Return the configuration with `env_workers` of these parts, unless it has a number itself."""
+        return replace(cfg, env_workers=self.env_workers) if cfg.env_workers is None else cfg
 
     def new_run(self, folder: Path, cfg: Config, variant: str) -> Run:
         """Return a run with these parts; the class of its configuration is one where it has methods or fields."""
@@ -172,7 +178,8 @@ def announce_parts(before: Run, after: Run) -> None:
 def differs_from_variant(kind: type[Config]) -> bool:
     """Return whether a configuration class has more than other defaults of the variant's fields."""
     base = config_class(variant_of(kind))
-    own = {name for one in kind.__mro__[:kind.__mro__.index(base)] for name in vars(one)} - {*base.__dataclass_fields__}
+    names = {name for one in kind.__mro__[:kind.__mro__.index(base)] for name in vars(one)}
+    own = (names | {*kind.__dataclass_fields__}) - {*base.__dataclass_fields__}
     return any(name == "__post_init__" or not name.startswith("__") for name in own)
 
 

@@ -34,6 +34,8 @@ def load_model(path: Path, own: OwnParts, allow_import: tuple[str, ...]) -> Mode
         allow_import: Modules and scripts that may be imported because the model names them.
     """
     check_one_run(path)
+    if own.make_agent is None and "make_agent" in own_arguments(path):
+        raise UsageError(f"{path} was trained with a network of its own. Pass the same make_agent=FUNCTION.")
     tree = read_model(path)
     cfg = config_from(tree["config"], own.config or config_class(tree["variant"]), path)
     model = model_from(tree, cfg, own.playing_parts(tree["variant"], cfg.framework).make_actor)
@@ -113,7 +115,7 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
     moved = with_moved_script(cfg, (*allowed, *model.allow_import))
     check_imports(moved, (*allowed, *model.allow_import), source)
     if isinstance(env, str):
-        moved = replace(cfg, env_id=env)
+        moved = replace(cfg, env_id=env, env_kwargs=())
     if moved is not cfg:
         model = copy(model)
         model.cfg = moved

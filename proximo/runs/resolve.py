@@ -1,8 +1,9 @@
 """Fill in the values that the flags leave open, and find every reason why a run cannot work, before it starts."""
 
+import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,18 @@ def problems_of(cfg: Config, processes: int = 1) -> list[str]:
     wrong = config_problems(cfg)
     if cfg.num_seeds > 1 and processes > 1:
         wrong.append(f"num_seeds={cfg.num_seeds} trains several agents in one process. Start it without torchrun.")
+    return wrong
+
+
+def record_problems(cfg: Config) -> list[str]:
+    """Return one sentence for each field, of a class of a program, whose value config.json cannot hold."""
+    wrong = []
+    for field in fields(cfg):
+        try:
+            json.dumps(getattr(cfg, field.name), default=asdict)
+        except (TypeError, ValueError):
+            wrong.append(f"{field.name}={getattr(cfg, field.name)!r:.60} cannot be written to config.json. Use "
+                         "numbers, texts, True, False, None, or lists and dicts of these.")
     return wrong
 
 

@@ -16,7 +16,7 @@ from proximo.runs.checkpoint import checkpoints, read_summary
 from proximo.runs.elastic import fit_to_processes
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
+from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, differs_from_variant
 from proximo.runs.resolve import resolve
 from proximo.runs.run import SWEEP, Run, forget_run, read_config, run_folder
 from proximo.runs.run_group import NO_MEMBERS, Members, member_folders, members_of_seeds
@@ -42,13 +42,15 @@ def start_or_resume(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wro
         UsageError: The run cannot work, or the folder contains a run with another configuration.
         FilesError: The folder cannot be written, or its files are damaged.
     """
+    if own.config is None and differs_from_variant(type(cfg)):
+        own = own._replace(config=type(cfg))
     problem = _mode_problem(cfg, mode)
     if problem or not _is_auto(mode):
         return start(cfg, variant, own, [*wrong, *problem], sweep)
     folder = run_folder(cfg)
     found = member_folders(folder) or [folder] * (folder / "config.json").exists()
     written = [one for one in found if (one / "config.json").exists()]
-    if found and len(written) < len(sweep or members_of_seeds(cfg)):
+    if found not in ([], [folder]) and len(written) < len(sweep or members_of_seeds(cfg)):
         found = _forget_unfinished_start(folder, found)
     if own.wrong or wrong:
         return start(cfg, variant, own, wrong, sweep)

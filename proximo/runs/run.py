@@ -29,7 +29,7 @@ BEST = "model-best"  # in the folder of a run: the best model of the evaluations
 SWEEP = "sweep.json"  # in the folder of a sweep: lists the folders of its runs
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 # What `resume_with` may be. A file may have anything else, which is not printed as a line to copy.
-OWN_LINE = re.compile(r"proximo\.resume\('RUN'(, \w+=\.\.\.)+\)|python [\w ./\\:@+,-]+ resume RUN")
+OWN_LINE = re.compile(r"proximo\.resume\('RUN'(, \w+=\.\.\.)+\)|python (?P<program>(?!-)[\w ./\\:@+,()'-]+) resume RUN")
 
 
 class Run(NamedTuple):
@@ -44,22 +44,36 @@ class Run(NamedTuple):
 
     @property
     def resume_line(self) -> str:
-        """Return the call or command that resumes this run with as many processes as there are now."""
-        if self.resume_with and not OWN_LINE.fullmatch(self.resume_with):
-            return f"the program that started it (config.json has {self.resume_with!r:.200})"
+        """Return the command that resumes this run with as many processes as there are now, or the call in a program.
+
+        A line of config.json that is neither is not returned: it could be anything. Words say which program is meant.
+        """
         if not self.resume_with:
             return resume_command(self.folder, self.cfg)
-        if not self.resume_with.endswith(")"):
-            return self.resume_with.removesuffix("RUN") + pasted(self.folder, *import_flags(self.cfg))
+        own = OWN_LINE.fullmatch(self.resume_with)
+        if own is None:
+            return f"the program that started it (config.json has {self.resume_with!r:.200})"
+        if own["program"]:
+            return resume_command(self.folder, self.cfg, own["program"])
         call = self.resume_with.replace("'RUN'", repr(str(self.folder)), 1)
         return f"{call[:-1]}, allow_import={named_modules(self.cfg)})" if named_modules(self.cfg) else call
 
 
-def resume_command(folder: Path, cfg: Config) -> str:
-    """Return the command that resumes the run, or the runs of several seeds, in a folder."""
+def resume_command(folder: Path, cfg: Config, program: str = "") -> str:
+    """Return the command that resumes the run, or the runs of several seeds, in a folder.
+
+    Args:
+        folder: The folder.
+        cfg: The configuration.
+        program: The file of the program of run_program() that trains it; "": `proximo` does.
+    """
     processes = world_from_environment().size
-    start = f"torchrun --standalone --nproc_per_node={processes} -m " if processes > 1 else ""
-    return f"{start}proximo resume {pasted(folder, *import_flags(cfg))}"
+    words = [program] if program else ["proximo"]
+    if processes > 1:
+        words = ["torchrun", "--standalone", f"--nproc_per_node={processes}", *(() if program else ("-m",)), *words]
+    elif program:
+        words = ["python", program]
+    return pasted(*words, "resume", folder, *import_flags(cfg))
 
 
 def run_folder(cfg: Config) -> Path:

@@ -9,11 +9,12 @@ from typing import Any
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import facts
+from proximo.processes import world_from_environment
 from proximo.runs.checkpoint import checkpoints, load_tree
 from proximo.runs.command_line import pasted
-from proximo.runs.files import is_folder, read_json
-from proximo.runs.records import SweepFile
-from proximo.runs.run import NEW_RUN, SWEEP, Run, run_folder
+from proximo.runs.files import is_folder, is_number, read_json
+from proximo.runs.records import Checkpoint, SweepFile
+from proximo.runs.run import NEW_RUN, SWEEP, Run, forget_run, run_folder, write_config
 from proximo.runs.writing import write_json
 
 Members = Mapping[str, Mapping[str, Any]]  # name of the folder of each run -> the fields in which it differs
@@ -33,7 +34,7 @@ def member_folders(base: Path) -> list[Path]:
         if wrong := [name for name in names if name in ("", ".", "..") or Path(name).name != name]:
             raise FilesError(f"{base / SWEEP}: {wrong[0]!r:.60} is not the name of a folder in {base}.")
         return [base / name for name in names]
-    found = [path for path in base.glob("seed-*") if path.name[5:].isdigit() and (path / "config.json").is_file()]
+    found = [path for path in base.glob("seed-*") if is_number(path.name[5:]) and (path / "config.json").is_file()]
     return sorted(found, key=lambda path: int(path.name[5:]))
 
 
@@ -50,19 +51,40 @@ def members_of_seeds(cfg: Config) -> Members:
 
 
 def runs_of_members(run: Run, members: Members) -> list[Run]:
-    """Return the run of each member, as if it was trained alone; only the first one uses the console."""
-    runs = []
-    for number, (name, changes) in enumerate(members.items()):
-        one = replace(run.cfg, **changes)
-        logger = run.cfg.logger if number == 0 else "none"
-        one = replace(one, num_seeds=1, run_dir=str(run.folder / name), logger=logger)
-        runs.append(run._replace(folder=run_folder(one), cfg=one))
-    return runs
+    """Return the run of each member, with the configuration of a run that is trained alone in its folder."""
+    cfgs = [replace(run.cfg, **changes, num_seeds=1, run_dir=str(run.folder / name))
+            for name, changes in members.items()]
+    return [run._replace(folder=run_folder(cfg), cfg=cfg) for cfg in cfgs]
 
 
 def write_sweep(base: Path, members: Members) -> None:
     """Write which runs belong to a sweep, and in which order."""
     write_json(base / SWEEP, {"members": [*members]}, NEW_RUN)
+
+
+def write_start(folder: Path, runs: Sequence[Run], sweep: Members) -> None:
+    """Write what says that there are runs: all of these files, or none if one cannot be written.
+
+    Raises:
+        FilesError: One cannot be written.
+    """
+    try:
+        if sweep:
+            write_sweep(folder, sweep)
+        for run in runs:
+            write_config(run)
+    except FilesError:
+        forget_start(folder, runs)
+        raise
+
+
+def forget_start(folder: Path, runs: Sequence[Run]) -> None:
+    """Remove the files of runs that could not start: of those without a logged iteration. Only rank 0 removes."""
+    if world_from_environment().rank > 0 or any((run.folder / "metrics.csv").exists() for run in runs):
+        return
+    (folder / SWEEP).unlink(missing_ok=True)
+    for run in runs:
+        forget_run(run.folder)
 
 
 def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) -> None:
@@ -113,7 +135,7 @@ def same_iteration(runs: Sequence[Run], newest: Sequence[dict[str, Any] | None])
         raise UsageError(f"{names} ended early: the newest checkpoint is of iteration {least}, and that of "
                          f"{others[0].name} of iteration {most}. Resume the others one by one: proximo resume "
                          f"{pasted(others[0])}")
-    return [one if iteration == common else load_tree(run.folder / "checkpoints" / f"{common:08d}")
+    return [one if iteration == common else load_tree(run.folder / "checkpoints" / f"{common:08d}", Checkpoint)
             for run, one, iteration in zip(runs, newest, iterations)]
 
 

@@ -22,13 +22,11 @@ from proximo.runs.init_from import with_start
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, announce_parts
-from proximo.runs.resolve import problems_of, problems_of_parts, resolve, usage_errors, with_changes
+from proximo.runs.resolve import problems_of, problems_of_parts, record_problems, resolve, usage_errors, with_changes
 from proximo.runs.run import (
-    SWEEP,
     Run,
     check_new,
     class_in_file,
-    forget_run,
     read_config,
     read_record,
     run_folder,
@@ -39,12 +37,13 @@ from proximo.runs.run_group import (
     NO_MEMBERS,
     Members,
     check_group,
+    forget_start,
     member_folders,
     members_of_seeds,
     runs_of_members,
     same_iteration,
     warn_if_one_of_several,
-    write_sweep,
+    write_start,
 )
 from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import Watcher, restore_summaries
@@ -67,13 +66,14 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         FilesError: The folder cannot be written.
     """
     world = world_from_environment()
-    cfg = resolve(cfg, variant, world.size, world.local_size, own_env=own.make_envs is not None)
+    cfg = resolve(own.with_workers(cfg), variant, world.size, world.local_size, own_env=own.make_envs is not None)
     if fit:
         cfg = announce_sizes(cfg, fit_to_processes(cfg, world.size), world.size)
     set_passive_openmp_wait(cfg)
     own.check_processes(world.size)
     parts = own.parts(variant, cfg.framework)
-    if problems := [*own.wrong, *wrong, *problems_of_members(cfg, world.size, sweep)]:
+    swept = [replace(cfg, **changes) for changes in sweep.values()]
+    if problems := [*own.wrong, *wrong, *problems_of_runs(swept or [cfg], world.size)]:
         problems += usage_errors(lambda: with_start(parts, cfg))
         raise UsageError("\n".join([*problems, *problems_of_parts(cfg, parts)]))
     parts = with_start(parts, cfg)
@@ -88,7 +88,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         runs = with_absolute_folders(runs)
         write_start(folder, runs, sweep)
         recorder = Recorder()
-        watchers = [Watcher(run, own, recorder=recorder) for run in runs]
+        watchers = [Watcher(run, own, recorder=recorder, meter=run is runs[0]) for run in runs]
         make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size))
         training = parts._replace(make_envs=make_envs)
         return Session(folder, watchers, train_together([run.cfg for run in runs], training),
@@ -139,7 +139,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     if members:
         own.check_several_seeds()
         check_group(folder, [run.cfg for run in before], changes)
-    if problems := [*wrong, *(problem for run in runs for problem in problems_of(run.cfg))]:
+    if problems := [*wrong, *problems_of_runs([run.cfg for run in runs])]:
         problems += usage_errors(lambda: [find_checkpoint(run) for run in runs])
         raise UsageError("\n".join(dict.fromkeys(problems)))
     runs = [run._replace(cfg=without_recorded_entity(run.cfg, changes)) for run in runs]
@@ -158,7 +158,8 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     parts, recorder = own.parts_of_resume(runs[0]), Recorder()
     parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
     runs = [run._replace(processes=processes) for run in with_absolute_folders(runs)]
-    watchers = [Watcher(run, own, kept, partial(write_config, run) if run != old else None, recorder)
+    watchers = [Watcher(run, own, kept, partial(write_config, run) if run != old else None, recorder,
+                        run is runs[0])
                 for run, old, kept in zip(runs, with_absolute_folders(before), checkpoints)]
     states = [kept["state"] for kept in checkpoints if kept is not None]
     training = train_together([run.cfg for run in runs], parts if states else with_start(parts, cfg), states or None)
@@ -199,7 +200,7 @@ def played_script(changes: Mapping[str, Any]) -> dict[str, str]:
     given = changes.get("env_file")
     if not given or not isinstance(given, (str, Path)):
         return {}
-    path, member = split_file(str(given))
+    path, member = split_file(os.path.expanduser(given))
     return {"env_file": str(path.absolute())} | ({"env_id": member} if member and "env_id" not in changes else {})
 
 
@@ -209,35 +210,10 @@ def recorded_class(folder: Path) -> type[Config]:
     return class_in_file(read_record(first)["variant"], first / "config.json", config_class)
 
 
-def problems_of_members(cfg: Config, processes: int, sweep: Members) -> list[str]:
-    """Return everything that is wrong with a configuration, or with those of a sweep, each sentence once."""
-    cfgs = [replace(cfg, **changes) for changes in sweep.values()] or [cfg]
-    return [*dict.fromkeys(problem for one in cfgs for problem in problems_of(one, processes))]
-
-
-def write_start(folder: Path, runs: Sequence[Run], sweep: Members) -> None:
-    """Write what says that there are runs: all of these files, or none if one cannot be written.
-
-    Raises:
-        FilesError: One cannot be written.
-    """
-    try:
-        if sweep:
-            write_sweep(folder, sweep)
-        for run in runs:
-            write_config(run)
-    except FilesError:
-        forget_start(folder, runs)
-        raise
-
-
-def forget_start(folder: Path, runs: Sequence[Run]) -> None:
-    """Remove the files of runs that could not start: of those without a logged iteration. Only rank 0 removes."""
-    if world_from_environment().rank > 0 or any((run.folder / "metrics.csv").exists() for run in runs):
-        return
-    (folder / SWEEP).unlink(missing_ok=True)
-    for run in runs:
-        forget_run(run.folder)
+def problems_of_runs(cfgs: Sequence[Config], processes: int = 1) -> list[str]:
+    """Return everything that is wrong with the configurations of runs of one command, each sentence once."""
+    return [*dict.fromkeys(problem for cfg in cfgs
+                           for problem in (*problems_of(cfg, processes), *record_problems(cfg)))]
 
 
 def set_passive_openmp_wait(cfg: Config) -> None:

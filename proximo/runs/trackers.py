@@ -4,12 +4,12 @@ Each is an optional package that is imported when a run starts. It reads its add
 environment variables, never from the files of a run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
 from proximo.config import Config
-from proximo.errors import UsageError, first_line
+from proximo.errors import UsageError, first_line, warn
 from proximo.runs.run import Run
 
 
@@ -20,10 +20,40 @@ class Tracker(Protocol):
     """what a resume gives to `start_tracker`"""
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Send metrics, none of which is NaN. It returns at once, and does not fail."""
+        """Send metrics, none of which is NaN, without waiting for the service."""
 
     def finish(self) -> None:
         """Send what is left."""
+
+
+class SafeTracker:
+    """A tracker whose first fault is a warning, and later ones are nothing: training and the files do not need it.
+
+    Args:
+        tracker: The tracker.
+        name: Its name, for the warning.
+    """
+
+    def __init__(self, tracker: Tracker, name: str) -> None:
+        self._tracker, self._name, self.id = tracker, name, tracker.id
+        self._warned = False
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """See Tracker."""
+        self._try(lambda: self._tracker.log(values, step))
+
+    def finish(self) -> None:
+        """See Tracker."""
+        self._try(self._tracker.finish)
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # of the client, of its transport, of its disk
+            if not self._warned:
+                warn(f"The tracker {self._name} has failed ({first_line(error)}). Training continues; metrics.csv has "
+                     "all metrics.")
+            self._warned = True
 
 
 class WandbTracker:
@@ -72,7 +102,7 @@ def start_tracker(run: Run, ids: Mapping[str, str]) -> Tracker | None:
         UsageError: The package is not installed, or the service does not start.
     """
     name = tracker_name(run.cfg)
-    return STARTERS[name](run, ids.get(name)) if name else None
+    return SafeTracker(STARTERS[name](run, ids.get(name)), name) if name else None
 
 
 def start_wandb(run: Run, run_id: str | None) -> Tracker:
@@ -85,7 +115,8 @@ def start_wandb(run: Run, run_id: str | None) -> Tracker:
     try:
         started = wandb.init(project=cfg.wandb_project_name, entity=cfg.wandb_entity or None, name=run.folder.name,
                              group=group_of(run), dir=str(run.folder), config=hyperparameters(run), id=run_id,
-                             resume="allow" if run_id else None, settings=wandb.Settings(console="off"))
+                             resume="allow" if run_id else None,  # create_new: several runs train in one process
+                             settings=wandb.Settings(console="off", reinit="create_new"))
     except wandb.Error as error:
         raise UsageError(f"Weights & Biases did not start ({error}). Run `wandb login` once, or set "
                          "WANDB_MODE=offline.") from error

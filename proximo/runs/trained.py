@@ -42,7 +42,7 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
     Args:
         model: A model, or a folder as for `load`.
         episodes: Number of episodes; in self-play rounded up to as many for each player.
-        env: As in `proximo.train`; None: the environment of the run.
+        env: As in `proximo.train`; None: the environment of the run. An id is made without the arguments of that one.
         deterministic: Take the most likely actions; False samples them.
         seed: The seed of environments and actions.
         max_steps: Longest episode, in steps. An environment with a longer one plays no further episodes. None: 50,000.

@@ -62,12 +62,14 @@ class Watcher:
         checkpoint: The checkpoint that the run continues from.
         before_first: Called before anything is written.
         recorder: Notes the steps of the environments of training.
+        meter: Whether progress is shown; of several runs that train together only that of one.
     """
 
     def __init__(self, run: Run, own: OwnParts = NO_OWN_PARTS, checkpoint: dict[str, Any] | None = None,
-                 before_first: Callable[[], None] | None = None, recorder: Recorder | None = None) -> None:
+                 before_first: Callable[[], None] | None = None, recorder: Recorder | None = None,
+                 meter: bool = True) -> None:
         self.run, self._checkpoint, self._before_first = run, checkpoint, before_first
-        self._recorder = recorder or Recorder()
+        self._recorder, self._meter = recorder or Recorder(), meter
         self.stop_reason = ""  # why a callback ends the run; "": none does
         self._record_video, self._evaluator = own.video_recorder(run), own.evaluator(run)
         self._callbacks = own.callbacks
@@ -126,7 +128,8 @@ class Watcher:
             set_later_best_aside(self.run.folder, it.iteration)
         if self._before_first is not None:
             self._before_first()
-        return Log(self.run, it.players, self._checkpoint["log"] if self._checkpoint else None, self._started)
+        kept = self._checkpoint["log"] if self._checkpoint else None
+        return Log(self.run, it.players, kept, self._started, self._meter)
 
     def _video_due(self, iteration: int, checkpoint: bool) -> bool:
         """At every checkpoint, or after cfg.video_steps steps of each environment if the variant has that field."""

@@ -50,6 +50,8 @@ def test_a_number_keeps_its_last_digit():
     ("--seed inf", "--seed inf is not allowed. Use a whole"), ("--gamma high", "--gamma high is not allowed. Use a number"),
     ("--track maybe", "--track maybe is not allowed. Use True or False"), ("--model=big", "Use one of mlp, cnn, impala"),
     ("--target-kl x", "--target-kl x is not allowed. Use a number or None"),
+    ("--hidden-sizes=--5", "--hidden-sizes --5 is not allowed. Use whole numbers"), ("--hidden-sizes ²", "² is not allowed"),
+    (f"--hidden-sizes {'9' * 5000}", f"{'9' * 60} is not allowed"), (f"--seed {'9' * 5000}", f"--seed {'9' * 60} is not allowed"),
     ("--device-ids 0 one", "--device-ids one is not allowed. Use whole numbers"),
     ("--no-seed", "--no-seed is not a flag"), ("--num-envs", "--num-envs needs a value: a whole number"), ("--", "-- is not a flag"),
     ("--norm-adv sometimes", "Use one of minibatch, batch, none")])

@@ -187,6 +187,25 @@ def test_help_names_every_command(capsys):
     assert all(f"  {name} " in said for name in COMMANDS)
 
 
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"train", "list", "doctor"}))
+@pytest.mark.parametrize("words", [[], [""]], ids=["none", "empty"])
+def test_a_command_without_its_arguments_says_in_one_sentence_what_it_needs(command, words, capsys):
+    """On stderr; an empty name would be the current folder."""
+    assert main([command, *words]) == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert said.out == "" and line.startswith(f"proximo: {command} needs ") and f"`proximo {command} " in line
+
+
+@pytest.mark.parametrize("words", [["doctor"], ["live", "."], ["train", "ppo", *SMALL], ["eval", "run"]], ids=" ".join)
+def test_a_current_folder_that_was_removed_is_told(words, tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(words) == 5
+    assert capsys.readouterr().err == "proximo: The current folder was removed. Change to one that exists: cd FOLDER.\n"
+
+
 def test_the_version_is_printed(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"proximo {proximo.__version__}\n"
@@ -304,6 +323,8 @@ def test_a_program_is_a_command(program, plain, tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["variant"] == "ppo"
     assert by_path(program, ["--gamma", "2"], monkeypatch) == 2 and "gamma=2.0 must be" in capsys.readouterr().err
     assert by_path(program, ["--help"], monkeypatch) == 0 and "--width" in capsys.readouterr().out
+    assert by_path(program, ["resume"], monkeypatch) == 2
+    assert f"needs the folder of a run: `python {program} resume RUN`." in capsys.readouterr().err
 
 
 def test_the_run_of_a_program_resumes_by_it(program, tmp_path, monkeypatch, capsys):

@@ -109,7 +109,7 @@ def test_a_folder_that_does_not_exist_is_a_usage_error(command, capsys, tmp_path
 
 
 def test_plot_says_what_is_missing(capsys):
-    assert main(["plot"]) == 2
+    assert main(["plot", "--window", "5"]) == 2
     assert "at least one folder of a run: proximo plot RUN..." in capsys.readouterr().err
 
 

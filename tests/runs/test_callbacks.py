@@ -1,7 +1,9 @@
 """Callbacks from Python: what they see, what they log, and how they end training."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import proximo
@@ -90,6 +92,15 @@ def test_stop_without_improvement(tmp_path):
     run = train(tmp_path / "run", proximo.callbacks.stop_without_improvement(3, episodes=2),
                 env=lambda: gym.make("CartPole-v1", max_episode_steps=5), total_timesteps=3200)
     assert json.loads((run / "summary.json").read_text())["steps"] == 32 * 4
+
+
+def test_improvement_is_awaited_from_the_first_mean_on():
+    """No episode ends in the first iterations: that is no lack of improvement."""
+    callback = proximo.callbacks.stop_without_improvement(2, episodes=1)
+    for iteration, returns in enumerate(([], [], [], [5.0], []), start=1):
+        callback(SimpleNamespace(iteration=iteration, finished=SimpleNamespace(ret=np.array(returns))))
+    with pytest.raises(proximo.StopTraining, match="has not exceeded 5.00 for 2 iterations"):
+        callback(SimpleNamespace(iteration=6, finished=SimpleNamespace(ret=np.array([4.0]))))
 
 
 def test_callbacks_belong_to_one_run_in_one_process(tmp_path, monkeypatch):

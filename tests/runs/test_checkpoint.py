@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from proximo.cli.main import main
 from proximo.errors import FilesError
 from proximo.runs.checkpoint import checkpoints, load_tree, newest_checkpoint, save_checkpoint, save_tree
+from proximo.runs.run_group import member_folders
 from tests.support.runs import train
 
 DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool", "uint64")
@@ -190,3 +191,22 @@ def test_another_cpu_is_told_and_refused_where_asked(tmp_path, monkeypatch, caps
     monkeypatch.undo()
     assert main([*longer[:-1], "960", "--require-same-cpu"]) == 0
     assert "CPU" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("keep", [0, 2, 3])
+def test_checkpoints_of_later_iterations_go_and_never_the_one_just_written(keep, tmp_path):
+    """The run continues from iteration 100, because 150 and 200 are damaged: what follows them is another future."""
+    for iteration in (50, 100, 150, 200):
+        save_checkpoint(tmp_path, iteration, checkpoint(iteration), 0)
+    save_checkpoint(tmp_path, 110, checkpoint(110), keep)
+    names = [int(path.name) for path in checkpoints(tmp_path)]
+    assert names == ([100, 110] if keep == 2 else [50, 100, 110])
+
+
+def test_names_that_are_no_numbers_of_iterations_are_no_checkpoints(tmp_path):
+    """Python counts some characters as digits that int() does not read, and reads digits of other alphabets."""
+    for name in ("²", "\u0663", "1_0", "-1"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+        (tmp_path / f"seed-{name}").mkdir()
+        (tmp_path / f"seed-{name}" / "config.json").touch()
+    assert checkpoints(tmp_path) == [] and member_folders(tmp_path) == []

@@ -9,7 +9,8 @@ import proximo
 from proximo.cli.main import main
 from proximo.models.evaluate import Evaluation
 from proximo.models.model import read_model
-from proximo.runs.checkpoint import load_tree
+from proximo.runs.checkpoint import load_tree, save_tree
+from proximo.runs.evaluation import set_later_best_aside
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, train, weights
 from tests.support.torchrun import run_lines_on_two_ranks
 
@@ -99,6 +100,14 @@ def test_a_best_model_that_a_resume_has_not_trained_yet_is_set_aside(tmp_path, m
     assert "model-best is of an iteration after the one from which the run continues. It was renamed" in capsys.readouterr().err
     assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "320"]) == 0
     assert load_tree(tmp_path / "run" / "model-best.old")["best"] == old, "the best of an earlier iteration stays where it is"
+
+
+@pytest.mark.parametrize(("first", "stays"), [(3, False), (4, False), (5, True)])
+def test_a_best_model_of_the_iteration_that_is_played_again_is_set_aside(first, stays, tmp_path):
+    """The run continues with iteration `first`, and the model is of iteration 4."""
+    save_tree(tmp_path / "model-best", {"best": {"return_mean": 1.0, "iteration": 4, "steps": 128}})
+    set_later_best_aside(tmp_path, first)
+    assert [path.name for path in tmp_path.iterdir()] == ["model-best" if stays else "model-best.old"]
 
 
 def proximo_evaluation(ret, episodes=20):

@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import math
+import os
 import struct
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -344,6 +346,46 @@ def test_wandb_offline_and_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match=r'pip install "proximo\[wandb\]"'):
         Log(new_run(tmp_path / "other", num_iterations=1, logger="wandb"))
+
+
+def test_a_histogram_has_the_finite_values(tmp_path):
+    """An environment may give an infinite reward."""
+    events = EventFile(tmp_path / "tensorboard")
+    events.histogram(1, "returns", np.array([1.0, math.inf, 3.0]))
+    events.histogram(2, "returns", np.array([math.nan, -math.inf]))
+    events.close()
+    reader = EventAccumulator(str(tmp_path / "tensorboard"), {"histograms": 0})
+    reader.Reload()
+    (event,) = reader.Histograms("returns")
+    assert (event.step, event.histogram_value.num, event.histogram_value.sum) == (1, 2, 4)
+
+
+def test_wandb_has_a_run_for_each_of_several_that_train_together(tmp_path, monkeypatch):
+    """Its default gives the run that the process has begun before."""
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    logs = [Log(new_run(tmp_path / name, num_iterations=1, logger="wandb")) for name in ("one", "other")]
+    assert len({log.state()["tracker_ids"]["wandb"] for log in logs}) == 2
+    for log in logs:
+        log.close()
+
+
+def test_columns_with_other_letters_are_read_in_any_locale(tmp_path):
+    """A C locale, whose encoding is ASCII."""
+    (tmp_path / "metrics.csv").write_text("iteration,user/größe\n1,2\n", encoding="utf-8")
+    program = ("import sys, pathlib; from proximo.runs.csv_file import CsvFile; path = pathlib.Path(sys.argv[1]); "
+               "print(ascii(CsvFile(path, path.stat().st_size).header()))")
+    done = subprocess.run([sys.executable, "-X", "utf8=0", "-c", program, str(tmp_path / "metrics.csv")], text=True, check=True,
+                          capture_output=True, env=os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"})
+    assert done.stdout == "['iteration', 'user/gr\\xf6\\xdfe']\n"
+
+
+def test_a_resumed_log_knows_the_last_evaluation(tmp_path):
+    """The next line on the terminal shows it."""
+    log = Log(new_run(tmp_path / "run", num_iterations=3), resume={"evaluated": 7.5})
+    assert log.state()["evaluated"] == 7.5
+    log.close()
 
 
 def test_event_records_are_framed_as_tensorflow_does(tmp_path):

@@ -127,6 +127,20 @@ def test_several_seeds_also_where_a_start_was_killed(tmp_path, capsys):
     assert train(tmp_path / "partly", *words, *AUTO) == 0 and same_weights(partly, group / "seed-1")
 
 
+def test_a_run_that_has_not_begun_is_no_part_of_several_seeds(tmp_path, capsys):
+    """Only config.json was written when its process was killed: --num-seeds must not remove it."""
+    pytest.importorskip("flax")
+    words = ("--framework", "jax", "--engine", "jax")
+    assert train(tmp_path / "whole", *words) == 0
+    run = tmp_path / "run"
+    run.mkdir()
+    record = (tmp_path / "whole" / "config.json").read_text()
+    (run / "config.json").write_text(record)
+    assert train(run, *words, *AUTO, "--num-seeds", "2") == 2
+    assert "num_seeds=2 was given, but the run has num_seeds=1" in capsys.readouterr().err
+    assert (run / "config.json").read_text() == record
+
+
 def test_from_python_and_wrong_words(tmp_path, monkeypatch, capsys):
     fields = {"num_envs": 2, "num_steps": 16, "total_timesteps": 64, "logger": "none"}
     for _ in range(2):

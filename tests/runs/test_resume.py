@@ -268,6 +268,20 @@ def test_what_is_no_run_is_said(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words,sentence", [
+    (["--total-timesteps", "256"], "--total-timesteps is not a run. Name one first: proximo resume RUN --total-timesteps 256\n"),
+    (["a", "b c"], "resume continues one folder, and a and b c were given. Resume one after the other"),
+    ([""], "resume needs the folder of a run: `proximo resume RUN`.")])
+def test_the_run_comes_first_and_alone(words, sentence, tmp_path, monkeypatch, capsys):
+    """An empty name would be the current folder."""
+    monkeypatch.chdir(tmp_path)
+    train(tmp_path)
+    before = (tmp_path / "config.json").read_text()
+    capsys.readouterr()
+    assert main(["resume", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"proximo: {sentence}") and (tmp_path / "config.json").read_text() == before
+
+
+@pytest.mark.parametrize("words,sentence", [
     (["--device", "cuda"], "device=cuda was given, but the run has device=auto"),
     (["--num-seeds", "3"], "num_seeds=3 trains several"),
     (["--device-ids", "0", "1"], "--device-ids names 2 GPUs for 1 process"),

@@ -60,6 +60,22 @@ def test_lines_to_copy_are_words_of_a_shell_and_of_python():
     assert ast.literal_eval(line.removeprefix("proximo.resume(").removesuffix(", loss_fn=...)")) == str(folder)
 
 
+@pytest.mark.parametrize("program", ["my dir/prog.py", "it's (1).py", "/a/b.py"])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_line_of_a_program_can_be_pasted(program, processes, monkeypatch):
+    """Also where its path has spaces and parentheses, and with as many processes as there are."""
+    for name, value in (("RANK", 0), ("WORLD_SIZE", processes), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", processes),
+                        ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", 1)):
+        monkeypatch.setenv(name, str(value))
+    line = Run(Path("runs/a b"), Config(), "ppo", f"python {program} resume RUN").resume_line
+    start = ["python"] if processes == 1 else ["torchrun", "--standalone", "--nproc_per_node=2"]
+    assert shlex.split(line) == [*start, program, "resume", "runs/a b"]
+
+
+def test_a_program_that_is_a_flag_of_python_is_no_line_to_paste():
+    assert Run(Path("a"), Config(), "ppo", "python -m evil resume RUN").resume_line.startswith("the program that started it")
+
+
 def test_fields_of_other_versions_are_left_out_with_a_warning(capsys):
     assert config_from({"seed": 3, "warp": 9}, Config, Path("config.json")) == Config(seed=3)
     assert "has fields that Config does not have: warp. They are ignored." in capsys.readouterr().err

@@ -17,7 +17,7 @@ from proximo.catalog import config_class
 from proximo.cli.main import main
 from proximo.envs.jax_control import ControlPure, Task
 from proximo.envs.pure import PureVec
-from proximo.errors import UsageError
+from proximo.errors import FilesError, UsageError
 from proximo.on_jax.agent import SharedAgent
 from proximo.on_jax.assemble import make_head
 from proximo.on_jax.loss import ppo_loss
@@ -25,9 +25,10 @@ from proximo.on_jax.networks import Linear
 from proximo.on_jax.parameters import layer_init
 from proximo.on_jax.train import Results
 from proximo.on_jax.train_group import select_member
-from proximo.runs.checkpoint import checkpoints
-from proximo.runs.run import read_config
-from proximo.runs.run_group import member_folders
+from proximo.runs.checkpoint import checkpoints, newest_checkpoint, save_checkpoint, save_tree
+from proximo.runs.console import Meter
+from proximo.runs.run import Run, read_config
+from proximo.runs.run_group import member_folders, same_iteration
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train, weights
 
 WORDS = ("--framework", "jax", "--engine", "jax", "--num-seeds", "3", "--norm-obs")
@@ -226,3 +227,49 @@ def test_environments_network_and_loss_of_a_program_train_together(tmp_path):
             np.testing.assert_allclose(weights(run)[name], x, atol=5e-5)
     one, other = (weights(swept / name) for name in ("gamma=0.9", "gamma=0.99"))
     assert any(np.abs(one[name] - other[name]).max() > 1e-3 for name in one)
+
+
+def checkpoint(iteration):
+    """The least that a checkpoint contains."""
+    return {"state": {"iteration": iteration, "steps": 1, "adam": {}, "statistics": None}, "log": {}, "versions": {}, "fixed": {}}
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Two runs that both have the checkpoints 1 and 2."""
+    runs = [Run(tmp_path / name, proximo.Config(), "ppo") for name in ("seed-1", "seed-2")]
+    for run in runs:
+        for iteration in (1, 2):
+            save_checkpoint(run.folder, iteration, checkpoint(iteration), 0)
+    return runs
+
+
+def test_a_damaged_checkpoint_of_one_run_is_left_out_for_all(pair):
+    (checkpoints(pair[1].folder)[-1] / "tree.json").write_text("{")
+    newest = [newest_checkpoint(run.folder) for run in pair]
+    assert [one["state"]["iteration"] for one in same_iteration(pair, newest)] == [1, 1]
+
+
+def test_the_types_of_an_older_checkpoint_are_checked_too(pair):
+    shutil.rmtree(checkpoints(pair[1].folder)[-1])
+    save_tree(checkpoints(pair[0].folder)[0], checkpoint(1) | {"versions": 3})
+    with pytest.raises(FilesError, match="versions=3 is not allowed"):
+        same_iteration(pair, [newest_checkpoint(run.folder) for run in pair])
+
+
+def test_every_run_has_the_logger_and_the_first_one_the_meter(tmp_path, monkeypatch):
+    """Also where a resume names the logger."""
+    made = []
+    monkeypatch.setattr("proximo.runs.log.Meter", lambda *given: made.append(given) or Meter(*given))
+    assert train(tmp_path / "runs", *WORDS, "--logger", "console") == 0 and len(made) == 1
+    for folder in member_folders(tmp_path / "runs"):
+        assert read_config(folder, config_class).cfg.logger == "console"
+    assert main(["resume", str(tmp_path / "runs"), "--total-timesteps", "384", "--logger", "console"]) == 0 and len(made) == 2
+
+
+def test_the_line_that_resumes_runs_with_parts_of_a_program_names_them(tmp_path, monkeypatch, capsys):
+    at_iteration(monkeypatch, 2, terminate)
+    with pytest.raises(KeyboardInterrupt):
+        proximo.train(framework="jax", num_seeds=2, num_envs=2, num_steps=16, num_minibatches=2, total_timesteps=320,
+                      env_id="Line", anneal_lr=False, logger="none", run_dir=str(tmp_path / "runs"), **OWN)
+    assert f"Resume with: proximo.resume('{tmp_path / 'runs'}', make_envs=..., make_agent=..., loss_fn=...)" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from proximo.problems import config_problems
 from proximo.runs.log import Log
 from proximo.runs.run import Run
 from proximo.types import FinishedEpisodes
+from tests.support.runs import train
 
 METRICS = {"losses/value_loss": 0.5, "user/ähm, no": 2.0, "losses/none": float("nan")}
 NONE = FinishedEpisodes(step=np.zeros(0, int), row=np.zeros(0, int), ret=np.zeros(0, np.float32), length=np.zeros(0, int))
@@ -114,6 +115,12 @@ def test_mlflow_that_does_not_start(tmp_path, mlflow, monkeypatch):
         new_log(tmp_path / "run", "mlflow")
 
 
+def test_every_one_of_several_runs_is_tracked(tmp_path, mlflow):
+    pytest.importorskip("flax")
+    assert train(tmp_path / "runs", "--framework", "jax", "--num-seeds", "3", "--logger", "mlflow", "--total-timesteps", "64") == 0
+    assert [call[2] for call in mlflow.calls if call[0] == "run"] == ["seed-1", "seed-2", "seed-3"]
+
+
 @pytest.mark.parametrize("file", ["metrics.csv", "episodes.csv", "tensorboard"])
 def test_a_log_that_cannot_be_opened_ends_the_run_of_the_service(tmp_path, mlflow, file):
     """Otherwise the service shows a run that never ends. A folder, or a file, is where a file, or the folder, would be."""
@@ -139,6 +146,26 @@ def test_trackio_gets_metrics_and_the_resumed_run_continues(tmp_path, monkeypatc
     assert log_twice(tmp_path / "run", "trackio") == "run"
     assert given == [("proximo", "run", "ppo/CartPole-v1", 0.99, "never"), ("proximo", "run", "ppo/CartPole-v1", 0.99, "allow")]
     assert logged[0] == ({"losses/value_loss": 0.5, "user/ähm, no": 2.0}, 512) and logged[1][1] == 1024
+
+
+def test_a_tracker_that_fails_is_one_warning(tmp_path, monkeypatch, capsys):
+    """The service is away, while the run trains and at its end."""
+    def fail(*_, **__):
+        raise ConnectionError("no network\nat all")
+
+    module = ModuleType("trackio")
+    module.init = lambda *_, **given: SimpleNamespace(name=given["name"], log=fail, finish=fail)
+    monkeypatch.setitem(sys.modules, "trackio", module)
+    log_twice(tmp_path / "run", "trackio")
+    said = capsys.readouterr().err
+    assert said.count("The tracker trackio has failed (no network). Training continues") == 2  # two processes
+
+
+def test_the_ids_of_other_services_stay(tmp_path, mlflow):
+    """A run that is resumed with another tracker may be resumed with the first one later."""
+    log = new_log(tmp_path / "run", "mlflow", {"tracker_ids": {"wandb": "first"}})
+    assert log.state()["tracker_ids"] == {"wandb": "first", "mlflow": "the id"}
+    log.close()
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])

@@ -13,7 +13,7 @@ from proximo.bench.live.tail import Tail, to_numbers
 from proximo.models.curves import WINDOW, rolling_mean
 
 POINTS = 1000  # of the curve of one run
-MOST_POINTS = 20_000  # of one curve over all runs
+MOST_POINTS = 20_000  # of one curve over all runs that are found at once; curves of earlier ones stay as they are
 MOST_COLUMNS = 40
 NEWEST = 8  # episodes that are kept as they are
 RECENT = 20  # lines of metrics.csv that a warning looks at

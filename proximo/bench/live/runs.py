@@ -13,7 +13,8 @@ from proximo.bench.live.follow import Curves, points_of_each
 from proximo.bench.live.state import State, run_state
 from proximo.bench.live.warnings import Warned, warnings_of
 from proximo.bench.results import Groups, RunResult, differing_settings, read_run, run_folders, run_name
-from proximo.errors import UsageError
+from proximo.errors import UsageError, one_line
+from proximo.runs.files import is_folder
 from proximo.runs.videos import changed_at, videos_of
 
 MOST_RUNS = 100  # of more, the newest are followed
@@ -40,12 +41,13 @@ class LiveRuns:
         paths: Folders of runs, or folders that contain runs, now or later.
 
     Raises:
-        UsageError: A path is not a folder.
+        UsageError: Some paths are not folders; one sentence for each.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        if missing := [path for path in paths if not path.is_dir()]:
-            raise UsageError(f"{missing[0]} is not a folder. Give folders of runs, or folders that contain runs.")
+        if missing := [f"{one_line(path)} is not a folder. Give folders of runs, or folders that contain runs."
+                       for path in paths if not is_folder(path)]:
+            raise UsageError("\n".join(missing))
         self.paths = [path.absolute() for path in paths]
         self.left_out = 0
         """runs that are not followed, because there are too many"""
@@ -81,7 +83,8 @@ class LiveRuns:
         self._found = [folder for folder in folders if folder in set(newest)]
         points = points_of_each(len(newest))
         for folder in self._found:
-            self._curves.setdefault(folder, Curves(folder, points))
+            if folder not in self._curves:
+                self._curves[folder] = Curves(folder, points)
 
     def _follow(self, folder: Path) -> Followed:
         curves, run = self._curves[folder], self._run(folder)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from proximo.bench.live.follow import Curves
 from proximo.bench.live.runs import LiveRuns
 from proximo.bench.live.text import one_line, sparkline, text_view
 from proximo.cli.main import main
@@ -44,6 +45,22 @@ def test_sparklines():
 
 
 def test_bad_arguments(tmp_path, capsys):
-    assert main(["live"]) == 2 and main(["live", str(tmp_path / "x")]) == 2 and main(["live", str(tmp_path), "--port", "70000"]) == 2
+    assert main(["live", "--text"]) == 2 and main(["live", str(tmp_path), "--port", "70000"]) == 2
     said = capsys.readouterr().err
-    assert "live needs at least one folder" in said and "is not a folder" in said and "--port" in said
+    assert "live needs at least one folder" in said and "--port" in said
+
+
+def test_every_folder_that_does_not_exist_is_named(tmp_path, capsys):
+    assert main(["live", str(tmp_path / "x"), str(tmp_path), "y\0"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"proximo: {name} is not a folder. Give folders of runs, or folders that contain runs." for name in (tmp_path / "x", "y\\x00")]
+
+
+def test_curves_of_a_run_are_made_once(tmp_path, monkeypatch):
+    """They read files of any length."""
+    made = []
+    monkeypatch.setattr("proximo.bench.live.runs.SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("proximo.bench.live.runs.Curves", lambda *given: made.append(given) or Curves(*given))
+    RunFolder(tmp_path / "a").grow(10)
+    live = LiveRuns([tmp_path])
+    assert len(live.refresh()) == len(live.refresh()) == len(made) == 1

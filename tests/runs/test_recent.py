@@ -1,0 +1,38 @@
+"""Copies of iterations in memory: which are made, and which are forgotten."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from proximo.runs.loop import Session
+from proximo.runs.recent import Recent
+from proximo.types import Iteration
+
+
+def ended(number, keeps_state=True):
+    return Iteration(iteration=number, steps=number, stats={}, finished=None, snapshot=lambda: {"number": number}, weights=dict,
+                     spec=None, players=(), statistics=None, keeps_state=keeps_state)
+
+
+LOG = SimpleNamespace(state=dict)
+
+
+@pytest.mark.parametrize("keeps", [(True, True), (True, False), (False, True)])
+def test_only_iterations_that_continue_exactly_are_copied(keeps):
+    """Of several runs all or none, so that they continue together."""
+    recent = Recent()
+    recent.offer({number: (ended(7, each), LOG) for number, each in enumerate(keeps)})
+    assert [one.it.snapshot() for one in recent.contents.values()] == ([{"number": 7}] * 2 if all(keeps) else [])
+
+
+def test_an_iteration_that_was_saved_is_not_copied_and_older_copies_are_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setattr("proximo.runs.recent.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("proximo.runs.recent.SHARE", 1e9)
+    watcher = SimpleNamespace(log=LOG, saved_iteration=0)
+    session = Session(tmp_path, [watcher], iter(()))
+    copies = []
+    for number, saved in ((2, 0), (3, 3), (4, 3)):
+        watcher.saved_iteration = saved
+        session._copy([ended(number)])
+        copies.append([content.it.iteration for content in session._recent.contents.values()])
+    assert copies == [[2], [], [4]]
