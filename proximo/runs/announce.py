@@ -1,6 +1,7 @@
 """Messages of a run when it starts or continues."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -83,9 +84,23 @@ def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None
     return True
 
 
-def announce_changes(before: Config, after: Config) -> None:
-    """Log which fields of the configuration a resume changes."""
+def announce_changes(before: Config, after: Config, done: int) -> None:
+    """Log which fields a resume changes after `done` iterations, and a learning rate that rises by it."""
     changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(after).values())
                if old != new]
     if changed:
         notify(f"Changed: {', '.join(changed)}")
+    if changed and done:
+        last, following = before.learning_rate_at(done), after.learning_rate_at(done + 1)
+        if following > 1.1 * last:
+            notify(f"The learning rate rises from {last:.2g} to {following:.2g}, because its schedule has changed. "
+                   f"`--no-anneal-lr --learning-rate {last:.2g}` continues with one value.")
+
+
+def announce_callbacks(folder: Path, given: bool) -> None:
+    """Warn of columns of metrics.csv that callbacks have filled, if none are given now."""
+    with suppress(OSError), open(folder / "metrics.csv", encoding="utf-8", errors="replace") as file:
+        names = [name for name in file.readline().strip().split(",") if name.startswith("user/")]
+        if names and not given:
+            warn(f"{', '.join(names)} will be empty from here on: callbacks gave these metrics, and none were given. "
+                 "Resume with proximo.resume(RUN, callbacks=[...]).")

@@ -15,23 +15,9 @@ from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, nearest, notify, one_line, warn
 from proximo.facts import facts, type_problems
 from proximo.problems import DEVICE, config_problems
+from proximo.runs.peer_names import ADVICE
 
 SHIFT_GIVEN = "iteration_shift={} was given. A resume that changes num_envs sets it. Leave it out."
-PEERS = {  # names of Stable-Baselines3
-    "batch_size": "A minibatch has num_envs * num_steps / num_minibatches rows: set num_minibatches=...",
-    "callback": "Use callbacks=[FUNCTION]", "clip_range": "Use clip_coef=...",
-    "clip_range_vf": "Use clip_vloss=True, which clips values by clip_coef", "n_envs": "Use num_envs=...",
-    "lr": "Use learning_rate=...", "n_epochs": "Use update_epochs=...", "n_steps": "Use num_steps=...",
-    "net_arch": "Use hidden_sizes=(64, 64)",
-    "normalize_advantage": "Use norm_adv=True or norm_adv=False",
-    "policy": "Use model=mlp, cnn or impala, or make_agent=FUNCTION for a network of your own",
-    "policy_kwargs": "Use hidden_sizes=(64, 64), activation=... and log_std_init=..., or make_agent=FUNCTION for a "
-                     "network of your own",
-    "tensorboard_log": "Every run writes RUN/tensorboard: set run_dir=RUN", "use_sde": "Use distribution=gsde",
-    "verbose": "Use logger=console or logger=none"}
-ADVICE = {"preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
-          "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3].",
-          **{name: f" {advice} (docs/coming-from.md)." for name, advice in PEERS.items()}}
 SCHEDULE = ("{0} is a function. Use a number, and for a schedule of your own a configuration with the method "
             "{0}_at(self, iteration) (docs/python.md).")
 

@@ -14,7 +14,7 @@ from proximo.config import Config
 from proximo.envs.imports import check_imports, named_modules, split_file, with_moved_script
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
-from proximo.runs.announce import announce_changes, announce_resume, announce_start, announced
+from proximo.runs.announce import announce_callbacks, announce_changes, announce_resume, announce_start, announced
 from proximo.runs.checkpoint import find_checkpoint, read_summary
 from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes, refuse_earlier_end
 from proximo.runs.files import refuse_links
@@ -151,7 +151,8 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     if not announce_resume(folder, cfg, checkpoints[0], ended):
         restore_summaries(runs, checkpoints)
         return Session(folder, [], train_nothing(), release=held.pop_all().close)
-    announce_changes(before[0].cfg, runs[0].cfg)
+    announce_changes(before[0].cfg, runs[0].cfg, checkpoints[0]["state"]["iteration"] if checkpoints[0] else 0)
+    announce_callbacks(runs[0].folder, bool(own.callbacks))
     runs = [own.recorded_by(run) for run in runs]
     announce_parts(before[0], runs[0])
     set_passive_openmp_wait(cfg)

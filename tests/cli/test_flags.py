@@ -45,6 +45,9 @@ def test_a_number_keeps_its_last_digit():
 @pytest.mark.parametrize("words,sentence", [
     ("--num-env 8", "--num-env is not a flag of this variant. Did you mean --num-envs"),
     ("--noop-max 4", "--noop-max is not a flag of this variant"),
+    ("--n-steps 4", "--n-steps is not a flag of this variant. Use num_steps=... (docs/coming-from.md)."),
+    ("--batch_size=64", "num_envs * num_steps / num_minibatches rows"), ("--popart", "norm_reward=True normalises rewards"),
+    ("--foo", "--foo is not a flag of this variant. --help-all lists all flags."),
     ("8", "unexpected argument '8'"), ("--num-envs 8 9", "unexpected argument '9'"),
     ("--seed 1.5", "--seed 1.5 is not allowed. Use a whole number."), ("--seed nan", "--seed nan is not allowed. Use a whole"),
     ("--seed inf", "--seed inf is not allowed. Use a whole"), ("--gamma high", "--gamma high is not allowed. Use a number"),

@@ -61,6 +61,18 @@ def test_what_a_callback_may_not_return_is_told(returned, tmp_path):
         train(tmp_path / "run", lambda it: returned)
 
 
+def test_a_resume_without_the_callbacks_says_which_columns_stay_empty(tmp_path, caplog):
+    def give(it):
+        return {"double": 2 * it.iteration}
+
+    run = train(tmp_path / "run", give)
+    proximo.resume(run, total_timesteps=352, callbacks=[give])
+    assert "callbacks" not in caplog.text
+    proximo.resume(run, total_timesteps=384)
+    assert "user/double will be empty from here on: callbacks gave these metrics, and none were given." in caplog.text
+    assert [row["user/double"] for row in rows(run, "metrics.csv")[-2:]] == ["22", ""]
+
+
 def test_stop_at_waits_for_so_many_episodes(tmp_path):
     """Every return of CartPole is at least 8; the run ends when the fifth episode has ended."""
     run = train(tmp_path / "run", proximo.callbacks.stop_at(8, episodes=5), total_timesteps=3200)

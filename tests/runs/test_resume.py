@@ -197,6 +197,16 @@ def test_a_finished_run_can_be_made_longer(tmp_path, capsys):
     assert json.loads((tmp_path / "short" / "config.json").read_text())["config"]["total_timesteps"] == 640
 
 
+def test_a_learning_rate_that_rises_is_told(tmp_path, capsys):
+    """2.5e-4 falls to a tenth in ten iterations, and is at 0.55 of its beginning after ten of twenty iterations."""
+    train(tmp_path / "run")
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "480", "--no-anneal-lr", "--learning-rate", "2.5e-5"]) == 0
+    assert "rises" not in capsys.readouterr().err
+    train(tmp_path / "other")
+    assert main(["resume", str(tmp_path / "other"), "--total-timesteps", "640"]) == 0
+    assert "The learning rate rises from 2.5e-05 to 0.00013, because its schedule has changed." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("how", ["resume", "auto"])
 def test_an_unfinished_run_does_not_end_before_what_it_has_played(how, tmp_path, monkeypatch, capsys):
     """It would look finished otherwise: a summary of a run that has trained for less than its config.json says."""

@@ -1,0 +1,20 @@
+"""What to use instead of arguments that other libraries have."""
+
+MINIBATCH = "A minibatch has num_envs * num_steps / num_minibatches rows: set num_minibatches=..."
+POPART = "Values are not normalised (PopArt): norm_reward=True normalises rewards"
+PEERS = {  # names of Stable-Baselines3 and others
+    "algo": "PPO is the only algorithm", "batch_size": MINIBATCH, "minibatch_size": MINIBATCH,
+    "normalize_value": POPART, "popart": POPART, "value_norm": POPART,
+    "callback": "Use callbacks=[FUNCTION]", "clip_range": "Use clip_coef=...",
+    "clip_range_vf": "Use clip_vloss=True, which clips values by clip_coef", "n_envs": "Use num_envs=...",
+    "lr": "Use learning_rate=...", "n_epochs": "Use update_epochs=...", "n_steps": "Use num_steps=...",
+    "net_arch": "Use hidden_sizes=(64, 64)",
+    "normalize_advantage": "Use norm_adv=True or norm_adv=False",
+    "policy": "Use model=mlp, cnn or impala, or make_agent=FUNCTION for a network of your own",
+    "policy_kwargs": "Use hidden_sizes=(64, 64), activation=... and log_std_init=..., or make_agent=FUNCTION for a "
+                     "network of your own",
+    "tensorboard_log": "Every run writes RUN/tensorboard: set run_dir=RUN", "use_sde": "Use distribution=gsde",
+    "verbose": "Use logger=console or logger=none"}
+ADVICE = {"preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
+          "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3].",
+          **{name: f" {advice} (docs/coming-from.md)." for name, advice in PEERS.items()}}
