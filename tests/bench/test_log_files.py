@@ -56,7 +56,7 @@ def test_a_cell_that_no_csv_has_is_no_score(tmp_path):
     assert latest_score(tmp_path, SEARCH, "CartPole-v1") is None
 
 
-@pytest.mark.parametrize("name", ["\0", "x" * 5000, "..", "", ".", "/", "\ud800"], ids=ascii)
+@pytest.mark.parametrize("name", ["\0", "x" * 5000, "..", "", ".", "/"])
 def test_a_status_of_names_that_no_run_has(name, tmp_path, capsys, monkeypatch):
     """Also of the folder `.`, to which such names add nothing."""
     monkeypatch.chdir(tmp_path)
