@@ -92,7 +92,7 @@ def test_a_run_goes_on_with_every_free_field_changed_and_refuses_the_others(name
         pytest.skip("needs a GPU, Weights & Biases or worker processes")
     cfg = Config(**json.loads((finished / "config.json").read_text())["config"])
     value = {"total_timesteps": 128, "logger": "none", "num_minibatches": 1, "gamma": 0.5, "gae_lambda": 0.5,
-             "device": "cpu", "engine": "gym", "env_file": "/other.py"}.get(name, another(cfg, name))
+             "device": "cpu", "engine": "gym", "env_file": "/other.py", "init_from": "/other"}.get(name, another(cfg, name))
     shutil.copytree(finished, tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     words = ["--total-timesteps", "128"] * (name != "total_timesteps") + [f"--{name}={shown(value)}"]

@@ -23,7 +23,7 @@ from proximo.on_jax.parameters import initial_weights, make_bind, named_paramete
 from proximo.on_torch.learner import make_batch as torch_make_batch
 from proximo.on_torch.learner import minibatch_advantages
 from proximo.on_torch.learner import update as torch_update
-from proximo.types import Minibatches, Rollout
+from proximo.types import Coefficients, Minibatches, Rollout
 from proximo.variants import RPO
 from tests.support.jax_adapter import compile_fast
 from tests.support.spec import Spec
@@ -183,7 +183,8 @@ def update_torch(cfg, agent, batches):
     for rollout, ret, state, minibatches in batches:
         rows = Rollout(*map(to_torch, rollout))
         batch = torch_make_batch(rows, to_torch(ret), tuple(map(to_torch, state)), agent.recurrent)
-        stats = torch_update(learner, batch, Minibatches(*map(to_torch, minibatches)), 1e-3, cfg.clip_coef, cfg)
+        stats = torch_update(learner, batch, Minibatches(*map(to_torch, minibatches)), 1e-3,
+                             Coefficients(cfg.clip_coef, cfg.ent_coef), cfg)
     return {name: p.detach().numpy() for name, p in agent.named_parameters()}, stats, float(adam.step)
 
 
@@ -191,11 +192,11 @@ def update_jax(cfg, agent, weights, batches):
     """Return the same. The update is compiled once for all batches."""
     learner = JaxLearner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=jax_ppo_loss, all_reduce_sum=lambda x: x,
                          divisible=False)
-    rate, clip = (jnp.asarray(x, jnp.float32) for x in (1e-3, cfg.clip_coef))
+    rate, *coefficients = (jnp.asarray(x, jnp.float32) for x in (1e-3, cfg.clip_coef, cfg.ent_coef))
 
     def step(adam, rollout, ret, state, minibatches):
         batch = jax_make_batch(rollout, ret, state, agent.recurrent)
-        return jax_update(learner, adam, batch, minibatches, rate, clip)
+        return jax_update(learner, adam, batch, minibatches, rate, Coefficients(*coefficients))
 
     adam, stats, compiled = start_adam(weights), {}, compile_fast(step)
     for batch in batches:

@@ -38,6 +38,7 @@ from proximo.on_torch.rollout import collect, make_policy
 from proximo.on_torch.setup import first_carry, make_storage
 from proximo.on_torch.train import train
 from proximo.problems import config_problems
+from proximo.types import Coefficients
 from proximo.variants import Continuous
 
 SMALL = {"num_envs": 4, "num_steps": 16, "num_minibatches": 2, "update_epochs": 2, "hidden_sizes": (8,), "threads": 1,
@@ -253,7 +254,7 @@ def test_the_minibatch_step_makes_nothing_on_the_host(name):
     adam = flat_adam(agent)
     batch, minibatch = example_minibatch(agent, storage, cfg)
     gradient = functional(agent, unpack_gradient(make_gradient(agent, ppo_loss, cfg), batch, minibatch))
-    example = (adam.weights, *pack_minibatch(batch, minibatch, torch.zeros((), device="meta")))
+    example = (adam.weights, *pack_minibatch(batch, minibatch, Coefficients(*torch.zeros(2, device="meta"))))
     graph = trace_function(gradient, unshared(example), {})
     values = [node.meta["val"] for node in graph.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
     assert len(values) > 50 and {x.device.type for x in values} == {"meta"}

@@ -14,7 +14,7 @@ from proximo.on_torch.learner import flat_adam, make_batch, make_gradient, minib
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.mlp import MLP
 from proximo.on_torch.train import train
-from proximo.types import Minibatches, Rollout
+from proximo.types import Coefficients, Minibatches, Rollout
 
 
 def make_agent():
@@ -42,7 +42,7 @@ def test_a_parameter_that_the_loss_does_not_reach_has_a_zero_gradient():
     gradient, _ = make_gradient(agent, ppo_loss, Config())(
         make_batch(rollout, x, (), False),
         Minibatches(index=torch.arange(8), advantage=x.flatten(), count=torch.tensor(8.0), noise=None),
-        torch.tensor(10.0))
+        Coefficients(torch.tensor(10.0), torch.tensor(0.01)))
     parts = dict(zip(dict(agent.named_parameters()), gradient.split([p.numel() for p in agent.parameters()])))
     assert (parts.pop("extra") == 0).all() and all((part != 0).any() for part in parts.values())
 
