@@ -69,7 +69,7 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
 
 def watch(model: "str | Path | Model", out: str | Path, episodes: int = 1, env: Any = None, *,
           deterministic: bool = True, seed: int = 0, max_frames: int = 2000, **parts: Any) -> Path:
-    """Record a video of whole episodes, one after the other, as `proximo watch` does.
+    """Record a video of whole episodes, one after the other, as `proximo watch` does without `--pick`.
 
     Args:
         model: A model, or a folder as for `load`.
