@@ -17,7 +17,7 @@ from typing import Any
 LOGGER = logging.getLogger("proximo")
 COLUMNS = ("Use printable characters without comma and quotation mark, and no space at either end: names are columns "
            "of metrics.csv.")
-LIBRARIES = ("gymnasium", "proximo")
+LIBRARIES = ("gymnasium", "proximo")  # in which the cause of an exception of an environment is not looked for
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 

@@ -1,7 +1,6 @@
 """Messages of a run when it starts or continues."""
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from proximo.config import Config
 from proximo.errors import notify, warn
 from proximo.protocols import MakeEnvs, VecEnv
+from proximo.runs.csv_file import read_header
 from proximo.runs.presets import Preset
 
 
@@ -99,8 +99,8 @@ def announce_changes(before: Config, after: Config, done: int) -> None:
 
 def announce_callbacks(folder: Path, given: bool) -> None:
     """Warn of columns of metrics.csv that callbacks have filled, if none are given now."""
-    with suppress(OSError), open(folder / "metrics.csv", encoding="utf-8", errors="replace") as file:
-        names = [name for name in file.readline().strip().split(",") if name.startswith("user/")]
-        if names and not given:
-            warn(f"{', '.join(names)} will be empty from here on: callbacks gave these metrics, and none were given. "
-                 "Resume with proximo.resume(RUN, callbacks=[...]).")
+    if given or not (path := folder / "metrics.csv").exists():
+        return
+    if names := [name for name in read_header(path) if name.startswith("user/")]:
+        warn(f"{', '.join(names)} will be empty from here on: callbacks gave these metrics, and none were given. "
+             "Resume with proximo.resume(RUN, callbacks=[...]).")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from proximo.errors import FilesError, warn
 from proximo.runs.command_line import pasted
+from proximo.runs.files import open_regular
 
 MOST_OF_A_LINE = 1 << 20  # characters
 
@@ -41,10 +42,7 @@ class CsvFile:
 
     def header(self) -> list[str]:
         """Return the names in the first line; none for a new file."""
-        if not self.size:
-            return []
-        with open(self.path, encoding="utf-8", errors="replace") as file:
-            return file.readline(MOST_OF_A_LINE).strip().split(",")
+        return read_header(self.path) if self.size else []
 
     def write(self, lines: str) -> None:
         """Append whole lines; they reach the file at the next flush."""
@@ -60,3 +58,9 @@ class CsvFile:
     def close(self) -> None:
         """Flush and close the file."""
         self._file.close()
+
+
+def read_header(path: Path) -> list[str]:
+    """Return the names in the first line of a file in UTF-8."""
+    with open_regular(path, most=None) as file:
+        return file.readline(MOST_OF_A_LINE).decode(errors="replace").strip().split(",")
