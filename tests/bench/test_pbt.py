@@ -253,6 +253,7 @@ def test_no_checkpoint_is_removed_through_a_link(linked, tmp_path):
     (("learning_rate = {low = 1e-4, high = 1e-2, log = true}", "num_envs = {low = 1, high = 4}"),
      "num_envs cannot change while a run trains. Use some of learning_rate,"),
     (("num_envs = 2", 'num_envs = 2\nanneal_lr = "linear"'), "anneal_lr=linear needs the end of training"),
+    (("num_envs = 2", 'num_envs = 2\nanneal_ent = "linear"'), "anneal_ent=linear needs the end of training"),
     (("num_envs = 2", "num_envs = 2\ntrack = true"), "Weights & Biases cannot log a population"),
     (("population = 4", "population = 3"), "population=3 is not allowed. Use 4 to 1000."),
     (("rounds = 2", "rounds = 20"), "steps=384 in 20 rounds are 19 for each: total_timesteps=19 is less"),
