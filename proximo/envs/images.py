@@ -85,12 +85,19 @@ class RepeatAction(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._times = times
 
+    @property
+    def times(self) -> int:
+        """How often each action is taken."""
+        return self._times
+
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step. Observation and info are the last ones."""
-        total = 0.0
+        """See gymnasium.Env.step. Observation and info are the last ones; so is a reward that is no number."""
+        total: Any = 0.0
         for _ in range(self._times):
             obs, reward, terminated, truncated, info = self.env.step(deepcopy(action))
-            total += float(reward)
+            if np.asarray(reward).dtype.kind not in "biuf":
+                return obs, reward, terminated, truncated, info
+            total = total + np.asarray(reward, np.float64)
             if terminated or truncated:
                 break
         return obs, total, terminated, truncated, info

@@ -7,6 +7,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from proximo.envs.images import RepeatAction
+
 
 def use_egl_when_headless() -> None:
     """Set MUJOCO_GL=egl if no renderer was chosen and there is no screen. Call it before mujoco is imported."""
@@ -15,8 +17,15 @@ def use_egl_when_headless() -> None:
 
 
 def env_fps(env: gymnasium.Env) -> float | None:
-    """Return the frames per second at which an environment runs at its own speed, as its metadata says."""
-    fps = env.metadata.get("render_fps")
+    """Return the pictures per second that show an environment at its own speed: what its metadata says.
+
+    There is one picture for each step, therefore a frame skip divides them.
+    """
+    fps, layer = env.metadata.get("render_fps"), env
+    while isinstance(layer, gymnasium.Wrapper):
+        if fps and isinstance(layer, RepeatAction):
+            fps /= layer.times
+        layer = layer.env
     return float(fps) if fps else None
 
 

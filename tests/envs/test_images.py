@@ -12,7 +12,7 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.images import ImageSettings, with_image_settings
-from proximo.errors import UsageError
+from proximo.errors import EnvError, UsageError
 from proximo.protocols import FrameStack
 
 
@@ -105,6 +105,42 @@ def test_actions_are_repeated_until_the_episode_ends():
     steps = [env.step(1) for _ in range(3)]
     assert [step[1] for step in steps] == [10.0, 26.0, 9.0]
     assert [step[2] for step in steps] == [False, False, True] and steps[1][4] == {"t": 8}
+
+
+@pytest.mark.parametrize("kind", [lambda x: np.array([x]), lambda x: [x], np.float32, int, lambda x: np.uint8(100 * x)])
+def test_rewards_of_repeated_actions_may_be_arrays_of_one_number(kind):
+    """As without repetition; and sums of small integers do not overflow."""
+    class Rewarding(Pictures):
+        def step(self, action):
+            obs, _, *rest = super().step(action)
+            return obs, kind(1.0), *rest
+
+    envs = GymEnvs(lambda: settled(Rewarding(), frame_skip=4), [1], "Rewarding")
+    envs.reset()
+    assert envs.step(np.zeros(1, int)).reward.tolist() == [4 * float(np.ravel(kind(1.0))[0])]
+
+
+@pytest.mark.parametrize("reward", [None, "1", {}])
+def test_what_is_no_reward_is_named_where_actions_are_repeated_too(reward):
+    class Rewarding(Pictures):
+        def step(self, action):
+            obs, _, *rest = super().step(action)
+            return obs, reward, *rest
+
+    envs = GymEnvs(lambda: settled(Rewarding(), frame_skip=4), [1], "Rewarding")
+    envs.reset()
+    with pytest.raises(EnvError, match=f"step 1: reward is {reward!r}; it must be a number"):
+        envs.step(np.zeros(1, int))
+
+
+def test_repeated_actions_are_shown_at_the_speed_of_the_environment():
+    """There is one picture per step, as with Atari's frame skip."""
+    class Filmed(Pictures):
+        metadata = {"render_modes": ["rgb_array"], "render_fps": 50}
+
+    for settings, fps in (({}, 50.0), ({"frame_skip": 4}, 12.5), ({"frame_skip": 4, "frame_stack": 2}, 12.5)):
+        assert GymEnvs(lambda values=settings: settled(Filmed(), **values), [1], "Filmed").render_fps == fps
+    assert GymEnvs(lambda: settled(Pictures(), frame_skip=4), [1], "Pictures").render_fps is None
 
 
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.Dict({"x": spaces.Box(-1, 1, (2,))})])
