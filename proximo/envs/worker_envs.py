@@ -65,6 +65,7 @@ class WorkerEnvs:
         floats = isinstance(self.action_space, (spaces.Box, spaces.Dict, spaces.Tuple))
         self._action_dtype: np.dtype = np.dtype(np.float32 if floats else np.int64)
         self._action_shape = action_shape(self.action_space)
+        self._booleans = (*FLAGS, "obs", "final_obs") if self.obs_dtype == np.bool_ else FLAGS  # arrive as int8
         self.bundles = [partial(Bundle, make_rows, seeds[k * self._rows:(k + 1) * self._rows], k * self._rows, sample,
                                 self.action_space, self._action_dtype) for k in range(workers)]
         self._vector: AsyncVectorEnv[Any, Any] | None = _start_workers(self.bundles, timeout, name)
@@ -112,7 +113,7 @@ class WorkerEnvs:
             for sentence in text.splitlines():
                 warn_once(sentence)
         parts = {name: part.reshape(-1, *part.shape[2:]) for name, part in parts.items()}
-        parts = {name: part.view(bool) if name in FLAGS else part for name, part in parts.items()}
+        parts = {name: part.view(bool) if name in self._booleans else part for name, part in parts.items()}
         episode = Episode(*(parts[name] for name in Episode._fields))
         return Step(**{name: parts.get(name) for name in FIELDS}, episode=episode, metrics={})
 

@@ -123,6 +123,28 @@ def test_masks_and_filler_rows_travel():
     envs.close()
 
 
+class Flags(Probe):
+    """Observations are booleans."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.bool_)
+
+    def observe(self):
+        return np.array([self.cue > 0, self.played % 2 == 0])
+
+
+def test_boolean_observations_stay_boolean():
+    """What acting was compiled for are the observations of one process."""
+    single = GymEnvs(Flags, SEEDS, "Flags")
+    envs = WorkerEnvs(lambda seeds, first_index=0: GymEnvs(Flags, seeds, "Flags", first_index=first_index), SEEDS, 2,
+                      60.0, "Flags")
+    step, same = envs.reset(), single.reset()
+    for _ in range(6):
+        assert same_steps(step, same)
+        assert step.obs.dtype == step.final_obs.dtype == same.obs.dtype == envs.obs_dtype == np.bool_
+        step, same = envs.step(np.zeros(4, int)), single.step(np.zeros(4, int))
+    envs.close()
+
+
 @pytest.mark.parametrize("fault", [False, True])
 def test_environments_in_workers_are_closed(fault, tmp_path):
     """At the end, and in the workers that go on if another one has raised."""
