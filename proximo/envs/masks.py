@@ -42,7 +42,7 @@ def mask_row(mask: Any, width: int) -> np.ndarray:
     Raises:
         ValueError: The mask has another number of entries, or other values than True, False, 1 and 0.
     """
-    several = isinstance(mask, tuple | list) and np.ndim(mask[0])
+    several = isinstance(mask, tuple | list) and len(mask) and np.ndim(mask[0])
     row = np.concatenate([np.ravel(part) for part in mask]) if several else np.ravel(np.asarray(mask))
     if row.size != width:
         raise ValueError(f"action_mask has {row.size} entries, the action space has {width} choices")
@@ -51,6 +51,15 @@ def mask_row(mask: Any, width: int) -> np.ndarray:
         raise ValueError(f"action_mask has the value {row[row != allowed][0]}; it must be True or 1 for an action that "
                          "is allowed, and False or 0 for another one")
     return allowed
+
+
+def mask_in(observation: Any) -> Any:
+    """Return the key `action_mask` of a Dict observation; ValueError if it has none."""
+    if not hasattr(observation, "keys"):
+        raise ValueError(f"observation is a {type(observation).__name__}; its space requires a dict")
+    if "action_mask" not in observation:
+        raise ValueError("observation has no key 'action_mask'")
+    return observation["action_mask"]
 
 
 def mask_methods(envs: Sequence[gym.Env]) -> list[Callable[[], Any]]:
@@ -75,7 +84,7 @@ def mask_reader(env: gym.Env) -> Callable[[Any, dict[str, Any] | None], np.ndarr
     in_obs = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
 
     def read(observation: Any, info: dict[str, Any] | None) -> np.ndarray | None:
-        given = observation["action_mask"] if in_obs else (info or {}).get("action_mask")
+        given = mask_in(observation) if in_obs else (info or {}).get("action_mask")
         if given is None and methods:
             given = methods[0]()
         if given is None or parts is None:
@@ -123,7 +132,7 @@ class MaskReader:
         """
         row = self.rows[i]
         if self._in_obs:
-            row[:] = mask_row(observation["action_mask"], len(row))
+            row[:] = mask_row(mask_in(observation), len(row))
         elif info and "action_mask" in info:
             row[:] = mask_row(info["action_mask"], len(row))
         elif self._methods:

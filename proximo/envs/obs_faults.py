@@ -17,6 +17,8 @@ def space_layout(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype]:
 
 def leaf_fault(space: spaces.Space[Any], value: Any, where: str) -> str:
     """Return what is wrong with a nested observation (shape, dtype, choices outside of a space), or an empty string."""
+    if structure := _wanted_structure(space, value):
+        return f"{where} is a {type(value).__name__}; its space requires a {structure}"
     if isinstance(space, spaces.Dict):
         missing = [name for name in space.spaces if name not in value]
         if missing:
@@ -31,6 +33,15 @@ def leaf_fault(space: spaces.Space[Any], value: Any, where: str) -> str:
     else:
         return array_fault(*space_layout(space), value, where) or choice_fault(space, value, where)
     return next((fault for fault in faults if fault), "")
+
+
+def _wanted_structure(space: spaces.Space[Any], value: Any) -> str:
+    """Return "dict" or "tuple" if the space has parts and the value cannot have them, otherwise an empty string."""
+    if isinstance(space, spaces.Dict):
+        return "" if hasattr(value, "keys") else "dict"
+    if isinstance(space, spaces.Tuple):
+        return "" if isinstance(value, (tuple, list, np.ndarray)) else "tuple"
+    return ""
 
 
 def choice_fault(space: spaces.Space[Any], value: np.ndarray, where: str) -> str:
@@ -91,6 +102,8 @@ def cast_parts(space: spaces.Space[Any], value: Any, where: str, env_id: str) ->
     Raises:
         ValueError: Something else is wrong with it, or as for cast_array.
     """
+    if _wanted_structure(space, value):
+        raise ValueError(leaf_fault(space, value, where))
     if isinstance(space, spaces.Dict) and all(name in value for name in space.spaces):
         return {name: cast_parts(part, value[name], f"{where}[{name!r}]", env_id)
                 for name, part in space.spaces.items()}

@@ -179,6 +179,30 @@ def test_what_would_lose_numbers_is_a_fault(value, works):
             envs.reset()
 
 
+UNIT = spaces.Box(-1, 1, (2,), np.float32)
+MASKED = spaces.Dict({"x": UNIT, "action_mask": spaces.MultiBinary(2)})
+
+
+@pytest.mark.parametrize(("space", "given", "said"), [
+    (spaces.Dict({"x": UNIT}), None, "observation is a NoneType; its space requires a dict"),
+    (spaces.Dict({"x": UNIT}), "x", "observation is a str; its space requires a dict"),
+    (spaces.Dict({"x": spaces.Dict({"y": UNIT})}), {"x": 3}, "observation['x'] is a int; its space requires a dict"),
+    (spaces.Tuple([UNIT]), 3, "observation is a int; its space requires a tuple"),
+    (spaces.Tuple([UNIT, UNIT]), {"a": 1, "b": 2}, "observation is a dict; its space requires a tuple"),
+    (MASKED, {"x": np.zeros(2, np.float32)}, "observation has no key 'action_mask'"),
+    (MASKED, None, "observation is a NoneType; its space requires a dict")])
+def test_observations_of_another_structure_are_named(space, given, said):
+    """And not an exception of the code that reads them."""
+    class Other(Plain):
+        observation_space = space
+
+        def reset(self, *, seed=None, options=None):
+            return given, {}
+
+    with pytest.raises(EnvError, match=re.escape(said)):
+        GymEnvs(Other, [1], "Other").reset()
+
+
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"key": x}, lambda x: (0, x)])
 @pytest.mark.parametrize(("space", "good", "bad"), [
     (spaces.MultiDiscrete([3, 4]), [2, 3], ([3, 0], [-1, 0], [0, 4])),

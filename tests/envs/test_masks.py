@@ -30,6 +30,11 @@ def test_no_mask_without_one():
     assert make_gym(Config(env_id="CartPole-v1"), [1]).reset().mask is None
 
 
+def test_an_empty_mask_is_named():
+    with pytest.raises(ValueError, match="action_mask has 0 entries, the action space has 2 choices"):
+        mask_row([], 2)
+
+
 def test_rows_of_several_components():
     """An array and a tuple of arrays are the same mask; the number of entries must be right."""
     assert mask_row((np.array([1, 0]), np.array([0, 1, 1])), 5).tolist() == [True, False, False, True, True]
