@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from proximo.envs.masks import mask_parts
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import Array, Step, VecEnv
 
@@ -72,6 +73,9 @@ class CheckedEnvs:
         self._envs = envs
         self._name = type(envs).__name__
         self._types_checked = False
+        self._masked = False  # whether reset() returned a mask
+        parts = mask_parts(envs.action_space)
+        self._choices = None if parts is None else int(parts.sum())  # that a mask covers
         self._steps = 0  # since reset()
 
     def __getattr__(self, name: str) -> Any:
@@ -106,7 +110,8 @@ class CheckedEnvs:
         said = f"{self._name}.{call}() returned"
         if not isinstance(step, Step):
             raise UsageError(f"{said} {type(step).__name__}. Return proximo.protocols.Step.")
-        for name, x, shape in fields_of(step, (rows, *self._envs.obs_shape), rows):
+        self._check_mask(step, said, call)
+        for name, x, shape in fields_of(step, (rows, *self._envs.obs_shape), rows, self._choices):
             if getattr(x, "shape", None) != shape:
                 raise UsageError(f"{said} {name} {described(x)}. Its shape has to be {shape}.")
             if not self._types_checked and (wrong := problem_of_type(x, name, self._envs.arrays)):
@@ -116,7 +121,22 @@ class CheckedEnvs:
             if set(step.metrics) != set(self._envs.metric_names):
                 raise UsageError(f"{said} the metrics {sorted(step.metrics)}, but metric_names is "
                                  f"{sorted(self._envs.metric_names)}. Return the same names in every step.")
+            for name, x in step.metrics.items():
+                if getattr(x, "shape", ()) not in ((), (1,), (rows,)):
+                    raise UsageError(f"{said} the metric {name} {described(x)}. Its shape has to be ({rows},) or ().")
         return step
+
+    def _check_mask(self, step: Step, said: str, call: str) -> None:
+        """Refuse masks where actions have none, and masks in some steps only: an old one would be read again."""
+        given = step.mask is not None
+        if given and self._choices is None:
+            raise UsageError(f"{said} a mask, but the action space is {self._envs.action_space}. Only Discrete and "
+                             "MultiDiscrete actions can be masked: return None.")
+        if call == "reset":
+            self._masked = given
+        elif given != self._masked:
+            raise UsageError(f"{said} {'a mask' if given else 'no mask'}, and reset() {'none' if given else 'one'}. "
+                             "Return a mask from reset() and from every step(), or None from all of them.")
 
     def _check_ends(self, step: Step) -> None:
         """Refuse a new episode without the last observation of the one before, which would be taken for it."""
@@ -146,15 +166,18 @@ def first_not_finite(x: Array, read: Array | None) -> int | None:
     return None if bool(rows.all()) else int((~rows).nonzero()[0][0])
 
 
-def fields_of(step: Step, obs_shape: tuple[int, ...], rows: int) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
+def fields_of(step: Step, obs_shape: tuple[int, ...], rows: int,
+              choices: int | None) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
     """Yield the name, the value and the shape that is required of every array of a step."""
     yield "obs", step.obs, obs_shape
     if step.final_obs is not None:
         yield "final_obs", step.final_obs, obs_shape
+    if step.mask is not None and choices is not None:
+        yield "mask", step.mask, (rows, choices)
     for name in ("first", "reward", "terminated", "truncated", "valid"):
         yield name, getattr(step, name), (rows,)
     for name in ("finished", "ret", "length"):
-        yield f"episode.{name}", getattr(step.episode, name), (rows,)
+        yield f"episode.{name}", getattr(step.episode, name, None), (rows,)
 
 
 def problem_of_type(x: Any, name: str, arrays: str) -> str:
@@ -162,7 +185,7 @@ def problem_of_type(x: Any, name: str, arrays: str) -> str:
     kind = "torch" if hasattr(x, "detach") else "numpy" if isinstance(x, (np.ndarray, np.generic)) else "jax"
     if kind != arrays and "torch" in (kind, arrays):
         return f"arrays={arrays!r} promises other arrays. Convert it, or set arrays={kind!r}."
-    flags = ("first", "terminated", "truncated", "valid", "episode.finished")
+    flags = ("first", "mask", "terminated", "truncated", "valid", "episode.finished")
     if name in flags and str(x.dtype).rpartition(".")[2] != "bool":
         return "Its dtype has to be bool."
     return ""

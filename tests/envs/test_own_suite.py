@@ -88,12 +88,41 @@ def test_what_keeps_the_contract_passes():
     (lambda step: step._replace(terminated=step.terminated.long()), r"terminated .* int64. Its dtype has to be bool"),
     (lambda step: step._replace(reward=step.reward.numpy()), r"arrays='torch' promises .* set arrays='numpy'"),
     (lambda step: step._replace(metrics={}), r"metrics \[\], but metric_names is \['reward_position'\]"),
+    (lambda step: step._replace(metrics={"reward_position": step.obs}), r"metric reward_position of shape \(8, 2\)"),
+    (lambda step: step._replace(episode=None), r"episode.finished as NoneType. Its shape has to be \(8,\)"),
+    (lambda step: step._replace(mask=step.first[:, None]), r"a mask, but the action space is Box"),
     (lambda step: (step.obs, step.reward), r"tuple. Return proximo.protocols.Step"),
 ])
 def test_a_step_that_would_be_repeated_or_misread_is_refused(change, said):
     """One reward or one column of observations would be copied to all of them, without a word."""
     with pytest.raises(UsageError, match=rf"Changed.step\(\) returned .*{said}"):
         train_carts(change)
+
+
+MASK = torch.ones(8, 3, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(("first", "later", "said"), [
+    (None, MASK, r"step\(\) returned a mask, and reset\(\) none. Return a mask from reset\(\) and from every"),
+    (MASK, None, r"step\(\) returned no mask, and reset\(\) one"),
+    (MASK, MASK[0], r"step\(\) returned mask of shape \(3,\) .* has to be \(8, 3\)"),
+    (MASK[:, :1], MASK, r"reset\(\) returned mask of shape \(8, 1\) .* has to be \(8, 3\)"),
+    (MASK.float(), MASK, r"reset\(\) returned mask .* float32. Its dtype has to be bool"),
+])
+def test_masks_that_would_be_repeated_or_read_again_are_refused(first, later, said):
+    """One mask would be copied to all environments, and one that is missing leaves that of an earlier rollout."""
+    class Masked(Carts):
+        action_space = spaces.Discrete(3)
+
+        def reset(self):
+            return super().reset()._replace(mask=first)
+
+        def step(self, action):
+            return super().step(action[:, None].float())._replace(mask=later)
+
+    with pytest.raises(UsageError, match=f"Masked.{said}"):
+        for _ in proximo.iterations("ppo", make_envs=lambda cfg, seeds: Masked(len(seeds), seeds[0]), **TOLD):
+            pass
 
 
 def test_an_episode_that_begins_without_the_last_observation_of_the_one_before_is_refused():
