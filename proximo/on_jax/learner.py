@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from proximo.types import Batch, Coefficients, LossInputs, Minibatches, Rollout
 
 BETA1 = 0.9
 BETA2 = 0.999
+LARGEST_VECTOR = 2**17  # numbers of a network that Adam updates as one vector
 Reduce = Callable[[Any], Any]  # an array, or a tree of them, to its sum over all ranks
 
 
@@ -56,6 +57,17 @@ def start_adam(weights: dict[str, Any]) -> Adam:
 def map_weights(adam: Adam, change: Callable[[Any], Any]) -> Adam:
     """Apply a function to the weights and to both moments."""
     return adam._replace(**{name: change(getattr(adam, name)) for name in ("weights", "exp_avg", "exp_avg_sq")})
+
+
+def pack(tree: Weights) -> tuple[Any, Callable[[Any], Weights]]:
+    """Return weights or a gradient as one vector, or as they are for a large network, and the function that undoes it.
+
+    With one vector, Adam is one operation for all parameters. In a large network, the copies into and out of the vector
+    take longer than that saves (benchmarks/cost.py --axes width).
+    """
+    if sum(x.size for x in jax.tree.leaves(tree)) > LARGEST_VECTOR:
+        return tree, lambda packed: packed
+    return ravel_pytree(tree)
 
 
 def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, eps: float,
@@ -149,8 +161,8 @@ def minibatch_advantages(advantage: Array, valid: Array, index: Array, recurrent
 
 
 def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch: Minibatches,
-                     coefficients: Coefficients) -> tuple[Array, dict[str, Array]]:
-    """Return the gradient of one minibatch as a vector, and the statistics of its loss."""
+                     coefficients: Coefficients) -> tuple[Weights, dict[str, Array]]:
+    """Return the packed gradient of one minibatch, and the statistics of its loss."""
     rows = select_minibatch(batch, minibatch.index, learner.agent.recurrent)
 
     def loss(weights: Weights) -> tuple[Array, dict[str, Array]]:
@@ -163,7 +175,7 @@ def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch
             count=minibatch.count, **coefficients._asdict()), learner.cfg)
 
     (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(weights)
-    return ravel_pytree(gradient)[0], stats
+    return pack(gradient)[0], stats
 
 
 def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches, learning_rate: Array | float,
@@ -171,12 +183,12 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
     """Train for E epochs of M minibatches. Stop after an epoch whose mean approx_kl exceeds target_kl, on all ranks
     alike (detail A3). Returns means over all minibatches that ran too.
     """
-    cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, cast(Any, ravel_pytree(adam.weights)[1])
+    cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, pack(adam.weights)[1]
 
     def step(adam: Adam, minibatch: Minibatches) -> tuple[Adam, dict[str, Array]]:
         weights = by_name(adam.weights)
 
-        def gradient_of(index: Array, advantage: Array, noise: Any) -> tuple[Array, dict[str, Array]]:
+        def gradient_of(index: Array, advantage: Array, noise: Any) -> tuple[Weights, dict[str, Array]]:
             part = Minibatches(index=index, advantage=advantage, count=minibatch.count, noise=noise)
             return compute_gradient(learner, weights, batch, part, coefficients)
 
@@ -197,7 +209,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
         adam, stats = lax.cond(stopped, lambda: (adam, nothing), lambda: epoch(adam, minibatches))
         return (adam, stopped | (stats["approx_kl"] > cfg.target_kl)), (stats, ~stopped)
 
-    adam = map_weights(adam, lambda tree: ravel_pytree(tree)[0])  # Adam is one operation for all parameters
+    adam = map_weights(adam, lambda tree: pack(tree)[0])
     if cfg.target_kl is None:
         adam, stats = lax.scan(epoch, adam, minibatches, unroll=unroll)
         return map_weights(adam, by_name), {name: x.mean() for name, x in stats.items()}

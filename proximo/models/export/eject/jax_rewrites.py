@@ -135,8 +135,8 @@ def updating() -> Rewrites:
             ("weights: dict[str, Any]", "weights: Weights")),
         "update": (
             LEARNER, ("means over all minibatches that ran too", "the means of all minibatches too"),
-            ("cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, cast(Any, ravel_pytree(adam.weights)[1])",
-             "by_name = ravel_pytree(adam.weights)[1]"),
+            ("cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, pack(adam.weights)[1]",
+             "by_name = pack(adam.weights)[1]"),
             (between(update, "        weights = by_name", "        adam, norm"),
              "        gradient, stats = compute_gradient(cfg, bind, by_name(adam.weights), batch, minibatch,\n"
              "                                           coefficients)\n"),
