@@ -8,16 +8,14 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax
-from jax.flatten_util import ravel_pytree
 
 from proximo.config import Config
-from proximo.on_jax.parameters import Weights
+from proximo.on_jax.parameters import Weights, pack
 from proximo.on_jax.parts import sum_rows
 from proximo.types import Batch, Coefficients, LossInputs, Minibatches, Rollout
 
 BETA1 = 0.9
 BETA2 = 0.999
-LARGEST_VECTOR = 2**17  # numbers of a network that Adam updates as one vector
 Reduce = Callable[[Any], Any]  # an array, or a tree of them, to its sum over all ranks
 
 
@@ -57,17 +55,6 @@ def start_adam(weights: dict[str, Any]) -> Adam:
 def map_weights(adam: Adam, change: Callable[[Any], Any]) -> Adam:
     """Apply a function to the weights and to both moments."""
     return adam._replace(**{name: change(getattr(adam, name)) for name in ("weights", "exp_avg", "exp_avg_sq")})
-
-
-def pack(tree: Weights) -> tuple[Any, Callable[[Any], Weights]]:
-    """Return weights or a gradient as one vector, or as they are for a large network, and the function that undoes it.
-
-    With one vector, Adam is one operation for all parameters. In a large network, the copies into and out of the vector
-    take longer than that saves (benchmarks/cost.py --axes width).
-    """
-    if sum(x.size for x in jax.tree.leaves(tree)) > LARGEST_VECTOR:
-        return tree, lambda packed: packed
-    return ravel_pytree(tree)
 
 
 def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, eps: float,

@@ -8,14 +8,17 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from proximo.models.weights import check_weights
 
 Weights = dict[str, Array]  # by name, such as "critic.layers.0.weight"
+LARGEST_VECTOR = 2**17  # numbers of a network that Adam updates as one vector
 
 
 class Layer(nnx.Module):
@@ -145,3 +148,14 @@ def make_numpy_bind(module: nnx.Module) -> Callable[[Weights], Any] | None:
         return host
 
     return bind
+
+
+def pack(tree: Weights) -> tuple[Any, Callable[[Any], Weights]]:
+    """Return weights or a gradient as one vector, or as they are for a large network, and the function that undoes it.
+
+    With one vector, Adam is one operation for all parameters. In a large network, the copies into and out of the vector
+    take longer than that saves (benchmarks/cost.py --axes width).
+    """
+    if sum(x.size for x in jax.tree.leaves(tree)) > LARGEST_VECTOR:
+        return tree, lambda packed: packed
+    return ravel_pytree(tree)

@@ -6,6 +6,7 @@ import pytest
 
 from proximo.catalog import parts_of
 from proximo.config import Config
+from proximo.on_jax import parameters
 from proximo.on_jax.learner import permutations
 from proximo.on_jax.pure_training import make_training
 
@@ -32,13 +33,47 @@ def test_large_permutations_keep_no_order():
     assert abs((steps > 0).mean() - 0.5) < 0.01 and (steps == 1).sum() < 10
 
 
+def training_of(**fields):
+    """Return the functions of training of a small run of CartPole-v1."""
+    parts = parts_of("ppo", "jax")
+    cfg = Config(framework="jax", engine="jax", num_envs=2, num_steps=4, num_minibatches=2, **fields)
+    return make_training(cfg, parts.make_envs, parts.make_agent)
+
+
 def test_adam_is_one_operation_for_any_number_of_parameters():
     """Counted in the traced update: a deeper network has no more square roots (of Adam's second moments)."""
     def square_roots(sizes):
-        parts = parts_of("ppo", "jax")
-        cfg = Config(framework="jax", engine="jax", num_envs=2, num_steps=4, num_minibatches=2, hidden_sizes=sizes)
-        training = make_training(cfg, parts.make_envs, parts.make_agent)
+        training = training_of(hidden_sizes=sizes)
         state = jax.eval_shape(training.init, jax.random.key(1))
         return str(jax.make_jaxpr(training.step)(state)).count(" sqrt ")
 
     assert square_roots((8, 8)) == square_roots((8, 8, 8, 8)) > 0
+
+
+def test_weights_of_a_large_network_are_not_copied_into_a_vector():
+    """Counted in the traced update: no array has as many numbers as the network, while that of a small one is there."""
+    def vectors(sizes):
+        training = training_of(hidden_sizes=sizes)
+        state = jax.eval_shape(training.init, jax.random.key(1))
+        numbers = sum(x.size for x in state.adam.weights.values())
+        return str(jax.make_jaxpr(training.step)(state)).count(f"f32[{numbers}]")
+
+    assert vectors((32, 32)) > 0
+    assert vectors((300, 300)) == 0
+
+
+def test_packing_does_not_change_training(monkeypatch):
+    """The same network as one vector and by name, to rounding, which the order of the sum of the norm changes."""
+    def weights():
+        training = training_of(hidden_sizes=(16, 16), max_grad_norm=0.1)
+        state = jax.jit(training.init)(jax.random.key(1))
+        for _ in range(3):
+            state, _ = jax.jit(training.step)(state)
+        return state.adam.weights
+
+    vector = weights()
+    monkeypatch.setattr(parameters, "LARGEST_VECTOR", 0)
+    by_name = weights()
+    assert vector.keys() == by_name.keys()
+    for name, x in vector.items():
+        np.testing.assert_allclose(by_name[name], x, rtol=2e-5, atol=2e-6, err_msg=name)
