@@ -1,5 +1,6 @@
 """The loop around training: a run, or several runs at once, from the first iteration to the last."""
 
+import math
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -136,7 +137,7 @@ class Session:
                         f"{self._resume_line()}. (A callback ends a run by proximo.StopTraining.)")
 
     def _say_done(self) -> None:
-        run = self._watchers[0].run
+        run = max(self._watchers, key=last_return).run
         one = self.folder / run.folder.name if len(self._watchers) > 1 else self.folder
         words = pasted(one, *import_flags(run.cfg))
         play = "" if run.resume_with else f"proximo eval {words}, proximo watch {words}, "  # parts that commands lack
@@ -196,6 +197,12 @@ class Session:
             closing.callback(self._iterations.close)
             for watcher in self._watchers:
                 closing.callback(watcher.close)
+
+
+def last_return(watcher: Watcher) -> float:
+    """Return the mean return of the newest episodes of a run; -inf where none has ended or nothing was trained."""
+    found = watcher.log.summary()["episodic_return_mean"] if watcher.log is not None else None
+    return -math.inf if found is None or math.isnan(found) else float(found)
 
 
 def train_together(cfgs: Sequence[Config], parts: Parts, states: list[dict[str, Any]] | None = None) -> Iterations:

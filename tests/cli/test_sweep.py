@@ -142,6 +142,16 @@ def test_a_damaged_list_of_members_is_said(tmp_path, text, sentence, capsys):
     assert sentence in capsys.readouterr().err
 
 
+def test_the_next_commands_are_of_the_best_member(tmp_path, capsys):
+    """A learning rate of 0 leaves the first member as it was; the second one learns."""
+    folder = tmp_path / "runs"
+    assert main(["sweep", "ppo", "--num-envs", "4", "--num-steps", "128", "--total-timesteps", "40960", "--framework", "jax", "--engine",
+                 "jax", "--learning-rate", "1e-9", "2e-3", "--seeds", "1", "--run-dir", str(folder)]) == 0
+    means = {path.name: json.loads((path / "summary.json").read_text())["episodic_return_mean"] for path in member_folders(folder)}
+    best = max(means, key=means.get)
+    assert best != next(iter(means)) and f"Next: proximo eval {folder / best}," in capsys.readouterr().err
+
+
 def test_a_member_that_is_a_link_is_refused(whole, tmp_path, capsys):
     shutil.copytree(whole, tmp_path / "runs")
     (tmp_path / "runs" / NAMES[0]).rename(tmp_path / "elsewhere")
