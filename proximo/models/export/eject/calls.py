@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from proximo.models.export.eject.bindings import called_name
-from proximo.models.export.eject.definition import Function, parameters, walk
+from proximo.models.export.eject.definition import Function, code_of, parameters, walk
 from proximo.models.export.eject.value import PRESENT
 from proximo.models.export.eject.values import Scope
 
@@ -28,9 +28,9 @@ def called_function(scope: Scope, node: ast.expr, methods: dict[str, list[str]])
     library = scope.known.library
     if isinstance(node, ast.Name) and node.id in library.places and node.id not in scope.bindings:
         return f"{node.id}.__init__" if library.is_class(node.id) else node.id
-    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "super()":
+    if isinstance(node, ast.Attribute) and code_of(node.value) == "super()":
         bases = getattr(scope.definition.node, "bases", [])
-        return f"{ast.unparse(bases[0])}.{node.attr}" if bases else None
+        return f"{code_of(bases[0])}.{node.attr}" if bases else None
     found = scope.value(node)
     if found is not None and found is not PRESENT:
         value = found.value
@@ -143,4 +143,4 @@ def check_arguments(call: Call, function: Function) -> None:
     given = [one for one in call.node.args[call.skipped:] if not isinstance(one, ast.Starred)]
     unknown = {one.arg for one in call.node.keywords} - {*names, None}
     if not (function.args.vararg or function.args.kwarg) and (len(given) > len(names) or unknown):
-        raise RuntimeError(f"{ast.unparse(call.node)} does not fit {function.name}({', '.join(names)})")
+        raise RuntimeError(f"{code_of(call.node)} does not fit {function.name}({', '.join(names)})")

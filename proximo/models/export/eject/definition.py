@@ -38,6 +38,7 @@ class Definition:
         self._starts = [0]
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
+        self._read: tuple[set[str], set[str]] | None = None
 
     def apply(self, edits: list[Edit]) -> bool:
         """Make edits that do not overlap; of two that do, only the outer one. Return whether anything changed."""
@@ -86,6 +87,15 @@ class Definition:
                 if isinstance(node, ast.FunctionDef):
                     yield f"{self.name}.{node.name}", node
 
+    def read_attributes(self) -> tuple[set[str], set[str]]:
+        """Return the attributes of `self`, and those of other objects, that are read."""
+        if self._read is None:
+            read = [node for node in walk(self.node) if isinstance(node, ast.Attribute)
+                    and isinstance(node.ctx, ast.Load)]
+            own = {node.attr for node in read if code_of(node.value) == "self"}
+            self._read = own, {node.attr for node in read if code_of(node.value) != "self"}
+        return self._read
+
 
 def apply_all(edits: dict[Definition, list[Edit]]) -> bool:
     """Make the edits of several definitions. Return whether anything changed."""
@@ -99,6 +109,14 @@ def walk(node: Any) -> list[Any]:
         node.inside = list(ast.walk(node))
     inside: list[Any] = node.inside
     return inside
+
+
+def code_of(node: Any) -> str:
+    """Return the code of a node. It is kept, because trees are never changed in place."""
+    if not hasattr(node, "code"):
+        node.code = ast.unparse(node)
+    code: str = node.code
+    return code
 
 
 def parameters(node: Function) -> list[ast.arg]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.atari_ids import is_atari
-from proximo.errors import UsageError
+from proximo.errors import UsageError, notify
 from proximo.models.export.eject.facts import Facts
 from proximo.models.export.eject.jax_limits import jax_refusals
 from proximo.models.export.eject.layout import WIDTH
@@ -27,8 +27,8 @@ DOCSTRING = """{summary}
 
 {text}"""
 TEXT = """The Proximo library, reduced to what `{command}` needs. The file trains on the CPU, in one process, to the
-{weights} It writes progress.csv and weights.npz. Numbers of details are those of "The
-37 Implementation Details of Proximal Policy Optimization" (Huang et al. 2022)."""
+{weights} It writes progress-SEED.csv and weights-SEED.npz into the current folder. Numbers of details
+are those of "The 37 Implementation Details of Proximal Policy Optimization" (Huang et al. 2022)."""
 
 SAME = "same weights as the library, bit for bit."
 SAME_ON_JAX = """weights of the library. They are equal bit for bit where a minibatch has a power of two of rows, and an
@@ -52,6 +52,7 @@ def eject(cfg: Config, variant: str, command: str) -> str:
     cfg = resolve(replace(cfg, env_workers=0, env_groups=1, device="cpu", compile=False), variant, 1, 1)
     if wrong := config_problems(cfg):
         raise UsageError("\n".join(wrong))
+    notify(f"{variant} is written as one file; this takes up to half a minute.")
     cfg = with_known_task(cfg)
     library, facts = jax_program(cfg) if cfg.framework == "jax" else torch_program(cfg, variant)
     Specialiser(library, facts, "main").specialise()

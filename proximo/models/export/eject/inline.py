@@ -4,7 +4,7 @@ import ast
 
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.calls import Call, argument_of, check_arguments
-from proximo.models.export.eject.definition import Definition, Edit, Function, parameters, without_docstring
+from proximo.models.export.eject.definition import Definition, Edit, Function, code_of, parameters, without_docstring
 from proximo.models.export.eject.facts import ERRORS
 from proximo.models.export.eject.fold import COMPOSITE
 from proximo.models.export.eject.purity import is_pure
@@ -54,4 +54,4 @@ def is_short_function(function: Function, calls: int) -> bool:
     if value is None or function.args.vararg or function.args.kwarg:
         return False
     error = isinstance(value, ast.Call) and called_name(value) in ERRORS.values()
-    return isinstance(value, (ast.Name, ast.Constant)) or (calls == 1 and (error or len(ast.unparse(value)) <= LONGEST))
+    return isinstance(value, (ast.Name, ast.Constant)) or (calls == 1 and (error or len(code_of(value)) <= LONGEST))

@@ -10,6 +10,7 @@ from proximo.models.export.eject.definition import (
     Definition,
     Edit,
     Function,
+    code_of,
     defaults,
     loaded_names,
     parameters,
@@ -162,7 +163,7 @@ def _taken_apart(call: Call, function: Function, statement: ast.stmt) -> set[str
         for node in caller.body:
             if isinstance(node, ast.Assign) and places and node.lineno == min(places):
                 bind(node.targets[0], node.value, pairs)
-        if name and statement in caller.body and ast.unparse((pairs.get(name) or [None])[0] or ast.Pass()) == (
+        if name and statement in caller.body and code_of((pairs.get(name) or [None])[0] or ast.Pass()) == (
                 f"{target.id}.{one.arg}"):
             found.add(name)
     return found
@@ -208,7 +209,7 @@ def _written(own: Definition, statement: ast.stmt, copy: Definition, function: F
         text = own.segment(statement)[:-len(own.segment(statement.value))] + value  # type: ignore[attr-defined]
         if isinstance(statement, ast.Expr):
             text = "pass" if needless else value
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in (value, f"({value})"):
+        if isinstance(statement, ast.Assign) and code_of(statement.targets[0]) in (value, f"({value})"):
             text = "pass"
         copy.apply([replace_statement(copy, tail, text)])
         function = _same(copy, function)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from proximo.models.export.eject.definition import Definition, Edit, loaded_names, walk
+from proximo.models.export.eject.definition import Definition, Edit, code_of, loaded_names, walk
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 
@@ -101,7 +101,7 @@ class Library:
         """Return whether a record of the file has a function in a field of this name."""
         fields = [node for one in self.definitions.values() if isinstance(one.node, ast.ClassDef)
                   for node in one.node.body if isinstance(node, ast.AnnAssign)]
-        return any(ast.unparse(node.target) == name and ast.unparse(node.annotation).startswith("Callable")
+        return any(code_of(node.target) == name and code_of(node.annotation).startswith("Callable")
                    for node in fields)
 
     def name_of(self, value: Any) -> str | None:

@@ -41,7 +41,7 @@ def refuse_other_spaces(env_id: str) -> None:
 
 
 def main() -> None:
-    """Read the flags, train, show the progress, and write progress.csv and weights.npz."""
+    """Read the flags, train, show the progress, and write progress-SEED.csv and weights-SEED.npz."""
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for name, default in ((field.name, field.default) for field in fields(Config)):
         if not isinstance(default, tuple):
@@ -52,7 +52,7 @@ def main() -> None:
         parser.error("num-envs * num-steps must be above 0, divisible by num-minibatches, at most total-timesteps.")
     refuse_other_spaces(cfg.env_id)
     start, returns = time.perf_counter(), deque[float](maxlen=100)
-    with open("progress.csv", "w", newline="") as file:
+    with open(f"progress-{cfg.seed}.csv", "w", newline="") as file:
         for it in TRAIN(cfg, MAKE_ENVS, make_agent, LOSS, None):  # type: ignore[name-defined]  # noqa: F821
             returns.extend(it.finished.ret.tolist())
             mean = sum(returns) / len(returns) if returns else math.nan
@@ -62,4 +62,4 @@ def main() -> None:
                 print(*row, sep=",", file=file)
             print(*row.values(), sep=",", file=file)
             print(f"step {it.steps}  return {mean:.2f}  SPS {speed}", flush=True)
-    np.savez("weights.npz", **it.weights())  # type: ignore[arg-type]
+    np.savez(f"weights-{cfg.seed}.npz", **it.weights())  # type: ignore[arg-type]

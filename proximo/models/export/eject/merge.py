@@ -11,8 +11,8 @@ def merge_class(library: Library) -> bool:
     classes = {name: one for name, one in library.definitions.items() if isinstance(one.node, ast.ClassDef)}
     for name, base in classes.items():
         heirs = [one for one in classes.values() if any(_is(base_node, name) for base_node in one.node.bases)]  # type: ignore[attr-defined]
-        named = sum(_is(node, name) for one in library.definitions.values() for node in walk(one.node))
-        if len(heirs) == 1 and named == 1:
+        if len(heirs) == 1 and sum(
+                _is(node, name) for one in library.definitions.values() for node in walk(one.node)) == 1:
             _merge(base, heirs[0])
             return True
     return False

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.calls import Call
-from proximo.models.export.eject.definition import Definition, Edit, apply_all, parameters, walk
+from proximo.models.export.eject.definition import Definition, Edit, apply_all, code_of, parameters, walk
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.unused import record_fields
 
@@ -42,7 +42,7 @@ def unpack_record(library: Library, calls: dict[str, list[Call]], other: set[str
         edits = [_unpacked(call, fields) for call in found]
         if not _is_name(tail.value.func, name) or not all(edits) or tail.value.keywords:
             continue
-        types = {ast.unparse(node.target): record.segment(node.annotation) for node in walk(record.node)
+        types = {code_of(node.target): record.segment(node.annotation) for node in walk(record.node)
                  if isinstance(node, ast.AnnAssign)}
         values = ", ".join(definition.segment(one) for one in tail.value.args)
         changes = {definition: [Edit(*definition.span(tail.value), values), Edit(*definition.span(function.returns),
@@ -63,9 +63,9 @@ def _unpacked(call: Call, fields: list[str]) -> list[Edit]:
     uses = [node for node in walk(caller) if isinstance(node, ast.Name) and node.id == target.id]
     read = [node for node in walk(caller) if isinstance(node, ast.Attribute) and _is_name(node.value, target.id)]
     stored = {node.id for node in walk(caller) if isinstance(node, ast.Name)}
-    passed_on = {ast.unparse(node.targets[0]) for node in walk(caller) if isinstance(node, ast.Assign)
-                 and ast.unparse(node.value) == f"{target.id}.{ast.unparse(node.targets[0])}"
-                 and not _is_read_between(caller, ast.unparse(node.targets[0]), call.node, node)}
+    passed_on = {code_of(node.targets[0]) for node in walk(caller) if isinstance(node, ast.Assign)
+                 and code_of(node.value) == f"{target.id}.{code_of(node.targets[0])}"
+                 and not _is_read_between(caller, code_of(node.targets[0]), call.node, node)}
     if len(uses) != len(read) + 1 or any(field in stored and field not in passed_on for field in fields):
         return []
     return [Edit(*own.span(target), ", ".join(fields)), *(Edit(*own.span(node), node.attr) for node in read)]
@@ -88,11 +88,11 @@ def _names_of(library: Library, record: str) -> Iterator[str]:
             if isinstance(node, ast.FunctionDef):
                 yield from (arg.arg for arg in parameters(node) if _is_name(arg.annotation, record))
             elif isinstance(node, ast.AnnAssign) and _is_name(node.annotation, record):
-                yield ast.unparse(node.target).rpartition(".")[2]
+                yield code_of(node.target).rpartition(".")[2]
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 called = getattr(node.value.func, "id", None) or getattr(node.value.func, "attr", "")
                 if called in makers and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
-                    yield ast.unparse(node.targets[0]).rpartition(".")[2]
+                    yield code_of(node.targets[0]).rpartition(".")[2]
 
 
 def _is_name(node: ast.expr | None, name: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from proximo.models.export.eject.bindings import bindings, called_name
 from proximo.models.export.eject.branches import delete, replace_statement
 from proximo.models.export.eject.calls import Call, argument_of
-from proximo.models.export.eject.definition import Definition, Edit, Function, loaded_names, parameters, walk
+from proximo.models.export.eject.definition import Definition, Edit, Function, code_of, loaded_names, parameters, walk
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.unused import record_fields
 
@@ -40,7 +40,7 @@ def _may_split(library: Library, target: ast.Tuple, value: ast.Tuple) -> bool:
     names = {name for one in target.elts for name in ([one.id] if isinstance(one, ast.Name) else [])}
     calls = [one for one in value.elts if isinstance(one, ast.Call)]
     carries = any(called_name(one) == "partial" or _fields(library, one) is not None for one in calls)
-    carries = carries or (len(calls) == len(value.elts) and len(ast.unparse(value)) > LONGEST_LINE)
+    carries = carries or (len(calls) == len(value.elts) and len(code_of(value)) > LONGEST_LINE)
     return carries and len(target.elts) == len(value.elts) == len(names) and not names & loaded_names(value)
 
 
@@ -75,10 +75,10 @@ def _record_edits(library: Library, definition: Definition, function: Function, 
     target, value = statement.targets[0], statement.value
     if not isinstance(value, ast.Call):
         return []
-    fields, name = _fields(library, value), ast.unparse(target)
+    fields, name = _fields(library, value), code_of(target)
     within = function if isinstance(target, ast.Name) else definition.node
-    read = [node for node in walk(function) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name]
-    uses = [node for node in walk(within) if isinstance(node, type(target)) and ast.unparse(node) == name]
+    read = [node for node in walk(function) if isinstance(node, ast.Attribute) and code_of(node.value) == name]
+    uses = [node for node in walk(within) if isinstance(node, type(target)) and code_of(node) == name]
     if fields is None or len(uses) != len(read) + 1:
         return []
     given = dict(zip(fields, value.args)) | {str(one.arg): one.value for one in value.keywords}
@@ -95,7 +95,7 @@ def split_parameter(library: Library, definition: Definition, function: Function
                     calls: list[Call]) -> dict[Definition, list[Edit]]:
     """Return the edits that pass the fields of a record instead of the record, where a function reads few of them."""
     for arg in parameters(function):
-        record = ast.unparse(arg.annotation) if arg.annotation is not None else ""
+        record = code_of(arg.annotation) if arg.annotation is not None else ""
         if record not in library.definitions or record_fields(library.definitions[record]) is None:
             continue
         read = [node for node in walk(function) if isinstance(node, ast.Attribute)
@@ -104,7 +104,7 @@ def split_parameter(library: Library, definition: Definition, function: Function
         fields = list(dict.fromkeys(node.attr for node in read))
         given = [argument_of(call, function, arg.arg) for call in calls]
         taken = (bindings(function).keys() | loaded_names(function)) & {*fields}
-        made = [one for one in given if isinstance(one, ast.Call) and ast.unparse(one.func) == record and not one.args]
+        made = [one for one in given if isinstance(one, ast.Call) and code_of(one.func) == record and not one.args]
         simple = len(made) == len(given) or all(isinstance(one, (ast.Name, ast.Attribute)) for one in given)
         types = _types(library.definitions[record])
         if not fields or len(fields) > MOST_FIELDS or len(uses) != len(read) or taken or not simple:
@@ -127,7 +127,7 @@ def split_parameter(library: Library, definition: Definition, function: Function
 
 
 def _types(record: Definition) -> dict[str, str]:
-    return {ast.unparse(node.target): record.segment(node.annotation) for node in walk(record.node)
+    return {code_of(node.target): record.segment(node.annotation) for node in walk(record.node)
             if isinstance(node, ast.AnnAssign)}
 
 
@@ -138,7 +138,7 @@ def push_record(library: Library, definition: Definition, function: Function,
     for arg in parameters(function) if caller is not None else ():
         given = argument_of(call, function, arg.arg)
         made = [node for node in walk(caller) if isinstance(node, ast.Assign) and isinstance(given, ast.Name)
-                and ast.unparse(node.targets[0]) == given.id and isinstance(node.value, ast.Call)]
+                and code_of(node.targets[0]) == given.id and isinstance(node.value, ast.Call)]
         record = made[0].value if made else None
         if not isinstance(record, ast.Call) or _fields(library, record) is None or record.args:
             continue
@@ -216,7 +216,7 @@ def _text_inside(own: Definition, value: ast.expr, names: dict[str, str]) -> str
 
 
 def _annotations(function: Function | None) -> dict[str, str]:
-    return {} if function is None else {arg.arg: ast.unparse(arg.annotation) for arg in parameters(function)
+    return {} if function is None else {arg.arg: code_of(arg.annotation) for arg in parameters(function)
                                         if arg.annotation is not None}
 
 

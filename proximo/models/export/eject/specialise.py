@@ -7,7 +7,7 @@ from proximo.models.export.eject.attributes import alias_attribute, local_attrib
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.calls import Call
 from proximo.models.export.eject.comments import present_edits
-from proximo.models.export.eject.definition import Definition, Edit, apply_all, parameters, walk
+from proximo.models.export.eject.definition import Definition, Edit, apply_all, code_of, parameters, walk
 from proximo.models.export.eject.facts import DROPPED_METHODS, HEADINGS, INLINED
 from proximo.models.export.eject.inline import inline_edit, is_short_function
 from proximo.models.export.eject.inline_body import MOST_LINES, MOST_OF_RECORD, inline_body
@@ -101,7 +101,7 @@ class Specialiser(Program):
     def _read_of_config(self) -> tuple[set[str], set[str]]:
         """Return the fields, properties and methods of the configuration that are read."""
         found = {node.attr for definition in self.library.definitions.values() for node in walk(definition.node)
-                 if isinstance(node, ast.Attribute) and ast.unparse(node.value) in (
+                 if isinstance(node, ast.Attribute) and code_of(node.value) in (
                      ("self",) if definition.name == "Config" else ("cfg", "self._cfg"))}
         return found, found
 
@@ -121,19 +121,21 @@ class Specialiser(Program):
 
     def _others_own(self, definition: Definition) -> set[str]:
         """Return the attributes that are read only by other classes, which are no heirs, of their own objects."""
-        bases = {one.name: {ast.unparse(base) for base in getattr(one.node, "bases", [])}
+        bases = {one.name: {code_of(base) for base in getattr(one.node, "bases", [])}
                  for one in self.library.definitions.values()}
         family = {definition.name}
         while heirs := {name for name, above in bases.items() if above & family} - family:
             family |= heirs
-        read = [(one.name in family, node) for one in self.library.definitions.values() for node in walk(one.node)
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
-        own = {node.attr for inside, node in read if not inside and ast.unparse(node.value) == "self"}
-        return own - {node.attr for inside, node in read if inside or ast.unparse(node.value) != "self"}
+        own, other = set[str](), set[str]()
+        for one in self.library.definitions.values():
+            of_self, of_others = one.read_attributes()
+            own |= set() if one.name in family else of_self
+            other |= of_others | of_self if one.name in family else of_others
+        return own - other
 
     def _called_by_name(self) -> dict[str, set[str | None]]:
         """Return for every attribute the methods that it means where it is read; None where that is not known."""
-        above = {ast.unparse(base) for one in self.library.definitions.values()
+        above = {code_of(base) for one in self.library.definitions.values()
                  for base in getattr(one.node, "bases", [])}
         whole = {name for one in self.library.definitions.values() for name, _ in one.functions()
                  if one.name not in above}  # a class above another one may be merged into it
@@ -194,7 +196,7 @@ class Specialiser(Program):
                  if isinstance(node, ast.Call)}
         found = [(one.name, node) for one in self.library.definitions.values() for node in walk(one.node)
                  if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in calls]
-        names = {node.attr for _, node in found if ast.unparse(node.value) != "self"}
+        names = {node.attr for _, node in found if code_of(node.value) != "self"}
         own = {f"{name}.{node.attr}" for name, node in found}
         return own | {name for definition in self.library.definitions.values() for name, _ in definition.functions()
                       if "." in name and name.rpartition(".")[2] in names}

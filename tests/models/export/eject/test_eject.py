@@ -84,9 +84,9 @@ def ejected_hash(path, folder):
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(path)], cwd=folder, env=environment, capture_output=True,
                           text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    header, *rows = (folder / "progress.csv").read_text().splitlines()
+    header, *rows = (folder / "progress-1.csv").read_text().splitlines()
     assert header.startswith("global_step,SPS,episodic_return,") and len(rows) == 3
-    with np.load(folder / "weights.npz") as weights:
+    with np.load(folder / "weights-1.npz") as weights:
         return weights_hash(weights)
 
 
@@ -147,7 +147,7 @@ def test_other_numbers_of_rows_on_jax_have_the_weights_up_to_rounding(changes, t
     path = tmp_path / "my_ppo.py"
     path.write_text(eject(config_class("ppo")(**settings), "ppo", "proximo eject ppo --framework jax"))
     ejected_hash(path, tmp_path)
-    with np.load(tmp_path / "weights.npz") as weights:
+    with np.load(tmp_path / "weights-1.npz") as weights:
         for name, x in library_weights("ppo", settings).items():
             np.testing.assert_allclose(weights[name], x, rtol=1e-5, atol=1e-6)
 
