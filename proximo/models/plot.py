@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from math import ceil
+from os.path import isfile
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from proximo.catalog import VARIANTS
-from proximo.errors import UsageError, warn
+from proximo.errors import UsageError, warn, warn_once
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, last_of_equal, read_episodes, rolling_mean
 from proximo.models.pictures import save_figure
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 POINTS = 1000
 MOST_DOTS = 4000
+MOST_NAMED = 200  # characters of names of files in a message
 MOST_INSIDE = 10  # lines whose names fit into a panel; more are beside it
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe & Ito 2008
 
@@ -44,18 +46,23 @@ Panels = dict[str, dict[str, list[Curve]]]  # environment -> label -> curves
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Return every path that is a run, and for every other path the runs below it.
+    """Return every path that is a run, and for every other folder the runs below it.
+
+    Files among them are left out with a warning, since `DIR/*` names also those that a benchmark keeps beside its runs.
 
     Raises:
-        UsageError: No path is given, or a path neither is nor contains a run.
+        UsageError: No path is given, there is no run, or a path is no file and neither is nor contains a run.
     """
     if not paths:
         raise UsageError("no run was given. plot needs at least one folder of a run: proximo plot RUN...")
     found = {path: [] if not is_folder(path) else [path] if (path / "config.json").is_file() else sorted(
         folder for folder, files in visit_folders(path) if "config.json" in files) for path in paths}
+    files = [path for path in found if isfile(path)] if any(found.values()) else []
     if wrong := [f"{path} neither is nor contains a run. A run is a folder with a config.json."
-                 for path, runs in found.items() if not runs]:
+                 for path, runs in found.items() if not runs and path not in files]:
         raise UsageError("\n".join(wrong))
+    if files:
+        warn_once(f"Files are not runs and are left out: {shorten(', '.join(map(str, files)), MOST_NAMED)}.")
     return list(dict.fromkeys(run for runs in found.values() for run in runs))
 
 

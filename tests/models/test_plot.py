@@ -189,6 +189,16 @@ def test_the_names_of_many_lines_are_beside_the_panel(tmp_path):
     assert axes.bbox.width > whole.width / 2 and axes.bbox.height > whole.height / 2
 
 
+def test_files_beside_runs_are_left_out(tmp_path, caplog):
+    """A shell writes the records of a benchmark, which are beside its runs, for DIR/*."""
+    run, record = fake_run(tmp_path / "1", 1), tmp_path / "1.job.json"
+    record.write_text("{}")
+    assert find_runs([run, record]) == [run]
+    assert f"left out: {record}." in caplog.text
+    with pytest.raises(UsageError, match=r"1\.job\.json neither is nor contains a run"):
+        find_runs([record])
+
+
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path):
     """Each message has the path and what to do."""
     run = fake_run(tmp_path / "run", 1)
