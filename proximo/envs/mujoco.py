@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import registry
 
 from proximo.config import Config
 from proximo.envs.env_state import StateFunctions, get_env_state, set_env_state
@@ -17,7 +18,7 @@ from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, changed_fields, env_source, make_from_source
 from proximo.envs.render import use_egl_when_headless
 from proximo.envs.workers import make_rows_or_workers
-from proximo.errors import UsageError, warn
+from proximo.errors import UsageError, warn, warn_once
 from proximo.protocols import VecEnv
 
 EXCLUDED = ("model", "data", "mujoco_renderer")  # MuJoCo's own functions save these, or they only draw
@@ -81,7 +82,20 @@ def mujoco_id(env_id: str) -> str:
 
 def make_mujoco_rows(source: EnvSource, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
     """Make environments in this process; see GymEnvs. The state of MuJoCo can be saved, that of dm_control cannot."""
+    pass_on_warnings(source.name)
     return GymEnvs(partial(make_from_source, source), seeds, source.name, autoreset, first_index, MUJOCO_STATE)
+
+
+def pass_on_warnings(name: str) -> None:
+    """Let each warning of MuJoCo about Gymnasium's environments be one message of this program.
+
+    MuJoCo itself prints it for every environment, and appends it to MUJOCO_LOG.TXT in the current folder.
+    """
+    if str(getattr(registry.get(name), "entry_point", "")).startswith("gymnasium.envs.mujoco."):
+        import mujoco
+
+        if mujoco.get_mju_user_warning() is None:
+            mujoco.set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text.strip()}"))
 
 
 def get_mujoco_state(env: gymnasium.Env) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym_source import EnvSource
 from proximo.envs.mujoco import make_mujoco, make_mujoco_rows
 from proximo.envs.render import use_egl_when_headless
-from proximo.errors import UsageError
+from proximo.errors import UsageError, warn_once
 from proximo.variants import Continuous
 from tests.support.normalized import Normalized
 
@@ -42,6 +42,16 @@ def test_equals_gymnasium_with_clipped_actions():
             ended += 1
             one.reset()
     assert ended > 2
+
+
+def test_a_warning_of_mujoco_is_one_message(tmp_path, monkeypatch, capfd, caplog):
+    """MuJoCo prints it for each environment, and writes a file into the current folder."""
+    monkeypatch.chdir(tmp_path)
+    warn_once.cache_clear()
+    make_mujoco_rows(EnvSource("HalfCheetah-v4"), "same-step", [1, 2]).close()
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert message.startswith("MuJoCo: compiler attribute 'settotalmass' is deprecated")
+    assert "".join(capfd.readouterr()) in ("", f"proximo: {message}\n") and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v4", "Ant-v4", "Ant-v5", "Humanoid-v4", "Reacher-v5"])
