@@ -86,6 +86,13 @@ def reset_answer(answer: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
                    "must be a dict.")
 
 
+def step_answer(answer: Any, where: str) -> tuple[Any, ...]:
+    """Return what step() returned, if it is a tuple of five; EnvError for anything else."""
+    if isinstance(answer, tuple) and len(answer) == 5:
+        return answer
+    raise EnvError(f"{where}: {answer_fault(answer)}")
+
+
 def terminal(terminated: Any, env_id: str, truncated: Any) -> bool:
     """Return `terminated`; ValueError if it or `truncated` is no boolean and no number."""
     for name, flag in (("terminated", terminated), ("truncated", truncated)):

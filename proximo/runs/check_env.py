@@ -15,7 +15,7 @@ from proximo.catalog import variant_by_name
 from proximo.config import Config
 from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
 from proximo.envs.factory import env_factory, env_name, make_new
-from proximo.envs.gym_checks import check_envs, reset_answer
+from proximo.envs.gym_checks import check_envs, reset_answer, step_answer
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import env_source, make_from_source, own_source
 from proximo.envs.masks import LATE_MASK, mask_reader
@@ -24,7 +24,7 @@ from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
 from proximo.errors import EnvError, UsageError, with_place
 from proximo.problems import config_problems
-from proximo.runs.value_ranges import ValueRanges
+from proximo.runs.value_ranges import ValueRanges, is_outside
 
 STEPS = 5000  # without the end of an episode, after which an environment counts as endless
 ENOUGH_SECONDS = 10.0  # of play, once an episode has ended
@@ -190,14 +190,15 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
                 raise EnvError(f"{name}, step {steps}: {LATE_MASK}")
             action = writer(scripted_action(env.action_space, mask, rng)[None])[0]
             steps += 1  # errors name the step as training does, from 1
-            observation, reward, terminated, truncated, info = env.step(action)
+            answer = step_answer(env.step(action), f"{name}, step {steps}")
+            observation, reward, terminated, truncated, info = answer
             for value, seen in ((terminated, flags), (truncated, flags), (reward, rewards)):
                 if type(value) not in seen:
                     array = np.asarray(value)
                     seen[type(value)] = array.size == 1 and array.dtype.kind in "buif"
             if fault := ranges.count(observation, reward):
                 raise EnvError(f"{name}, step {steps}: {fault}")
-            outside += not env.observation_space.contains(observation)
+            outside += is_outside(env.observation_space, observation)
             both += bool(terminated and truncated)
             if terminated or truncated:
                 ends += 1

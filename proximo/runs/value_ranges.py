@@ -1,6 +1,6 @@
 """The ranges of an environment's observations and rewards, and what is said of those that make learning hard."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,17 @@ class ValueRanges:
             yield (f"float32 cannot tell the values of {coarse.size} of {spread.size} numbers of the observations well "
                    f"apart: one lies between {float(self._low[one])} and {float(self._high[one])}",
                    "Networks see float32. Subtract the start, such as the time of the first step.")
+
+
+def is_outside(space: spaces.Space[Any], value: Any) -> bool:
+    """Return whether a number of a Box is beyond its bounds. Other checks find other dtypes, shapes and keys."""
+    if isinstance(space, spaces.Dict) and isinstance(value, Mapping):
+        return any(is_outside(part, value[name]) for name, part in space.spaces.items() if name in value)
+    if isinstance(space, spaces.Tuple) and isinstance(value, (tuple, list)):
+        return any(is_outside(part, one) for part, one in zip(space.spaces, value, strict=False))
+    if not isinstance(space, spaces.Box) or not isinstance(value, np.ndarray) or value.shape != space.shape:
+        return False
+    return not ((value >= space.low) & (value <= space.high)).all()
 
 
 def _numbers(space: spaces.Space[Any], value: Any) -> Iterator[np.ndarray]:

@@ -78,6 +78,31 @@ def test_faults_are_told(name, words):
     assert len(wrong) == 1 and words in wrong[0]
 
 
+def test_another_dtype_is_not_called_outside_the_bounds():
+    """It is converted, with a message; only numbers beyond the bounds are outside."""
+    class Double(Probe):
+        scale = 1
+
+        def observe(self):
+            return np.float64(self.scale * super().observe())
+
+    class Beyond(Double):
+        scale = 3
+
+    assert not [finding.what for finding in check_env(Double) if "outside" in finding.what]
+    assert len([finding.what for finding in check_env(Beyond) if "outside the bounds" in finding.what]) == 1
+
+
+def test_a_step_without_five_values_is_told_as_in_training():
+    class Old(Probe):
+        def step(self, action):
+            observation, reward, terminated, _, info = super().step(action)
+            return observation, reward, terminated, info
+
+    (found,) = (finding for finding in check_env(Old) if not finding.ok)
+    assert "Old, step 1: step returned a tuple of 4; it must return (observation, reward, terminated" in found.what
+
+
 class FailsInThird(Probe):
     """Raises in the third step."""
 
