@@ -114,7 +114,9 @@ def stop_at_evaluation(ret: float) -> Callback:
     _check_arguments("stop_at_evaluation", ret=ret)
 
     def callback(it: "Iteration") -> None:
-        mean = it.stats.get("eval/return_mean", float("nan"))
+        if (mean := it.stats.get("eval/return_mean")) is None:
+            raise UsageError("stop_at_evaluation: the run has no evaluations. Set eval_every to the number of "
+                             "environment steps between two of them.")
         if mean >= ret:
             raise StopTraining(f"the mean return of the evaluation is {mean:.2f}")
 

@@ -92,6 +92,12 @@ def test_callbacks_see_evaluations_and_can_end_training_by_them(tmp_path):
     assert json.loads((run / "summary.json").read_text())["steps"] == 64
 
 
+def test_an_end_by_evaluations_needs_evaluations(tmp_path):
+    """Without them the run would never end by this callback."""
+    with pytest.raises(proximo.UsageError, match="the run has no evaluations. Set eval_every"):
+        train(tmp_path / "run", proximo.callbacks.stop_at_evaluation(8))
+
+
 def test_stop_after_seconds(tmp_path):
     run = train(tmp_path / "run", proximo.callbacks.stop_after(0))
     assert json.loads((run / "summary.json").read_text())["steps"] == 32
