@@ -59,7 +59,7 @@ def parts_of_action(space: spaces.Space[Any], action: Any) -> list[Any]:
     if isinstance(space, spaces.Dict):
         return [leaf for name, part in space.spaces.items() for leaf in parts_of_action(part, action[name])]
     if isinstance(space, spaces.Tuple):
-        return [leaf for part, one in zip(space.spaces, action) for leaf in parts_of_action(part, one)]
+        return [leaf for part, one in zip(space.spaces, action, strict=True) for leaf in parts_of_action(part, one)]
     return [action]
 
 

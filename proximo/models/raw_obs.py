@@ -181,7 +181,7 @@ def _flat_row(space: Space, reader: ObsReader, raw: Any) -> np.ndarray:
         else:
             number = number[()]
         if fault := leaf_fault(leaf, number, where):
-            raise UsageError(f"the {fault}")
+            raise UsageError(f"the {fault}. Give it as the environment returns it.")
         return number
 
     assert reader.flatten is not None

@@ -152,6 +152,16 @@ def action_from_env(action: Any, space: gym.Space[Any], count: int) -> np.ndarra
 def _rows_of_parts(actions: list[Any], space: gym.Space[Any], count: int) -> np.ndarray:
     if len(actions) != count:
         raise UsageError(f"{len(actions)} actions were given for {count} observations. Give one for each.")
-    rows = [[np.ravel(action_from_env(part, leaf, 1))
-             for part, leaf in zip(parts_of_action(space, one), action_parts(space), strict=True)] for one in actions]
-    return np.stack([np.concatenate(row) for row in rows]).astype(np.float32)
+    return np.stack([_row_of_parts(one, space) for one in actions]).astype(np.float32)
+
+
+def _row_of_parts(action: Any, space: gym.Space[Any]) -> np.ndarray:
+    leaves = action_parts(space)
+    try:
+        parts = parts_of_action(space, action)
+    except (LookupError, TypeError, ValueError):
+        parts = []
+    if len(parts) != len(leaves):
+        raise UsageError(f"the action {action!r:.60} does not have the parts of {space}. Give actions as `act` returns "
+                         "them.")
+    return np.concatenate([np.ravel(action_from_env(*pair, 1)) for pair in zip(parts, leaves, strict=True)])

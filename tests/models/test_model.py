@@ -323,6 +323,14 @@ def test_arguments_that_cannot_be_right(call, sentence, runs):
         call(proximo.load(runs / "plain"), np.zeros(4, np.float32))
 
 
+@pytest.mark.parametrize("action", [1, {"a": 1}, {"a": 1, "b": (np.zeros(2),)}, {"a": 1, "b": (np.zeros(2), 1, 1)}])
+def test_an_action_of_another_structure_is_told(action):
+    """All of `a` and `b`, which has two parts."""
+    space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.Discrete(3))))
+    with pytest.raises(UsageError, match="does not have the parts of Dict.*Give actions as `act` returns them"):
+        random_model(space, spaces.Box(-1, 1, (2,))).logprob(np.zeros(2, np.float32), action)
+
+
 def test_a_list_without_observations_of_several_parts():
     model = random_model(spaces.Discrete(2), spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Discrete(3)))
     for nothing in ([], {"a": np.zeros((0, 2)), "b": np.zeros(0, int)}):
