@@ -1,6 +1,7 @@
 """From the id of a Gymnasium environment to the environment: retired ids, unknown ids, missing extras."""
 
 import os
+import sys
 from copy import deepcopy
 from typing import Any
 
@@ -34,9 +35,14 @@ def gym_id(env_id: str, typed: str = "") -> str:
              f"{name} has no version. The newest one is used: {found}.")
         return found
     advice = nearest(name, [known for known in registry if not _is_retired(known)])
-    if name == env_id:
+    if name.endswith(".py"):
+        advice = f" If it is a file, give its path with --env-file {name}."
+    elif name == env_id:
         advice += f" If a package registers it, name its module: MODULE:{name}."
-    advice = advice or f" The module {env_id.rpartition(':')[0]} does not register it."
+    module = env_id.rpartition(":")[0]
+    advice = advice or f" The module {module} does not register it." + (
+        f" To use its class {name}, write --env-file PATH.py:{name} (from Python: env={name})." * (
+            hasattr(sys.modules.get(module), name)))
     raise UsageError(f"env_id={typed or env_id} is unknown.{advice}")
 
 

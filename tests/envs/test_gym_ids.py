@@ -37,6 +37,19 @@ def test_an_unknown_id_may_be_one_of_a_package(env_id, guess, monkeypatch):
             gym_id(f"{module}:{name}")
 
 
+@pytest.mark.parametrize(("env_id", "advice"), [
+    ("my_env.py", "If it is a file, give its path with --env-file my_env.py."),
+    ("tests.support.probes:Constant", "The module tests.support.probes does not register it. To use its class Constant, write "
+                                      "--env-file PATH.py:Constant (from Python: env=Constant)."),
+])
+def test_files_and_classes_are_no_ids(env_id, advice, monkeypatch):
+    """The sentence says how they are named. Without the ids that other tests register, of which some are similar."""
+    monkeypatch.setattr(gym_ids, "registry", {})
+    with pytest.raises(UsageError) as error:
+        gym_id(env_id)
+    assert str(error.value) == f"env_id={env_id} is unknown. {advice}"
+
+
 @pytest.mark.parametrize(("old", "new"), [
     ("LunarLander-v2", "LunarLander-v3"), ("BipedalWalker-v2", "BipedalWalker-v3"),
     ("HalfCheetah-v2", "HalfCheetah-v4"), ("CarRacing-v2", "CarRacing-v3"),
