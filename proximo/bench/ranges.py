@@ -30,11 +30,12 @@ def example_of(space: Space) -> dict[str, Any]:
             if not range_problem(name, given)}
 
 
-def range_problem(name: str, given: dict[str, Any]) -> str:
+def range_problem(name: str, given: Any) -> str:
     """Return what is wrong with the range of a field; an empty text if nothing is."""
-    if given.keys() == {"choices"} and isinstance(given["choices"], list) and given["choices"]:
+    keys = given.keys() if isinstance(given, dict) else set()
+    if keys == {"choices"} and isinstance(given["choices"], list) and given["choices"]:
         return ""
-    if {"low", "high"} <= given.keys() <= {"low", "high", "log"} and _is_range(**given):
+    if {"low", "high"} <= keys <= {"low", "high", "log"} and _is_range(**given):
         return ""
     return (f"space: {name}={reprlib.repr(given)} is not allowed. Use {{low, high}} with low below high (and above 0 "
             "with log), or {choices = [...]}.")

@@ -129,7 +129,7 @@ class SearchFile(TypedDict, total=False):
     storage: str
     sampler_seed: int
     overrides: dict[str, Any]
-    space: dict[str, dict[str, Any]]
+    space: dict[str, Any]
     target_scores: dict[str, list[Finite]]
 
 
@@ -145,7 +145,7 @@ class PopulationFile(TypedDict, total=False):
     seed: int
     metric: Literal["episodic_return", "episodic_length"]
     overrides: dict[str, Any]
-    space: dict[str, dict[str, Any]]
+    space: dict[str, Any]
 
 
 class MemberRecord(TypedDict):

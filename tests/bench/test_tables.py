@@ -37,8 +37,8 @@ def test_values_of_a_wrong_type_hide_no_other_problem_of_a_search(tmp_path):
                     '[space]\ngamma = 5\n')
     with pytest.raises(UsageError) as fault:
         load_search(path)
-    for line, part in zip(str(fault.value).splitlines(), ("metric='reward' is not allowed", "space.gamma=5 is not allowed",
-                                                          "target_scores=3 is not", "steps=0 is not", "trials=0 must"), strict=True):
+    for line, part in zip(str(fault.value).splitlines(), ("metric='reward' is not allowed", "target_scores=3 is not", "steps=0 is not",
+                                                          "space: gamma=5 is not allowed", "trials=0 must"), strict=True):
         assert line.startswith(f"{path}: {part}")
 
 

@@ -374,6 +374,7 @@ def test_a_study_that_recorded_nothing_continues_with_a_warning(file, tmp_path, 
 
 SPACES = {
     "gamma = {low = 0.9, high = 1.5}": "space: gamma=1.5 must be between",
+    "gamma = [0.9, 0.99]": "space: gamma=[0.9, 0.99] is not allowed. Use {low, high}",
     "gamma = {low = -1.0, high = 0.9}": "space: gamma=-1.0 must be between",
     "num_minibatches = {choices = [4, 0]}": "space: num_minibatches=0 must be at least 1",
     'activation = {choices = ["tanh", "foo"]}': "space: activation='foo' is not allowed",
