@@ -66,7 +66,7 @@ def read_flags(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, Any]
             values[name] = values.get(name, ()) + value if hints[name] == TEXTS else value
         except UsageError as mistake:
             wrong.append(str(mistake))
-        wrong += map(_unexpected, rest)
+        wrong += [_unexpected(word, f"{flag.word} takes {'no' if negated else 'one'} value") for word in rest]
     return values, wrong
 
 
@@ -135,7 +135,10 @@ def _field(flag: str, hints: dict[str, Any], switches: Container[str]) -> tuple[
     return None, False
 
 
-def _unexpected(word: str) -> str:
+def _unexpected(word: str, takes: str = "") -> str:
+    """Return the sentence for a word that is no flag's value; `takes` says how many the flag before it has."""
+    if takes and not word[:1].isalpha():  # a number is no environment
+        return f"unexpected argument {word!r}; {takes}."
     return f"unexpected argument {word!r}; did you mean --env-id {word}?"
 
 
