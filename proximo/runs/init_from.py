@@ -16,6 +16,7 @@ from proximo.models.weights import check_numbers
 from proximo.protocols import MakeEnvs, Spec, VecEnv
 
 MEANING = ("activation", "distribution", "norm_obs")  # fields that change what weights of the same shapes compute
+BEGINNING = ("log_std_init", "orthogonal_init")  # fields that only draw the first weights, which init_from replaces
 
 
 class StartedEnvs:
@@ -55,8 +56,9 @@ def with_start(parts: Parts, cfg: Config) -> Parts:
 
 def differences(cfg: Config, trained: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     """Return a phrase for each of some fields that has another value in the configuration of a model, as JSON."""
-    return [f"{name}={shown(trained[name])}, and this run has {name}={shown(getattr(cfg, name))}" for name in names
-            if name in trained and shown(trained[name]) != shown(getattr(cfg, name))]
+    pairs = [(name, shown(trained[name]), shown(getattr(cfg, name))) for name in names if name in trained]
+    return [f"{name}={before or 'empty'}, and this run has {name}={now or 'empty'}" for name, before, now in pairs
+            if before != now]
 
 
 def make_trained_agent(make_agent: Any, model: Mapping[str, Any], source: str, spec: Spec, cfg: Config) -> Any:
@@ -72,7 +74,7 @@ def make_trained_agent(make_agent: Any, model: Mapping[str, Any], source: str, s
     try:
         return load_weights(make_agent(spec, cfg), model["weights"])
     except FilesError as error:
-        policy = [name for name, fact in facts(cfg).items() if fact.group == "policy"]
+        policy = [name for name, fact in facts(cfg).items() if fact.group == "policy" and name not in BEGINNING]
         other = "".join(f" It was trained with {setting}." for setting in differences(cfg, model["config"], policy))
         raise UsageError(f"init_from={source} does not fit this run: {error}{other}") from error
 

@@ -159,6 +159,14 @@ def test_another_network_is_refused(words, sentence, trained, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_only_settings_of_the_network_are_named(trained, tmp_path, capsys):
+    """Those of the first weights, which init_from replaces, may differ; no sizes are shown as empty."""
+    words = ("--policy-sizes", "9", "--value-sizes", "9", "--no-orthogonal-init")
+    assert train(tmp_path / "run", *NORMALISED, "--init-from", trained, *words) == 2
+    said = capsys.readouterr().err
+    assert "policy_sizes=empty, and this run has policy_sizes=9." in said and "orthogonal_init" not in said
+
+
 def test_what_is_no_model(trained, tmp_path, capsys):
     """Reported together with other problems: exit code 2 where there is no folder, 5 where its content is wrong."""
     assert train(tmp_path / "run", "--init-from", tmp_path / "nowhere", "--gamma", "3") == 2
