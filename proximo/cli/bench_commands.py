@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from proximo.bench.task import Where
+from proximo.cli.arguments import arguments, known_arguments
 from proximo.cli.flags import parse_flags
 from proximo.config import Config
 from proximo.errors import UsageError
@@ -124,29 +125,29 @@ def bench_command(name: str, words: list[str]) -> int:
     """Run one of these commands and return its exit code."""
     match name:
         case "bench":
-            args, flags = tyro.cli(BenchArguments, args=words, prog="proximo bench", return_unknown_args=True)
+            args, flags = known_arguments(BenchArguments, words, name)
             return _bench(args, flags)
         case "report":
             from proximo.bench.report import report
 
-            report_args = tyro.cli(ReportArguments, args=words, prog="proximo report")
+            report_args = arguments(ReportArguments, words, name)
             print(report(report_args.directory, report_args.out))
             return 0
         case "compare":
             from proximo.bench.compare import compare
 
-            compare_args = tyro.cli(CompareArguments, args=words, prog="proximo compare")
+            compare_args = arguments(CompareArguments, words, name)
             text, worse = compare(compare_args.old, compare_args.new, compare_args.metric)
             print(text)
             return int(worse)
         case "pbt":
-            return _pbt(tyro.cli(PbtArguments, args=words, prog="proximo pbt"))
+            return _pbt(arguments(PbtArguments, words, name))
         case _:
             from proximo.bench.sets import check_set_imports
             from proximo.bench.tune import tune
             from proximo.bench.tune_search import load_search
 
-            tune_args = tyro.cli(TuneArguments, args=words, prog="proximo tune")
+            tune_args = arguments(TuneArguments, words, name)
             check_set_imports([load_search(tune_args.file).row], tune_args.allow_import, tune_args.file)
             return tune(tune_args.file, tune_args.where, tune_args.out, tune_args.trials)
 

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
 
+from proximo.cli.arguments import arguments
 from proximo.cli.bench_commands import AllowImport
 from proximo.cli.check_command import CheckArguments, check_command
 from proximo.cli.eval_progress import shown_progress
@@ -24,7 +25,6 @@ from proximo.runs.output import printable
 from proximo.runs.resolve import usage_errors
 from proximo.runs.writing import write_json
 
-Arguments = TypeVar("Arguments")
 MOST_EPISODES = 1_000_000  # of eval: their returns are kept in memory
 OtherId = Annotated[str, tyro.conf.arg(metavar="ID", help_behavior_hint="(default: that of the run)")]
 OtherArguments = Annotated[tuple[str, ...], tyro.conf.arg(
@@ -131,11 +131,6 @@ def model_command(name: str, words: list[str]) -> int:
             return rate_command(arguments(RateArguments, words, name))
         case _:
             return check_command(arguments(CheckArguments, words, name))
-
-
-def arguments(kind: type[Arguments], words: list[str], name: str) -> Arguments:
-    """Fill a dataclass from the command line."""
-    return tyro.cli(kind, args=words, prog=f"proximo {name}")
 
 
 def check_least(args: Any, *problems: str, **least: int) -> None:

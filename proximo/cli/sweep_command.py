@@ -38,6 +38,9 @@ def sweep_command(words: list[str]) -> int:
     variant, flags, defaults = chosen_defaults(variant, flags)
     kind = named_class(variant, "sweep")
     lists, flags, wrong = take_lists(kind, flags)
+    if not (lists or wrong):
+        wrong.append(f"a sweep needs several values of a flag: --seeds, or {', '.join(swept_fields(kind))}. "
+                     "proximo train takes one value of each.")
     values, more = read_flags(kind, flags)
     cfg = kind(**{**defaults, "framework": "jax", **values})
     session, members = start_sweep(cfg, variant, lists, [*wrong, *more], mode)

@@ -87,9 +87,9 @@ def reset_answer(answer: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
 
 
 def step_answer(answer: Any, where: str) -> tuple[Any, ...]:
-    """Return what step() returned, if it is a tuple of five; EnvError for anything else."""
-    if isinstance(answer, tuple) and len(answer) == 5:
-        return answer
+    """Return what step() returned, if it is five values, as training takes them; EnvError for anything else."""
+    if isinstance(answer, (tuple, list)) and len(answer) == 5:
+        return tuple(answer)
     raise EnvError(f"{where}: {answer_fault(answer)}")
 
 

@@ -168,3 +168,9 @@ def test_the_table_has_the_mean_over_seeds_best_first(tmp_path):
     lines = [line.split() for line in sweep_table(tmp_path, members).splitlines()]
     assert lines == [["gamma", "seeds", "return", "lowest", "highest"], ["0.99", "2", "5.00", "4.00", "6.00"],
                      ["0.9", "2", "2.00", "1.00", "3.00"]]
+
+
+def test_a_sweep_without_lists_is_refused(capsys):
+    """It would train one run with the steps of the variant."""
+    assert main(["sweep", "ppo", "--total-timesteps", "2048"]) == 2
+    assert "a sweep needs several values of a flag: --seeds, or learning_rate," in capsys.readouterr().err

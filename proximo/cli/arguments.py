@@ -1,0 +1,60 @@
+"""The arguments of a command from its words."""
+
+from contextlib import redirect_stderr
+from io import StringIO
+from typing import Any, TypeVar
+
+import tyro
+
+from proximo.cli.messages import NEEDS
+from proximo.errors import UsageError
+
+Arguments = TypeVar("Arguments")
+
+
+def arguments(kind: type[Arguments], words: list[str], name: str) -> Arguments:
+    """Fill a dataclass from the command line.
+
+    Raises:
+        UsageError: A word is missing, unknown or not allowed.
+    """
+    filled: Arguments = _in_one_sentence(kind, words, name)
+    return filled
+
+
+def known_arguments(kind: type[Arguments], words: list[str], name: str) -> tuple[Arguments, list[str]]:
+    """Fill a dataclass from the command line, and return it with the words that it does not have.
+
+    Raises:
+        UsageError: A value is missing or not allowed.
+    """
+    filled: tuple[Arguments, list[str]] = _in_one_sentence(kind, words, name, return_unknown_args=True)
+    return filled
+
+
+def _in_one_sentence(kind: type[Any], words: list[str], name: str, **settings: Any) -> Any:
+    """Call tyro, with its box of several lines about a mistake as one sentence."""
+    printed = StringIO()
+    try:
+        with redirect_stderr(printed):
+            return tyro.cli(kind, args=words, prog=f"proximo {name}", **settings)
+    except SystemExit as end:
+        if not end.code:  # --help
+            raise
+    raise UsageError(f"{_sentence(printed.getvalue(), name)} `proximo {name} --help` explains it.")
+
+
+def _sentence(box: str, name: str) -> str:
+    """Return what a box of tyro says: its first section, and a flag that was perhaps meant."""
+    sections: list[list[str]] = [[]]
+    for line in box.splitlines():
+        if "──" in line or "---" in line:  # below the title, or between two sections
+            sections.append([])
+        else:
+            sections[-1].append(line.strip("│| "))
+    said, *others = [section for section in sections[1:] if any(section)] or [["The command line is not understood."]]
+    if said[0].startswith("Missing from "):
+        what, usage = NEEDS[name]
+        return f"{name} needs {what}: `proximo {name} {usage}`."
+    meant = [f" Did you mean {lines[1].split()[0]}?" for lines in others if lines[0].startswith("Perhaps you meant")]
+    return " ".join(said).rstrip(".") + "." + "".join(meant[:1])
