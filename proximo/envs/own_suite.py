@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from proximo.envs.masks import mask_parts
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, UsageError, with_place
 from proximo.protocols import Array, Step, VecEnv
 
 MEMBERS = tuple(name for name in (*VecEnv.__annotations__, *vars(VecEnv)) if not name.startswith("_"))
@@ -21,6 +21,7 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
     Raises:
         UsageError: The result lacks attributes or methods of VecEnv, has another number of environments, or an
             attribute of another kind.
+        EnvError: Environments in JAX return other arrays than they have to, or raise an exception.
     """
     envs: VecEnv = make_envs(cfg, seeds)
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
@@ -30,7 +31,10 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
     if problems := list(problems_of_envs(envs, len(seeds))):
         envs.close()
         raise UsageError("\n".join(problems))
-    return CheckedEnvs(envs)
+    checked = CheckedEnvs(envs)
+    if envs.play == "inside":
+        checked.check_shapes()
+    return checked
 
 
 def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
@@ -80,6 +84,24 @@ class CheckedEnvs:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._envs, name)
+
+    def check_shapes(self) -> None:
+        """Check what pure functions of JAX return, without computing it: nothing checks their steps while they run."""
+        import jax
+
+        pure, rows, space = self._envs.pure, self._envs.num_envs, self._envs.action_space
+        dtype = np.int32 if np.issubdtype(space.dtype, np.integer) else np.float32
+        call = "reset"
+        try:
+            state, step = jax.eval_shape(pure.reset, jax.random.key(0))
+            self._checked(step, call, rows)
+            call = "step"
+            _, step = jax.eval_shape(pure.step, state, jax.ShapeDtypeStruct((rows, *space.shape), dtype))
+            self._checked(step, call, rows)
+        except UsageError as error:
+            raise EnvError(str(error)) from error
+        except Exception as error:
+            raise EnvError(f"{type(pure).__name__}.{call}() raised {with_place(error)}") from error
 
     def reset(self) -> Step:
         """See VecEnv.reset."""

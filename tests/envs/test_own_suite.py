@@ -246,3 +246,31 @@ def test_another_problem_does_not_report_normalisation_that_is_off(tmp_path):
         proximo.train("ppo_continuous_action", make_envs=lambda cfg, seeds: Packed(len(seeds), seeds[0]),
                       run_dir=tmp_path / "run", **TOLD)
     assert str(caught.value) == "the only problem"
+
+
+@pytest.mark.parametrize("wrong, said", [
+    ("observe", r"PureVec\.reset\(\) returned obs of shape \(4, 2\) .* has to be \(4, 1\)"),
+    ("reward", r"PureVec\.step\(\) returned reward of shape \(4, 1\) .* has to be \(4,\)"),
+    ("raise", r"ControlPure\.step\(\) raised KeyError: 'speed' \(.*test_own_suite\.py, line"), ("", "")])
+def test_environments_in_jax_are_checked_before_they_are_compiled(wrong, said):
+    """Shapes that are wrong there end in an error of a matrix product, or are broadcast."""
+    jax_control = pytest.importorskip("proximo.envs.jax_control")
+    from proximo.envs.pure import PureVec
+
+    def advance(state, action):
+        if wrong == "raise":
+            raise KeyError("speed")
+        reward = state[0] + action
+        return state, reward[:, None] if wrong == "reward" else reward, state[0] > 1
+
+    task = jax_control.Task(low=(0.0,), high=(1.0,), advance=advance, obs_size=1, action_space=spaces.Discrete(2), limit=9,
+                            observe=lambda state: 2 * state if wrong == "observe" else state)
+
+    def make_envs(cfg, seeds):
+        return PureVec(jax_control.ControlPure(task, len(seeds)), seeds[0])
+
+    if not wrong:
+        assert make_complete(make_envs, None, [1, 2, 3, 4]).num_envs == 4
+        return
+    with pytest.raises(EnvError, match=said):
+        make_complete(make_envs, None, [1, 2, 3, 4])
