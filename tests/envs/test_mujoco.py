@@ -15,7 +15,7 @@ from proximo.errors import UsageError, warn_once
 from proximo.variants import Continuous
 from tests.support.normalized import Normalized
 
-pytest.importorskip("mujoco")
+mujoco = pytest.importorskip("mujoco")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 RAW = Continuous(norm_obs=False, norm_reward=False)
@@ -45,10 +45,18 @@ def test_equals_gymnasium_with_clipped_actions():
 
 
 def test_a_warning_of_mujoco_is_one_message(tmp_path, monkeypatch, capfd, caplog):
-    """MuJoCo prints it for each environment, and writes a file into the current folder."""
+    """MuJoCo prints it for each environment, and writes a file into the current folder.
+
+    A function for warnings that is set already stays, as that of dm_control where another test has imported it.
+    """
     monkeypatch.chdir(tmp_path)
     warn_once.cache_clear()
-    make_mujoco_rows(EnvSource("HalfCheetah-v4"), "same-step", [1, 2]).close()
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(None)
+    try:
+        make_mujoco_rows(EnvSource("HalfCheetah-v4"), "same-step", [1, 2]).close()
+    finally:
+        mujoco.set_mju_user_warning(before)
     (message,) = (record.getMessage() for record in caplog.records)
     assert message.startswith("MuJoCo: compiler attribute 'settotalmass' is deprecated")
     assert "".join(capfd.readouterr()) in ("", f"proximo: {message}\n") and not list(tmp_path.iterdir())
