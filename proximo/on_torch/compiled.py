@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from proximo.config import Config
 from proximo.errors import UsageError, warn
@@ -64,10 +64,20 @@ def can_compile(compiler: Compiler, buffers: list[str]) -> bool:
 def compile_policy(policy: Policy, agent: Any, weights: Tensor, storage: Storage, carry: Carry, group: Carry,
                    compiler: Compiler) -> Policy:
     """Compile the functions that collecting calls; `group` has the rows that the policy acts for at once."""
+    carry, group = as_rows(carry), as_rows(group)
     policy = policy._replace(act=compile_act(policy, agent, weights, group, compiler))
     if not compiler.compiles_evaluation:
         return policy
     return policy._replace(evaluate=compile_evaluation(agent, weights, storage, carry, compiler))
+
+
+def as_rows(carry: Carry) -> Carry:
+    """Return a carry whose tensors have the strides of the rows of a rollout, also along an axis with one entry.
+
+    There `contiguous()` keeps any stride, such as the 0 of `x[None]` in numpy.
+    """
+    rows: Carry = tree_map_only(Tensor, lambda x: x.clone(memory_format=torch.contiguous_format), carry)
+    return rows
 
 
 def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry,

@@ -9,11 +9,13 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.on_torch.aot import functional
+from proximo.on_torch.aot_cache import describe_layout
 from proximo.on_torch.assemble import assemble
-from proximo.on_torch.compiled import pack_minibatch, unpack_gradient
+from proximo.on_torch.compiled import Compiler, compile_policy, pack_minibatch, unpack_gradient
 from proximo.on_torch.learner import apply_gradient, flat_adam, make_gradient
 from proximo.on_torch.loss import ppo_loss
-from proximo.types import Batch, Coefficients, Minibatches
+from proximo.on_torch.rollout import make_policy
+from proximo.types import Batch, Carry, Coefficients, Minibatches
 from proximo.variants import RPO
 
 ROWS = 12
@@ -66,3 +68,17 @@ def test_frozen_parameters_have_a_zero_gradient_and_stay():
     before = adam.weights.clone()
     apply_gradient(adam, found, torch.tensor(0.1), cfg.adam_eps, cfg.max_grad_norm)
     assert torch.equal(adam.weights[frozen], before[frozen]) and not torch.equal(adam.weights, before)
+
+
+def test_acting_is_compiled_for_the_strides_of_a_rollout():
+    """The first observation of a single environment may be x[None], whose first stride is 0, and so may its mask."""
+    layouts = []
+    compiler = Compiler(lambda function, example, name: layouts.append(list(map(describe_layout, example))),
+                        unsupported_reason=lambda: None, compiles_evaluation=False)
+    _, agent, _, _ = make_case(masked=True, noisy=False)
+    policy, weights = make_policy(agent), flat_adam(agent).weights
+    for stride in (1, 0):
+        carry = Carry(obs=torch.zeros(4).as_strided((1, 4), (4 * stride, 1)), first=torch.ones(1) > 0, state=(),
+                      mask=torch.ones(3, dtype=torch.bool).as_strided((1, 3), (3 * stride, 1)), statistics=None)
+        compile_policy(policy, agent, weights, None, carry, carry, compiler)
+    assert layouts[0] == layouts[1]
