@@ -142,8 +142,10 @@ def minibatch_advantages(advantage: Array, valid: Array, index: Array, recurrent
 
         divisor = jnp.maximum(pool(count), 1.0)
         centred = rows - widen(pool(total) / divisor)
-        squares = all_reduce_sum(jnp.square(jnp.where(valid_rows, centred, 0.0)).sum(axes))
-        rows = centred / (widen(jnp.sqrt(pool(squares) / divisor)) + 1e-8)
+        kept = jnp.where(valid_rows, centred, 0.0)
+        squares, rest = map(pool, all_reduce_sum((jnp.square(kept).sum(axes), kept.sum(axes))))
+        equal = squares * divisor <= 2 * jnp.square(rest)  # equal advantages leave the rounding of their mean
+        rows = jnp.where(widen(equal), 0.0, centred / (widen(jnp.sqrt(squares / divisor)) + 1e-8))
     return rows, jnp.maximum(count, 1.0)
 
 

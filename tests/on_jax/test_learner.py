@@ -7,7 +7,7 @@ import pytest
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.on_jax import parameters
-from proximo.on_jax.learner import permutations
+from proximo.on_jax.learner import minibatch_advantages, permutations
 from proximo.on_jax.pure_training import make_training
 
 
@@ -77,3 +77,22 @@ def test_packing_does_not_change_training(monkeypatch):
     assert vector.keys() == by_name.keys()
     for name, x in vector.items():
         np.testing.assert_allclose(by_name[name], x, rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("norm_adv", ["minibatch", "batch"])
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_equal_advantages_are_normalised_to_zero(norm_adv, recurrent):
+    """As in torch: the rounding of their mean is not a deviation. Advantages that differ a little still have one."""
+    cfg, valid = Config(norm_adv=norm_adv), np.ones((32, 4), bool)
+    valid[3:5] = False
+    index = np.arange(4 if recurrent else valid.size).reshape(1, 2, -1)
+
+    def normalized(advantage):
+        rows, _ = minibatch_advantages(advantage.astype(np.float32), valid, index, recurrent, cfg, lambda x: x)
+        return np.asarray(rows)
+
+    for value in (0.7, 12.34, -99.013, 1e-3):
+        assert not normalized(np.full(valid.shape, value)).any()
+    different = np.full(valid.shape, 12.34)
+    different[::2] += 1e-4
+    assert np.abs(np.abs(normalized(different)) - 1).max() < 0.2
