@@ -74,8 +74,9 @@ class ControlPure:
         return ControlState(parts=parts, running=running, key=key), step
 
     def step(self, state: ControlState, action: Array) -> tuple[ControlState, Step]:
-        """See PureEnv.step. `action` is (N,), or (N, 1) for continuous actions."""
-        after, reward, terminated = self.task.advance(state.parts, action.reshape(self.num_envs))
+        """See PureEnv.step. The task gets actions of one number as (N,)."""
+        action = action.reshape(self.num_envs) if action.size == self.num_envs else action
+        after, reward, terminated = self.task.advance(state.parts, action)
         truncated = ~terminated & (state.running.length + 1 >= self.task.limit)
         over, valid = terminated | truncated, jnp.ones(self.num_envs, bool)
         running, episode = count_episodes(state.running, reward, over, valid, jnp)

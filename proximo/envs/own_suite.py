@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
 from proximo.errors import EnvError, UsageError, with_place
 from proximo.protocols import Array, Step, VecEnv
@@ -96,7 +97,7 @@ class CheckedEnvs:
             state, step = jax.eval_shape(pure.reset, jax.random.key(0))
             self._checked(step, call, rows)
             call = "step"
-            _, step = jax.eval_shape(pure.step, state, jax.ShapeDtypeStruct((rows, *space.shape), dtype))
+            _, step = jax.eval_shape(pure.step, state, jax.ShapeDtypeStruct((rows, *action_shape(space)), dtype))
             self._checked(step, call, rows)
         except UsageError as error:
             raise EnvError(str(error)) from error

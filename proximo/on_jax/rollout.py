@@ -45,7 +45,9 @@ def collect(agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any, c
     def play(state: tuple[Any, Carry], noise: Array) -> tuple[tuple[Any, Carry], PlayedStep]:
         env_state, carry = state
         acted = agent.act(carry.obs, carry.mask, carry.first, carry.state, noise)
-        env_state, step = envs.step(env_state, acted.action.reshape(envs.num_envs, *envs.action_space.shape))
+        shape = envs.action_space.shape  # None: a Dict or Tuple, whose parts are in one row
+        action = acted.action if shape is None else acted.action.reshape(envs.num_envs, *shape)
+        env_state, step = envs.step(env_state, action)
         statistics, step = normalizer.step(carry.statistics, step)
         final = step.final_obs
         if final is not None and not agent.evaluates_later:

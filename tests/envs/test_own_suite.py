@@ -274,3 +274,30 @@ def test_environments_in_jax_are_checked_before_they_are_compiled(wrong, said):
         return
     with pytest.raises(EnvError, match=said):
         make_complete(make_envs, None, [1, 2, 3, 4])
+
+
+PARTS = {"number": (spaces.Box(-1, 1, (1,)), (8,)), "vector": (spaces.Box(-1, 1, (2, 2)), (8, 2, 2)),
+         "parts": (spaces.Dict(choice=spaces.Discrete(3), force=spaces.Box(-1, 1, (2,))), (8, 3))}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_actions_of_a_task_in_jax(case, tmp_path):
+    """Training gives a task the shapes of the documentation: what is checked before is what is compiled."""
+    jax_control = pytest.importorskip("proximo.envs.jax_control")
+    from proximo.envs.pure import PureVec
+
+    (space, shape), seen = PARTS[case], set()
+
+    def advance(state, action):
+        seen.add(action.shape)
+        if case == "parts":
+            assert action.dtype == "float32"
+        return state, action.reshape(8, -1)[:, 0], state[0] > 1
+
+    task = jax_control.Task(low=(0.0,), high=(1.0,), advance=advance, obs_size=1, action_space=space, limit=9,
+                            observe=lambda state: state)
+    run = proximo.train("ppo_continuous_action", framework="jax", env_id="Task-v0", num_envs=8, num_steps=4, num_minibatches=2,
+                        total_timesteps=64, run_dir=tmp_path / "run",
+                        make_envs=lambda cfg, seeds: PureVec(jax_control.ControlPure(task, len(seeds)), seeds[0]))
+    assert seen == {shape}
+    assert space.contains(proximo.load(run).act([0.5]))

@@ -25,7 +25,8 @@ ENVIRONMENTS: Rewrites = {
     "Running": (("; for suites inside a compiled function", ""),),
     "ControlPure": (("parts, running = self._first_states(own), start_episodes(self.num_envs, jnp)",
                      "parts = self._first_states(own)\n        running = start_episodes(self.num_envs, jnp)"),
-                    ("action.reshape(self.num_envs)", "action"), ("cond_of_any(", "jax.lax.cond("),
+                    ("        action = action.reshape(self.num_envs) if action.size == self.num_envs else action\n",
+                     ""), ("cond_of_any(", "jax.lax.cond("),
                     ("over, valid = terminated | truncated, jnp.ones(self.num_envs, bool)",
                      "over, valid = terminated | truncated, None"),
                     ("A task as a PureEnv that resets in the same step.", "N environments of a task."))}

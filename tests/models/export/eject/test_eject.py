@@ -84,9 +84,10 @@ def ejected_hash(path, folder):
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(path)], cwd=folder, env=environment, capture_output=True,
                           text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    header, *rows = (folder / "progress-1.csv").read_text().splitlines()
+    (progress,), (weights_path,) = folder.glob("progress-*.csv"), folder.glob("weights-*.npz")
+    header, *rows = progress.read_text().splitlines()
     assert header.startswith("global_step,SPS,episodic_return,") and len(rows) == 3
-    with np.load(folder / "weights-1.npz") as weights:
+    with np.load(weights_path) as weights:
         return weights_hash(weights)
 
 
