@@ -1,6 +1,7 @@
 """Environments from a function of the user's: whether they have, and return, everything that training reads."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import NoneType
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
-from proximo.errors import EnvError, UsageError, with_place
+from proximo.errors import EnvError, ProximoError, UsageError, is_out_of_memory, with_place
 from proximo.protocols import Array, Step, VecEnv
 
 MEMBERS = tuple(name for name in (*VecEnv.__annotations__, *vars(VecEnv)) if not name.startswith("_"))
@@ -106,19 +107,35 @@ class CheckedEnvs:
 
     def reset(self) -> Step:
         """See VecEnv.reset."""
-        step = self._checked(self._envs.reset(), "reset", self._envs.num_envs)
         self._steps = 0
-        self._check_numbers(step)
+        with self._naming("reset"):
+            step = self._envs.reset()
+        self._check_numbers(self._checked(step, "reset", self._envs.num_envs))
         return step
 
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
-        return self._played(self._envs.step(action), "step", self._envs.num_envs)
+        with self._naming("step"):
+            step = self._envs.step(action)
+        return self._played(step, "step", self._envs.num_envs)
 
     def receive(self, group: int) -> Step:
         """See GroupedVecEnv.receive."""
         rows = self._envs.num_envs // self._envs.groups
-        return self._played(self._envs.receive(group), "receive", rows, group * rows)
+        with self._naming("receive"):
+            step = self._envs.receive(group)
+        return self._played(step, "receive", rows, group * rows)
+
+    @contextmanager
+    def _naming(self, call: str) -> Iterator[None]:
+        """Raise EnvError, which names the environments, for an exception of their own."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, ProximoError) or is_out_of_memory(error):
+                raise
+            at = "" if call == "reset" else f" after {self._steps} steps"
+            raise EnvError(f"{self._name}.{call}(){at} raised {with_place(error)}") from error
 
     def _played(self, step: Step, call: str, rows: int, before: int = 0) -> Step:
         """Return what followed an action, checked; `before` is the number of environments in earlier groups."""
@@ -162,7 +179,13 @@ class CheckedEnvs:
                              "Return a mask from reset() and from every step(), or None from all of them.")
 
     def _check_ends(self, step: Step) -> None:
-        """Refuse a new episode without the last observation of the one before, which would be taken for it."""
+        """Refuse two ends at once, and a new episode without the last observation of the one before.
+
+        Its own first observation would be taken for that.
+        """
+        if bool((step.terminated & step.truncated).any()):
+            raise UsageError(f"{self._name}: an episode is terminated and truncated in the same step. Return truncated "
+                             "= False where terminated is True: what follows has the value 0 there.")
         if step.final_obs is None and bool((step.first & step.valid).any()):
             raise UsageError(f"{self._name}: an episode begins (first is True) in the step in which the one before "
                              "ended, and final_obs is None. Return the observation before the reset as final_obs: "

@@ -226,6 +226,28 @@ def test_tensors_are_normalised_in_training():
         np.testing.assert_allclose(it.statistics.obs.var, rows.var(0), rtol=1e-3)
 
 
+def test_an_exception_of_the_environments_names_them_and_the_step():
+    calls = []
+
+    def fail(step):
+        calls.append(step)
+        if len(calls) == 4:
+            raise KeyError("speed")
+        return step
+
+    with pytest.raises(EnvError, match=r"^Changed\.step\(\) after 3 steps raised KeyError: 'speed' \(.*test_own_suite\.py, line"):
+        train_carts(fail)
+
+
+def test_both_ends_at_once_are_refused():
+    """The value of what follows would be 0 in one place and V(final_obs) in another."""
+    def end(step):
+        return step._replace(terminated=torch.ones(8, dtype=torch.bool), truncated=torch.ones(8, dtype=torch.bool))
+
+    with pytest.raises(UsageError, match="terminated and truncated in the same step"):
+        train_carts(end)
+
+
 def test_tensors_are_refused_by_jax():
     pytest.importorskip("jax")
     with pytest.raises(UsageError, match='framework="jax" needs environments that return numpy or JAX arrays'):
