@@ -146,11 +146,12 @@ def end_text(ended: Ended) -> str:
 
 
 def last_lines(path: Path, count: int = LAST_LINES) -> str:
-    """Return the last lines of a log, or an empty string if there is none."""
+    """Return the last lines of a log without "proximo: ", or an empty string if there is none."""
     try:
         with open_regular(path, most=None) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
-            return "\n".join(file.read().decode(errors="replace").splitlines()[-count:])
+            lines = file.read().decode(errors="replace").splitlines()[-count:]
+            return "\n".join(line.removeprefix("proximo: ") for line in lines)
     except OSError:
         return ""
 

@@ -106,6 +106,7 @@ def test_a_failed_run_is_reported_with_its_last_lines_and_the_others_go_through(
     assert bench(file, out=out, command=FAKE) == 1
     said = capfd.readouterr().err
     assert "the loss is not finite at iteration 1" in said and "failed: CartPole-v1/ppo/1" in said
+    assert "proximo: proximo:" not in said  # the log says it too
     assert (out / "CartPole-v1" / "ppo" / "2" / "summary.json").exists()
     record = json.loads((out / "CartPole-v1" / "ppo" / "1.job.json").read_text())
     assert record["status"] == "failed" and record["exit_code"] == 4
