@@ -43,21 +43,22 @@ def start_build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder
     notify(f"compiling {name} (15 to 60 s once, then cached)")
     build = partial(_build, graph, example, folder, key, torch.get_num_threads())
     if not can_fork():
-        build()
+        build(lambda library: None)
         return lambda: None
     from torch._inductor import compile_fx  # noqa: F401  (3 s that every process would need)
 
     def build_alone() -> None:
         with one_sentence(name, folder):
             _prepare_process()
-            build()
+            build(_check_loading)
 
     wait = start_forked(build_alone, f"The process that compiles {name}")
     return lambda: notify(f"compiled {name} in {wait():.0f} s")
 
 
-def _build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder: Path, key: str, threads: int) -> None:
-    """Compile into a temporary folder, and store the library.
+def _build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder: Path, key: str, threads: int,
+           check: Callable[[Path], None]) -> None:
+    """Compile into a temporary folder, call `check` with the library, and store it.
 
     Two processes that compile the same function at once do the work twice and do not disturb each other.
     """
@@ -67,19 +68,32 @@ def _build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder: Pat
         library = Path(workshop) / "function.so"
         aot_compile(graph, example, options={**INDUCTOR_OPTIONS, "cpp.threads": threads,
                                              "aot_inductor.output_path": str(library)})
+        check(library)
         store_library(library, folder, key)
 
 
-def _prepare_process() -> None:
-    """Adapt torch to a forked process that only compiles.
+def _check_loading(library: Path) -> None:
+    """Load a library once in the process that compiles, so that a crash there ends this process and not training.
 
-    OpenMP's threads do not survive a fork. The vector instructions of float32 need no test programs. The two source
-    files of a library are compiled at the same time; linking waits for both.
+    Seen with torch 2.11 on Ubuntu 24.04: the process of training ended with a segmentation fault.
+    """
+    from torch._C._aoti import AOTIModelContainerRunnerCpu
+
+    AOTIModelContainerRunnerCpu(str(library), 1)
+
+
+def _prepare_process() -> None:
+    """Adapt torch to a forked process that only compiles for the CPU.
+
+    OpenMP's threads do not survive a fork, and neither does CUDA in a process that has looked for a GPU: inductor
+    asks for the properties of each GPU. The vector instructions of float32 need no test programs. The two source files
+    of a library are compiled at the same time; linking waits for both.
     """
     from torch._inductor import cpp_builder
     from torch._inductor.cpu_vec_isa import VecISA
 
     torch.set_num_threads(1)
+    setattr(torch.cuda, "is_available", lambda: False)  # noqa: B010
     setattr(VecISA, "check_build", lambda self, code: False)  # noqa: B010
     run, thread, wrappers = cpp_builder._run_compile_cmd, ThreadPoolExecutor(1), list[Future[None]]()
 

@@ -123,7 +123,7 @@ def test_compiled_step_equals_eager_and_is_kept_in_the_cache(cache, capfd, monke
     whole = cache.parent / "whole.so"
     file.rename(whole)  # this process has it loaded: it must not be overwritten
     file.write_bytes(whole.read_bytes()[:-1000])
-    monkeypatch.setattr(aot_build, "_build", lambda graph, example, folder, key, threads: store_library(
+    monkeypatch.setattr(aot_build, "_build", lambda graph, example, folder, key, threads, check: store_library(
         Path(shutil.copy(whole, folder / "new.so")), folder, key))
     rebuilt = compile_ahead(step, example, "step")
     assert "compiling" in capfd.readouterr().err

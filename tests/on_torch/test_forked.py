@@ -3,6 +3,7 @@
 Every test starts a Python of its own: a process that has imported JAX, as that of pytest has, may not fork.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -80,3 +81,57 @@ def is_running(pid):
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+BUILD = """
+import torch
+from proximo.errors import UsageError
+from proximo.on_torch import aot_build
+from proximo.on_torch.aot import compile_ahead
+
+def build(*args):
+    raise UsageError(f"a GPU is there: {torch.cuda.is_available()}")
+
+torch.cuda.is_available, aot_build._build = lambda: True, build
+try:
+    compile_ahead(lambda x: (x + x,), (torch.zeros(3),), "double")(torch.ones(3))
+except UsageError as error:
+    print(error)
+"""
+
+
+def test_the_process_that_compiles_for_a_cpu_sees_no_gpu(tmp_path):
+    """inductor asks for the properties of a GPU, and CUDA cannot be started in a forked process: on every machine with
+    a GPU --compile ended with "Cannot re-initialize CUDA in forked subprocess"."""
+    run = subprocess.run([sys.executable, "-c", BUILD], capture_output=True, text=True, check=True,
+                         env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)})
+    assert run.stdout == "a GPU is there: False\n"
+
+
+CRASH = """
+import os, sys, torch
+from pathlib import Path
+from proximo.errors import UsageError
+from proximo.on_torch import aot_build
+from proximo.on_torch.aot import compile_ahead
+
+def crash(library):
+    assert library.stat().st_size
+    os.kill(os.getpid(), 11)
+
+aot_build._check_loading = crash
+try:
+    compile_ahead(lambda x: (x + x,), (torch.zeros(3),), "double")(torch.ones(3))
+except UsageError as error:
+    print(error)
+print(list(Path(sys.argv[1]).glob("proximo/aot/*.so")))
+"""
+
+
+def test_a_library_that_crashes_when_it_is_loaded_does_not_end_training(tmp_path):
+    """The process that compiles loads it first. It is not kept, so that the next run does not load it either."""
+    run = subprocess.run([sys.executable, "-c", CRASH, tmp_path], capture_output=True, text=True, check=True,
+                         env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)})
+    said, kept = run.stdout.splitlines()
+    assert said.startswith("The process that compiles double ended with exit code -11.") and "without --compile" in said
+    assert kept == "[]"
