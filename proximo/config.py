@@ -178,7 +178,7 @@ class Config:
     compile: bool = setting(False, group="machine")
     """compile acting and the minibatch step (10 to 60 s once, then cached); faster on CPUs, but not for images"""
     compile_with: Literal["auto", "aot", "inductor"] = setting("auto", group="machine")
-    """aot: ahead of time, for CPUs; inductor: torch.compile, for GPUs (not tested there); auto: by device"""
+    """aot: ahead of time, for CPUs; inductor: torch.compile; auto: aot on CPUs, CUDA graphs on GPUs"""
     backend: Literal["gloo", "nccl"] = setting("gloo", group="machine", detail="A2")
     """communication between processes that torchrun started"""
     collective_timeout: float = setting(300.0, group="machine", above=0, resume="free")

@@ -1,4 +1,4 @@
-"""--compile: acting and the minibatch step, compiled ahead of time by aot.py or just in time by jit.py.
+"""--compile: acting and the minibatch step, compiled ahead of time by aot.py, or just in time by jit.py on GPUs.
 
 Values and log-probabilities of a whole rollout are one call per iteration. On a CPU, compiling them would save 0.1 ms,
 so only jit.py does it, for the sake of GPUs.
@@ -18,9 +18,10 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 from proximo.config import Config
 from proximo.errors import UsageError, warn
 from proximo.on_torch.aot import TensorFunction, compile_ahead, functional, unsupported_reason
-from proximo.on_torch.jit import compile_just_in_time, unsupported_by_device
+from proximo.on_torch.jit import compile_just_in_time, fuse, fuse_and_record, record, unsupported_by_inductor
 from proximo.on_torch.learner import Adam, apply_gradient, make_batch
 from proximo.on_torch.rollout import Policy, Storage, evaluate_closing, evaluate_rollout
+from proximo.on_torch.snapshot import saved_buffers
 from proximo.protocols import Acted
 from proximo.types import Batch, Carry, Coefficients, Minibatches
 
@@ -33,29 +34,38 @@ class Compiler(NamedTuple):
     compile: Callable[[TensorFunction, tuple[Tensor, ...], str], TensorFunction]  # (function, example, name)
     unsupported_reason: Callable[[], str | None]
     compiles_evaluation: bool  # whether what is called once per iteration is worth it
+    compiles_recurrent: bool  # whether it can trace the acting of a recurrent agent
 
 
 def pick_compiler(cfg: Config, device: torch.device) -> Compiler:
-    """Return the compiler that --compile-with names; auto compiles ahead of time where that is possible, on CPUs.
+    """Return the compiler that --compile-with names; auto compiles ahead of time on CPUs, and records CUDA graphs.
 
     Raises:
         UsageError: That compiler does not support the device.
     """
-    if cfg.compile_with == "inductor" or (cfg.compile_with == "auto" and device.type != "cpu"):
-        return Compiler(compile=compile_just_in_time, unsupported_reason=partial(unsupported_by_device, device),
-                        compiles_evaluation=True)
-    if device.type != "cpu":
-        raise UsageError(f"compile_with=aot compiles for CPUs only, and this run learns on {device}. Use "
-                         "--compile-with inductor, or --device cpu.")
-    return Compiler(compile=compile_ahead, unsupported_reason=unsupported_reason, compiles_evaluation=False)
+    on_cpu = device.type == "cpu"
+    if cfg.compile_with == "inductor":
+        return Compiler(compile=partial(compile_just_in_time, finish=fuse if on_cpu else fuse_and_record),
+                        unsupported_reason=partial(unsupported_by_inductor, device), compiles_evaluation=True,
+                        compiles_recurrent=on_cpu)
+    if on_cpu:
+        return Compiler(compile=compile_ahead, unsupported_reason=unsupported_reason, compiles_evaluation=False,
+                        compiles_recurrent=True)
+    if cfg.compile_with == "aot":
+        raise UsageError(f"compile_with=aot compiles for CPUs only, and this run learns on {device}. Leave "
+                         "--compile-with out, or use --device cpu.")
+    return Compiler(compile=partial(compile_just_in_time, finish=record), unsupported_reason=lambda: None,
+                    compiles_evaluation=True, compiles_recurrent=False)
 
 
-def can_compile(compiler: Compiler, buffers: list[str]) -> bool:
-    """Return whether a compiler works here for a network with these buffers; otherwise say why not."""
-    reason = compiler.unsupported_reason()
+def can_compile(compiler: Compiler, agent: Any) -> bool:
+    """Return whether a compiler works here for an agent; otherwise say why not."""
+    reason, buffers = compiler.unsupported_reason(), ", ".join(saved_buffers(agent))
     if buffers:
-        reason = (f"--compile does not support buffers ({', '.join(buffers)}): they would not change any more. "
+        reason = (f"--compile does not support buffers ({buffers}): they would not change any more. "
                   "Running without it.")
+    elif agent.recurrent and not compiler.compiles_recurrent:
+        reason = "--compile does not support recurrent layers on a GPU. Running without it."
     if reason:
         warn(reason)
     return reason is None

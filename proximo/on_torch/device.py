@@ -2,6 +2,7 @@
 
 import ctypes
 import platform
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
         torch.cuda.set_device(device)
         torch.backends.cudnn.deterministic = cfg.torch_deterministic
         torch.backends.cudnn.benchmark = not cfg.torch_deterministic
+        # Weights are views of one vector (flat_adam): cuDNN joins those of a recurrent layer again at every call.
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous")
     else:
         keep_memory()
     return threads

@@ -22,7 +22,7 @@ from proximo.on_torch.noise import GLOBAL_GENERATOR, seeded_generator
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Policy, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
-from proximo.on_torch.snapshot import restore, saved_buffers
+from proximo.on_torch.snapshot import restore
 from proximo.problems import check_loss
 from proximo.processes import World
 from proximo.protocols import Agent, MakeEnvs, Spec, VecEnv
@@ -113,7 +113,7 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
         return apply_gradient(adam, flat, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
 
     policy, step = make_policy(agent), make_step(gradient, apply, reduce_sum)
-    if cfg.compile and can_compile(compiler := pick_compiler(cfg, storage.device), list(saved_buffers(agent))):
+    if cfg.compile and can_compile(compiler := pick_compiler(cfg, storage.device), agent):
         if agent.recurrent:
             warn("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
         elif world.size == 1:

@@ -1,4 +1,4 @@
-"""--compile-with inductor: eager training, by graphs that reuse memory as CUDA graphs do, by Dynamo, and by inductor.
+"""Compilation just in time: by graphs that reuse memory as CUDA graphs do, by Dynamo, and by inductor.
 
 No test needs a GPU: FakeGraph treats memory as a CUDA graph does, and copies to a GPU are counted on the meta device.
 """
@@ -6,8 +6,8 @@ No test needs a GPU: FakeGraph treats memory as a CUDA graph does, and copies to
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from threading import get_ident
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -18,7 +18,7 @@ from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError
-from proximo.on_torch import compiled, overlap_player, setup
+from proximo.on_torch import compiled, jit, overlap_player, setup
 from proximo.on_torch.aot import compile_ahead, functional, trace_function, unshared
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.compiled import (
@@ -30,7 +30,7 @@ from proximo.on_torch.compiled import (
     pick_compiler,
     unpack_gradient,
 )
-from proximo.on_torch.jit import compile_just_in_time, settings_for, unsupported_by_device
+from proximo.on_torch.jit import compile_just_in_time, unsupported_by_inductor
 from proximo.on_torch.learner import flat_adam, make_gradient, make_step
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.overlap import train_overlapped
@@ -38,6 +38,7 @@ from proximo.on_torch.rollout import collect, make_policy
 from proximo.on_torch.setup import first_carry, make_storage
 from proximo.on_torch.train import train
 from proximo.problems import config_problems
+from proximo.protocols import Spec
 from proximo.types import Coefficients
 from proximo.variants import Continuous
 
@@ -57,37 +58,34 @@ KINDS = {
 
 
 class FakeGraph:
-    """What a CUDA graph does with memory. Its inputs have fixed addresses: others are copied there, and changes of the
-    copies are lost. Its outputs are valid until the next call of any graph in its thread."""
+    """What a CUDA graph does with memory, in the place of CudaGraph. Arguments that it does not change are copied to
+    its own; those that it changes are the same tensors at every call."""
 
     every: list = []
 
-    def __init__(self, graph, **settings):
-        self.graph, self.settings, self.inputs, self.outputs, self.thread = graph, settings, None, [], None
+    def __init__(self, run, changed):
+        self.run, self.changed, self.inputs = run, changed, None
         self.every.append(self)
 
     def __call__(self, *tensors):
         assert not torch.is_grad_enabled()
-        self.thread = get_ident()
-        for output in [x for other in self.every if other.thread == self.thread for x in other.outputs]:
-            output.fill_(torch.nan if output.is_floating_point() else 1)
-        fixed = [hasattr(x, "_dynamo_static_input_type") for x in tensors]
-        self.inputs = self.inputs or [x if stays else x.clone() for x, stays in zip(tensors, fixed, strict=True)]
-        for own, given, stays in zip(self.inputs, tensors, fixed, strict=True):
+        self.inputs = self.inputs or [x if stays else x.clone() for x, stays in zip(tensors, self.changed, strict=True)]
+        for own, given, stays in zip(self.inputs, tensors, self.changed, strict=True):
             assert own.data_ptr() == given.data_ptr() if stays else own.shape == given.shape
             own.copy_(given)
-        results = self.graph(*self.inputs)
-        self.outputs = self.outputs or [torch.empty_like(x) for x in results]
-        for output, result in zip(self.outputs, results, strict=True):
-            output.copy_(result)
-        return self.outputs
+        return [x.clone() for x in self.run(*self.inputs)]
 
 
-def compile_by(monkeypatch, torch_compile):
-    """Replace torch.compile in what --compile-with inductor does."""
-    compiler = Compiler(partial(compile_just_in_time, torch_compile=torch_compile), lambda: None, compiles_evaluation=True)
+def compile_by(monkeypatch, finish):
+    """Replace what --compile does after the operations are traced."""
+    compiler = Compiler(partial(compile_just_in_time, finish=finish), lambda: None, compiles_evaluation=True,
+                        compiles_recurrent=True)
     for module in (compiled, setup, overlap_player):
         monkeypatch.setattr(module, "pick_compiler", lambda cfg, device: compiler)
+
+
+def fake_graph(graph, changed, name):
+    return FakeGraph(graph, changed)
 
 
 def final_weights(cfg, after_first=lambda: None):
@@ -114,18 +112,18 @@ def test_graphs_that_reuse_memory_train_what_eager_training_does(name, graphs, m
     """Bit for bit. Nothing that a graph returned is read after the next call of any, and weights change in place."""
     monkeypatch.setattr(FakeGraph, "every", [])
     expected = eager(KINDS[name])
-    compile_by(monkeypatch, FakeGraph)
+    compile_by(monkeypatch, fake_graph)
     assert_close(final_weights(KINDS[name]), expected, rtol=0, atol=0)
     called = [one for one in FakeGraph.every if one.inputs]
     assert (len(FakeGraph.every), len(called)) == (graphs, min(graphs, 3))  # overlap: another network acts
-    assert all(one.settings["fullgraph"] and one.settings["dynamic"] is False for one in FakeGraph.every)
+    assert sum(any(one.changed) for one in FakeGraph.every) == ("lstm" not in name)  # only the minibatch step
 
 
 def test_the_halves_of_a_step_for_several_processes_train_the_same(monkeypatch):
     """Gradient and optimizer as two graphs; the sum over processes between them is that of one."""
     monkeypatch.setattr(FakeGraph, "every", [])
     expected = eager(KINDS["mlp"])
-    compile_by(monkeypatch, FakeGraph)
+    compile_by(monkeypatch, fake_graph)
     monkeypatch.setattr(setup, "compile_step", lambda *parts: make_step(*compile_gradient(*parts), lambda x: x))
     assert_close(final_weights(KINDS["mlp"]), expected, rtol=0, atol=0)
     assert len(FakeGraph.every) == 4
@@ -135,8 +133,8 @@ def test_dynamo_takes_each_function_as_one_graph_and_compiles_it_once(monkeypatc
     """The real torch.compile up to code generation: equal weights, no graph break, no second compilation."""
     expected = eager(KINDS["masked"])
     counters.clear()
-    compile_by(monkeypatch, lambda graph, fullgraph, dynamic, options: torch.compile(
-        graph, fullgraph=fullgraph, dynamic=dynamic, backend="eager"))
+    compile_by(monkeypatch, lambda graph, changed, name: torch.compile(
+        graph, fullgraph=True, dynamic=False, backend="eager"))
     try:
         found = final_weights(KINDS["masked"], lambda: torch.compiler.set_stance("fail_on_recompile"))
     finally:
@@ -149,7 +147,7 @@ def test_dynamo_takes_each_function_as_one_graph_and_compiles_it_once(monkeypatc
 @pytest.mark.parametrize("name", ["mlp", "continuous", "lstm"])
 def test_inductor_trains_what_eager_training_does(name, tmp_path, monkeypatch):
     """Up to rounding, with an empty cache and without a second compilation."""
-    if reason := unsupported_by_device(torch.device("cpu")):
+    if reason := unsupported_by_inductor(torch.device("cpu")):
         pytest.skip(reason)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     expected = eager(KINDS[name])
@@ -161,23 +159,35 @@ def test_inductor_trains_what_eager_training_does(name, tmp_path, monkeypatch):
     assert_close(found, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_a_gpu_gets_cuda_graphs():
-    """What is asked of torch.compile, and which compiler is chosen, for a device that is only named."""
+def test_which_compiler_is_chosen():
+    """For a device that is only named: kernels of eager training on a GPU, joined by torch.compile if it is asked for."""
     gpu, cpu = torch.device("cuda", 1), torch.device("cpu")
-    assert settings_for(gpu) == {"mode": "reduce-overhead"} and "mode" not in settings_for(cpu)
-    names = {(way, device.type): pick_compiler(Config(compile=True, compile_with=way), device).compile
-             for way in ("auto", "inductor") for device in (gpu, cpu)}
-    assert names == {("auto", "cuda"): compile_just_in_time, ("inductor", "cuda"): compile_just_in_time,
-                     ("auto", "cpu"): compile_ahead, ("inductor", "cpu"): compile_just_in_time}
-    assert pick_compiler(Config(compile=True, compile_with="aot"), cpu).compile is compile_ahead
-    with pytest.raises(UsageError, match="compile_with=aot compiles for CPUs only, and this run learns on cuda:1. Use"):
-        pick_compiler(Config(compile=True, compile_with="aot"), gpu)
+
+    def chosen(way, device):
+        compile = pick_compiler(Config(compile=True, compile_with=way), device).compile
+        return compile.keywords["finish"] if isinstance(compile, partial) else compile
+
+    assert chosen("auto", cpu) is chosen("aot", cpu) is compile_ahead
+    assert (chosen("auto", gpu), chosen("inductor", gpu), chosen("inductor", cpu)) == (
+        jit.record, jit.fuse_and_record, jit.fuse)
+    with pytest.raises(UsageError, match="compile_with=aot compiles for CPUs only, and this run learns on cuda:1. Leave"):
+        chosen("aot", gpu)
 
 
-def test_a_gpu_without_triton_runs_eager_and_says_so(monkeypatch, caplog):
+def test_what_a_gpu_does_not_compile_runs_eager_and_says_so(monkeypatch, caplog):
+    """Without Triton torch.compile; recurrent layers, whose weights cuDNN would move away from Adam's."""
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: False)
-    assert not can_compile(pick_compiler(Config(compile=True), torch.device("cuda")), [])
-    assert "--compile on a GPU needs Triton" in caplog.text and "Running without it" in caplog.text
+    spec = Spec((4,), np.dtype(np.float32), gym.spaces.Discrete(2))
+    plain, recurrent = (assemble(spec, Config(recurrent=kind)) for kind in ("none", "lstm"))
+    graphs, joined = (pick_compiler(Config(compile=True, compile_with=way), torch.device("cuda"))
+                      for way in ("auto", "inductor"))
+    assert can_compile(graphs, plain) and not caplog.text
+    assert not can_compile(joined, plain)
+    assert "--compile-with inductor on a GPU needs Triton" in caplog.text and "Running without it" in caplog.text
+    caplog.clear()
+    assert not can_compile(graphs, recurrent)
+    assert "--compile does not support recurrent layers on a GPU. Running without it." in caplog.text
+    assert can_compile(pick_compiler(Config(compile=True, compile_with="inductor"), torch.device("cpu")), recurrent)
 
 
 @pytest.mark.parametrize("fields", [{}, {"compile": True, "framework": "jax"}], ids=str)
@@ -188,17 +198,26 @@ def test_without_compile_or_with_jax_it_is_refused(fields):
 
 
 def test_faults_of_torch_and_other_layouts_are_one_sentence(capsys):
-    def no_compiler(*tensors):
-        raise RuntimeError("no such instruction\nand more")
+    def no_compiler(graph, changed, name):
+        def run(*tensors):
+            raise RuntimeError("no such instruction\nand more")
+
+        return run
 
     example = (torch.zeros(3),)
     with pytest.raises(UsageError) as found:
-        compile_just_in_time(lambda x: (x + x,), example, "double", lambda graph, **settings: no_compiler)(*example)
+        compile_just_in_time(lambda x: (x + x,), example, "double", no_compiler)(*example)
     assert str(found.value) == "torch cannot compile double (no such instruction). Run without --compile."
     with pytest.raises(UsageError, match="double was compiled for .* and was called with"):
-        compile_just_in_time(lambda x: (x + x,), example, "double", FakeGraph)(torch.zeros(4))
+        compile_just_in_time(lambda x: (x + x,), example, "double", fake_graph)(torch.zeros(4))
     with pytest.raises(UsageError, match="torch cannot compile chooser .*Run without --compile"):
-        compile_just_in_time(lambda x: (x if x.sum() > 0 else -x,), example, "chooser", FakeGraph)
+        compile_just_in_time(lambda x: (x if x.sum() > 0 else -x,), example, "chooser", fake_graph)
+
+
+def test_which_arguments_a_function_changes():
+    """CudaGraph copies the others, and would lose changes of copies."""
+    graph = trace_function(lambda a, b, c: (a.add_(b), c * 2), tuple(torch.zeros(3, 2).unbind(0)), {})
+    assert jit.changed_in_place(graph) == [True, False, False]
 
 
 class Crossings(TorchDispatchMode):

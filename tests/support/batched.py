@@ -19,20 +19,20 @@ class Carts:
     obs_shape, obs_dtype = (2,), np.dtype(np.float32)
     action_space = spaces.Box(-1, 1, (1,), np.float32)
 
-    def __init__(self, num_envs, seed, limit=20):
-        self.num_envs, self.limit = num_envs, limit
-        self.generator = torch.Generator().manual_seed(seed)
-        self.x, self.time = self.draw(), torch.zeros(num_envs, dtype=torch.int32)
-        self.ret = torch.zeros(num_envs)
+    def __init__(self, num_envs, seed, limit=20, device="cpu"):
+        self.num_envs, self.limit, self.device = num_envs, limit, device
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.x, self.time = self.draw(), torch.zeros(num_envs, dtype=torch.int32, device=device)
+        self.ret = torch.zeros(num_envs, device=device)
 
     def draw(self):
-        return 2 * torch.rand(self.num_envs, 2, generator=self.generator) - 1
+        return 2 * torch.rand(self.num_envs, 2, generator=self.generator, device=self.device) - 1
 
     def reset(self):
-        self.x, none = self.draw(), torch.zeros(self.num_envs, dtype=torch.bool)
+        self.x, none = self.draw(), torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         self.time.zero_()
         self.ret.zero_()
-        return self.made(self.x, none, none, ~none, torch.zeros(self.num_envs))
+        return self.made(self.x, none, none, ~none, torch.zeros_like(self.ret))
 
     def step(self, action):
         speed = self.x[:, 1] + 0.1 * action[:, 0].clamp(-1, 1)
