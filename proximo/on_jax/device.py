@@ -43,16 +43,37 @@ def set_up_jax(cfg: Config, ranks: int = 1) -> jax.Device:
     """
     jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    start_cpu(cfg.threads, ranks)
+    if may_use_gpu(cfg):
+        prepare_gpu()
+        start_cpu(0, ranks)
+    else:
+        start_cpu(cfg.threads, ranks)
     device = pick_device(cfg)
     jax.config.update("jax_default_device", device)
     return device
 
 
+def may_use_gpu(cfg: Config) -> bool:
+    """Return whether a GPU may be selected, without asking JAX, which starts its backends when it is first asked."""
+    present = cfg.cuda and Path("/dev/nvidiactl").exists()
+    return cfg.device.startswith("cuda") or (cfg.device == "auto" and auto_selects_gpu(cfg, present))
+
+
+def prepare_gpu() -> None:
+    """Let XLA choose only kernels whose results do not depend on timing, unless XLA_FLAGS decides it.
+
+    Otherwise it measures algorithms of convolutions whenever it compiles, and a resumed run may get another one.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_gpu_deterministic_ops" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
+
+
 def start_cpu(threads: int, ranks: int) -> None:
     """Start JAX's CPU backend with `threads` threads (0: all cores), unless this process has started it already.
 
-    XLA reads the size of its thread pool from the environment variable NPROC when it starts; it is restored afterwards.
+    XLA reads the size of its thread pools from the environment variable NPROC when it starts, also that of the pool
+    which compiles for a GPU. It is restored afterwards.
     With one rank, functions run in the thread that calls them, because passing a small one to another thread takes
     longer than running it. With several, they are started one after another without waiting.
     """

@@ -9,7 +9,8 @@ import jax
 import pytest
 
 from proximo.config import Config
-from proximo.on_jax.device import pick_device
+from proximo.on_jax import device
+from proximo.on_jax.device import pick_device, set_up_jax
 
 COUNT = """
 import os
@@ -37,3 +38,20 @@ def test_device_auto(present, num_envs, platform, monkeypatch):
     cpu, gpu = SimpleNamespace(platform="cpu"), SimpleNamespace(platform="gpu")
     monkeypatch.setattr(jax, "local_devices", lambda backend=None: [cpu] if backend or not present else [gpu])
     assert pick_device(Config(num_envs=num_envs)).platform == platform
+
+
+@pytest.mark.parametrize(("fields", "driver", "expected"), [
+    ({"device": "cpu"}, True, [2]), ({"device": "auto"}, True, [2]), ({"device": "auto", "num_envs": 4096}, True, [0]),
+    ({"device": "auto", "num_envs": 4096}, False, [2]), ({"device": "auto", "num_envs": 4096, "cuda": False}, True, [2]),
+    ({"device": "cuda:1"}, True, [0])])
+def test_where_a_gpu_may_learn_the_threads_that_compile_are_not_limited(fields, driver, expected, monkeypatch):
+    """With --threads 1 XLA compiled for a GPU by one thread. And its kernels are those that repeat bit for bit."""
+    threads, flags = [], "--xla_gpu_deterministic_ops=true"
+    monkeypatch.setattr(device, "start_cpu", lambda number, ranks: threads.append(number))
+    monkeypatch.setattr(device, "pick_device", lambda cfg: jax.local_devices(backend="cpu")[0])
+    monkeypatch.setattr(device.Path, "exists", lambda path: driver and str(path) == "/dev/nvidiactl")
+    for given, found in (("", flags), ("--a=b", f"--a=b {flags}"), ("--xla_gpu_deterministic_ops=false",) * 2):
+        monkeypatch.setenv("XLA_FLAGS", given)
+        set_up_jax(Config(threads=2, **fields))
+        assert os.environ["XLA_FLAGS"] == (found if expected == [0] else given)
+    assert threads == expected * 3
