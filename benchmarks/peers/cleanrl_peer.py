@@ -17,7 +17,8 @@ flags = {"total-timesteps": "total", "num-envs": "envs", "num-steps": "steps", "
 words = [word for flag, name in flags.items() for word in (f"--{flag}", str(settings[name]))]
 began = time.perf_counter()
 with tempfile.TemporaryDirectory() as folder:
-    command = [sys.executable, f"{source}/cleanrl/{script}", "--env-id", env_id, *words, "--no-cuda"]
+    command = [sys.executable, f"{source}/cleanrl/{script}", "--env-id", env_id, *words,
+               *["--no-cuda"] * (settings["device"] == "cpu")]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
     ends = [time.perf_counter() for line in process.stdout or () if line.startswith("SPS:")]  # of the iterations
     process.wait()

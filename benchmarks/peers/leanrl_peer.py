@@ -34,7 +34,8 @@ seen: list[tuple[float, int]] = []
 sys.modules["wandb"] = types.ModuleType("wandb")
 sys.modules["wandb"].init = lambda **given: None
 sys.modules["wandb"].log = lambda row, step: seen.append((time.perf_counter(), step))
-sys.argv = [script, "--env-id", "Breakout-v5" if atari else settings["env"], "--compile"]
+sys.argv = [script, "--env-id", "Breakout-v5" if atari else settings["env"], "--compile",
+            *["--cudagraphs"] * (settings["device"] == "cuda")]
 for flag, name in {"total-timesteps": "total", "num-envs": "envs", "num-steps": "steps", "update-epochs": "epochs",
                    "gamma": "gamma", "num-minibatches": "minibatches", "learning-rate": "learning_rate",
                    "gae-lambda": "gae_lambda", "clip-coef": "clip", "ent-coef": "entropy", "vf-coef": "value",

@@ -1,4 +1,4 @@
-"""Proximo's command: `proximo_peer.py SETTINGS jax|compile|envpool|eager|bf16|two|two-bf16` (two: processes)."""
+"""Proximo's command: `proximo_peer.py SETTINGS WAY`; WAY is a key of `words` (two: processes)."""
 
 import json
 import subprocess
@@ -11,7 +11,8 @@ TASKS = {"CartPole-v1": ["ppo", "--env-id", "CartPole-v1"],
          "Breakout": ["ppo_atari", "--env-id", "BreakoutNoFrameskip-v4"]}
 settings, way = json.loads(sys.argv[1]), sys.argv[2]
 words = {"jax": ["--framework", "jax"], "compile": ["--compile"], "eager": [], "bf16": ["--precision", "bf16"],
-         "envpool": ["--compile", "--engine", "envpool"], "two": [], "two-bf16": ["--precision", "bf16"]}[way]
+         "envpool": ["--compile", "--engine", "envpool"], "two": [], "two-bf16": ["--precision", "bf16"],
+         "envpool-inductor": ["--compile", "--compile-with", "inductor", "--engine", "envpool"]}[way]
 two = way.startswith("two")
 start = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"] if two else []
 flags = {"total-timesteps": "total", "num-envs": "envs", "num-steps": "steps", "update-epochs": "epochs",
@@ -22,8 +23,9 @@ values = [word for flag, name in flags.items() for word in (f"--{flag}", str(set
 with tempfile.TemporaryDirectory() as folder:
     run = f"{folder}/run"
     seeds = ["--num-seeds", str(settings["seeds"])] * (settings["seeds"] > 1)
-    threads = 1 if two else settings["cores"]
-    words = [*TASKS[settings["env"]], *words, "--threads", str(threads), *values, *seeds, "--run-dir", run]
+    on_cpu = ["--threads", str(1 if two else settings["cores"])] * (settings["device"] == "cpu")
+    words = [*TASKS[settings["env"]], *words, *on_cpu, *values, *seeds, "--device", settings["device"],
+             "--run-dir", run]
     subprocess.run([sys.executable, *start, "-m", "proximo", "train", *words], check=True)
     summaries = [json.loads(path.read_text()) for path in Path(run).rglob("summary.json")]
 print(json.dumps({"rate": sum(one["sps"] for one in summaries), "start": summaries[0]["compile_seconds"],

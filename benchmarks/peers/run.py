@@ -7,10 +7,11 @@
         --source leanrl=/checkouts/LeanRL
 
 Regimes: CartPole-v1 in four settings (small, many, wide, wide-short) and with ten seeds at once (seeds), halfcheetah,
-and breakout, which has two cores. Each peer has a script beside this one, and runs in the interpreter that `--python`
-names (else this one), pinned to its cores. `--source` is a checkout of a peer that no package index has, or that
-consists of scripts. A peer whose library or checkout is missing is left out, with a message. The programs alternate;
-the table has the medians of all rounds.
+and breakout, which has two cores. small-gpu, wide-gpu and breakout-gpu are the same on an NVIDIA GPU with 16 cores;
+in the other regimes no GPU is visible. Each peer has a script beside this one, and runs in the interpreter that
+`--python` names (else this one), pinned to its cores. `--source` is a checkout of a peer that no package index has, or
+that consists of scripts. A peer whose library or checkout is missing is left out, with a message. The programs
+alternate; the table has the medians of all rounds.
 
 What the interpreters need: rejax 0.1.3 `gymnax<1`; PureJaxRL that and brax; CleanRL's script for HalfCheetah gymnasium
 0.29.1; LeanRL that, gym 0.23.1, tensordict, envpool, mujoco and `numpy<2`; Sample Factory 2.1.1 its own pins; PufferLib
@@ -32,17 +33,20 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-COMMON = {"gamma": 0.99, "gae_lambda": 0.95, "value": 0.5, "max_grad_norm": 0.5, "seeds": 1, "cores": 1}
+COMMON = {"gamma": 0.99, "gae_lambda": 0.95, "value": 0.5, "max_grad_norm": 0.5, "seeds": 1, "cores": 1,
+          "device": "cpu"}
+GPU = {"device": "cuda", "cores": 16}
 CARTPOLE = COMMON | {"env": "CartPole-v1", "learning_rate": 2.5e-4, "clip": 0.2, "entropy": 0.01}
 SMALL = CARTPOLE | {"envs": 4, "steps": 128, "epochs": 4, "minibatches": 4}
 WIDE = CARTPOLE | {"envs": 2048, "steps": 32, "epochs": 4, "minibatches": 4}
+BREAKOUT = COMMON | {"env": "Breakout", "envs": 8, "steps": 128, "epochs": 4, "minibatches": 4, "cores": 2,
+                     "learning_rate": 2.5e-4, "clip": 0.1, "entropy": 0.01}
 REGIMES: dict[str, dict[str, Any]] = {
     "small": SMALL, "seeds": SMALL | {"seeds": 10}, "many": SMALL | {"envs": 256}, "wide": WIDE,
     "wide-short": WIDE | {"epochs": 1, "minibatches": 2},
     "halfcheetah": COMMON | {"env": "HalfCheetah-v4", "envs": 1, "steps": 2048, "epochs": 10, "minibatches": 32,
                              "learning_rate": 3e-4, "clip": 0.2, "entropy": 0.0},
-    "breakout": COMMON | {"env": "Breakout", "envs": 8, "steps": 128, "epochs": 4, "minibatches": 4, "cores": 2,
-                          "learning_rate": 2.5e-4, "clip": 0.1, "entropy": 0.01}}
+    "breakout": BREAKOUT, "breakout-gpu": BREAKOUT | GPU, "small-gpu": SMALL | GPU, "wide-gpu": WIDE | GPU}
 SCALE = {"small": {"proximo-jax": 400_000, "proximo-compile": 200_000, "proximo-eager": 60_000, "rejax": 400_000,
                    "purejaxrl": 400_000, "sb3": 30_000, "sbx": 40_000, "cleanrl": 30_000, "pufferlib": 60_000,
                    "samplefactory": 20_000},
@@ -55,7 +59,11 @@ SCALE = {"small": {"proximo-jax": 400_000, "proximo-compile": 200_000, "proximo-
          "halfcheetah": {"proximo-compile": 61_440, "proximo-jax": 61_440, "proximo-eager": 30_720, "leanrl": 61_440,
                          "sb3": 20_480, "sbx": 20_480, "cleanrl": 20_480},
          "breakout": {"proximo-eager": 16_384, "proximo-bf16": 16_384, "proximo-two": 16_384,
-                      "proximo-two-bf16": 16_384, "leanrl": 31_744, "sb3": 8_192, "cleanrl": 8_192}}  # steps measured
+                      "proximo-two-bf16": 16_384, "leanrl": 31_744, "sb3": 8_192, "cleanrl": 8_192},
+         "breakout-gpu": {"proximo-envpool": 61_440, "proximo-envpool-inductor": 61_440, "proximo-compile": 40_960,
+                          "leanrl": 61_440, "sb3": 8_192, "cleanrl": 8_192},
+         "small-gpu": {"proximo-jax": 400_000, "rejax": 400_000, "purejaxrl": 400_000},
+         "wide-gpu": {"proximo-jax": 40_000_000, "rejax": 40_000_000, "purejaxrl": 40_000_000}}  # steps measured
 
 
 def measure(peer: str, settings: dict[str, Any], python: str, source: str, core: int) -> dict[str, Any]:
@@ -63,9 +71,11 @@ def measure(peer: str, settings: dict[str, Any], python: str, source: str, core:
     name, _, way = peer.partition("-")
     words = [python, str(HERE / f"{name}_peer.py"), json.dumps(settings), source or way]
     threads, cores = str(settings["cores"]), f"{core}-{core + settings['cores'] - 1}"
-    env = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "JAX_PLATFORMS": "cpu"}
+    env = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    if settings["device"] == "cpu":
+        env |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     if name == "proximo":
-        env["PYTHONPATH"] = str(HERE.parents[1])
+        env["PYTHONPATH"] = os.pathsep.join([str(HERE.parents[1]), *filter(None, [env.get("PYTHONPATH")])])
     try:
         done = subprocess.run(["taskset", "-c", cores, *words], capture_output=True, text=True, env=env, timeout=900)
     except subprocess.TimeoutExpired:

@@ -30,7 +30,7 @@ model = PPO("CnnPolicy" if settings["env"] == "Breakout" else "MlpPolicy", envs,
             batch_size=batch // settings["minibatches"], n_epochs=settings["epochs"], gamma=settings["gamma"],
             learning_rate=settings["learning_rate"], gae_lambda=settings["gae_lambda"], clip_range=settings["clip"],
             ent_coef=settings["entropy"], vf_coef=settings["value"], max_grad_norm=settings["max_grad_norm"],
-            **({} if jax else {"device": "cpu"}))
+            **({} if jax else {"device": settings["device"]}))
 
 
 class Clock(BaseCallback):
