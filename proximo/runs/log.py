@@ -138,8 +138,8 @@ class Log:
 
     def _write_metrics(self, begin: str, values: dict[str, float]) -> None:
         if not self._names:
-            names = sorted(values, key=lambda name: not name.startswith("charts/"))
-            self._names = ["iteration", "global_step", "seconds", *names]
+            charts = [name for name in values if name.startswith("charts/")]
+            self._names = ["iteration", "global_step", "seconds", *charts, *sorted({*values} - {*charts})]
             self._metrics.write(",".join(self._names) + "\n")
         for name in sorted(values.keys() - {*self._names} - self._left_out):
             self._left_out.add(name)

@@ -229,3 +229,12 @@ def test_means_of_latest_episodes_have_columns_before_the_first_ends(tmp_path, c
     found = rows(tmp_path / "run", "metrics.csv")
     assert len(found) == 10
     assert all(row["charts/avg_episodic_return"] == row["charts/avg_episodic_length"] == "" for row in found)
+
+
+def test_the_losses_have_the_columns_of_torch_in_the_same_order(tmp_path, capsys):
+    """Against the header of a run on torch. Compiled functions of JAX return dictionaries in the order of their keys."""
+    for framework in ("torch", "jax"):
+        assert train_line(tmp_path / framework, "--framework", framework, "--env-id", "CartPole-v1") == 0
+    torch, jax = ((tmp_path / framework / "metrics.csv").read_text().partition("\n")[0].split(",") for framework in ("torch", "jax"))
+    losses = [name for name in torch if name.startswith("losses/")]
+    assert len(losses) == 8 and losses == [name for name in jax if name.startswith("losses/")] == sorted(losses)
