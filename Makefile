@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test long eject faults coverage lint site clean chaos stranger
+.PHONY: demo test gpu long eject faults coverage lint site clean chaos stranger
 
 demo: $(VENV)/.core
 	rm -rf $(RUN)
@@ -17,8 +17,13 @@ demo: $(VENV)/.core
 	$(BIN)/proximo watch $(RUN)
 	@echo "learning curve: $(RUN)/curve.png   video: $(RUN)/videos/watch.mp4"
 
+# GPUs are hidden: these tests compare what a CPU computes
 test: $(VENV)/.all
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	CUDA_VISIBLE_DEVICES= $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# the tests of training on an NVIDIA GPU, about two minutes; make test skips them
+gpu: $(VENV)/.all
+	XLA_FLAGS= $(BIN)/python -m pytest tests/on_torch/test_cuda.py tests/on_jax/test_gpu.py
 
 # the tests that take long and repeat what smaller ones check; make test leaves them out
 long: $(VENV)/.all
