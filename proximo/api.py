@@ -185,10 +185,11 @@ def check_env(env: Any = None, **values: Any) -> "list[Finding]":
     Raises:
         UsageError: The environment cannot be made.
     """
+    from proximo.runs.arguments import checked_values
     from proximo.runs.check_env import check_env
     from proximo.runs.resolve import with_changes
 
-    return check_env(env, with_changes(Config(), values))
+    return check_env(env, with_changes(Config(), checked_values(env, values)))
 
 
 def _train_to_end(session: "Session") -> Path:

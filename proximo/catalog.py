@@ -16,14 +16,13 @@ from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_ids import current_gym_id, gym_id
-from proximo.envs.gym_source import IMAGES, OWN, name_in_file, plays_atari, source_problems
+from proximo.envs.gym_source import IMAGES, OWN, check_env_fields, name_in_file, plays_atari
 from proximo.envs.inside import make_atari_inside, make_control_inside
 from proximo.envs.model_fit import LEAST_PIXELS
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
 from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
 from proximo.errors import UsageError, nearest, one_line
-from proximo.facts import type_problems
 from proximo.protocols import MakeEnvs, Spec, VecEnv
 from proximo.types import Iteration
 from proximo.variants import (
@@ -210,8 +209,7 @@ def choose_variant(cfg: Config) -> Choice:
     Raises:
         UsageError: The environment cannot be made.
     """
-    if wrong := [*type_problems(cfg), *source_problems(cfg)]:
-        raise UsageError("\n".join(wrong))
+    check_env_fields(cfg)
     if not cfg.env_file:
         if named := variant_by_name(cfg.env_id):
             return Choice(variant=named[0], why=named[1], settings={})

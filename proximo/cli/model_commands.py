@@ -18,14 +18,13 @@ from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, evaluation_record, summarize, summarize_players
 from proximo.models.model import model_from
 from proximo.models.over_time import models_over_time
-from proximo.models.play import HowPlayed, evaluate_model, pick_episode, record_video
+from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, pick_episode, record_video
 from proximo.models.video import check_format
 from proximo.runs.files import refuse_links
 from proximo.runs.output import printable
 from proximo.runs.resolve import usage_errors
 from proximo.runs.writing import write_json
 
-MOST_EPISODES = 1_000_000  # of eval: their returns are kept in memory
 OtherId = Annotated[str, tyro.conf.arg(metavar="ID", help_behavior_hint="(default: that of the run)")]
 OtherArguments = Annotated[tuple[str, ...], tyro.conf.arg(
     metavar="KEY=VALUE...", help_behavior_hint="(default: those of the run)")]

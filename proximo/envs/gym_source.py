@@ -13,6 +13,7 @@ from proximo.envs.gym_ids import gym_id, make_registered, with_quick_space
 from proximo.envs.images import PLAIN, ImageSettings, with_image_settings
 from proximo.envs.imports import import_named, load_script, split_file
 from proximo.errors import EnvError, ProximoError, UsageError, with_place
+from proximo.facts import type_problems
 
 OWN = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
 IMAGES = ImageSettings._fields
@@ -152,6 +153,12 @@ def source_problems(cfg: Config) -> list[str]:
     wrong += [f"env_kwargs has {key} twice. Give it once." for key in dict.fromkeys(keys) if keys.count(key) > 1]
     return wrong + [f"env_wrappers: {text!r} is not module:Wrapper. Write it like --env-wrappers my_module:MyWrapper."
                     for text in cfg.env_wrappers if not all(text.rpartition(":")[::2])]
+
+
+def check_env_fields(cfg: Config) -> None:
+    """Raise UsageError for fields of wrong types, or texts of env_kwargs and env_wrappers of another form."""
+    if wrong := type_problems(cfg) or source_problems(cfg):
+        raise UsageError("\n".join(wrong))
 
 
 def _with(kwargs: Collection[str]) -> str:

@@ -20,6 +20,7 @@ from proximo.models.spaces import action_for_env, action_from_env, spec_from
 from proximo.models.weights import check_numbers
 from proximo.protocols import Spec
 from proximo.runs.checkpoint import MANIFEST, load_tree, save_tree
+from proximo.runs.files import given_path
 from proximo.runs.records import ModelFile
 from proximo.runs.run import BEST, check_folder, parts_of_run
 from proximo.streams import stream_seed
@@ -91,7 +92,6 @@ class Model:
                 that was divided by 255), or NaN. Or its mask allows no action.
         """
         rows, flags = self._read(raw_obs, first, mask, acts=True)
-        check_choices(rows.mask, self.spec.action_space)
         action = action_for_env(self.choose(rows.obs, flags, rows.mask, deterministic), self.spec.action_space)
         return action[0] if rows.single else action
 
@@ -104,17 +104,15 @@ class Model:
         return self.act(raw_obs, first, mask, deterministic)
 
     def value(self, raw_obs: Any, first: Any = None) -> Any:
-        """Return the value of one observation, or (N,) values, with norm_reward those of normalised rewards.
-
-        Arguments are as in `act`, but the key `cfg.critic_obs` is needed. The recurrent state is not advanced."""
-        return self._evaluate(raw_obs, first, None, None)[0]
+        """Return the value of one observation, or (N,) values, with norm_reward those of normalised rewards. Arguments
+        are as in `act`, but the key `cfg.critic_obs` is needed. The recurrent state is not advanced."""
+        return self._evaluate(raw_obs, first, None, None, acts=False)[0]
 
     def logprob(self, raw_obs: Any, action: Any, first: Any = None, mask: Any = None) -> Any:
         """Return the log-probability of an action that `act` returned, or (N,). The recurrent state is not advanced.
 
-        A continuous action is taken as given, even if it was clipped to its bounds. Other arguments are as in `act`.
-        """
-        return self._evaluate(raw_obs, first, mask, action)[1]
+        A continuous action is taken as given, even if it was clipped to its bounds. Otherwise as in `act`."""
+        return self._evaluate(raw_obs, first, mask, action, acts=True)[1]
 
     @property
     def module(self) -> Any:
@@ -133,13 +131,14 @@ class Model:
         """
         tree = model_tree(self.variant, self.cfg, self.spec, {"obs": self.moments, "ret": self.return_moments},
                           self.actor.weights(), self.own_parts)
-        save_tree(replaceable(Path(folder)), tree, "Free disk space, or choose another folder.")
+        place = replaceable(given_path(folder, "folder", "Name a folder for the model."))
+        save_tree(place, tree, "Free disk space, or choose another folder.")
 
     def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
         """Write one file that acts without Proximo; `export_model` in export/files.py has the arguments and errors."""
         from proximo.models.export.files import export_model
 
-        export_model(self, Path(path), to, also, mask)
+        export_model(self, given_path(path, "path", "Name a file such as agent.onnx."), to, also, mask)
 
     def _read(self, raw_obs: Any, first: Any, mask: Any, acts: bool) -> tuple[Rows, np.ndarray | None]:
         """Return the rows of observations with their masks, and which of them begin an episode.
@@ -157,13 +156,14 @@ class Model:
         flags = None if first is None else np.asarray(first, bool)
         if flags is not None and flags.shape not in ((), (1,) if rows.single else (count,)):
             raise UsageError(f"first has shape {flags.shape}. {count} observations need {(count,)}, or one value.")
-        return (rows._replace(mask=rows.mask if mask is None else read_mask(mask, self.spec.action_space, count)),
-                None if flags is None else np.broadcast_to(flags, count).copy())
+        rows = rows if mask is None else rows._replace(mask=read_mask(mask, self.spec.action_space, count))
+        check_choices(rows.mask if acts else None, self.spec.action_space)
+        return rows, None if flags is None else np.broadcast_to(flags, count).copy()
 
-    def _evaluate(self, raw_obs: Any, first: Any, mask: Any, action: Any) -> tuple[Any, Any]:
-        rows, flags = self._read(raw_obs, first, mask, acts=action is not None)
+    def _evaluate(self, raw_obs: Any, first: Any, mask: Any, action: Any, acts: bool) -> tuple[Any, Any]:
+        rows, flags = self._read(raw_obs, first, mask, acts)
         flags, state = self._memory(len(rows.obs), flags)
-        taken = None if action is None else action_from_env(action, self.spec.action_space, len(rows.obs))
+        taken = action_from_env(action, self.spec.action_space, len(rows.obs)) if acts else None
         value, logprob = self.actor.evaluate(self._normalized(rows.obs), rows.mask, flags, state, taken)
         if rows.single:
             return float(value[0]), None if logprob is None else float(logprob[0])

@@ -16,6 +16,8 @@ from proximo.models.task import check_task
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds
 
+MOST_EPISODES = 1_000_000  # their returns are kept in memory
+
 
 class HowPlayed(NamedTuple):
     """How the episodes of an evaluation are played."""

@@ -40,8 +40,8 @@ def enlarge(frame: np.ndarray) -> np.ndarray:
 def check_format(path: Path) -> None:
     """Raise UsageError unless the name ends in .mp4 or .gif."""
     if path.suffix.lower() not in CODECS:
-        raise UsageError(f"{path} is neither an .mp4 nor a .gif. Name the video {path.with_suffix('.mp4').name} or "
-                         f"{path.with_suffix('.gif').name}.")
+        name = path.stem or "video"
+        raise UsageError(f"{path} is neither an .mp4 nor a .gif. Name the video {name}.mp4 or {name}.gif.")
 
 
 def write_video(frames: Iterable[np.ndarray], path: Path, fps: float = 30.0) -> Path:

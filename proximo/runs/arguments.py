@@ -11,13 +11,14 @@ from typing import Any
 from proximo.catalog import check_given_id, choose_variant, config_class, config_of_env, variant_by_spaces, variant_of
 from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
-from proximo.envs.gym_source import OWN
+from proximo.envs.gym_source import OWN, check_env_fields
 from proximo.envs.own_suite import make_complete
 from proximo.errors import UsageError, warn
 from proximo.facts import fixed_on_resume, refused_changes
 from proximo.protocols import AGENT_PARTS
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.callbacks import problems_of_callbacks
+from proximo.runs.files import given_path
 from proximo.runs.own_parts import OwnParts, resume_call
 from proximo.runs.presets import preset_for
 from proximo.runs.records import TrainingState
@@ -115,11 +116,8 @@ def _name_of(part: Any) -> str:
 
 
 def folder_of(given: Any, name: str) -> Path:
-    """Return the folder that an argument names (~ is the home folder); UsageError if it is no path."""
-    if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
-        raise UsageError(f"{name}={given!r:.60} is not a folder. Give the folder of a run, as proximo.train returns "
-                         "it.")
-    return Path(os.path.expanduser(given))
+    """Return the folder of a run that an argument names (~ is the home folder); UsageError if it is no path."""
+    return given_path(given, name, "Give the folder of a run, as proximo.train returns it.")
 
 
 def modules_of(allow_import: Any) -> tuple[str, ...]:
@@ -150,6 +148,21 @@ def check_wrappers(values: Mapping[str, Any]) -> None:
         raise UsageError("\n".join(wrong))
 
 
+def checked_values(env: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given fields of a configuration with whole paths.
+
+    Raises:
+        UsageError: They and the argument `env` name several environments, or env_kwargs or env_wrappers is no list.
+    """
+    check_wrappers(values)
+    if env is not None and values.get("env_file"):
+        raise UsageError("env and env_file were both given. Give one of them.")
+    if isinstance(env, str) and "env_id" in values:
+        raise UsageError(f"env={env!r} and env_id={values['env_id']!r} were both given. Give one of them.")
+    check_given_id(values)
+    return whole_paths(values)
+
+
 def configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
               values: dict[str, Any]) -> tuple[Config, str]:
     """Return the configuration that the arguments of `train` describe, and its variant.
@@ -165,16 +178,11 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
 
 def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
                values: dict[str, Any]) -> tuple[Config, str]:
-    check_wrappers(values)
-    values = whole_paths(values)
+    values = checked_values(env, values)
     if env is not None:
-        name = env if isinstance(env, str) else env_name(env, config_of_env(values).env_kwargs)
-        if values.get("env_file"):
-            raise UsageError("env and env_file were both given. Give one of them.")
-        if isinstance(env, str) and "env_id" in values:
-            raise UsageError(f"env={env!r} and env_id={values['env_id']!r} were both given. Give one of them.")
-        values = {"env_id": name} | values
-    check_given_id(values)
+        cfg = config_of_env(values)
+        check_env_fields(cfg)
+        values = {"env_id": env if isinstance(env, str) else env_name(env, cfg.env_kwargs)} | values
     if config is None:
         config = _choose_config(own, values)
     if isinstance(config, str):
@@ -194,6 +202,7 @@ def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnPar
 def _choose_config(own: OwnParts, values: dict[str, Any]) -> str | Config:
     """Return the preset or the variant for an environment, as the command line does."""
     cfg = config_of_env(values)
+    check_env_fields(cfg)
     if own.make_envs is None and not values.keys() & {*OWN} and (preset := preset_for(values.get("env_id", ""))):
         announce_preset(preset, values)
         return preset.config

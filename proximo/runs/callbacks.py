@@ -44,7 +44,7 @@ def run_callbacks(callbacks: Sequence[Callback], it: "Iteration") -> tuple[dict[
             continue
         try:
             logged = {f"user/{_checked_name(name)}": float(value) for name, value in found.items()}
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, UsageError):
                 raise
             raise UsageError(f"A callback returned {found!r:.60}. Return None, or numbers by name such as "
@@ -98,7 +98,7 @@ def stop_at(ret: float, episodes: int = 100) -> Callback:
         episodes: How many episodes the mean is over; all of them must have ended in this process.
     """
     _check_arguments("stop_at", ret=ret, episodes=episodes)
-    returns: deque[float] = deque(maxlen=episodes)
+    returns: deque[float] = deque(maxlen=int(episodes))
 
     def callback(it: "Iteration") -> None:
         returns.extend(it.finished.ret.tolist())
@@ -143,7 +143,7 @@ def stop_without_improvement(iterations: int, episodes: int = 100) -> Callback:
         episodes: How many of the last training episodes the mean is over.
     """
     _check_arguments("stop_without_improvement", iterations=iterations, episodes=episodes)
-    returns: deque[float] = deque(maxlen=episodes)
+    returns: deque[float] = deque(maxlen=int(episodes))
     best, best_iteration = float("-inf"), 0
 
     def callback(it: "Iteration") -> None:

@@ -16,12 +16,28 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from proximo.errors import FilesError
+from proximo.errors import FilesError, UsageError
 
 MOST_BYTES = 64 << 20  # of a file of text
 MOST_SHOWN = 5  # problems of one file that are listed
 Kind = TypeVar("Kind")
 Place = tuple[int | str, ...]  # of a value in tables and lists
+
+
+def given_path(given: Any, name: str, advice: str) -> Path:
+    """Return the path that an argument names; ~ is the home folder.
+
+    Args:
+        given: The argument.
+        name: Its name, for the message.
+        advice: What to give, for the message.
+
+    Raises:
+        UsageError: It is no path.
+    """
+    if not isinstance(given, (str, os.PathLike)) or not (text := os.fspath(given)) or "\0" in str(text):
+        raise UsageError(f"{name}={given!r:.60} is not a path. {advice}")
+    return Path(os.path.expanduser(text))
 
 
 def is_folder(path: Path) -> bool:

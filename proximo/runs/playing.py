@@ -1,11 +1,13 @@
 """proximo.load, evaluate and watch: check the arguments, load a model, play in its environment or another one."""
 
-import os
+import math
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from proximo.catalog import Parts, config_class
 from proximo.envs.imports import check_imports, with_moved_script
@@ -13,15 +15,18 @@ from proximo.errors import UsageError, nearest
 from proximo.facts import converted
 from proximo.models.evaluate import Evaluation
 from proximo.models.model import Model, model_from, read_model
-from proximo.models.play import HowPlayed, evaluate_model, record_video
+from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, record_video
 from proximo.models.video import check_format
 from proximo.runs.arguments import folder_of, modules_of, own_parts
+from proximo.runs.files import given_path
 from proximo.runs.own_parts import OwnParts, own_arguments, own_env_argument
 from proximo.runs.resolve import usage_errors
 from proximo.runs.run import config_from
 from proximo.runs.run_group import check_one_run
 
 PARTS = ("make_envs", "make_agent", "config", "allow_import")
+BOUNDS = {"episodes": (1, MOST_EPISODES), "num_envs": (1, MOST_EPISODES), "seed": (0, math.inf),
+          "max_steps": (1, math.inf), "max_frames": (1, math.inf)}
 NUMBERS = ("episodes", "deterministic", "seed")  # other arguments of evaluate and watch, for messages
 
 
@@ -54,8 +59,7 @@ def play_episodes(given: Any, env: Any, how: Mapping[str, Any], parts: Mapping[s
     """
     usual = HowPlayed()
     how = dict(how) | {name: getattr(usual, name) for name in ("max_steps", "num_envs") if how[name] is None}
-    model, playing = prepare("evaluate", given, env, parts,
-                             wrong_numbers(how, episodes=1, seed=0, max_steps=1, num_envs=1))
+    model, playing = prepare("evaluate", given, env, parts, wrong_values(how))
     return evaluate_model(model, playing, HowPlayed(int(how["episodes"]), bool(how["deterministic"]), int(how["seed"]),
                                                     int(how["max_steps"]), int(how["num_envs"])))
 
@@ -70,10 +74,8 @@ def record_episodes(given: Any, out: str | Path, env: Any, how: Mapping[str, Any
         how: episodes, deterministic, seed and max_frames (of each episode).
         parts: The arguments that PARTS names.
     """
-    if not isinstance(out, (str, os.PathLike)):
-        raise UsageError(f"out={out!r:.60} is not a path. Name the video NAME.mp4 or NAME.gif.")
-    path = Path(out)
-    wrong = [*wrong_numbers(how, episodes=1, seed=0, max_frames=1), *usage_errors(lambda: check_format(path))]
+    path = given_path(out, "out", "Name the video NAME.mp4 or NAME.gif.")
+    wrong = [*wrong_values(how), *usage_errors(lambda: check_format(path))]
     model, playing = prepare("watch", given, env, parts, wrong)
     shown = range(int(how["episodes"]))
     record_video(model, playing, path, bool(how["deterministic"]), int(how["seed"]),
@@ -122,14 +124,19 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
     return model, own.playing_parts(model.variant, model.cfg.framework)
 
 
-def wrong_numbers(values: Mapping[str, Any], **least: int) -> list[str]:
-    """Return a sentence for each value that is not a whole number, or is below its least value."""
-    wrong = []
-    for name, bound in least.items():
+def wrong_values(how: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each number that is not whole or out of its bounds, and for `deterministic`."""
+    wrong, flag = [], how["deterministic"]
+    if not isinstance(flag, (bool, np.bool_)):
+        wrong.append(f"deterministic={flag!r:.60} is not allowed. Use True or False.")
+    for name, (lowest, highest) in BOUNDS.items():
+        if name not in how:
+            continue
         try:
-            fits = converted(values[name], int) >= bound
+            fits = lowest <= converted(how[name], int) <= highest
         except TypeError:
             fits = False
         if not fits:
-            wrong.append(f"{name}={values[name]!r:.60} is not allowed. Use a whole number of at least {bound}.")
+            allowed = f"of at least {lowest}" if highest == math.inf else f"from {lowest} to {highest:,}"
+            wrong.append(f"{name}={how[name]!r:.60} is not allowed. Use a whole number {allowed}.")
     return wrong

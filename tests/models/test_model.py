@@ -169,6 +169,8 @@ def test_a_mask_that_allows_nothing_is_refused(runs):
             model.act(obs, mask=[np.ones(len(mask)), mask])
         with pytest.raises(UsageError, match="the mask of observation 0 allows no action"):
             model.act(obs[0], mask=mask)
+        with pytest.raises(UsageError, match="the mask of observation 0 allows no action"):
+            model.logprob(obs[0], model.act(obs[0]), mask=mask)
     inside = random_model(spaces.Discrete(2), spaces.Dict(a=spaces.Box(-1, 1, (2,)), action_mask=spaces.MultiBinary(2)))
     ended = {"a": np.zeros(2, np.float32), "action_mask": np.zeros(2, np.int8)}
     assert np.isfinite(inside.value(ended))
@@ -317,6 +319,7 @@ def test_saving_replaces_an_earlier_model_and_nothing_else(runs, tmp_path, monke
     (lambda model, obs: model.act(obs, mask=[True] * 3), "mask has 3 entries"),
     (lambda model, obs: model.logprob(obs, 9), r"the action 9 is not in Discrete\(2\)"),
     (lambda model, obs: model.logprob(np.stack([obs, obs]), [0, -1]), "the action -1 is not in"),
+    (lambda model, obs: model.logprob(obs, None), "the action"),
     (lambda model, obs: model.logprob(obs, 0.5), "the action has dtype float64")])
 def test_arguments_that_cannot_be_right(call, sentence, runs):
     with pytest.raises(UsageError, match=sentence):

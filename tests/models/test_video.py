@@ -66,9 +66,10 @@ def test_watch_plays_at_the_speed_of_the_environment(tmp_path, capsys):
     assert "a.webm is neither an .mp4 nor a .gif. Name the video a.mp4 or a.gif." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["a.avi", "a", "mp4"])
-def test_other_formats_are_refused(tmp_path, name):
-    with pytest.raises(UsageError, match=r"neither an \.mp4 nor a \.gif"):
+@pytest.mark.parametrize(("name", "better"), [("a.avi", "a"), ("a", "a"), ("mp4", "mp4"), ("/", "video")])
+def test_other_formats_are_refused(tmp_path, name, better):
+    """Also a path without a name, for which pathlib raises ValueError."""
+    with pytest.raises(UsageError, match=rf"neither an \.mp4 nor a \.gif. Name the video {better}\.mp4 or {better}\.gif"):
         write_video(ramp(1), tmp_path / name)
 
 

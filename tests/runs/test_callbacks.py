@@ -53,7 +53,8 @@ def test_a_callback_ends_training_as_finished_and_a_resume_goes_to_the_end(frame
     assert len(rows(run, "metrics.csv")) == 10
 
 
-@pytest.mark.parametrize("returned", [3, {"a": "x"}, ["a"], {"a": None}, False, True, 0, "", []])
+@pytest.mark.parametrize("returned", [3, {"a": "x"}, ["a"], {"a": None}, {"a": 10**400}, False, True, 0, "",
+                                      []])
 def test_what_a_callback_may_not_return_is_told(returned, tmp_path):
     """False ends training in other libraries, so the sentence says what does so here."""
     with pytest.raises(proximo.UsageError, match="A callback returned .* Return None, or numbers by name .* raise "
@@ -96,6 +97,12 @@ def test_an_end_by_evaluations_needs_evaluations(tmp_path):
     """Without them the run would never end by this callback."""
     with pytest.raises(proximo.UsageError, match="the run has no evaluations. Set eval_every"):
         train(tmp_path / "run", proximo.callbacks.stop_at_evaluation(8))
+
+
+def test_a_number_of_episodes_may_be_one_of_numpy(tmp_path):
+    """It was a TypeError in the middle of a list of arguments that had been checked."""
+    stops = proximo.callbacks.stop_at(10**6, np.int64(3)), proximo.callbacks.stop_without_improvement(999, np.int32(3))
+    assert train(tmp_path / "run", *stops).exists()
 
 
 def test_stop_after_seconds(tmp_path):
@@ -163,6 +170,7 @@ def test_what_is_no_list_of_functions_is_refused_before_training(given, tmp_path
     (lambda: proximo.callbacks.stop_at(475, episodes=0), ("episodes=0",)),
     (lambda: proximo.callbacks.stop_at_evaluation(None), ("ret=None",)),
     (lambda: proximo.callbacks.stop_after("60"), ("seconds='60'",)),
+    (lambda: proximo.callbacks.stop_at(475, episodes=float("inf")), ("episodes=inf",)),
     (lambda: proximo.callbacks.stop_without_improvement(-5, True), ("iterations=-5", "episodes=True"))])
 def test_arguments_of_the_functions_that_end_training(make, names):
     with pytest.raises(proximo.UsageError) as error:

@@ -287,3 +287,18 @@ def test_dm_control_is_checked_by_the_name_that_training_takes():
     pytest.importorskip("dm_control")
     wrong, right = told("dm_control/cartpole-balance-v0")
     assert not wrong and "episodes ended" in right
+
+
+@pytest.mark.parametrize(("given", "values", "said"), [
+    ("CartPole-v1", {"env_id": "Pendulum-v1"}, "env='CartPole-v1' and env_id='Pendulum-v1' were both given."),
+    (Probe, {"env_file": "mine.py"}, "env and env_file were both given."),
+    ("CartPole-v1", {"env_kwargs": 3}, "env_kwargs=3 is not"), (Probe, {"env_kwargs": ["size"]}, "'size' is not key=value"),
+    (None, {"env_id": 3}, "env_id=3 is not"), ("CartPole-v1", {"env_wrappers": "a:B"}, "env_wrappers")])
+def test_arguments_that_training_refuses_are_refused_with_its_words(given, values, said, tmp_path):
+    """The second environment was left out, or the message was one of Python."""
+    with pytest.raises(UsageError) as error:
+        proximo.check_env(given, **values)
+    assert said in str(error.value)
+    with pytest.raises(UsageError) as error:
+        proximo.train(env=given, run_dir=tmp_path / "run", **values)
+    assert said in str(error.value)

@@ -46,14 +46,41 @@ def test_all_wrong_arguments_come_at_once(run):
     sentences = str(error.value).splitlines()
     assert len(sentences) == 6 and all(any(name in one for one in sentences) for name in wrong)
     for episodes in (-1, "3", 2.5, None):
-        with pytest.raises(UsageError, match="episodes=.* is not allowed. Use a whole number of at least 1"):
+        with pytest.raises(UsageError, match="episodes=.* is not allowed. Use a whole number from 1 to 1,000,000"):
             proximo.evaluate(run, episodes=episodes)
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ({"episodes": 1_000_001}, "episodes=1000001 is not allowed. Use a whole number from 1 to 1,000,000."),
+    ({"num_envs": 1e30}, "num_envs=1e+30 is not allowed. Use a whole number from 1 to 1,000,000."),
+    ({"seed": -1}, "seed=-1 is not allowed. Use a whole number of at least 0."),
+    ({"deterministic": "no"}, "deterministic='no' is not allowed. Use True or False."),
+    ({"deterministic": 1}, "deterministic=1 is not allowed. Use True or False.")])
+def test_values_out_of_their_bounds(run, values, said):
+    """1e30 episodes were played until somebody stopped them, and "no" was true."""
+    with pytest.raises(UsageError) as error:
+        proximo.evaluate(run, **values)
+    assert str(error.value) == said
+
+
+@pytest.mark.parametrize("given", [None, 3, "", "a\0b.mp4"])
+def test_what_is_no_path_for_a_result_is_said(run, given):
+    model = proximo.load(run)
+    for call in (lambda: proximo.watch(model, given), lambda: model.save(given), lambda: model.export(given)):
+        with pytest.raises(UsageError, match="is not a path. Name "):
+            call()
+
+
+def test_results_may_be_in_the_home_folder(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    proximo.load(run).save("~/model")
+    assert proximo.load("~/model").act([0.0, 0, 0, 0]) == proximo.load(tmp_path / "model").act([0.0, 0, 0, 0])
 
 
 @pytest.mark.parametrize("call", [proximo.load, proximo.evaluate, proximo.resume])
 @pytest.mark.parametrize("given", [None, 3, ""])
 def test_what_is_no_folder_is_said(call, given):
-    with pytest.raises(UsageError, match="is not a folder. Give the folder of a run"):
+    with pytest.raises(UsageError, match="is not a path. Give the folder of a run"):
         call(given)
 
 
