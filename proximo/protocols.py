@@ -75,7 +75,7 @@ class VecEnv(Protocol):
     play: Play  # how JAX plays them. "host": stepped from Python with numpy arrays. "pool": the compiled rollout steps
     #             an outside engine through a handle, and is compiled again for every new pool. "inside": pure functions
     players: tuple[str, ...]  # labels of the rows of one game in self-play, otherwise ()
-    metric_names: tuple[str, ...]  # the keys of Step.metrics
+    metric_names: tuple[str, ...]  # the keys of Step.metrics; not those that the log has itself, such as SPS
 
     @property
     def keeps_state(self) -> bool:

@@ -10,11 +10,12 @@ import numpy as np
 
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
-from proximo.errors import EnvError, ProximoError, UsageError, is_out_of_memory, with_place
+from proximo.errors import COLUMNS, EnvError, ProximoError, UsageError, is_column, is_out_of_memory, with_place
 from proximo.protocols import Array, Step, VecEnv
 
 MEMBERS = tuple(name for name in (*VecEnv.__annotations__, *vars(VecEnv)) if not name.startswith("_"))
 ARRAYS = ("numpy", "torch", "jax")
+LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
 
 
 def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int]) -> "CheckedEnvs":
@@ -55,6 +56,11 @@ def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
     if not isinstance(envs.observation_space, (gymnasium.Space, NoneType)):
         yield f"{made} observation_space={envs.observation_space!r:.60}. Use the gymnasium.Space of one " \
               "environment, or None if an observation is one array already."
+    for name in envs.metric_names:
+        if not is_column(name):
+            yield f"{made} the metric name {name!r:.60}. {COLUMNS}"
+        elif name in LOGGED or name.startswith(("episodic_", "avg_episodic_")):
+            yield f"{made} the metric name {name}, which the log writes itself. Use another name."
 
 
 def is_numpy_dtype(given: Any) -> bool:

@@ -37,7 +37,8 @@ def view_columns(storage: Storage, columns: slice) -> Storage:
     part = copy(storage)
     part.arrays = {name: x[:, columns] for name, x in storage.arrays.items()}
     part.metrics = {name: x[:, columns] for name, x in storage.metrics.items()}
-    part.host_rows = {name: list(x) for name, x in (part.arrays | part.metrics).items()}
+    part.host_rows, part.metric_rows = ({name: list(x) for name, x in arrays.items()}
+                                        for arrays in (part.arrays, part.metrics))
     part.env_actions = [row[columns] for row in storage.env_actions]
     part.tensors = {name: x[:, columns] for name, x in storage.tensors.items()}
     part.rows = {name: list(x.unbind(0)) for name, x in part.tensors.items()}

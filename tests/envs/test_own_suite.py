@@ -57,6 +57,40 @@ def test_a_wrapper_is_complete_and_no_property_is_read():
     envs.close()
 
 
+@pytest.mark.parametrize(("name", "words"), [
+    ("episodic_return", "episodic_return, which the log writes itself"), ("SPS", "SPS, which the log"),
+    ("learning_rate", "learning_rate, which the log"), ("a,b", "'a,b'. Use printable characters without comma"),
+    ("a\nb", r"'a\nb'. Use printable"), ("", "''. Use printable")])
+def test_a_metric_with_the_name_of_another_column_is_refused(name, words):
+    """The return of the log was replaced by the metric, and a comma moved all columns after it."""
+    class Named(Carts):
+        metric_names = (name, "speed")
+
+    with pytest.raises(UsageError) as error:
+        make_complete(lambda cfg, seeds: Named(len(seeds), 0), None, [0])
+    said, = str(error.value).splitlines()
+    assert f"make_envs returned Named with the metric name {words}" in said
+
+
+@pytest.mark.parametrize("name", ["reward", "terminated", "valid", "action", "ret", "length"])
+def test_a_metric_with_the_name_of_a_part_of_the_rollout_changes_nothing(name):
+    """It replaced that part: an agent learned from rewards that were the metric."""
+    def weights(name):
+        class Named(Carts):
+            metric_names = (name,)
+
+            def made(self, *given):
+                step = super().made(*given)
+                return step._replace(metrics={name: 100 * step.metrics["reward_position"]})
+
+        *_, it = proximo.iterations("ppo_continuous_action", make_envs=lambda cfg, seeds: Named(len(seeds), seeds[0]),
+                                    **TOLD)
+        return it.weights(), it.stats[f"charts/{name}"]
+
+    (found, chart), (expected, other) = weights(name), weights("position")
+    assert chart == other < 0 and all((found[key] == expected[key]).all() for key in expected)
+
+
 TOLD = {"num_envs": 8, "num_minibatches": 1, "num_steps": 30, "total_timesteps": 480, "logger": "none",
         "norm_obs": False, "norm_reward": False}
 

@@ -88,7 +88,7 @@ def _fields(setup: Any, plain: bool) -> dict[str, Any]:
         found["statistics"] = None
     if plain:
         found["noise"] = None
-    return found if setup.envs.metric_names else found | {"metrics": {}}
+    return found if setup.envs.metric_names else found | {"metrics": {}, "metric_rows": {}}
 
 
 def _dropped_fields(setup: Any, cfg: Config) -> dict[str, frozenset[str]]:
