@@ -122,7 +122,7 @@ class CheckedEnvs:
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
         with self._naming("step"):
-            step = self._envs.step(action)
+            step = self._envs.step(action.clone() if self._envs.arrays == "torch" else action.copy())  # it may change
         return self._played(step, "step", self._envs.num_envs)
 
     def receive(self, group: int) -> Step:

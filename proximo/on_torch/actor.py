@@ -9,7 +9,7 @@ import torch
 
 from proximo.config import Config
 from proximo.envs.cores import default_threads
-from proximo.on_torch.noise import GLOBAL_GENERATOR, seeded_generator
+from proximo.on_torch.noise import seeded_agent, seeded_generator
 from proximo.on_torch.snapshot import load_weights, named_weights
 
 
@@ -27,8 +27,7 @@ class Actor:
     """
 
     def __init__(self, make_agent: Callable[..., Any], spec: Any, cfg: Config, weights: dict[str, Any]) -> None:
-        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
-            self.agent = load_weights(make_agent(spec, cfg).eval(), weights)
+        self.agent = load_weights(seeded_agent(make_agent, spec, cfg).eval(), weights)  # constants as in training
         self._threads = default_threads(cfg, 1)  # at most: a second one makes small networks slower
 
     @property

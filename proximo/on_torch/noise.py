@@ -1,9 +1,15 @@
-"""A generator of random numbers for torch on the CPU that depends on all 64 bits of its seed."""
+"""Random numbers of torch on the CPU: a generator that depends on all 64 bits of its seed, and seeded networks."""
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+
+from proximo.config import Config
+from proximo.protocols import Spec
+from proximo.streams import stream_seed
 
 STATE_WORDS = slice(3, 627)  # of get_state() in 64-bit integers: a header, then the 624 words of the Mersenne Twister
 GLOBAL_GENERATOR = threading.RLock()  # held where torch's global generator is changed: several threads may train
@@ -19,3 +25,10 @@ def seeded_generator(seed: int) -> torch.Generator:
     state = generator.get_state()
     state.numpy().view(np.int64)[STATE_WORDS] = np.random.default_rng(seed).integers(2**32, size=624)
     return generator.set_state(state)
+
+
+def seeded_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config) -> Any:
+    """Make the agent with weights drawn from stream "init". torch's own generators are left as they were."""
+    with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(stream_seed(cfg.seed, "init"))  # of the CPU; it uses the low 32 bits
+        return make_agent(spec, cfg)

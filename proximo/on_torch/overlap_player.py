@@ -50,12 +50,16 @@ def make_acting_copy(setup: Setup, make_agent: Callable[..., Any], cfg: Config,
     """Make the network that acts, with the weights of a snapshot or the initial ones.
 
     Raises:
-        UsageError: The network has buffers besides its weights.
+        UsageError: The network has buffers besides its weights, or make_agent does not make a new one.
     """
     if names := list(saved_buffers(setup.agent)):
         raise UsageError(f"overlap=True does not support buffers of the network ({', '.join(names)}). Use a layer "
                          "without running statistics such as LayerNorm, or leave --overlap out.")
-    actor = seeded_agent(make_agent, setup.normalizer.spec, cfg).to(setup.device).eval()
+    actor = seeded_agent(make_agent, setup.normalizer.spec, cfg)
+    if {id(x) for x in actor.parameters()} & {id(x) for x in setup.agent.parameters()}:
+        raise UsageError("make_agent returned the same network, or parts of it, at its second call. With --overlap one "
+                         "network acts while another one learns. Make a new one at every call.")
+    actor = actor.to(setup.device).eval()
     if cfg.precision == "bf16":
         use_bf16(actor, setup.device)
     weights = flat_adam(actor).weights

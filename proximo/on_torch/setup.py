@@ -18,14 +18,14 @@ from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join,
 from proximo.on_torch.frames import FrameStorage, stored_frames
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.modes import acting, check_network
-from proximo.on_torch.noise import GLOBAL_GENERATOR, seeded_generator
+from proximo.on_torch.noise import seeded_agent, seeded_generator
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Policy, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore
 from proximo.problems import check_loss
 from proximo.processes import World
-from proximo.protocols import Agent, MakeEnvs, Spec, VecEnv
+from proximo.protocols import Agent, MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_seed
 from proximo.types import Carry, LossInputs
 
@@ -168,13 +168,6 @@ def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
 def seeded_envs(make_envs: MakeEnvs, cfg: Config, iteration: int, world: World) -> VecEnv:
     """Make this rank's environments with the seeds of an iteration."""
     return make_envs(cfg, env_seeds(cfg.seed, cfg.num_envs // world.size, iteration, world.rank))
-
-
-def seeded_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config) -> Any:
-    """Make the agent with weights drawn from stream "init". torch's own generators are left as they were."""
-    with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(stream_seed(cfg.seed, "init"))  # of the CPU; it uses the low 32 bits
-        return make_agent(spec, cfg)
 
 
 def torch_generator(cfg: Config, stream: str, iteration: int, world: World) -> torch.Generator:

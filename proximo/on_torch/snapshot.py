@@ -22,7 +22,7 @@ def snapshot(iteration: int, steps: int, adam: Adam, agent: nn.Module, carry: Ca
              env_state: Callable[[], dict[str, Any] | None], keeps_state: bool) -> dict[str, Any]:
     """Return the content of a checkpoint, without the environments if their state cannot be saved."""
     kept: dict[str, Any] = {"iteration": iteration, "steps": steps, "adam": to_arrays(adam._asdict()),
-                            "buffers": to_arrays(saved_buffers(agent)),
+                            "buffers": to_arrays(saved_buffers(agent)), "parameters": describe_parameters(agent),
                             "statistics": pack_statistics(carry.statistics)}
     if keeps_state:
         memory = {f"state{i}": x for i, x in enumerate(carry.state)}
@@ -38,9 +38,7 @@ def restore(state: dict[str, Any], adam: Adam, agent: nn.Module, envs: VecEnv, c
 
     The factor of the learning rate keeps its limits where the learning rate has changed, and is 1 without desired_kl.
     """
-    found, wanted = state["adam"]["weights"].size, adam.weights.numel()
-    if found != wanted:
-        raise UsageError(f"The checkpoint has a network of {found} weights, but this run's network has {wanted}.")
+    check_parameters(state, agent)
     for name, x in adam._asdict().items():
         x.copy_(torch.as_tensor(state["adam"][name]))
     scale = 1.0 if cfg.desired_kl is None else cfg.adapted_scale(adam.scale, cfg.desired_kl)
@@ -54,6 +52,27 @@ def restore(state: dict[str, Any], adam: Adam, agent: nn.Module, envs: VecEnv, c
     kept = {name: torch.as_tensor(x, device=carry.obs.device) for name, x in state["carry"].items()}
     return Carry(obs=kept["obs"], mask=kept.get("mask"), first=kept["first"],
                  state=tuple(kept[f"state{i}"] for i in range(len(carry.state))), statistics=statistics)
+
+
+def describe_parameters(agent: nn.Module) -> list[str]:
+    """Return the name and the shape of every parameter, in the order in which Adam's vector has them."""
+    return [f"{name} {tuple(x.shape)}" for name, x in agent.named_parameters()]
+
+
+def check_parameters(state: dict[str, Any], agent: nn.Module) -> None:
+    """Raise UsageError if a checkpoint belongs to a network with other parameters, or with the same in another order.
+
+    Checkpoints of version 0.1 do not name them; then the numbers of weights are compared.
+    """
+    found, wanted = state["adam"]["weights"].size, sum(x.numel() for x in agent.parameters())
+    if found != wanted:
+        raise UsageError(f"The checkpoint has a network of {found} weights, but this run's network has {wanted}.")
+    here = describe_parameters(agent)
+    for before, now in zip(state.get("parameters", here), here):
+        if before != now:
+            raise UsageError(f"The network of the checkpoint has the parameter {before} where this run's network has "
+                             f"{now}. Resume with the network with which the run was started: names, shapes and order "
+                             "of the parameters must be the same.")
 
 
 def named_weights(agent: nn.Module) -> dict[str, np.ndarray]:

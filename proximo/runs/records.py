@@ -125,6 +125,7 @@ class TrainingState(TypedDict):
     adam: Arrays
     statistics: Arrays | None
     buffers: NotRequired[Arrays]
+    parameters: NotRequired[list[str]]
     latest: NotRequired[Arrays]
     carry: NotRequired[dict[str, Any]]
     fixed: NotRequired[dict[str, Any]]

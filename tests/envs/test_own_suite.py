@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch.utils._pytree import tree_map_only
 
 import proximo
 from proximo.envs.gym import make_gym
@@ -89,6 +90,34 @@ def test_a_metric_with_the_name_of_a_part_of_the_rollout_changes_nothing(name):
 
     (found, chart), (expected, other) = weights(name), weights("position")
     assert chart == other < 0 and all((found[key] == expected[key]).all() for key in expected)
+
+
+@pytest.mark.parametrize("arrays", ["torch", "numpy"])
+def test_an_environment_may_change_the_actions_that_it_gets(arrays):
+    """They were those of the rollout: clipping them in place changed what was learned."""
+    def weights(spoil):
+        class Clipping(Carts):
+            def step(self, action):
+                step = super().step(torch.as_tensor(action))
+                action[:] = 0 if spoil else action
+                return step if self.arrays == "torch" else as_numpy(step)
+
+            def reset(self):
+                step = super().reset()
+                return step if self.arrays == "torch" else as_numpy(step)
+
+        Clipping.arrays = arrays
+        *_, it = proximo.iterations("ppo_continuous_action", make_envs=lambda cfg, seeds: Clipping(len(seeds), seeds[0]),
+                                    **TOLD)
+        return it.weights()
+
+    found, expected = weights(True), weights(False)
+    assert all((found[name] == expected[name]).all() for name in expected)
+
+
+def as_numpy(step):
+    """The same step with arrays of numpy."""
+    return tree_map_only(torch.Tensor, lambda x: x.numpy().copy(), step)
 
 
 TOLD = {"num_envs": 8, "num_minibatches": 1, "num_steps": 30, "total_timesteps": 480, "logger": "none",

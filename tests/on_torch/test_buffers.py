@@ -1,5 +1,6 @@
 """What a network remembers besides its parameters (BatchNorm): in the model, in checkpoints, after a resume."""
 
+from collections import OrderedDict
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import nn
 
 import proximo
 from proximo.config import Config
+from proximo.envs.gym import make_gym
 from proximo.errors import UsageError
 from proximo.models.model import read_model
 from proximo.models.over_time import models_over_time
@@ -16,6 +18,7 @@ from proximo.on_torch.agent import SharedAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.modes import check_network
 from proximo.on_torch.snapshot import saved_buffers
+from proximo.on_torch.train import train
 from proximo.processes import World
 from tests.support.runs import CrashError, at_iteration, crash, same_logs, same_weights
 
@@ -132,3 +135,35 @@ def test_compile_is_left_out_with_a_sentence(tmp_path, caplog):
     proximo.train(cfg(tmp_path / "compiled", compile=True), make_agent=make_agent)
     assert "--compile does not support buffers (trunk.norm.running_mean, " in caplog.text
     assert same_weights(tmp_path / "plain", tmp_path / "compiled")
+
+
+def test_a_resume_with_the_same_weights_in_another_order_is_refused(tmp_path):
+    """Checkpoints hold one vector: layers of equal sizes got each other's weights. Older checkpoints have no names."""
+    def trunk(*names):
+        return nn.Sequential(OrderedDict((name, nn.Linear(4, 4)) for name in names))
+
+    def make(*names):
+        return lambda spec, cfg: SharedAgent(trunk(*names), nn.Linear(4, 1), CategoricalHead(nn.Linear(4, 2), 2))
+
+    first, *_ = [it.snapshot() for it in train(cfg(""), make_gym, make("a", "b"))]
+    with pytest.raises(UsageError, match=r"has the parameter trunk.a.weight \(4, 4\) where this run's network has "
+                                         r"trunk.b.weight \(4, 4\). Resume with"):
+        next(train(cfg(""), make_gym, make("b", "a"), state=first))
+    assert next(train(cfg(""), make_gym, make("a", "b"), state=first)).iteration == 2
+    del first["parameters"]
+    assert next(train(cfg(""), make_gym, make("b", "a"), state=first)).iteration == 2
+
+
+def test_a_constant_that_is_drawn_is_the_same_in_training_and_in_the_model(tmp_path):
+    """register_buffer(persistent=False) keeps it out of the weights, so it has to be drawn again."""
+    constants = []
+
+    def make(spec, cfg):
+        agent = make_agent(spec, cfg)
+        agent.trunk.register_buffer("scale", torch.rand(8), persistent=False)
+        constants.append(agent.trunk.scale)
+        return agent
+
+    folder = proximo.train(cfg(tmp_path / "run", seed=3), make_agent=make)
+    proximo.load(folder, make_agent=make)
+    assert len(constants) > 1 and all(torch.equal(x, constants[0]) for x in constants)

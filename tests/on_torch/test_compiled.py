@@ -74,7 +74,7 @@ def test_acting_is_compiled_for_the_strides_of_a_rollout():
     """The first observation of a single environment may be x[None], whose first stride is 0, and so may its mask."""
     layouts = []
     compiler = Compiler(lambda function, example, name: layouts.append(list(map(describe_layout, example))),
-                        unsupported_reason=lambda: None, compiles_evaluation=False)
+                        unsupported_reason=lambda: None, compiles_evaluation=False, compiles_recurrent=True)
     _, agent, _, _ = make_case(masked=True, noisy=False)
     policy, weights = make_policy(agent), flat_adam(agent).weights
     for stride in (1, 0):

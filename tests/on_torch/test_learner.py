@@ -57,7 +57,9 @@ def test_every_epoch_covers_all_rows_in_a_new_order():
         assert len(np.unique(index.flatten(1), axis=0)) > 1
 
 
-def test_one_number_per_row_or_a_refusal():
+@pytest.mark.parametrize(("right_in_rollouts", "words"), [
+    (False, r"\(8, 1, 1\) for a rollout of shape \(8, 1\)"), (True, r"\(4, 1\) for rows of shape \(4,\)")])
+def test_one_number_per_row_or_a_refusal(right_in_rollouts, words):
     """Log-probabilities of shape (B, 1), of a head that does not add its components, would broadcast to (B, B)."""
     class Apart(Gaussian):
         def logprob(self, action):
@@ -67,7 +69,12 @@ def test_one_number_per_row_or_a_refusal():
         def forward(self, features, mask=None):
             return Apart(*super().forward(features, mask))
 
+    def make(spec, cfg):
+        agent = SeparateAgent(nn.Linear(3, 1), Head(nn.Linear(3, 1), 1))
+        if right_in_rollouts:
+            agent.evaluate = lambda obs, mask, action: (torch.zeros(8, 1), torch.zeros(9, 1))
+        return agent
+
     cfg = Config(env_id="Pendulum-v1", num_envs=1, num_steps=8, num_minibatches=2, total_timesteps=8)
-    training = train(cfg, make_gym, lambda spec, cfg: SeparateAgent(nn.Linear(3, 1), Head(nn.Linear(3, 1), 1)))
-    with pytest.raises(UsageError, match=r"logprob of shape \(4, 1\) for rows of shape \(4,\). Return one number per"):
-        next(training)
+    with pytest.raises(UsageError, match=f"logprob of shape {words}. Return one number per"):
+        next(train(cfg, make_gym, make))

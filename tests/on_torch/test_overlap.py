@@ -15,6 +15,7 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.factory import make_from_factory
 from proximo.envs.gym import make_gym
+from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError
 from proximo.on_torch import overlap_player
 from proximo.on_torch.assemble import assemble
@@ -252,3 +253,13 @@ def test_the_plain_loop_and_buffers_are_refused():
 
     with pytest.raises(UsageError, match="overlap=True does not support buffers of the network \\(mean\\)"):
         next(train_overlapped(configuration(1), make_gym, with_buffer))
+
+
+def test_a_network_that_is_made_once_is_refused():
+    """Its weights were moved to the copy that acts: the network learned nothing, without a word."""
+    cfg = configuration(1)
+    envs = make_gym(cfg, [0])
+    agent = assemble(make_normalizer(cfg, envs).spec, cfg)
+    envs.close()
+    with pytest.raises(UsageError, match="make_agent returned the same network, or parts of it, at its second call"):
+        next(train_overlapped(cfg, make_gym, lambda spec, cfg: agent))

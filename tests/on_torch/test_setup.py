@@ -181,3 +181,22 @@ def test_parts_of_the_setup_can_be_replaced():
     plain = weights(make_gym)
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
     assert any((found[name] != plain[name]).any() for name in plain)
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "logprob"), (1, "value")])
+def test_an_evaluation_of_ones_own_gives_one_number_per_row(number, name):
+    """(T, N, 1) was broadcast against (T, N) without a word."""
+    def make(spec, cfg):
+        agent = assemble(spec, cfg)
+        evaluate = agent.evaluate
+
+        def wide(*given):
+            found = list(evaluate(*given))
+            found[number] = found[number][..., None]
+            return tuple(found)
+
+        agent.evaluate = wide
+        return agent
+
+    with pytest.raises(UsageError, match=rf"computes {name} of shape \(16, 4, 1\) for a rollout of shape \(16, 4\)"):
+        next(train(Config(num_envs=4, num_steps=16, total_timesteps=64), make_gym, make))
