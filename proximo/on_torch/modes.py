@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 
+from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.processes import World
@@ -28,7 +30,7 @@ def acting(agent: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def check_network(agent: nn.Module, world: World) -> None:
+def check_network(agent: Any, world: World, cfg: Config) -> None:
     """Check a network before its weights become one vector.
 
     Raises:
@@ -50,6 +52,9 @@ def check_network(agent: nn.Module, world: World) -> None:
     if drawing := [name for name, module in agent.named_modules() if draws(module)]:
         wrong.append(f"The layers {', '.join(drawing)} of the network draw random numbers (dropout), so that a resume "
                      "would not be exact. Set their p or dropout to 0, or leave them out.")
+    if getattr(agent, "recurrent", False) and (own := cfg.num_envs // world.size) % cfg.num_minibatches:
+        wrong.append(f"The network is recurrent: a minibatch has whole environments, and {own} of them are not "
+                     f"divisible by num_minibatches={cfg.num_minibatches}. Use another number.")
     if world.size > 1 and (names := list(saved_buffers(agent))):
         wrong.append(f"The network has the buffers {', '.join(names)}, which would differ between {world.size} "
                      "processes. Use one process, a layer without running statistics such as LayerNorm, or "

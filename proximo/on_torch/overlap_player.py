@@ -50,8 +50,11 @@ def make_acting_copy(setup: Setup, make_agent: Callable[..., Any], cfg: Config,
     """Make the network that acts, with the weights of a snapshot or the initial ones.
 
     Raises:
-        UsageError: The network has buffers besides its weights, or make_agent does not make a new one.
+        UsageError: The network is recurrent or has buffers, or make_agent does not make a new one.
     """
+    if setup.agent.recurrent:
+        raise UsageError("overlap=True does not support a recurrent network: the one that learns has not seen what the "
+                         "other one played. Leave --overlap out.")
     if names := list(saved_buffers(setup.agent)):
         raise UsageError(f"overlap=True does not support buffers of the network ({', '.join(names)}). Use a layer "
                          "without running statistics such as LayerNorm, or leave --overlap out.")

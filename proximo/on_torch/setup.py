@@ -79,7 +79,7 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
             check_memory(cfg, normalizer.spec, envs.num_envs, stored_frames(cfg, envs))
         announce_images(normalizer.spec, cfg)
         agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
-        check_network(agent, world)
+        check_network(agent, world, cfg)
         if cfg.precision == "bf16":
             use_bf16(agent, device)
         adam = flat_adam(agent)

@@ -70,8 +70,8 @@ def test_several_processes_are_refused():
     """Each would have statistics of its own."""
     world = World(rank=0, size=2, local_rank=0, local_size=2)
     with pytest.raises(UsageError, match="buffers trunk.norm.running_mean, .* differ between 2 processes. Use one"):
-        check_network(make_agent(None, None), world)
-    check_network(nn.Linear(1, 1), world)
+        check_network(make_agent(None, None), world, Config())
+    check_network(nn.Linear(1, 1), world, Config())
 
 
 def test_rollouts_are_played_in_evaluation_mode_and_learned_from_as_made():

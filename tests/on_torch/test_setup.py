@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -200,3 +201,13 @@ def test_an_evaluation_of_ones_own_gives_one_number_per_row(number, name):
 
     with pytest.raises(UsageError, match=rf"computes {name} of shape \(16, 4, 1\) for a rollout of shape \(16, 4\)"):
         next(train(Config(num_envs=4, num_steps=16, total_timesteps=64), make_gym, make))
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"num_minibatches": 8}, "a minibatch has whole environments, and 4 of them are not divisible by num_minibatches=8"),
+    ({"overlap": True}, "overlap=True does not support a recurrent network")])
+def test_a_recurrent_network_of_ones_own_has_the_limits_of_recurrent(fields, words):
+    """The configuration does not say that it is recurrent. It was an error of numpy after the first rollout."""
+    cfg = Config(num_envs=4, num_steps=16, total_timesteps=64, **fields)
+    with pytest.raises(UsageError, match=words):
+        next(proximo.iterations(cfg, make_agent=lambda spec, cfg: assemble(spec, replace(cfg, recurrent="lstm"))))
