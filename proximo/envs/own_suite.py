@@ -10,6 +10,7 @@ import numpy as np
 
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
+from proximo.envs.own_steps import described, fields_of, first_not_finite, problem_of_type, with_dtype
 from proximo.errors import COLUMNS, EnvError, ProximoError, UsageError, is_column, is_out_of_memory, with_place
 from proximo.protocols import Array, Step, VecEnv
 
@@ -117,7 +118,7 @@ class CheckedEnvs:
         with self._naming("reset"):
             step = self._envs.reset()
         self._check_numbers(self._checked(step, "reset", self._envs.num_envs))
-        return step
+        return with_dtype(step, self._envs.obs_dtype)
 
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
@@ -149,7 +150,7 @@ class CheckedEnvs:
         self._check_ends(step)
         self._steps += before == 0
         self._check_numbers(step, before)
-        return step
+        return with_dtype(step, self._envs.obs_dtype)
 
     def _checked(self, step: Step, call: str, rows: int) -> Step:
         """Return the step; UsageError if it is none of `rows` rows. Types are checked until the first step passes."""
@@ -205,46 +206,3 @@ class CheckedEnvs:
                 raise EnvError(f"environment {before + row} ({self._name}), step {self._steps}: {name} is not finite "
                                "(NaN or infinity). End the episode (terminated) and reset that environment where the "
                                "simulation is not stable.")
-
-
-def first_not_finite(x: Array, read: Array | None) -> int | None:
-    """Return the first row with a NaN or an infinity among those that are read (None: all); None if there is none."""
-    if "float" not in str(x.dtype):
-        return None
-    finite = x.isfinite() if hasattr(x, "detach") else np.isfinite(np.asarray(x))
-    if bool(finite.all()):
-        return None
-    rows = finite.reshape(len(x), -1).all(1) if read is None else finite.reshape(len(x), -1).all(1) | ~read
-    return None if bool(rows.all()) else int((~rows).nonzero()[0][0])
-
-
-def fields_of(step: Step, obs_shape: tuple[int, ...], rows: int,
-              choices: int | None) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
-    """Yield the name, the value and the shape that is required of every array of a step."""
-    yield "obs", step.obs, obs_shape
-    if step.final_obs is not None:
-        yield "final_obs", step.final_obs, obs_shape
-    if step.mask is not None and choices is not None:
-        yield "mask", step.mask, (rows, choices)
-    for name in ("first", "reward", "terminated", "truncated", "valid"):
-        yield name, getattr(step, name), (rows,)
-    for name in ("finished", "ret", "length"):
-        yield f"episode.{name}", getattr(step.episode, name, None), (rows,)
-
-
-def problem_of_type(x: Any, name: str, arrays: str) -> str:
-    """Return what is wrong with the kind of an array or its dtype, "" if nothing is."""
-    kind = "torch" if hasattr(x, "detach") else "numpy" if isinstance(x, (np.ndarray, np.generic)) else "jax"
-    if kind != arrays and "torch" in (kind, arrays):
-        return f"arrays={arrays!r} promises other arrays. Convert it, or set arrays={kind!r}."
-    flags = ("first", "mask", "terminated", "truncated", "valid", "episode.finished")
-    if name in flags and str(x.dtype).rpartition(".")[2] != "bool":
-        return "Its dtype has to be bool."
-    return ""
-
-
-def described(x: Any) -> str:
-    """Return the type, shape and dtype of an array, or the type of something else."""
-    if not hasattr(x, "shape"):
-        return f"as {type(x).__name__}"
-    return f"of shape {tuple(x.shape)} and dtype {str(x.dtype).rpartition('.')[2]}"

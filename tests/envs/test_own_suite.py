@@ -10,6 +10,7 @@ import proximo
 from proximo.envs.gym import make_gym
 from proximo.envs.own_suite import MEMBERS, is_numpy_dtype, make_complete
 from proximo.errors import EnvError, UsageError
+from proximo.on_torch import compiled as compiled_module
 from tests.support.batched import Carts, make_carts
 
 
@@ -112,6 +113,25 @@ def test_an_environment_may_change_the_actions_that_it_gets(arrays):
         return it.weights()
 
     found, expected = weights(True), weights(False)
+    assert all((found[name] == expected[name]).all() for name in expected)
+
+
+@pytest.mark.parametrize("fields", [{}, {"compile": True, "compile_with": "inductor"}], ids=["eager", "compiled"])
+def test_observations_of_another_dtype_are_those_of_obs_dtype(fields, monkeypatch):
+    """They were converted only in the rollout: the first one and those at a time limit reached the network as float64."""
+    monkeypatch.setattr(compiled_module, "fuse", lambda graph, changed, name: graph)
+
+    class Wide(Carts):
+        def made(self, *given):
+            step = super().made(*given)
+            return step._replace(obs=step.obs.double(), final_obs=step.final_obs.double())
+
+    def weights(kind):
+        *_, it = proximo.iterations("ppo_continuous_action", make_envs=lambda cfg, seeds: kind(len(seeds), seeds[0]),
+                                    **TOLD | fields)
+        return it.weights()
+
+    found, expected = weights(Wide), weights(Carts)
     assert all((found[name] == expected[name]).all() for name in expected)
 
 

@@ -1,0 +1,65 @@
+"""The arrays of a step of somebody's own environments: their shapes, kinds, dtypes, and numbers that are not finite."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from proximo.protocols import Array, Step
+
+
+def with_dtype(step: Step, dtype: np.dtype[Any]) -> Step:
+    """Return a step whose observations have the dtype that the environments declare. The network expects it."""
+    def converted(x: Any) -> Any:
+        if x is None or str(x.dtype).rpartition(".")[2] == np.dtype(dtype).name:
+            return x
+        if not hasattr(x, "detach"):
+            return x.astype(dtype)
+        from proximo.on_torch.device import torch_dtype
+
+        return x.to(torch_dtype(dtype))
+
+    return step._replace(obs=converted(step.obs), final_obs=converted(step.final_obs))
+
+
+def first_not_finite(x: Array, read: Array | None) -> int | None:
+    """Return the first row with a NaN or an infinity among those that are read (None: all); None if there is none."""
+    if "float" not in str(x.dtype):
+        return None
+    finite = x.isfinite() if hasattr(x, "detach") else np.isfinite(np.asarray(x))
+    if bool(finite.all()):
+        return None
+    rows = finite.reshape(len(x), -1).all(1) if read is None else finite.reshape(len(x), -1).all(1) | ~read
+    return None if bool(rows.all()) else int((~rows).nonzero()[0][0])
+
+
+def fields_of(step: Step, obs_shape: tuple[int, ...], rows: int,
+              choices: int | None) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
+    """Yield the name, the value and the shape that is required of every array of a step."""
+    yield "obs", step.obs, obs_shape
+    if step.final_obs is not None:
+        yield "final_obs", step.final_obs, obs_shape
+    if step.mask is not None and choices is not None:
+        yield "mask", step.mask, (rows, choices)
+    for name in ("first", "reward", "terminated", "truncated", "valid"):
+        yield name, getattr(step, name), (rows,)
+    for name in ("finished", "ret", "length"):
+        yield f"episode.{name}", getattr(step.episode, name, None), (rows,)
+
+
+def problem_of_type(x: Any, name: str, arrays: str) -> str:
+    """Return what is wrong with the kind of an array or its dtype, "" if nothing is."""
+    kind = "torch" if hasattr(x, "detach") else "numpy" if isinstance(x, (np.ndarray, np.generic)) else "jax"
+    if kind != arrays and "torch" in (kind, arrays):
+        return f"arrays={arrays!r} promises other arrays. Convert it, or set arrays={kind!r}."
+    flags = ("first", "mask", "terminated", "truncated", "valid", "episode.finished")
+    if name in flags and str(x.dtype).rpartition(".")[2] != "bool":
+        return "Its dtype has to be bool."
+    return ""
+
+
+def described(x: Any) -> str:
+    """Return the type, shape and dtype of an array, or the type of something else."""
+    if not hasattr(x, "shape"):
+        return f"as {type(x).__name__}"
+    return f"of shape {tuple(x.shape)} and dtype {str(x.dtype).rpartition('.')[2]}"
