@@ -15,9 +15,9 @@ def with_dtype(step: Step, dtype: np.dtype[Any]) -> Step:
             return x
         if not hasattr(x, "detach"):
             return x.astype(dtype)
-        from proximo.on_torch.device import torch_dtype
+        import torch
 
-        return x.to(torch_dtype(dtype))
+        return x.to(torch.from_numpy(np.empty(0, dtype)).dtype)
 
     return step._replace(obs=converted(step.obs), final_obs=converted(step.final_obs))
 
