@@ -12,7 +12,6 @@ from proximo.envs.workers import group_problems
 from proximo.errors import COLUMNS, UsageError, is_column
 from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
-from proximo.types import LossInputs
 
 DEVICE = re.compile("cpu|auto|cuda(:[0-9]+)?")
 
@@ -93,11 +92,10 @@ def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None
         raise UsageError("\n".join(wrong))
 
 
-def check_rows(batch: LossInputs) -> None:
-    """Raise UsageError unless the network computes one number per row. The loss would broadcast others to (B, B)."""
-    if wrong := [f"The network computes {name} of shape {tuple(x.shape)} for rows of shape {tuple(batch.valid.shape)}. "
-                 "Return one number per row." for name in ("logprob", "value", "entropy")
-                 if (x := getattr(batch, name)).shape != batch.valid.shape]:
+def check_rows(shape: tuple[int, ...], rows: str, **computed: Any) -> None:
+    """Raise UsageError unless the network computes one number per row: arrays of `shape`. Others broadcast."""
+    if wrong := [f"The network computes {name} of shape {tuple(x.shape)} for {rows} of shape {tuple(shape)}. Return one "
+                 "number per row." for name, x in computed.items() if tuple(x.shape) != tuple(shape)]:
         raise UsageError("\n".join(wrong))
 
 

@@ -788,3 +788,11 @@ def test_videos_from_python(tmp_path):
     """At checkpoints and at the end, as --capture-video makes them."""
     folder = proximo.train(cfg(tmp_path / "run", capture_video=True, total_timesteps=96))
     assert [path.name for path in sorted((folder / "videos").glob("*.mp4"))] == ["step-000000096.mp4"]
+
+
+def test_another_name_for_an_environment_is_said(tmp_path, caplog):
+    """The run was recorded, plotted and compared as CartPole-v1 without a word."""
+    folder = proximo.train(env=lambda: gymnasium.make("Acrobot-v1"), env_id="CartPole-v1", run_dir=tmp_path / "run",
+                           total_timesteps=512, logger="none")
+    assert "The run is recorded as CartPole-v1, and the environment that it trains is" in caplog.text
+    assert proximo.load(folder).cfg.env_id == "CartPole-v1"

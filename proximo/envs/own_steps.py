@@ -11,13 +11,13 @@ from proximo.protocols import Array, Step
 def with_dtype(step: Step, dtype: np.dtype[Any]) -> Step:
     """Return a step whose observations have the dtype that the environments declare. The network expects it."""
     def converted(x: Any) -> Any:
-        if x is None or str(x.dtype).rpartition(".")[2] == np.dtype(dtype).name:
+        if x is None or dtype_name(x) == np.dtype(dtype).name:
             return x
         if not hasattr(x, "detach"):
             return x.astype(dtype)
-        import torch
+        from proximo.envs.torch_arrays import with_numpy_dtype
 
-        return x.to(torch.from_numpy(np.empty(0, dtype)).dtype)
+        return with_numpy_dtype(x, dtype)
 
     return step._replace(obs=converted(step.obs), final_obs=converted(step.final_obs))
 
@@ -47,14 +47,21 @@ def fields_of(step: Step, obs_shape: tuple[int, ...], rows: int,
         yield f"episode.{name}", getattr(step.episode, name, None), (rows,)
 
 
-def problem_of_type(x: Any, name: str, arrays: str) -> str:
+def dtype_name(x: Any) -> str:
+    """Return the name of the dtype of an array, such as float32."""
+    return str(x.dtype).rpartition(".")[2]
+
+
+def problem_of_type(x: Any, name: str, arrays: str, obs_dtype: np.dtype[Any]) -> str:
     """Return what is wrong with the kind of an array or its dtype, "" if nothing is."""
     kind = "torch" if hasattr(x, "detach") else "numpy" if isinstance(x, (np.ndarray, np.generic)) else "jax"
     if kind != arrays and "torch" in (kind, arrays):
         return f"arrays={arrays!r} promises other arrays. Convert it, or set arrays={kind!r}."
     flags = ("first", "mask", "terminated", "truncated", "valid", "episode.finished")
-    if name in flags and str(x.dtype).rpartition(".")[2] != "bool":
+    if name in flags and dtype_name(x) != "bool":
         return "Its dtype has to be bool."
+    if name in ("obs", "final_obs") and "float" in dtype_name(x) and np.dtype(obs_dtype).kind != "f":
+        return f"obs_dtype={np.dtype(obs_dtype).name} would cut off what follows the point. Set obs_dtype to a float."
     return ""
 
 
@@ -62,4 +69,4 @@ def described(x: Any) -> str:
     """Return the type, shape and dtype of an array, or the type of something else."""
     if not hasattr(x, "shape"):
         return f"as {type(x).__name__}"
-    return f"of shape {tuple(x.shape)} and dtype {str(x.dtype).rpartition('.')[2]}"
+    return f"of shape {tuple(x.shape)} and dtype {dtype_name(x)}"

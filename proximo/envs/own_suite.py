@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import NoneType
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium
 import numpy as np
@@ -12,7 +12,7 @@ from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
 from proximo.envs.own_steps import described, fields_of, first_not_finite, problem_of_type, with_dtype
 from proximo.errors import COLUMNS, EnvError, ProximoError, UsageError, is_column, is_out_of_memory, with_place
-from proximo.protocols import Array, Step, VecEnv
+from proximo.protocols import Array, Play, Step, VecEnv
 
 MEMBERS = tuple(name for name in (*VecEnv.__annotations__, *vars(VecEnv)) if not name.startswith("_"))
 ARRAYS = ("numpy", "torch", "jax")
@@ -49,6 +49,11 @@ def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
               f"{number} seeds that it was given. Make len(seeds)."
     if envs.arrays not in ARRAYS:
         yield f"{made} arrays={envs.arrays!r:.60}. Use one of {', '.join(ARRAYS)}."
+    if envs.play not in get_args(Play):
+        yield f"{made} play={envs.play!r:.60}. Use one of {', '.join(get_args(Play))}."
+    elif envs.play != "host" and not hasattr(envs, "pure"):
+        yield f"{made} play={envs.play!r} and without `pure`, its functions for JAX. Use play='host', or PureVec of " \
+              "proximo/envs/pure.py."
     if not is_numpy_dtype(envs.obs_dtype):
         yield f"{made} obs_dtype={envs.obs_dtype!r:.60}. Use a dtype of numpy, such as np.dtype(np.float32), also " \
               "for tensors."
@@ -105,8 +110,12 @@ class CheckedEnvs:
             state, step = jax.eval_shape(pure.reset, jax.random.key(0))
             self._checked(step, call, rows)
             call = "step"
-            _, step = jax.eval_shape(pure.step, state, jax.ShapeDtypeStruct((rows, *action_shape(space)), dtype))
+            after, step = jax.eval_shape(pure.step, state, jax.ShapeDtypeStruct((rows, *action_shape(space)), dtype))
             self._checked(step, call, rows)
+            if (before := jax.tree.map(str, state)) != (now := jax.tree.map(str, after)):
+                raise UsageError(f"{type(pure).__name__}.step() returned a state of another structure, shape or dtype "
+                                 f"than it was given: {now!r:.200} instead of {before!r:.200}. Keep it as reset() "
+                                 "makes it.")
         except UsageError as error:
             raise EnvError(str(error)) from error
         except Exception as error:
@@ -123,7 +132,7 @@ class CheckedEnvs:
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
         with self._naming("step"):
-            step = self._envs.step(action.clone() if self._envs.arrays == "torch" else action.copy())  # it may change
+            step = self._envs.step(action.clone() if hasattr(action, "detach") else action.copy())  # it may change
         return self._played(step, "step", self._envs.num_envs)
 
     def receive(self, group: int) -> Step:
@@ -161,7 +170,8 @@ class CheckedEnvs:
         for name, x, shape in fields_of(step, (rows, *self._envs.obs_shape), rows, self._choices):
             if getattr(x, "shape", None) != shape:
                 raise UsageError(f"{said} {name} {described(x)}. Its shape has to be {shape}.")
-            if not self._types_checked and (wrong := problem_of_type(x, name, self._envs.arrays)):
+            if not self._types_checked and (wrong := problem_of_type(x, name, self._envs.arrays,
+                                                                        self._envs.obs_dtype)):
                 raise UsageError(f"{said} {name} {described(x)}. {wrong}")
         if call != "reset":
             self._types_checked = True

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from proximo.envs.moments import Moments, Statistics
@@ -20,6 +21,11 @@ def zeros(shape: Any, dtype: torch.dtype) -> torch.Tensor:
 def asarray(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor of another dtype."""
     return x.to(dtype)
+
+
+def with_numpy_dtype(x: torch.Tensor, dtype: Any) -> torch.Tensor:
+    """Return a tensor of a dtype of numpy."""
+    return x.to(torch.from_numpy(np.empty(0, dtype)).dtype)
 
 
 def minimum(x: torch.Tensor, most: Any) -> torch.Tensor:

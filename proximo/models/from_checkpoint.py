@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from proximo.envs.moments import Moments
-from proximo.errors import reading
+from proximo.errors import FilesError, reading
 from proximo.models.save_folder import moments_of
 from proximo.models.weights import checkpoint_weights
-from proximo.runs.checkpoint import MANIFEST, load_tree
+from proximo.runs.checkpoint import MANIFEST, checkpoints, load_tree
 from proximo.runs.records import Checkpoint
 
 
@@ -32,3 +32,10 @@ def model_of_checkpoint(folder: Path, newest: dict[str, Any]) -> tuple[int, dict
         for name in moments_of(newest):
             model[f"{name}_moments"] = {field: state["statistics"][f"{name}_{field}"] for field in Moments._fields}
         return state["steps"], model
+
+
+def without_model(path: Path) -> FilesError:
+    """Return the error for a folder that has no model."""
+    advice = "It has checkpoints: a resume that trains longer writes the model again" if checkpoints(path) else \
+        "Give a run that has reached a checkpoint, or the folder of a model"
+    return FilesError(f"{path} contains no model. {advice}.")

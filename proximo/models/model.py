@@ -13,7 +13,7 @@ from proximo.envs.moments import Moments
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, reading, warn
-from proximo.models.from_checkpoint import is_checkpoint, model_of_checkpoint
+from proximo.models.from_checkpoint import is_checkpoint, model_of_checkpoint, without_model
 from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, read_raw, space_reader
 from proximo.models.save_folder import model_tree, moments_of, replaceable
 from proximo.models.spaces import action_for_env, action_from_env, spec_from
@@ -223,7 +223,7 @@ def read_model(path: Path) -> dict[str, Any]:
             if "own_parts" not in tree:
                 tree["own_parts"] = parts_of_run(folder.parent) if folder.name in ("model", BEST) else {}
             return tree
-    raise FilesError(f"{path} contains no model. Give a run that has reached a checkpoint, or the folder of a model.")
+    raise without_model(path)
 
 
 def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]) -> Model:

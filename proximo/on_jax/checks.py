@@ -71,7 +71,7 @@ def named(state: Any) -> list[tuple[str, Any]]:
 
 def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) -> Any:
     """Call a loss function, and check what it is given and what it returns; UsageError if that cannot be used."""
-    check_rows(batch)
+    check_rows(batch.valid.shape, "rows", logprob=batch.logprob, value=batch.value, entropy=batch.entropy)
     found = loss_fn(batch, cfg)
     check_loss(found, (Array, float), cfg)
     loss, stats = found

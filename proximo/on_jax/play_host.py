@@ -20,6 +20,7 @@ from proximo.on_jax.player import SeededEnvs
 from proximo.on_jax.rollout import Collected
 from proximo.on_jax.snapshot import pack_carry, unpack_carry
 from proximo.on_jax.train_step import Keys, Metrics, TrainState, fold_key, make_step
+from proximo.problems import check_rows
 from proximo.protocols import COUNTS, Acted, Episode, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
@@ -186,6 +187,7 @@ def collect_on_host(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry:
     closing = Carry(obs=rows["obs"][-1].copy(), mask=None if masks[-1] is None else masks[-1].copy(),
                     first=rows["first"][-1].copy(), state=state, statistics=statistics)
     logprob, value, last = policy.evaluate(buffer, closing)
+    check_rows(arrays["reward"].shape, "a rollout", logprob=logprob, value=value)
     next_value = np.concatenate([value[1:], last[None]])
     if truncated_at:
         known = np.zeros((len(noise), 1), bool)

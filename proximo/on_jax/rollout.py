@@ -1,6 +1,4 @@
-"""Collecting T steps in N environments inside a compiled function: which action each observation got, and what
-followed it.
-"""
+"""Collecting T steps in N environments inside a compiled function: each observation, its action and what followed."""
 
 from typing import Any, NamedTuple
 
@@ -8,6 +6,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from proximo.envs.normalize import Normalizer
+from proximo.problems import check_rows
 from proximo.protocols import Episode, PureEnv, Step
 from proximo.types import Carry, Rollout
 
@@ -72,6 +71,7 @@ def make_rollout(agent: Any, closing: Carry, played: PlayedStep) -> Rollout:
     if agent.evaluates_later:
         logprob, value = agent.evaluate(jnp.concatenate([acted.obs, closing.obs[None]]), acted.mask, played.action)
         value, last = value[:-1], value[-1]
+        check_rows(step.reward.shape, "a rollout", logprob=logprob, value=value)
         if final is not None:
             final = lax.cond(step.truncated.any(), lambda: agent.value(final, never, ()), lambda: jnp.zeros_like(value))
     else:

@@ -72,7 +72,7 @@ def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Calla
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
             count=minibatch.count, **coefficients._asdict())
-        check_rows(inputs)
+        check_rows(rows.valid.shape, "rows", logprob=inputs.logprob, value=value, entropy=inputs.entropy)
         loss, stats = loss_fn(inputs, cfg)
         parameters = list(agent.parameters())  # --compile replaces them, so they are looked up here
         found = iter(torch.autograd.grad(loss, [p for p in parameters if p.requires_grad], allow_unused=True))

@@ -1,10 +1,10 @@
-"""What a network of the user's may contain and return, and how it acts: in evaluation mode, else as it was made."""
+"""What a network of the user's may contain, and how it acts: in evaluation mode, else as it was made."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from proximo.config import Config
 from proximo.errors import UsageError
@@ -61,14 +61,6 @@ def check_network(agent: Any, world: World, cfg: Config) -> None:
                      "register_buffer(..., persistent=False) for a constant.")
     if wrong:
         raise UsageError("\n".join(wrong))
-
-
-def check_evaluation(logprob: Tensor, value: Tensor, last: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise UsageError unless a network gives one number per row of a rollout (T, N). GAE would broadcast others."""
-    for name, x, expected in (("logprob", logprob, shape), ("value", value, shape), ("value", last, shape[1:])):
-        if tuple(x.shape) != expected:
-            raise UsageError(f"The network computes {name} of shape {tuple(x.shape)} for a rollout of shape "
-                             f"{expected}. Return one number per row.")
 
 
 def draws(module: nn.Module) -> bool:

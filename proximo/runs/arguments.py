@@ -182,7 +182,9 @@ def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnPar
     if env is not None:
         cfg = config_of_env(values)
         check_env_fields(cfg)
-        values = {"env_id": env if isinstance(env, str) else env_name(env, cfg.env_kwargs)} | values
+        values = {"env_id": (name := env if isinstance(env, str) else env_name(env, cfg.env_kwargs))} | values
+        if values["env_id"] != name:
+            warn(f"The run is recorded as {values['env_id']}, and the environment that it trains is {name}.")
     if config is None:
         config = _choose_config(own, values)
     if isinstance(config, str):

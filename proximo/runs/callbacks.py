@@ -64,7 +64,10 @@ def _checked_name(name: object) -> str:
 def problems_of_callbacks(callbacks: object) -> list[str]:
     """Return what is wrong with the argument `callbacks`, one sentence for each part that is no function."""
     if isinstance(callbacks, (list, tuple)):
-        return [f"callbacks has {one!r:.60}, which is not a function. Use functions of an iteration."
+        makers = (stop_at, stop_at_evaluation, stop_after, stop_without_improvement)
+        return [f"callbacks has {one.__name__}, which makes a callback. Call it: {one.__name__}(...)."
+                for one in callbacks if one in makers] + [
+                f"callbacks has {one!r:.60}, which is not a function. Use functions of an iteration."
                 for one in callbacks if not callable(one) or isinstance(one, type)]
     return [f"callbacks={callbacks!r:.60} is not a list of functions. Write callbacks=[FUNCTION]."]
 

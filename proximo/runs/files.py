@@ -121,7 +121,7 @@ def read_json(path: Path, kind: type[Kind], most: int = MOST_BYTES) -> Kind:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:  # a recursion: brackets in brackets
-        raise FilesError(f"{path} is not JSON ({error}).") from error
+        raise FilesError(f"{path} is not JSON ({error}). Restore it from a copy.") from error
     return typed(content, kind, path)
 
 

@@ -171,18 +171,23 @@ class Session:
         number = signals.received or signal.SIGINT
         self.exit_status = 128 + number
         iteration = max(it.iteration for it in its if it is not None)
-        warn(f"Stopped by {signal.Signals(number).name} after iteration {iteration}. "
+        newest, left = self._newest_checkpoint()
+        left = f"{left} These environments cannot be saved in between. " if newest < iteration else ""
+        warn(f"Stopped by {signal.Signals(number).name} after iteration {iteration}. {left}"
              f"Resume with: {self._resume_line()}")
 
     def _abandon(self, number: int) -> None:
         """Save the copy of the newest iteration, because a signal ends the process during the next one."""
         self.exit_status = 128 + number
         self._save_recent()
-        found = checkpoints(self._watchers[0].run.folder)
-        left = f"The newest checkpoint is of iteration {int(found[-1].name)}." if found else \
-            "No checkpoint exists: a resume begins with the first iteration."
-        warn(f"Stopped by {signal.Signals(number).name} before the iteration had ended. {left} "
-             f"Resume with: {self._resume_line()}")
+        warn(f"Stopped by {signal.Signals(number).name} before the iteration had ended. "
+             f"{self._newest_checkpoint()[1]} Resume with: {self._resume_line()}")
+
+    def _newest_checkpoint(self) -> tuple[int, str]:
+        """Return the iteration of the newest checkpoint, 0 if there is none, and a sentence about it."""
+        if found := checkpoints(self._watchers[0].run.folder):
+            return (newest := int(found[-1].name)), f"The newest checkpoint is of iteration {newest}."
+        return 0, "No checkpoint exists: a resume begins with the first iteration."
 
     def _save_repro(self, error: NumbersError) -> str:
         return save_repro(self._watchers[0].run, error) if len(self._watchers) == 1 else ""

@@ -381,6 +381,69 @@ def test_environments_in_jax_are_checked_before_they_are_compiled(wrong, said):
         make_complete(make_envs, None, [1, 2, 3, 4])
 
 
+def jax_line(**parts):
+    """Environments in JAX whose number moves by the action."""
+    jax_control = pytest.importorskip("proximo.envs.jax_control")
+    from proximo.envs.pure import PureVec
+
+    advance = parts.pop("advance", lambda state, action: ((state[0] + 0.1 * action,), state[0], state[0] > 2))
+    task = jax_control.Task(low=(0.0,), high=(1.0,), advance=advance, obs_size=1, action_space=spaces.Discrete(2), limit=9,
+                            observe=lambda state: state)
+
+    def make_envs(cfg, seeds):
+        envs = PureVec(jax_control.ControlPure(task, len(seeds)), seeds[0])
+        for name, value in parts.items():
+            setattr(envs, name, value)
+        return envs
+
+    return make_envs
+
+
+def test_environments_in_jax_are_played_by_torch():
+    """docs/batched-environments.md: their step gets a tensor."""
+    *_, it = proximo.iterations("ppo", make_envs=jax_line(), env_id="Line-v0", **TOLD)
+    assert it.iteration == 2
+
+
+def test_a_state_in_jax_that_changes_its_dtype_is_told():
+    """It was a TypeError of lax.scan."""
+    envs = jax_line()(None, [1, 2])
+    step = envs.pure.step
+
+    def drifting(state, action):
+        after, result = step(state, action)
+        return {"inner": after}, result
+
+    envs.pure.step = drifting
+    with pytest.raises(EnvError, match=r"ControlPure\.step\(\) returned a state of another structure, shape or dtype"):
+        make_complete(lambda cfg, seeds: envs, None, [1, 2])
+
+
+@pytest.mark.parametrize("play", ["Inside", None, "host"])
+def test_another_way_to_play_is_refused(play):
+    if play == "host":
+        assert make_complete(jax_line(play=play), None, [1, 2]).play == "host"
+        return
+    with pytest.raises(UsageError, match=rf"PureVec with play={play!r}\. Use one of host, pool, inside\."):
+        make_complete(jax_line(play=play), None, [1, 2])
+
+
+def test_environments_without_functions_for_jax_are_not_played_inside():
+    class Inside(Carts):
+        play = "inside"
+
+    with pytest.raises(UsageError, match="Inside with play='inside' and without `pure`"):
+        make_complete(lambda cfg, seeds: Inside(len(seeds), 0), None, [1, 2])
+
+
+def test_numbers_are_not_cut_off_to_integers():
+    class Whole(Carts):
+        obs_dtype = np.dtype(np.uint8)
+
+    with pytest.raises(UsageError, match="obs_dtype=uint8 would cut off what follows the point. Set obs_dtype to a float"):
+        make_complete(lambda cfg, seeds: Whole(len(seeds), 0), None, [1, 2]).reset()
+
+
 PARTS = {"number": (spaces.Box(-1, 1, (1,)), (8,)), "vector": (spaces.Box(-1, 1, (2, 2)), (8, 2, 2)),
          "parts": (spaces.Dict(choice=spaces.Discrete(3), force=spaces.Box(-1, 1, (2,))), (8, 3))}
 

@@ -368,6 +368,18 @@ def test_the_settings_that_make_observations_are_named(runs):
         model.act([0.0, 1.0])
 
 
+def test_a_run_that_has_lost_its_model_is_told_how_to_get_it_back(runs, tmp_path):
+    """As "a run that has reached a checkpoint", which it is."""
+    folder = tmp_path / "run"
+    shutil.copytree(runs / "plain", folder)
+    shutil.rmtree(folder / "model")
+    for path in (folder, next(folder.glob("checkpoints/*"))):
+        with pytest.raises(FilesError, match="contains no model. It has checkpoints: a resume that trains longer writes"):
+            proximo.load(path)
+    proximo.resume(folder, total_timesteps=352)
+    assert proximo.load(folder).act(np.zeros(4)) in (0, 1)
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(FilesError, match="contains no model"):
         proximo.load(tmp_path)

@@ -157,6 +157,15 @@ def test_two_callbacks_with_one_name_are_refused(tmp_path):
         train(tmp_path / "run", lambda it: {"a": 1}, lambda it: {"a": 2, "b": 3})
 
 
+def test_a_function_that_makes_a_callback_has_to_be_called(tmp_path):
+    """It was called with the first iteration, which it took for a return."""
+    given = [proximo.callbacks.stop_at, proximo.callbacks.stop_after]
+    with pytest.raises(proximo.UsageError) as error:
+        train(tmp_path / "run", *given)
+    assert str(error.value).splitlines() == [
+        f"callbacks has {one.__name__}, which makes a callback. Call it: {one.__name__}(...)." for one in given]
+
+
 @pytest.mark.parametrize("given", [print, [3, print], [proximo.StopTraining], None, "stop"])
 def test_what_is_no_list_of_functions_is_refused_before_training(given, tmp_path):
     """Together with the other problems."""
