@@ -94,8 +94,8 @@ def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None
 
 def check_rows(shape: tuple[int, ...], rows: str, **computed: Any) -> None:
     """Raise UsageError unless the network computes one number per row: arrays of `shape`. Others broadcast."""
-    if wrong := [f"The network computes {name} of shape {tuple(x.shape)} for {rows} of shape {tuple(shape)}. Return one "
-                 "number per row." for name, x in computed.items() if tuple(x.shape) != tuple(shape)]:
+    if wrong := [f"The network computes {name} of shape {tuple(x.shape)} for {rows} of shape {tuple(shape)}. Return "
+                 "one number per row." for name, x in computed.items() if tuple(x.shape) != tuple(shape)]:
         raise UsageError("\n".join(wrong))
 
 
