@@ -57,7 +57,7 @@ def test_a_run_logs_its_shares(tmp_path):
     assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "160"]) == 0
     with open(tmp_path / "run" / "metrics.csv") as file:
         lines = [{key: value for key, value in line.items() if key.startswith("time/")} for line in csv.DictReader(file)]
-    assert len(lines) == 5 and list(lines[0]) == ["time/environment", "time/acting", "time/learning"]
+    assert len(lines) == 5 and [*lines[0]] == ["time/acting", "time/environment", "time/learning"]
     assert {*lines[0].values(), *lines[3].values()} == {""}
     for line in (lines[1], lines[2], lines[4]):
         assert all(0 < float(value) < 1 for value in line.values()) and sum(map(float, line.values())) <= 1
