@@ -91,11 +91,9 @@ def pass_on_warnings(name: str) -> None:
 
     MuJoCo itself prints it for every environment, and appends it to MUJOCO_LOG.TXT in the current folder.
     """
-    if str(getattr(registry.get(name), "entry_point", "")).startswith("gymnasium.envs.mujoco."):
-        import mujoco
-
-        if mujoco.get_mju_user_warning() is None:
-            mujoco.set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text.strip()}"))
+    ours = str(getattr(registry.get(name), "entry_point", "")).startswith("gymnasium.envs.mujoco.")
+    if ours and (mujoco := importlib.import_module("mujoco")).get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text.strip()}"))
 
 
 def get_mujoco_state(env: gymnasium.Env) -> dict[str, Any]:

@@ -173,13 +173,13 @@ def float_view(space: spaces.Space[Any] | None, obs_shape: tuple[int, ...]) -> F
     """
     layout = obs_layout(space)
     if layout is None or layout.dtype != np.uint8:
-        return FloatView(shape=obs_shape, whole=True, read=_whole, write=_replaced)
+        return FloatView(shape=obs_shape, whole=True, read=_unchanged, write=_replaced)
     found = [i for i, part in enumerate(layout.parts) if part.is_float_vector]
     return FloatView(shape=(sum(layout.parts[i].shape[0] for i in found),), whole=False,
                      read=partial(_read_floats, layout, found), write=partial(_write_floats, layout, found))
 
 
-def _whole(rows: Any) -> Any:
+def _unchanged(rows: Any) -> Any:
     return rows
 
 
