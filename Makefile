@@ -21,9 +21,9 @@ demo: $(VENV)/.core
 test: $(VENV)/.all
 	CUDA_VISIBLE_DEVICES= $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# the tests of training on an NVIDIA GPU, about two minutes; make test skips them
+# the tests of training on an NVIDIA GPU; make test skips them. XLA reads its flags when the first test asks for a device
 gpu: $(VENV)/.all
-	XLA_FLAGS= $(BIN)/python -m pytest tests/on_torch/test_cuda.py tests/on_jax/test_gpu.py
+	XLA_FLAGS=--xla_gpu_deterministic_ops=true $(BIN)/python -m pytest tests/on_torch/test_cuda.py tests/on_jax/test_gpu.py
 
 # the tests that take long and repeat what smaller ones check; make test leaves them out
 long: $(VENV)/.all

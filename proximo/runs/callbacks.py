@@ -66,7 +66,7 @@ def problems_of_callbacks(callbacks: object) -> list[str]:
     if isinstance(callbacks, (list, tuple)):
         makers = (stop_at, stop_at_evaluation, stop_after, stop_without_improvement)
         return [f"callbacks has {one.__name__}, which makes a callback. Call it: {one.__name__}(...)."
-                for one in callbacks if one in makers] + [
+                for one in callbacks if any(one is maker for maker in makers)] + [
                 f"callbacks has {one!r:.60}, which is not a function. Use functions of an iteration."
                 for one in callbacks if not callable(one) or isinstance(one, type)]
     return [f"callbacks={callbacks!r:.60} is not a list of functions. Write callbacks=[FUNCTION]."]

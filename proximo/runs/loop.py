@@ -172,7 +172,7 @@ class Session:
         self.exit_status = 128 + number
         iteration = max(it.iteration for it in its if it is not None)
         newest, left = self._newest_checkpoint()
-        left = f"{left} These environments cannot be saved in between. " if newest < iteration else ""
+        left = f"{left} This run is saved at scheduled checkpoints only. " if newest < iteration else ""
         warn(f"Stopped by {signal.Signals(number).name} after iteration {iteration}. {left}"
              f"Resume with: {self._resume_line()}")
 

@@ -73,7 +73,9 @@ def test_what_is_no_path_for_a_result_is_said(run, given):
 
 def test_results_may_be_in_the_home_folder(run, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)  # where a folder with the name ~ would be
     proximo.load(run).save("~/model")
+    assert not (tmp_path / "~").exists()
     assert proximo.load("~/model").act([0.0, 0, 0, 0]) == proximo.load(tmp_path / "model").act([0.0, 0, 0, 0])
 
 

@@ -73,7 +73,7 @@ def test_sigterm_leaves_cleanly(kind, kept, tmp_path, monkeypatch, capsys):
     train(tmp_path / "whole", *words.split(), variant=variant)
     at_iteration(monkeypatch, 8, terminate)
     assert train(tmp_path / "stopped", *words.split(), variant=variant) == 128 + signal.SIGTERM
-    left = "The newest checkpoint is of iteration 6. These environments cannot be saved in between. " * (kept < 8)
+    left = "The newest checkpoint is of iteration 6. This run is saved at scheduled checkpoints only. " * (kept < 8)
     assert f"Stopped by SIGTERM after iteration 8. {left}Resume with: proximo resume" in capsys.readouterr().err
     assert checkpoints(tmp_path / "stopped")[-1].name == f"{kept:08d}"
     assert main(["resume", str(tmp_path / "stopped")]) == 0
