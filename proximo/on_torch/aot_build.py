@@ -73,7 +73,7 @@ def _build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder: Pat
 
 
 def _check_loading(library: Path) -> None:
-    """Load a library once in the process that compiles, so that a crash (seen with torch 2.11) does not end training."""
+    """Load a library in the process that compiles, so that a crash (seen with torch 2.11) does not end training."""
     from torch._C._aoti import AOTIModelContainerRunnerCpu
 
     AOTIModelContainerRunnerCpu(str(library), 1)

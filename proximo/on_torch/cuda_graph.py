@@ -11,8 +11,9 @@ WARM_UPS = 2  # calls before the recording, in which cuDNN and cuBLAS load kerne
 class CudaGraph:
     """A function of tensors that is recorded at its first call and replayed from then on.
 
-    A graph reads and writes fixed addresses (documentation of torch.cuda.CUDAGraph). Therefore arguments are copied to where the graph reads them, except those that it changes in place, and results
-    are copied before the next replay overwrites them. Its kernels are those of `run`, so it computes the same bits.
+    A graph reads and writes fixed addresses (documentation of torch.cuda.CUDAGraph). Therefore arguments are copied to
+    where the graph reads them, except those that it changes in place, and results are copied before the next replay
+    overwrites them. Its kernels are those of `run`, so it computes the same bits.
 
     Args:
         run: Takes and returns tensors of one GPU, with the same shapes at every call, and reads nothing on the host.
