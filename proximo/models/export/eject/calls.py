@@ -14,6 +14,13 @@ EXTERNAL = frozenset((  # also methods of other libraries: a call is of the prog
     "update", "restart", "load", "state", "render"))
 
 
+class Named(NamedTuple):
+    """What an attribute that is called may mean where its object is not known."""
+
+    methods: dict[str, list[str]]  # name -> every method of that name, as Class.method
+    fields: frozenset[str]  # names of fields that hold functions
+
+
 class Call(NamedTuple):
     """A call of a function of the program."""
 
@@ -23,7 +30,7 @@ class Call(NamedTuple):
     partial: bool
 
 
-def called_function(scope: Scope, node: ast.expr, methods: dict[str, list[str]]) -> str | None:
+def called_function(scope: Scope, node: ast.expr, named: Named) -> str | None:
     """Return the name of the function of the program that an expression means: f, Class.method or Class.__init__."""
     library = scope.known.library
     if isinstance(node, ast.Name) and node.id in library.places and node.id not in scope.bindings:
@@ -42,11 +49,11 @@ def called_function(scope: Scope, node: ast.expr, methods: dict[str, list[str]])
         return library.name_of(value)
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
         own = f"{scope.definition.name}.{node.attr}"
-        if own in methods.get(node.attr, []):
+        if own in named.methods.get(node.attr, []):
             return own
-    if isinstance(node, ast.Attribute) and node.attr not in EXTERNAL and not library.is_field(node.attr):
-        named = methods.get(node.attr, [])
-        return named[0] if len(named) == 1 else None
+    if isinstance(node, ast.Attribute) and node.attr not in EXTERNAL | named.fields:
+        methods = named.methods.get(node.attr, [])
+        return methods[0] if len(methods) == 1 else None
     return None
 
 
@@ -65,33 +72,35 @@ def _method_of(scope: Scope, kind: type, name: str) -> str | None:
     return None
 
 
-def find_calls(scopes: list[Scope], methods: dict[str, list[str]]) -> tuple[dict[str, list[Call]], set[str]]:
+def find_calls(scopes: list[Scope], named: Named) -> tuple[dict[str, list[Call]], set[str]]:
     """Return every call of each function of the program, and the functions that are also used in other ways."""
     calls: dict[str, list[Call]] = {}
     other: set[str] = set()
-    version = {name: tuple(found) for name, found in methods.items()}
+    version = {name: tuple(found) for name, found in named.methods.items()}, named.fields
     for scope in scopes:
         if scope.calls is None or scope.calls[0] != version:
-            scope.calls = version, *_calls_in(scope, methods)
+            scope.calls = version, *_calls_in(scope, named)
         for name, call in scope.calls[1]:
             calls.setdefault(name, []).append(call)
         other |= scope.calls[2]
     return calls, other
 
 
-def _calls_in(scope: Scope, methods: dict[str, list[str]]) -> tuple[list[tuple[str, Call]], set[str]]:
+def _calls_in(scope: Scope, named: Named) -> tuple[list[tuple[str, Call]], set[str]]:
     tree = scope.function if scope.function is not None else scope.definition.node
     found, handled = [], set()
-    quoted = inside_texts(tree)
+    quoted, unclear = inside_texts(tree), set[str]()
     for node in walk(tree):
         if not isinstance(node, ast.Call) or id(node) in quoted:
             continue
         partial = called_name(node) == "partial" and bool(node.args)
         callee = node.args[0] if partial else node.func
-        if name := called_function(scope, callee, methods):
+        if name := called_function(scope, callee, named):
             found.append((name, Call(scope, node, int(partial), partial)))
             handled.add(callee)
-    return found, set(_other_uses(scope, tree, handled))
+        elif isinstance(callee, ast.Attribute) and callee.attr in named.fields:
+            unclear.update(named.methods.get(callee.attr, ()))  # the method, or a function in a field of that name
+    return found, unclear | set(_other_uses(scope, tree, handled))
 
 
 def inside_texts(tree: ast.AST) -> set[int]:

@@ -97,12 +97,11 @@ class Library:
         """Return whether a name of the file is that of a class."""
         return isinstance(self.definition(name).node, ast.ClassDef)
 
-    def is_field(self, name: str) -> bool:
-        """Return whether a record of the file has a function in a field of this name."""
-        fields = [node for one in self.definitions.values() if isinstance(one.node, ast.ClassDef)
-                  for node in one.node.body if isinstance(node, ast.AnnAssign)]
-        return any(code_of(node.target) == name and code_of(node.annotation).startswith("Callable")
-                   for node in fields)
+    def callable_fields(self) -> frozenset[str]:
+        """Return the fields of the file's records that hold functions."""
+        return frozenset(code_of(node.target) for one in self.definitions.values() if isinstance(one.node, ast.ClassDef)
+                         for node in one.node.body
+                         if isinstance(node, ast.AnnAssign) and code_of(node.annotation).startswith("Callable"))
 
     def name_of(self, value: Any) -> str | None:
         """Return the name of a definition by its function or class."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.models.export.eject.bindings import Bindings, bind_attributes, called_name, free_names
 from proximo.models.export.eject.branches import statement_edits
-from proximo.models.export.eject.calls import Call, find_calls
+from proximo.models.export.eject.calls import Call, Named, find_calls
 from proximo.models.export.eject.definition import Definition, Edit, Function, parameters, walk, without_docstring
 from proximo.models.export.eject.facts import CHECKED, ERRORS, Facts
 from proximo.models.export.eject.fold import expression_edits
@@ -144,7 +144,7 @@ class Program:
             for name, node in definition.functions():
                 if "." in name:
                     methods.setdefault(node.name, []).append(name)
-        return find_calls(list(self.scopes()), methods)
+        return find_calls(list(self.scopes()), Named(methods, self.library.callable_fields()))
 
     def fold_definition(self, definition: Definition) -> bool:
         module, changed = definition.module.__name__, False

@@ -2,6 +2,7 @@
 
 import importlib
 from types import SimpleNamespace
+from unittest.mock import ANY
 
 import pytest
 
@@ -9,7 +10,7 @@ from proximo.catalog import VARIANTS
 from proximo.models.export.eject import main_program
 from proximo.models.export.eject.attributes import alias_attribute, local_attribute, write_only_attribute
 from proximo.models.export.eject.branches import statement_edits
-from proximo.models.export.eject.calls import find_calls
+from proximo.models.export.eject.calls import Named, find_calls
 from proximo.models.export.eject.comments import present_edits, tidy_comments
 from proximo.models.export.eject.definition import Definition, apply_all
 from proximo.models.export.eject.every_row_valid import REWRITES
@@ -109,9 +110,21 @@ def test_a_method_that_is_passed_on_is_also_called_elsewhere():
     library.find("proximo.on_torch.agent", "SharedAgent")
     one = Definition("make", main_program, "def make(agent):\n    return Policy(agent.act(1), agent.value, agent.value(1))")
     scope = Scope(Knowledge(library, NO_FACTS._replace(named={"agent": agent}), {}, {}, {}), one, "make", dict(one.functions())["make"])
-    calls, other = find_calls([scope], {})
+    calls, other = find_calls([scope], Named({}, frozenset()))
     assert calls.keys() == {"SharedAgent.act", "SharedAgent.value"}
     assert other == {"SharedAgent.value"}
+
+
+def test_a_method_with_the_name_of_a_field_keeps_its_parameters():
+    """`x.whole(...)` may call Storage.whole or the function in Parts.whole, so that no call of Storage.whole is the last one."""
+    library = Library()
+    library.add(Definition("Parts", main_program, "class Parts(NamedTuple):\n    whole: Callable[[int], int]\n    size: int"))
+    library.add(one := Definition("read", main_program, "def read(x):\n    return x.whole(1)"))
+    scope = Scope(Knowledge(library, NO_FACTS, {}, {}, {}), one, "read", dict(one.functions())["read"])
+    assert library.callable_fields() == {"whole"}
+    methods = {"whole": ["Storage.whole"]}
+    assert find_calls([scope], Named(methods, frozenset())) == ({"Storage.whole": [ANY]}, set())
+    assert find_calls([scope], Named(methods, library.callable_fields())) == ({}, {"Storage.whole"})
 
 
 def test_an_heir_keeps_its_forward_and_what_it_reads_of_its_base():
