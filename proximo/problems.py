@@ -94,8 +94,10 @@ def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None
 
 def check_rows(shape: tuple[int, ...], rows: str, **computed: Any) -> None:
     """Raise UsageError unless the network computes one number per row: arrays of `shape`. Others broadcast."""
-    if wrong := [f"The network computes {name} of shape {tuple(x.shape)} for {rows} of shape {tuple(shape)}. Return "
-                 "one number per row." for name, x in computed.items() if tuple(x.shape) != tuple(shape)]:
+    shapes = {name: None if x is None else tuple(x.shape) for name, x in computed.items()}
+    if wrong := [f"The network computes {f'{name} of shape {found}' if found is not None else f'no {name}'} for {rows} "
+                 f"of shape {tuple(shape)}. Return one number per row."
+                 for name, found in shapes.items() if found != tuple(shape)]:
         raise UsageError("\n".join(wrong))
 
 

@@ -9,10 +9,10 @@ from flax import nnx
 from jax import Array
 
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.errors import EnvError, NumbersError, ProximoError, UsageError
 from proximo.problems import check_loss, check_rows
 from proximo.protocols import AGENT_PARTS
-from proximo.types import LossInputs
+from proximo.types import Carry, LossInputs
 
 
 def check_agent(agent: Any) -> None:
@@ -78,6 +78,21 @@ def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) ->
     return with_gradient(loss, {"logprob": batch.logprob, "value": batch.value, "entropy": batch.entropy}), stats
 
 
+def act_of(agent: Any, carry: Carry, noise: Array) -> Any:
+    """Return what Agent.act does; UsageError if it lacks one number per row that is not computed later."""
+    acted = agent.act(carry.obs, carry.mask, carry.first, carry.state, noise)
+    if not agent.evaluates_later:
+        check_rows(carry.first.shape, "a step", logprob=acted.logprob, value=acted.value)
+    return acted
+
+
+def value_of(agent: Any, obs: Any, first: Array, state: tuple[Array, ...]) -> Array:
+    """Return Agent.value; UsageError if it is not one number per row."""
+    value: Array = agent.value(obs, first, state)
+    check_rows(first.shape, "a step", value=value)
+    return value
+
+
 def with_gradient(loss: Any, of_network: dict[str, Array]) -> Any:
     """Return the loss. Differentiating it raises UsageError if it does not depend on the outputs of the network."""
     @jax.custom_vjp
@@ -92,3 +107,15 @@ def with_gradient(loss: Any, of_network: dict[str, Array]) -> Any:
 
     unchanged.defvjp(forward, lambda _, above: (above, None), symbolic_zeros=True)
     return unchanged(loss, of_network)
+
+
+def not_finite(obs: Array, iteration: str, steps: int) -> ProximoError:
+    """Return the error for a gradient that is not finite; `obs` (N, ...) are the observations after the rollout."""
+    rows = np.isfinite(np.asarray(obs)).reshape(len(obs), -1).all(1)
+    if rows.all():
+        return NumbersError(f"The loss or its gradient is not finite in {iteration}, after {steps} steps. The weights "
+                            "are those before it. Lower --learning-rate, or check the rewards.")
+    where = f"environment {int(rows.argmin())}" if rows.any() else "all environments"
+    return EnvError(f"{where}: the observation is not finite (NaN or infinity) in {iteration}, after {steps} steps. "
+                    "End the episode (terminated) and reset that environment where the simulation is not stable. The "
+                    "weights are those before this iteration.")

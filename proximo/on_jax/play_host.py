@@ -36,6 +36,7 @@ class Policy(NamedTuple):
     act: Callable[..., Acted]  # (obs, mask, first, state, noise)
     value: Callable[..., Array]  # (obs, first, state) -> (N,)
     evaluate: EvaluateFn
+    evaluates_later: bool  # Agent.evaluates_later
 
 
 class HostPlayer:
@@ -132,7 +133,8 @@ def make_policy(ranks: Ranks, learner: Learner) -> Callable[[Weights], Policy]:
     def with_weights(weights: Weights) -> Policy:
         later = evaluate_rollout(partial(evaluate, weights)) if agent.evaluates_later \
             else evaluate_closing(partial(value, weights))
-        return Policy(act=partial(act, weights), value=partial(value, weights), evaluate=later)
+        return Policy(act=partial(act, weights), value=partial(value, weights), evaluate=later,
+                      evaluates_later=agent.evaluates_later)
 
     few = mesh is None and agent.evaluates_later and learner.cfg.num_envs <= NUMPY_ROWS and on_cpu()
     in_numpy = make_numpy_bind(agent) if few else None
@@ -177,7 +179,8 @@ def collect_on_host(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry:
         acted = policy.act(rows["obs"][t], masks[t], rows["first"][t], state, step_noise)
         state = acted.state
         rows["action"][t][...] = acted.action
-        if acted.value is not None:
+        if not policy.evaluates_later:
+            check_rows(rows["value"][t].shape, "a step", logprob=acted.logprob, value=acted.value)
             rows["logprob"][t][...], rows["value"][t][...] = acted.logprob, acted.value
         statistics, step = normalizer.step(statistics, envs.step(buffer.env_actions[t]))
         buffer.put(t, step)
@@ -188,6 +191,7 @@ def collect_on_host(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry:
                     first=rows["first"][-1].copy(), state=state, statistics=statistics)
     logprob, value, last = policy.evaluate(buffer, closing)
     check_rows(arrays["reward"].shape, "a rollout", logprob=logprob, value=value)
+    check_rows(closing.first.shape, "a step", value=last)
     next_value = np.concatenate([value[1:], last[None]])
     if truncated_at:
         known = np.zeros((len(noise), 1), bool)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from proximo.envs.normalize import Normalizer
+from proximo.on_jax.checks import act_of, value_of
 from proximo.problems import check_rows
 from proximo.protocols import Episode, PureEnv, Step
 from proximo.types import Carry, Rollout
@@ -43,14 +44,14 @@ def collect(agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any, c
 
     def play(state: tuple[Any, Carry], noise: Array) -> tuple[tuple[Any, Carry], PlayedStep]:
         env_state, carry = state
-        acted = agent.act(carry.obs, carry.mask, carry.first, carry.state, noise)
+        acted = act_of(agent, carry, noise)
         shape = envs.action_space.shape  # None: a Dict or Tuple, whose parts are in one row
         action = acted.action if shape is None else acted.action.reshape(envs.num_envs, *shape)
         env_state, step = envs.step(env_state, action)
         statistics, step = normalizer.step(carry.statistics, step)
         final = step.final_obs
         if final is not None and not agent.evaluates_later:
-            final = lax.cond(step.truncated.any(), lambda: agent.value(step.final_obs, never, acted.state),
+            final = lax.cond(step.truncated.any(), lambda: value_of(agent, step.final_obs, never, acted.state),
                              lambda: jnp.zeros_like(acted.value))
         played = PlayedStep(carry=carry._replace(state=(), statistics=None), action=acted.action, logprob=acted.logprob,
                             value=acted.value, final=final,
@@ -75,7 +76,7 @@ def make_rollout(agent: Any, closing: Carry, played: PlayedStep) -> Rollout:
         if final is not None:
             final = lax.cond(step.truncated.any(), lambda: agent.value(final, never, ()), lambda: jnp.zeros_like(value))
     else:
-        last = agent.value(closing.obs, never, closing.state)
+        last = value_of(agent, closing.obs, never, closing.state)
     next_value = jnp.concatenate([value[1:], last[None]])
     if final is not None:
         next_value = jnp.where(step.truncated, final, next_value)

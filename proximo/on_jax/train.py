@@ -8,9 +8,10 @@ import numpy as np
 from proximo.config import Config
 from proximo.envs.env_state import has_envs
 from proximo.envs.episodes import finished_episodes
-from proximo.errors import NumbersError, reading_checkpoint, warn
+from proximo.errors import reading_checkpoint, warn
 from proximo.newest import only_newest
 from proximo.on_jax.advance import Results, make_advance
+from proximo.on_jax.checks import not_finite
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
 from proximo.on_jax.setup import MakeAgent, set_up
@@ -90,12 +91,10 @@ class History:
         """Add the results of an iteration; `state` returns the state after it.
 
         Raises:
-            NumbersError: A gradient was not finite.
+            NumbersError: A gradient was not finite. EnvError: because of an observation.
         """
         if not results.ok:
-            raise NumbersError(
-                f"The loss or its gradient is not finite in iteration {iteration} (seed {self._cfg.seed}), after "
-                f"{self.steps} steps. The weights are those before it. Lower --learning-rate, or check the rewards.")
+            raise not_finite(state().carry.obs, f"iteration {iteration} (seed {self._cfg.seed})", self.steps)
         metrics, latest = results.metrics, self.latest
         finished, self.steps = finished_episodes(metrics.episode, metrics.valid, self.steps)
         latest["ret"][finished.row], latest["length"][finished.row] = finished.ret, finished.length  # later rows win

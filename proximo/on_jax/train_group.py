@@ -13,7 +13,7 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.envs.pure import pack_tree, plain, unpack_tree
-from proximo.errors import NumbersError, UsageError, reading_checkpoint, warn
+from proximo.errors import EnvError, NumbersError, UsageError, reading_checkpoint, warn
 from proximo.facts import facts
 from proximo.newest import Newest
 from proximo.on_jax.advance import read_results
@@ -107,7 +107,7 @@ def iterate_group(cfgs: Sequence[Config], player: InsidePlayer, states: Sequence
         for m in list(running):
             try:
                 done[m] = histories[m].add(iteration, select_member(results, m), player, partial(state.member, m))
-            except NumbersError as error:
+            except (NumbersError, EnvError) as error:
                 warn(f"{member_name(cfgs, m)}: {error}")
                 running.remove(m)
         if not running:

@@ -20,6 +20,7 @@ class Policy(NamedTuple):
     act: Callable[..., Acted]  # (obs, mask, first, state, noise)
     value: Callable[..., Tensor]  # (obs, first, state) -> (N,)
     evaluate: Callable[..., tuple[Tensor, Tensor, Tensor]]  # (storage, closing) -> logprob, value (T, N); V(closing)
+    evaluates_later: bool  # Agent.evaluates_later
 
 
 class Collected(NamedTuple):
@@ -84,7 +85,7 @@ class Storage(RolloutBuffer):
 def make_policy(agent: Agent) -> Policy:
     """Bundle the functions of an agent, not compiled."""
     later = evaluate_rollout(agent.evaluate) if agent.evaluates_later else evaluate_closing(agent.value)
-    return Policy(act=agent.act, value=agent.value, evaluate=later)
+    return Policy(act=agent.act, value=agent.value, evaluate=later, evaluates_later=agent.evaluates_later)
 
 
 def evaluate_rollout(evaluate: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
@@ -120,7 +121,8 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
         acted = policy.act(local(rows["obs"][t]), mask, local(rows["first"][t]), state, step_noise)
         state = acted.state
         rows["action"][t].copy_(acted.action)
-        if acted.value is not None:
+        if not policy.evaluates_later:
+            check_rows(rows["value"][t].shape, "a step", logprob=acted.logprob, value=acted.value)
             rows["logprob"][t].copy_(acted.logprob)
             rows["value"][t].copy_(acted.value)
         statistics, step = normalizer.step(statistics, envs.step(storage.env_actions[t]))
@@ -138,6 +140,7 @@ def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.nd
     """Return what was played, and its values; `bootstrapped` (T, N) or (T, 1): where final_value is of this rollout."""
     logprob, value, last = policy.evaluate(storage, closing)
     check_rows(storage.tensors["reward"].shape, "a rollout", logprob=logprob, value=value)
+    check_rows(closing.first.shape, "a step", value=last)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():
         final = storage.whole("truncated") & torch.from_numpy(bootstrapped).to(storage.device)

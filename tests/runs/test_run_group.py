@@ -194,6 +194,28 @@ def make_line(cfg, seeds):
     return PureVec(ControlPure(task, len(seeds)), seeds[0])
 
 
+def make_unstable(cfg, seeds):
+    """A point that one environment in two moves to NaN, and that never ends an episode there."""
+    def advance(state, action):
+        (x,) = state
+        x = jnp.where(x > 0.3, jnp.nan, x + 0.01)
+        return (x,), jnp.zeros_like(x), jnp.zeros_like(x, bool)
+
+    task = Task(low=(-0.5,), high=(0.5,), advance=advance, observe=lambda state: state, obs_size=1,
+                action_space=gym.spaces.Discrete(2), limit=1000)
+    return PureVec(ControlPure(task, len(seeds)), seeds[0])
+
+
+@pytest.mark.parametrize(("fields", "who"), [({}, r"environment \d"), ({"norm_obs": True}, "all environments")], ids=str)
+def test_an_observation_that_is_not_finite_is_a_fault_of_the_environment(fields, who, tmp_path):
+    """The compiled function checks no step. The message was that of a learning rate that is too high."""
+    values = {"env_id": "Unstable", "num_envs": 8, "num_steps": 16, "num_minibatches": 2, "total_timesteps": 1280} | fields
+    with pytest.raises(proximo.EnvError, match=rf"{who}: the observation is not finite .* in iteration \d+ \(seed 1\)"):
+        proximo.train("ppo", framework="jax", make_envs=make_unstable, run_dir=tmp_path / "one", **values)
+    with pytest.raises(proximo.NumbersError, match="2 of 2 runs ended early because their numbers were not finite"):
+        proximo.train("ppo", framework="jax", make_envs=make_unstable, num_seeds=2, run_dir=tmp_path / "two", **values)
+
+
 def linear(spec, cfg):
     head = make_head(lambda size: layer_init(Linear(1, size), 0.01), spec.action_space)
     return SharedAgent(jnp.tanh, layer_init(Linear(1, 1), 1.0), head)

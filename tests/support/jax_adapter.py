@@ -145,7 +145,8 @@ class Adapter:
             never = np.zeros_like(closing.first)
             return arrays["logprob"], arrays["value"], agent.value(closing.obs, never, closing.state)
 
-        envs, policy = make_scripted(mode, patterns), play_host.Policy(agent.act, agent.value, evaluate)
+        envs, policy = make_scripted(mode, patterns), play_host.Policy(
+            agent.act, agent.value, evaluate, agent.evaluates_later)
         buffer = RolloutBuffer(envs, envs.obs_dtype, steps, SimpleNamespace(action_shape=(), action_dtype=np.int32), None)
         step = envs.reset()
         carry = Carry(obs=step.obs, mask=None, first=step.first, state=agent.initial_state(np.zeros(len(patterns))),

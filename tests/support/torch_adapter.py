@@ -94,7 +94,8 @@ class Adapter:
         envs, records = make_scripted(mode, patterns), []
         head = distributions.CategoricalHead(nn.Identity(), 2)
         evaluate = evaluate_rollout(agent.evaluate) if agent.evaluates_later else evaluate_closing(agent.value)
-        policy = Policy(act=agent.act, value=agent.value, evaluate=evaluate)
+        policy = Policy(act=agent.act, value=agent.value, evaluate=evaluate,
+                        evaluates_later=agent.evaluates_later)
         storage = Storage(envs, envs.obs_dtype, steps, head, None, torch.device("cpu"))
         step = envs.reset()
         carry = Carry(obs=torch.as_tensor(step.obs), mask=None, first=torch.as_tensor(step.first),

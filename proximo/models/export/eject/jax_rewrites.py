@@ -73,7 +73,7 @@ def collecting() -> Rewrites:
             ("state: tuple[Any, Carry]", "state: tuple[ControlState, Carry]"),
             ("-> tuple[tuple[Any, Carry], PlayedStep]", "-> tuple[Any, PlayedStep]"),
             ("    never = jnp.zeros_like(carry.first)\n\n", ""),
-            (between(collect, "        acted = agent.act(", "    (env_state, carry)"),
+            (between(collect, "        acted = act_of(", "    (env_state, carry)"),
              "        action = (agent.head(carry.obs, None).logits + noise).argmax(-1).astype(jnp.int32)  # a sample\n"
              "        env_state, step = envs.step(env_state, action)\n"
              "        played = PlayedStep(obs=carry.obs, action=action, step=step._replace(obs=None))\n"
