@@ -33,6 +33,21 @@ def first_not_finite(x: Array, read: Array | None) -> int | None:
     return None if bool(rows.all()) else int((~rows).nonzero()[0][0])
 
 
+def stored_dtype(dtype: Any, framework: str) -> np.dtype[Any]:
+    """Return the dtype of observations in the rollout: under JAX, whole numbers have at most 32 bits."""
+    dtype = np.dtype(dtype)
+    return np.dtype(dtype.name.replace("64", "32")) if dtype.kind in "iu" and framework == "jax" else dtype
+
+
+def first_out_of_range(x: Array, dtype: np.dtype[Any]) -> int | None:
+    """Return the first row with a whole number that another dtype of whole numbers lacks; None if there is none."""
+    if dtype.kind not in "iu" or "int" not in dtype_name(x) or dtype_name(x) == dtype.name:
+        return None
+    limits = np.iinfo(dtype)
+    beyond: Any = ((x < limits.min) | (x > limits.max)).reshape(len(x), -1).any(1)
+    return int(beyond.nonzero()[0][0]) if bool(beyond.any()) else None
+
+
 def fields_of(step: Step, obs_shape: tuple[int, ...], rows: int,
               choices: int | None) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
     """Yield the name, the value and the shape that is required of every array of a step."""

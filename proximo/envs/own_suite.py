@@ -10,7 +10,15 @@ import numpy as np
 
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
-from proximo.envs.own_steps import described, fields_of, first_not_finite, problem_of_type, with_dtype
+from proximo.envs.own_steps import (
+    described,
+    fields_of,
+    first_not_finite,
+    first_out_of_range,
+    problem_of_type,
+    stored_dtype,
+    with_dtype,
+)
 from proximo.errors import COLUMNS, EnvError, ProximoError, UsageError, is_column, is_out_of_memory, with_place
 from proximo.protocols import Array, Play, Step, VecEnv
 
@@ -35,7 +43,7 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
     if problems := list(problems_of_envs(envs, len(seeds))):
         envs.close()
         raise UsageError("\n".join(problems))
-    checked = CheckedEnvs(envs)
+    checked = CheckedEnvs(envs, stored_dtype(envs.obs_dtype, getattr(cfg, "framework", "torch")))
     if envs.play == "inside":
         checked.check_shapes()
     return checked
@@ -85,10 +93,11 @@ class CheckedEnvs:
 
     Args:
         envs: The environments of a program.
+        stored: The dtype of observations in the rollout.
     """
 
-    def __init__(self, envs: Any) -> None:
-        self._envs = envs
+    def __init__(self, envs: Any, stored: np.dtype[Any]) -> None:
+        self._envs, self._stored = envs, stored
         self._name = type(envs).__name__
         self._types_checked = False
         self._masked = False  # whether reset() returned a mask
@@ -216,3 +225,6 @@ class CheckedEnvs:
                 raise EnvError(f"environment {before + row} ({self._name}), step {self._steps}: {name} is not finite "
                                "(NaN or infinity). End the episode (terminated) and reset that environment where the "
                                "simulation is not stable.")
+            if name != "reward" and x is not None and (row := first_out_of_range(x, self._stored)) is not None:
+                raise EnvError(f"environment {before + row} ({self._name}), step {self._steps}: {name} has a number "
+                               f"that does not fit into {self._stored.name}. Return smaller ones, or float32.")

@@ -263,6 +263,31 @@ def spoiled(x, row, value=float("nan")):
     return x
 
 
+@pytest.mark.parametrize(("dtype", "framework", "number", "stored"), [
+    (np.int64, "jax", 2**31, "int32"), (np.int64, "torch", 2**62, None), (np.int64, "jax", -2**31, None),
+    (np.int32, "torch", -2**31 - 1, "int32"), (np.uint8, "torch", 256, "uint8"), (np.uint8, "torch", 255, None),
+    (np.float32, "jax", 2**40, None)])
+def test_whole_numbers_that_would_wrap_are_a_fault(dtype, framework, number, stored):
+    """JAX made 0 of 2**32 without a word, and a conversion to obs_dtype 0 of 256."""
+    class Numbers(Carts):
+        obs_dtype = np.dtype(dtype)
+
+        def reset(self):
+            return self.numbered(super().reset())
+
+        def numbered(self, step):
+            obs = torch.zeros_like(step.obs, dtype=torch.int64)
+            obs[5, 1] = number
+            return step._replace(obs=obs, final_obs=None)
+
+    envs = make_complete(lambda cfg, seeds: Numbers(len(seeds), seeds[0]), proximo.Config(framework=framework), [1] * 8)
+    if stored is None:
+        envs.reset()
+        return
+    with pytest.raises(EnvError, match=rf"environment 5 \(Numbers\), step 0: observation .* does not fit into {stored}\. Return"):
+        envs.reset()
+
+
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize(("change", "said"), [
     (lambda step: step._replace(obs=spoiled(step.obs, 3)), r"environment 3 \(Changed\), step 1: observation is not"),
