@@ -238,6 +238,19 @@ def test_statistics_of_a_loss_are_columns_of_the_metrics(name, tmp_path):
         proximo.train(cfg(tmp_path / "run"), loss_fn=loss)
 
 
+@pytest.mark.parametrize("compile", [False, True])
+def test_a_loss_has_the_same_statistics_for_any_number_of_rows(compile, tmp_path, monkeypatch):
+    """Their names come from a call with one row. The values of others were written under these names."""
+    monkeypatch.setattr("proximo.on_torch.compiled.fuse", lambda graph, changed, name: graph)
+
+    def loss(inputs, cfg):
+        value, found = ppo_loss(inputs, cfg)
+        return value, {"spread": inputs.value.detach().std()} | found if len(inputs.value) > 1 else found
+
+    with pytest.raises(UsageError, match=r"the statistics spread, value_loss, .* for \d+ rows, and value_loss, .* for one row\."):
+        proximo.train(cfg(tmp_path / "run", compile=compile), loss_fn=loss)
+
+
 def test_doctor_is_named_only_where_it_can_explain(tmp_path):
     """A network of one's own is unknown to the command."""
     def nan_loss(inputs, cfg):

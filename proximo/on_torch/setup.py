@@ -107,7 +107,7 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
                    loss_fn: Callable[..., Any]) -> tuple[Policy, Learner]:
     """Make the functions that act and learn, compiled where --compile asks for it."""
     names, reduce_sum = statistic_names(loss_fn, cfg), all_reduce_sum(world)
-    gradient = make_gradient(agent, loss_fn, cfg)
+    gradient = make_gradient(agent, with_names(loss_fn, names), cfg)
 
     def apply(flat: torch.Tensor, learning_rate: torch.Tensor) -> torch.Tensor:
         return apply_gradient(adam, flat, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
@@ -163,6 +163,18 @@ def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
     found = loss_fn(LossInputs(**rows), cfg)
     check_loss(found, Tensor, cfg)
     return list(found[1])
+
+
+def with_names(loss_fn: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
+    """Return a loss function that raises UsageError if its statistics are not those of `names`, in this order."""
+    def named_loss(batch: LossInputs, cfg: Config) -> Any:
+        loss, stats = loss_fn(batch, cfg)
+        if list(stats) != names:
+            raise UsageError(f"The loss function returns the statistics {', '.join(stats)} for {batch.value.numel()} "
+                             f"rows, and {', '.join(names)} for one row. Return the same names in the same order.")
+        return loss, stats
+
+    return named_loss
 
 
 def seeded_envs(make_envs: MakeEnvs, cfg: Config, iteration: int, world: World) -> VecEnv:
