@@ -17,7 +17,7 @@ from typing import Any
 LOGGER = logging.getLogger("proximo")
 COLUMNS = ("Use printable characters without comma and quotation mark, and no space at either end: names are columns "
            "of metrics.csv.")
-LIBRARIES = ("gymnasium", "proximo")  # in which the cause of an exception of an environment is not looked for
+LIBRARIES = ("gymnasium", "jax", "flax", "proximo")  # in which the cause of an exception of a program is not looked for
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 
@@ -121,16 +121,22 @@ def one_line(text: object) -> str:
 
 
 def with_place(error: BaseException) -> str:
-    """Return the type and the message of an exception on one line, and the line of code that raised it.
+    """Return the type and the message of an exception on one line, and place_of()."""
+    place = place_of(error)
+    return f"{type(error).__name__}: {one_line(error)}{f' ({place})' if place else ''}"
 
-    It is the innermost line outside of Python's own library, of Gymnasium and of this package, if there is one.
+
+def place_of(error: BaseException) -> str:
+    """Return the line of code that raised an exception.
+
+    It is the innermost line outside of Python's own library, of Gymnasium, of JAX and of this package; "" without one.
     """
     place = ""
     for frame, number in traceback.walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__")).partition(".")[0]
         if module not in LIBRARIES and module not in sys.stdlib_module_names:
-            place = f" ({frame.f_code.co_filename}, line {number})"
-    return f"{type(error).__name__}: {one_line(error)}{place}"
+            place = f"{frame.f_code.co_filename}, line {number}"
+    return place
 
 
 def notify(sentence: str) -> None:

@@ -1,6 +1,7 @@
 """Checks of what a program passes to train(): its network, and what its loss function returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ from flax import nnx
 from jax import Array
 
 from proximo.config import Config
-from proximo.errors import EnvError, NumbersError, ProximoError, UsageError
+from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, place_of
 from proximo.problems import check_loss, check_rows
 from proximo.protocols import AGENT_PARTS
 from proximo.types import Carry, LossInputs
@@ -107,6 +108,18 @@ def with_gradient(loss: Any, of_network: dict[str, Array]) -> Any:
 
     unchanged.defvjp(forward, lambda _, above: (above, None), symbolic_zeros=True)
     return unchanged(loss, of_network)
+
+
+@contextmanager
+def naming_traced_code() -> Iterator[None]:
+    """Raise UsageError, which names the line, for code of a program that needs a number while it is compiled."""
+    try:
+        yield
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
+            jax.errors.TracerIntegerConversionError) as error:
+        raise UsageError(f"{place_of(error) or 'The program'} needs the value of a number of JAX, which is not known "
+                         "while the function is compiled. Use jax.numpy: jnp.where instead of `if`, jnp.minimum "
+                         "instead of min, jnp.cos instead of math.cos.") from error
 
 
 def not_finite(obs: Array, iteration: str, steps: int) -> ProximoError:

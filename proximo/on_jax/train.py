@@ -11,7 +11,7 @@ from proximo.envs.episodes import finished_episodes
 from proximo.errors import reading_checkpoint, warn
 from proximo.newest import only_newest
 from proximo.on_jax.advance import Results, make_advance
-from proximo.on_jax.checks import not_finite
+from proximo.on_jax.checks import naming_traced_code, not_finite
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
 from proximo.on_jax.setup import MakeAgent, set_up
@@ -56,7 +56,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
         while done < cfg.num_iterations:
             if begin_again or (not player.keeps_state and done > 0 and done % every == 0):
                 now, begin_again = player.rebuild(now, done + 1), False
-            now, ended = advance(now, min(every - done % every, cfg.num_iterations - done))
+            with naming_traced_code():
+                now, ended = advance(now, min(every - done % every, cfg.num_iterations - done))
             for results, reached in ended:
                 done += 1
                 yield history.add(done, results, player, reached)

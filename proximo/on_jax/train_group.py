@@ -17,7 +17,7 @@ from proximo.errors import EnvError, NumbersError, UsageError, reading_checkpoin
 from proximo.facts import facts
 from proximo.newest import Newest
 from proximo.on_jax.advance import read_results
-from proximo.on_jax.checks import check_constants
+from proximo.on_jax.checks import check_constants, naming_traced_code
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.play_inside import InsidePlayer
@@ -101,7 +101,8 @@ def iterate_group(cfgs: Sequence[Config], player: InsidePlayer, states: Sequence
     running, values, now = list(range(len(cfgs))), differing_values(cfgs), stack_members(states)
     for iteration in range(int(states[0].iteration) + 1, cfgs[0].num_iterations + 1):
         newest.number = iteration
-        now, metrics = iterate(values, now)
+        with naming_traced_code():
+            now, metrics = iterate(values, now)
         results, state = read_results(now, metrics, player.statistics(now)), HostState(now)
         done: list[Iteration | None] = [None] * len(cfgs)
         for m in list(running):

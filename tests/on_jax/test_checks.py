@@ -1,11 +1,16 @@
 """What a program passes to training on JAX: networks that cannot be trained, and losses that do not train them."""
 
+import re
+from dataclasses import dataclass
+from inspect import getsourcelines
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
+import proximo
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.errors import UsageError
@@ -121,3 +126,41 @@ def test_float64_is_refused():
     """JAX_ENABLE_X64 of another program's environment."""
     with jax.enable_x64(True), pytest.raises(UsageError, match="JAX computes in float64 .*Unset JAX_ENABLE_X64"):
         next(train(SMALL, make_envs, make_agent))
+
+
+@dataclass(frozen=True)
+class Stepped(Config):
+    def learning_rate_at(self, iteration):
+        return self.learning_rate * (0.5 if iteration > 2 else 1.0)
+
+
+@dataclass(frozen=True)
+class Bounded(Config):
+    def __post_init__(self):
+        assert self.learning_rate < 1
+
+
+def loss_with_if(inputs, cfg):
+    assert inputs.value.mean() < 1e9
+    return ppo_loss(inputs, cfg)
+
+
+def place(function):
+    """The place of the line below `def`, as errors name it."""
+    return re.escape(f"{__file__}, line {getsourcelines(function)[1] + 1} needs the value of a number of JAX")
+
+
+@pytest.mark.parametrize("engine", ["auto", "gym"])
+@pytest.mark.parametrize(("config", "own", "function"), [
+    (Stepped, {}, Stepped.learning_rate_at), (Config, {"loss_fn": loss_with_if}, loss_with_if)])
+def test_a_condition_on_a_traced_number_is_named_with_its_line(engine, config, own, function, tmp_path):
+    """It was a TracerBoolConversionError of JAX."""
+    with pytest.raises(UsageError, match=place(function)):
+        proximo.train(config, env_id="CartPole-v1", framework="jax", engine=engine, num_steps=8, total_timesteps=64,
+                      run_dir=tmp_path / "run", **own)
+
+
+def test_a_condition_on_a_number_of_a_sweep_is_named_with_its_line(tmp_path):
+    with pytest.raises(UsageError, match=place(Bounded.__post_init__)):
+        proximo.sweep(Bounded, env_id="CartPole-v1", num_steps=8, total_timesteps=64, run_dir=tmp_path / "runs",
+                      learning_rate=[1e-3, 1e-4])
