@@ -86,6 +86,11 @@ def is_numpy_dtype(given: Any) -> bool:
     return given is not None
 
 
+def copied(action: Any) -> Any:
+    """Return a copy of actions: those of the rollout would change with what environments write into them."""
+    return action.clone() if hasattr(action, "detach") else action.copy()
+
+
 class CheckedEnvs:
     """A VecEnv whose steps are checked: arrays of another shape would be repeated to fill the rollout.
 
@@ -141,8 +146,13 @@ class CheckedEnvs:
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
         with self._naming("step"):
-            step = self._envs.step(action.clone() if hasattr(action, "detach") else action.copy())  # it may change
+            step = self._envs.step(copied(action))
         return self._played(step, "step", self._envs.num_envs)
+
+    def send(self, group: int, action: Array) -> None:
+        """See GroupedVecEnv.send."""
+        with self._naming("send"):
+            self._envs.send(group, copied(action))
 
     def receive(self, group: int) -> Step:
         """See GroupedVecEnv.receive."""

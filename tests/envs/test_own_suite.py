@@ -263,6 +263,22 @@ def spoiled(x, row, value=float("nan")):
     return x
 
 
+@pytest.mark.parametrize("action", [np.ones((4, 2), np.float32), torch.ones(4, 2)], ids=["numpy", "torch"])
+def test_a_group_may_change_the_actions_that_it_is_sent(action):
+    class Grouped(Carts):
+        groups = 2
+
+        def send(self, group, action):
+            action[:] = group
+
+        def receive(self, group):
+            raise NotImplementedError
+
+    envs = make_complete(lambda cfg, seeds: Grouped(len(seeds), seeds[0]), None, [1] * 8)
+    envs.send(0, action)
+    assert (action == 1).all()
+
+
 @pytest.mark.parametrize(("dtype", "framework", "number", "stored"), [
     (np.int64, "jax", 2**31, "int32"), (np.int64, "torch", 2**62, None), (np.int64, "jax", -2**31, None),
     (np.int32, "torch", -2**31 - 1, "int32"), (np.uint8, "torch", 256, "uint8"), (np.uint8, "torch", 255, None),
