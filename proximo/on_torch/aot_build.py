@@ -20,7 +20,7 @@ from proximo.on_torch.aot_cache import store_library
 from proximo.on_torch.forked import can_fork, start_forked
 
 # Increase this when a library would be built differently, so that no older one is used.
-FORMAT = 2
+FORMAT = 3
 
 # One compiling process per function: a pool takes longer to start than it saves.
 # The low threshold computes Adam's scalar bias corrections once instead of for every 8 weights. tanh computed by exp
@@ -68,6 +68,8 @@ def _build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder: Pat
         library = Path(workshop) / "function.so"
         aot_compile(graph, example, options={**INDUCTOR_OPTIONS, "cpp.threads": threads,
                                              "aot_inductor.output_path": str(library)})
+        for calls in Path(workshop).glob("*.wrapper.json"):  # of operators of torch, which the library looks for here
+            calls.replace(library.with_suffix(".json"))
         check(library)
         store_library(library, folder, key)
 

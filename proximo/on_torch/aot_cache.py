@@ -71,8 +71,11 @@ def cache_folder() -> Path:
     return folder
 
 
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def _digest(library: Path) -> str:
+    digest, calls = hashlib.sha256(library.read_bytes()), library.with_suffix(".json")
+    if calls.exists():
+        digest.update(calls.read_bytes())
+    return digest.hexdigest()
 
 
 def load_library(folder: Path, key: str) -> Run | None:
@@ -87,9 +90,16 @@ def load_library(folder: Path, key: str) -> Run | None:
             if _digest(file) == file.stem.removeprefix(f"{key}-"):
                 return AOTIModelContainerRunnerCpu(str(file), 1).run
             file.unlink(missing_ok=True)
+            file.with_suffix(".json").unlink(missing_ok=True)
     return None
 
 
 def store_library(library: Path, folder: Path, key: str) -> None:
-    """Rename a complete file of the same file system to KEY-DIGEST.so, so that a file of that name is complete."""
-    library.replace(folder / f"{key}-{_digest(library)}.so")
+    """Rename a complete file of the same file system to KEY-DIGEST.so, so that a file of that name is complete.
+
+    KEY-DIGEST.json names the operators that the library calls in torch, such as weight_norm; most call none.
+    """
+    stored, calls = folder / f"{key}-{_digest(library)}.so", library.with_suffix(".json")
+    if calls.exists():
+        calls.replace(stored.with_suffix(".json"))
+    library.replace(stored)

@@ -189,6 +189,22 @@ def test_an_intact_library_that_cannot_be_loaded_stays_and_a_damaged_one_is_remo
     assert [file.name.partition("-")[0] for file in cache.iterdir()] == ["intact"]
 
 
+@needs_compiler
+def test_operators_that_only_torch_has_are_called_by_the_library(cache):
+    """weight_norm and linalg.solve have no C++ code of inductor: it was an error of torch at the first call."""
+    example = (torch.tensor([[2.0, 0.0], [1.0, 4.0]]), torch.tensor([[2.0], [9.0]]))
+
+    def solve():
+        return compile_ahead(lambda a, b: (torch.linalg.solve(a, b) + 1,), example, "solver")
+
+    for _ in range(2):  # built, and from the cache
+        torch.testing.assert_close(solve()(*example)[0], torch.tensor([[2.0], [3.0]]))
+    calls, = cache.rglob("*.json")
+    calls.write_text(calls.read_text().replace("_linalg_solve_ex", "_linalg_det"))
+    assert load_library(calls.parent, calls.name.partition("-")[0]) is None
+    assert not [*cache.rglob("*.json"), *cache.rglob("*.so")]
+
+
 def test_the_key_of_a_library_has_the_c_library(monkeypatch):
     """It decides whether the library can be loaded."""
     def key():
