@@ -42,7 +42,7 @@ def refuse_other_spaces(env_id: str) -> None:
 
 def main() -> None:
     """Read the flags, train, show the progress, and write progress-SEED.csv and weights-SEED.npz."""
-    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for name, default in ((field.name, field.default) for field in fields(Config)):
         if not isinstance(default, tuple):
             parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help="value")
