@@ -8,7 +8,7 @@ from proximo.errors import FilesError, reading
 from proximo.models.save_folder import moments_of
 from proximo.models.weights import checkpoint_weights
 from proximo.runs.checkpoint import MANIFEST, checkpoints, load_tree
-from proximo.runs.records import Checkpoint
+from proximo.runs.records import Checkpoint, ModelFile
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -32,6 +32,19 @@ def model_of_checkpoint(folder: Path, newest: dict[str, Any]) -> tuple[int, dict
         for name in moments_of(newest):
             model[f"{name}_moments"] = {field: state["statistics"][f"{name}_{field}"] for field in Moments._fields}
         return state["steps"], model
+
+
+def load_model_tree(folder: Path) -> dict[str, Any]:
+    """Return what the folder of a model holds; FilesError, with what to do, if it is damaged."""
+    try:
+        return load_tree(folder, ModelFile)
+    except FilesError as error:
+        advice = [str(error).rstrip(".")]
+        if "Restore" not in advice[0]:
+            advice.append("Restore it from a copy")
+        if checkpoints(folder.parent):
+            advice.append(f"A resume of {folder.parent} that trains longer writes the model again")
+        raise FilesError(f"{'. '.join(advice)}.") from error
 
 
 def without_model(path: Path) -> FilesError:

@@ -13,15 +13,14 @@ from proximo.envs.moments import Moments
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
 from proximo.errors import FilesError, UsageError, reading, warn
-from proximo.models.from_checkpoint import is_checkpoint, model_of_checkpoint, without_model
+from proximo.models.from_checkpoint import is_checkpoint, load_model_tree, model_of_checkpoint, without_model
 from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, read_raw, space_reader
 from proximo.models.save_folder import model_tree, moments_of, replaceable
 from proximo.models.spaces import action_for_env, action_from_env, spec_from
 from proximo.models.weights import check_numbers
 from proximo.protocols import Spec
-from proximo.runs.checkpoint import MANIFEST, load_tree, save_tree
+from proximo.runs.checkpoint import MANIFEST, save_tree
 from proximo.runs.files import given_path
-from proximo.runs.records import ModelFile
 from proximo.runs.run import BEST, check_folder, parts_of_run
 from proximo.streams import stream_seed
 
@@ -219,7 +218,7 @@ def read_model(path: Path) -> dict[str, Any]:
         return model_of_checkpoint(path, read_model(path.parent.parent))[1]
     for folder in (path, path / "model"):
         if (folder / MANIFEST).exists():
-            tree = load_tree(folder, ModelFile)
+            tree = load_model_tree(folder)
             if "own_parts" not in tree:
                 tree["own_parts"] = parts_of_run(folder.parent) if folder.name in ("model", BEST) else {}
             return tree

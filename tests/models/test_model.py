@@ -1,7 +1,9 @@
 """Trained models: the same actions as in training, with normaliser and memory inside."""
 
 import copy
+import os
 import pickle
+import re
 import shutil
 from dataclasses import replace
 
@@ -386,6 +388,18 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     save_tree(tmp_path / "model", {"iteration": 3})
     with pytest.raises(FilesError, match="variant is missing"):
         proximo.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "tree.json", "tensors.safetensors"])
+def test_a_damaged_model_names_what_to_do(name, runs, tmp_path):
+    run = shutil.copytree(runs / "plain", tmp_path / "run")
+    os.truncate(run / "model" / name, 20)
+    again = rf" A resume of {re.escape(str(run))} that trains longer writes the model again\.$"
+    with pytest.raises(FilesError, match=rf"^[^.]*{re.escape(str(run))}.*[^.]\. Restore it from a copy\.{again}"):
+        proximo.load(run)
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(FilesError, match=r"[^.]\. Restore it from a copy\.$"):
+        proximo.load(run)
 
 
 def test_a_damaged_model_or_one_of_another_network_is_refused(runs, tmp_path):
