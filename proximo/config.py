@@ -235,7 +235,7 @@ class Config:
         """Return the weight of the entropy bonus in iteration 1..num_iterations, a number or an array."""
         return self.ent_coef * (1 if self.anneal_ent == "none" else self._annealed(self.anneal_ent, iteration))
 
-    def _annealed(self, schedule: Schedule, iteration: Any) -> Any:
+    def _annealed(self, schedule: str | bool, iteration: Any) -> Any:
         """Return the factor of a schedule, from 1 towards 0; cosine as in SGDR (Loshchilov & Hutter 2017)."""
         remaining = 1.0 - (iteration - 1 - self.iteration_shift) / (self.total_timesteps // self.batch_size)
         if schedule == "linear":

@@ -6,6 +6,7 @@ exact. The command line prints both; from Python only warnings are shown unless 
 
 import difflib
 import logging
+import math
 import os
 import sys
 import traceback
@@ -173,3 +174,18 @@ def refuse_different_starts(iterations: Sequence[float]) -> None:
                          f"{', '.join(f'{x:.0f}' for x in iterations)} in order of rank. The folder of the run must be "
                          "on storage that all of them share. Start again; network file systems can take a minute to "
                          "show new files.")
+
+
+def refuse_different_weights(sums: Sequence[Sequence[float]]) -> None:
+    """Raise UsageError if the processes begin with different weights.
+
+    Args:
+        sums: Number, sum and sum of squares of the weights of each process. They may differ by rounding, because
+            processors of other types compute the last bits of initial weights differently.
+    """
+    first = sums[0]
+    other = [rank for rank, found in enumerate(sums)
+             if any(not math.isclose(x, y, rel_tol=1e-4, abs_tol=1e-4) for x, y in zip(found, first, strict=True))]
+    if other:
+        raise UsageError(f"make_agent made other weights in process {other[0]} than in process 0. Draw them with the "
+                         "generator that it is given (torch's global one, or nnx.Rngs(cfg.seed)), or from cfg.seed.")

@@ -9,7 +9,7 @@ from proximo.config import Config
 from proximo.envs.gym_source import single_env_problems, source_problems
 from proximo.envs.memory_needs import memory_problems
 from proximo.envs.workers import group_problems
-from proximo.errors import COLUMNS, UsageError, is_column
+from proximo.errors import COLUMNS, UsageError, is_column, with_place
 from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
 
@@ -221,7 +221,11 @@ def _problems_of_schedules(cfg: Config) -> list[str]:
         if getattr(type(cfg), name) is getattr(Config, name) or cfg.num_iterations < 1:
             continue
         for iteration in sorted({1, (1 + cfg.num_iterations) // 2, cfg.num_iterations}):
-            found = getattr(cfg, name)(iteration)
+            try:
+                found = getattr(cfg, name)(iteration)
+            except Exception as error:
+                wrong.append(f"{type(cfg).__name__}.{name}({iteration}) raised {with_place(error)}. Mend it.")
+                break
             try:
                 number = math.nan if isinstance(found, str) else float(found)
             except (TypeError, ValueError):

@@ -239,16 +239,28 @@ def test_statistics_of_a_loss_are_columns_of_the_metrics(name, tmp_path):
 
 
 @pytest.mark.parametrize("compile", [False, True])
-def test_a_loss_has_the_same_statistics_for_any_number_of_rows(compile, tmp_path, monkeypatch):
-    """Their names come from a call with one row. The values of others were written under these names."""
+def test_a_loss_has_the_same_statistics_at_every_call(compile, tmp_path, monkeypatch):
+    """Their names come from a first call. The values of others were written under these names."""
     monkeypatch.setattr("proximo.on_torch.compiled.fuse", lambda graph, changed, name: graph)
+    calls = []
 
     def loss(inputs, cfg):
         value, found = ppo_loss(inputs, cfg)
-        return value, {"spread": inputs.value.detach().std()} | found if len(inputs.value) > 1 else found
+        calls.append(len(inputs.value))
+        return value, {"spread": inputs.value.detach().std()} | found if len(calls) == 1 else found
 
-    with pytest.raises(UsageError, match=r"the statistics spread, value_loss, .* for \d+ rows, and value_loss, .* for one row\."):
+    with pytest.raises(UsageError, match=r"statistics value_loss, .*, clipfrac, and at first spread, value_loss, .*\. Return"):
         proximo.train(cfg(tmp_path / "run", compile=compile), loss_fn=loss)
+
+
+def test_a_loss_may_need_several_rows_and_change_them(tmp_path):
+    """Its first call had one row, and arrays that cannot be changed in place."""
+    def loss(inputs, cfg):
+        inputs.advantage.mul_(1.0)
+        assert inputs.value.reshape(-1, 2).shape == (cfg.minibatch_size // 2, 2)
+        return ppo_loss(inputs, cfg)
+
+    proximo.train(cfg(tmp_path / "run"), loss_fn=loss)
 
 
 def test_doctor_is_named_only_where_it_can_explain(tmp_path):

@@ -28,6 +28,10 @@ def model_of_run(path: Path, best: bool = False) -> Model:
     """
     check_one_run(path)
     if best and not (path / BEST).is_dir():
+        if path.name == BEST:
+            raise UsageError(f"{path} is the best model already. Leave --best out.")
+        if (path.parent / BEST).is_dir():
+            raise UsageError(f"--best needs the folder of a run. Give {path.parent} instead of {path}.")
         raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
     if "make_agent" in own_arguments(path):
         raise UsageError(f"{path} was trained with a network of its own, which only its program has. Use proximo.load("

@@ -96,7 +96,7 @@ def step_answer(answer: Any, where: str) -> tuple[Any, ...]:
 def terminal(terminated: Any, env_id: str, truncated: Any) -> bool:
     """Return `terminated`; ValueError if it or `truncated` is no boolean and no number."""
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
-        if np.asarray(flag).dtype.kind not in "buif":
+        if isinstance(flag, (list, tuple)) or np.asarray(flag).dtype.kind not in "buif":
             raise ValueError(f"{name} is {flag!r}; it must be True or False")
     return bool(terminated)
 

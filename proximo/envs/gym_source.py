@@ -51,7 +51,7 @@ def own_source(cfg: Config, name: str, file: str = "") -> EnvSource:
 
 def image_settings(cfg: Config) -> ImageSettings:
     """Return the image settings of a configuration; those that change nothing for emulators."""
-    return PLAIN if cfg.limits.emulator else ImageSettings(*(getattr(cfg, name) for name in IMAGES))
+    return PLAIN if cfg.limits.emulator else ImageSettings(cfg.frame_skip, cfg.grayscale, cfg.resize, cfg.frame_stack)
 
 
 def changed_fields(cfg: Config) -> list[str]:

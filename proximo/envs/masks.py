@@ -68,10 +68,19 @@ def mask_methods(envs: Sequence[gym.Env]) -> list[Callable[[], Any]]:
     Returns:
         One function per environment; nothing if they have none, or it is None.
     """
+    if any(map(is_property, envs)):  # it may need reset() first
+        return [partial(env.get_wrapper_attr, "action_masks") for env in envs]
     found = [env.get_wrapper_attr("action_masks") for env in envs if env.has_wrapper_attr("action_masks")]
     if len(found) < len(envs) or any(one is None for one in found):
         return []
     return found if all(map(callable, found)) else [partial(env.get_wrapper_attr, "action_masks") for env in envs]
+
+
+def is_property(env: gym.Env) -> bool:
+    """Return whether an environment has its masks in a property of the outermost layer that has any."""
+    while isinstance(env, gym.Wrapper) and not hasattr(type(env), "action_masks") and "action_masks" not in vars(env):
+        env = env.env
+    return isinstance(getattr(type(env), "action_masks", None), property)
 
 
 def mask_reader(env: gym.Env) -> Callable[[Any, dict[str, Any] | None], np.ndarray | None]:

@@ -48,6 +48,23 @@ def first_out_of_range(x: Array, dtype: np.dtype[Any]) -> int | None:
     return int(beyond.nonzero()[0][0]) if bool(beyond.any()) else None
 
 
+def first_without_choice(mask: Any, starts: Any, over: Any) -> int | None:
+    """Return the first row whose mask leaves no choice to a component of the action; None if there is none.
+
+    Args:
+        mask: (N, A) bool.
+        starts: Of the components after the first, in the mask.
+        over: (N,) bool, rows that need no choice because the next step only resets them; None: all need one.
+    """
+    def host(x: Any) -> np.ndarray:
+        return np.asarray(x.cpu() if hasattr(x, "detach") else x)
+
+    free = np.all([part.any(1) for part in np.split(host(mask), starts, axis=1)], axis=0)
+    if over is not None:
+        free = free | host(over)
+    return None if free.all() else int(free.argmin())
+
+
 def fields_of(step: Step, obs_shape: tuple[int, ...], rows: int,
               choices: int | None) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
     """Yield the name, the value and the shape that is required of every array of a step."""
@@ -60,6 +77,21 @@ def fields_of(step: Step, obs_shape: tuple[int, ...], rows: int,
         yield name, getattr(step, name), (rows,)
     for name in ("finished", "ret", "length"):
         yield f"episode.{name}", getattr(step.episode, name, None), (rows,)
+
+
+def state_problem(value: Any, place: str) -> str:
+    """Return what a checkpoint cannot keep of what state() returned, "" if it keeps everything."""
+    if isinstance(value, dict):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            return f"{place} with the key {wrong[0]!r:.60}"
+        parts = [(f"{place}[{key!r}]", part) for key, part in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [(f"{place}[{i}]", part) for i, part in enumerate(value)]
+    else:
+        array = isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+        kept = array or isinstance(value, (np.generic, str, int, float, bool, type(None)))
+        return "" if kept else f"{place} as {type(value).__name__}"
+    return next((problem for name, part in parts if (problem := state_problem(part, name))), "")
 
 
 def dtype_name(x: Any) -> str:

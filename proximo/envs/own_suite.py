@@ -2,29 +2,28 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import NoneType
-from typing import Any, get_args
+from typing import Any
 
-import gymnasium
 import numpy as np
 
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
+from proximo.envs.own_attributes import problems_of_envs
 from proximo.envs.own_steps import (
     described,
     fields_of,
     first_not_finite,
     first_out_of_range,
+    first_without_choice,
     problem_of_type,
+    state_problem,
     stored_dtype,
     with_dtype,
 )
-from proximo.errors import COLUMNS, EnvError, ProximoError, UsageError, is_column, is_out_of_memory, with_place
-from proximo.protocols import Array, Play, Step, VecEnv
+from proximo.errors import EnvError, ProximoError, UsageError, is_out_of_memory, with_place
+from proximo.protocols import Array, Step, VecEnv
 
 MEMBERS = tuple(name for name in (*VecEnv.__annotations__, *vars(VecEnv)) if not name.startswith("_"))
-ARRAYS = ("numpy", "torch", "jax")
-LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
 
 
 def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int]) -> "CheckedEnvs":
@@ -49,43 +48,6 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
     return checked
 
 
-def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
-    """Yield a sentence for every attribute that is wrong; there have to be `number` environments."""
-    made = f"make_envs returned {type(envs).__name__} with"
-    if envs.num_envs != number:
-        yield f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the " \
-              f"{number} seeds that it was given. Make len(seeds)."
-    if envs.arrays not in ARRAYS:
-        yield f"{made} arrays={envs.arrays!r:.60}. Use one of {', '.join(ARRAYS)}."
-    if envs.play not in get_args(Play):
-        yield f"{made} play={envs.play!r:.60}. Use one of {', '.join(get_args(Play))}."
-    elif envs.play != "host" and not hasattr(envs, "pure"):
-        yield f"{made} play={envs.play!r} and without `pure`, its functions for JAX. Use play='host', or PureVec of " \
-              "proximo/envs/pure.py."
-    if not is_numpy_dtype(envs.obs_dtype):
-        yield f"{made} obs_dtype={envs.obs_dtype!r:.60}. Use a dtype of numpy, such as np.dtype(np.float32), also " \
-              "for tensors."
-    if not isinstance(envs.action_space, gymnasium.Space):
-        yield f"{made} action_space={envs.action_space!r:.60}. Use the gymnasium.Space of one environment."
-    if not isinstance(envs.observation_space, (gymnasium.Space, NoneType)):
-        yield f"{made} observation_space={envs.observation_space!r:.60}. Use the gymnasium.Space of one " \
-              "environment, or None if an observation is one array already."
-    for name in envs.metric_names:
-        if not is_column(name):
-            yield f"{made} the metric name {name!r:.60}. {COLUMNS}"
-        elif name in LOGGED or name.startswith(("episodic_", "avg_episodic_")):
-            yield f"{made} the metric name {name}, which the log writes itself. Use another name."
-
-
-def is_numpy_dtype(given: Any) -> bool:
-    """Return whether numpy takes a value as a dtype, other than None, which it takes for float64."""
-    try:
-        np.dtype(given)
-    except (TypeError, ValueError):
-        return False
-    return given is not None
-
-
 def copied(action: Any) -> Any:
     """Return a copy of actions: those of the rollout would change with what environments write into them."""
     return action.clone() if hasattr(action, "detach") else action.copy()
@@ -104,10 +66,11 @@ class CheckedEnvs:
     def __init__(self, envs: Any, stored: np.dtype[Any]) -> None:
         self._envs, self._stored = envs, stored
         self._name = type(envs).__name__
-        self._types_checked = False
+        self._types_checked = self._begun = False
         self._masked = False  # whether reset() returned a mask
         parts = mask_parts(envs.action_space)
         self._choices = None if parts is None else int(parts.sum())  # that a mask covers
+        self._starts = np.cumsum([0] if parts is None else parts)[:-1]  # of the components of an action
         self._steps = 0  # since reset()
 
     def __getattr__(self, name: str) -> Any:
@@ -141,6 +104,7 @@ class CheckedEnvs:
         with self._naming("reset"):
             step = self._envs.reset()
         self._check_numbers(self._checked(step, "reset", self._envs.num_envs))
+        self._begun = True
         return with_dtype(step, self._envs.obs_dtype)
 
     def step(self, action: Array) -> Step:
@@ -148,6 +112,23 @@ class CheckedEnvs:
         with self._naming("step"):
             step = self._envs.step(copied(action))
         return self._played(step, "step", self._envs.num_envs)
+
+    @property
+    def keeps_state(self) -> bool:
+        """See VecEnv.keeps_state. What state() returns is checked here, before the first checkpoint needs it."""
+        keeps = bool(self._envs.keeps_state)
+        if keeps and self._begun:
+            self.state()
+        return keeps
+
+    def state(self) -> dict[str, Any]:
+        """See VecEnv.state."""
+        with self._naming("state"):
+            state: dict[str, Any] = self._envs.state()
+        if problem := state_problem(state, "state()"):
+            raise UsageError(f"{self._name}.{problem}: a checkpoint keeps dicts with texts as keys, lists, numpy "
+                             "arrays, numbers, texts, booleans and None. Convert it, or set keeps_state = False.")
+        return state
 
     def send(self, group: int, action: Array) -> None:
         """See GroupedVecEnv.send."""
@@ -215,10 +196,7 @@ class CheckedEnvs:
                              "Return a mask from reset() and from every step(), or None from all of them.")
 
     def _check_ends(self, step: Step) -> None:
-        """Refuse two ends at once, and a new episode without the last observation of the one before.
-
-        Its own first observation would be taken for that.
-        """
+        """Refuse two ends at once, and a new episode without `first`, or without the last observation before it."""
         if bool((step.terminated & step.truncated).any()):
             raise UsageError(f"{self._name}: an episode is terminated and truncated in the same step. Return truncated "
                              "= False where terminated is True: what follows has the value 0 there.")
@@ -226,9 +204,17 @@ class CheckedEnvs:
             raise UsageError(f"{self._name}: an episode begins (first is True) in the step in which the one before "
                              "ended, and final_obs is None. Return the observation before the reset as final_obs: "
                              "docs/batched-environments.md says what to do if the simulator does not have it.")
+        ended = (step.terminated | step.truncated) & step.valid
+        if step.final_obs is not None and not self._envs.players and bool((ended & ~step.first).any()):
+            raise UsageError(f"{self._name}: an episode ends in a step with final_obs, and first is False. Reset the "
+                             "environment in the same step and return first = True, or return final_obs = None.")
 
     def _check_numbers(self, step: Step, before: int = 0) -> None:
         """Raise EnvError if a number that is learned from is not finite: statistics would spread it to all rows."""
+        over = step.terminated | step.truncated if step.final_obs is None else None
+        if step.mask is not None and (row := first_without_choice(step.mask, self._starts, over)) is not None:
+            raise EnvError(f"environment {before + row} ({self._name}), step {self._steps}: the mask allows no action. "
+                           "Return True for at least one.")
         for name, x, read in (("observation", step.obs, None), ("reward", step.reward, step.valid),
                               ("final_obs", step.final_obs, step.truncated)):
             if x is not None and (row := first_not_finite(x, read)) is not None:

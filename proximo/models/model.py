@@ -131,7 +131,7 @@ class Model:
         tree = model_tree(self.variant, self.cfg, self.spec, {"obs": self.moments, "ret": self.return_moments},
                           self.actor.weights(), self.own_parts)
         place = replaceable(given_path(folder, "folder", "Name a folder for the model."))
-        save_tree(place, tree, "Free disk space, or choose another folder.")
+        save_tree(place, tree, "")
 
     def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
         """Write one file that acts without Proximo; `export_model` in export/files.py has the arguments and errors."""

@@ -189,24 +189,42 @@ def _flat_row(space: Space, reader: ObsReader, raw: Any) -> np.ndarray:
 
 
 def read_mask(mask: Any, space: Space, count: int) -> np.ndarray:
-    """Return the argument `mask` of a model as (count, A) bool, A choices in all; UsageError if it has another size.
+    """Return the argument `mask` of a model as (count, A) bool, A choices in all; UsageError if it is another one.
 
     Args:
-        mask: An array, or one array per component of the action; for several observations also a list of these.
+        mask: One array, or one array per component of the action, each with a first axis of `count` observations, which
+            a single one may leave out. For several observations also a list of the masks of each.
         space: The action space of one environment.
         count: Number of observations.
     """
-    given, parts = _flat(mask), mask_parts(space)
-    if parts is not None and given.size != count * parts.sum():
-        raise UsageError(f"mask has {given.size} entries. {count} observations need {(count, int(parts.sum()))}.")
-    return given.reshape(count, -1)
+    parts = mask_parts(space)
+    if parts is None:
+        raise UsageError(f"mask was given, and actions of {space} cannot be masked. Leave it out.")
+    width, given = int(parts.sum()), _mask_of_each(mask, parts, count)
+    need = f"{count} observations need {(count, width)}, or one array per component of the action."
+    if (entries := sum(map(_size, given))) != count * width:
+        raise UsageError(f"mask has {entries} entries. {need}")
+    if len(given) != count:
+        raise UsageError(f"mask has {len(given)} rows. {need}")
+    try:
+        return np.stack([mask_row(one, width) for one in given])
+    except ValueError as error:
+        raise UsageError(f"mask {str(error).removeprefix('action_mask ')}. {need}") from error
 
 
-def _flat(mask: Any) -> np.ndarray:
-    """Return the numbers of a mask on one axis: of an array, or of nested lists and tuples that may be ragged."""
-    if isinstance(mask, (tuple, list)) and mask and isinstance(mask[0], (tuple, list, np.ndarray)):
-        return np.concatenate([_flat(one) for one in mask])
-    return np.ravel(np.asarray(mask, bool))
+def _mask_of_each(mask: Any, parts: np.ndarray, count: int) -> list[Any]:
+    """Return the mask of each observation; what fits no form becomes the mask of one."""
+    several = isinstance(mask, (tuple, list))
+    if several and [np.shape(one) if hasattr(one, "shape") else None for one in mask] == [(count, n) for n in parts]:
+        return list(np.concatenate([np.asarray(one) for one in mask], axis=1))
+    if several:
+        return list(mask) if count > 1 else [mask]
+    given = np.asarray(mask)
+    return list(given) if given.ndim == 2 else [given]
+
+
+def _size(mask: Any) -> int:
+    return sum(map(_size, mask)) if isinstance(mask, (tuple, list)) else np.size(mask)
 
 
 def check_choices(mask: np.ndarray | None, space: Space) -> None:

@@ -138,7 +138,7 @@ def action_from_env(action: Any, space: gym.Space[Any], count: int) -> np.ndarra
         raise UsageError(f"the action has shape {given.shape}. {count} observations need {(count, *space.shape)}.")
     if given.dtype.kind not in ("biuf" if isinstance(space, gym.spaces.Box) else "biu"):
         raise UsageError(f"the action has dtype {given.dtype}. {space} needs {np.dtype(space.dtype)}.")
-    rows = given.reshape(count, -1) if space.shape else given.reshape(count)
+    rows = given.reshape(count, -1) if space.shape or isinstance(space, gym.spaces.Box) else given.reshape(count)
     if isinstance(space, gym.spaces.Box):
         return rows.astype(np.float32)
     if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):

@@ -127,7 +127,8 @@ def not_finite(obs: Array, iteration: str, steps: int) -> ProximoError:
     rows = np.isfinite(np.asarray(obs)).reshape(len(obs), -1).all(1)
     if rows.all():
         return NumbersError(f"The loss or its gradient is not finite in {iteration}, after {steps} steps. The weights "
-                            "are those before it. Lower --learning-rate, or check the rewards.")
+                            "are those before it. Lower --learning-rate, or check that the environments return finite "
+                            "observations, final_obs and rewards in every step.")
     where = f"environment {int(rows.argmin())}" if rows.any() else "all environments"
     return EnvError(f"{where}: the observation is not finite (NaN or infinity) in {iteration}, after {steps} steps. "
                     "End the episode (terminated) and reset that environment where the simulation is not stable. The "

@@ -3,7 +3,7 @@
 import math
 import os
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from proximo.config import Config
 from proximo.envs.moments import Statistics, merge_statistics, most_merged
-from proximo.errors import UsageError, refuse_different_starts
+from proximo.errors import UsageError, refuse_different_starts, refuse_different_weights
 from proximo.on_jax.device import set_up_jax
 from proximo.on_jax.rendezvous import call_roll
 from proximo.on_jax.train_step import Metrics
@@ -130,6 +130,13 @@ def all_gather(ranks: Ranks, x: np.ndarray) -> np.ndarray:
 def check_same_start(ranks: Ranks, iteration: int) -> None:
     """Check that all processes continue after the same iteration; FilesError if they do not."""
     refuse_different_starts(all_gather(ranks, np.array(float(iteration))).tolist())
+
+
+def check_same_weights(ranks: Ranks, weights: dict[str, Any]) -> None:
+    """Check that all processes begin with the same weights; UsageError if they do not."""
+    exact = np.concatenate([np.asarray(x, np.float64).ravel() for x in weights.values()])
+    sums = np.array([exact.size, exact.sum(), np.square(exact).sum()])
+    refuse_different_weights(all_gather(ranks, sums).tolist())
 
 
 def merge_over_processes(ranks: Ranks, base: Statistics | None, local: Statistics | None) -> Statistics | None:

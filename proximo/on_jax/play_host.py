@@ -107,6 +107,8 @@ class HostPlayer:
     def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
         """See Player."""
         statistics = unpack_statistics(kept["statistics"])
+        if self.envs.arrays == "jax":  # with their dtypes
+            statistics = jax.tree.map(lambda x, fresh: jnp.asarray(x, fresh.dtype), statistics, state.carry.statistics)
         if not whole:
             statistics = continue_statistics(statistics, state.carry.statistics)
             return state._replace(carry=state.carry._replace(statistics=statistics))

@@ -17,7 +17,7 @@ from torch import Tensor
 from proximo.config import Config
 from proximo.envs.moments import Statistics, merge_statistics, most_merged
 from proximo.envs.normalize import to_numpy
-from proximo.errors import PeerError, UsageError, is_of_communication, refuse_different_starts
+from proximo.errors import PeerError, UsageError, is_of_communication, refuse_different_starts, refuse_different_weights
 from proximo.on_torch.device import pick_device
 from proximo.on_torch.rendezvous import connect, first_sentence, shown_ranks
 from proximo.problems import check_shares
@@ -107,6 +107,15 @@ def check_same_start(world: World, iteration: int, device: torch.device) -> None
         found = torch.zeros(world.size, device=device)
         found[world.rank] = iteration
         refuse_different_starts(all_reduce_sum(world)(found).tolist())
+
+
+def check_same_weights(world: World, weights: Tensor) -> None:
+    """Check that all ranks begin with the same weights (P,); UsageError if they do not."""
+    if world.size > 1:
+        sums = torch.zeros(world.size, 3, dtype=torch.float64, device=weights.device)
+        exact = weights.double()
+        sums[world.rank] = torch.stack([torch.ones_like(exact).sum(), exact.sum(), exact.square().sum()])
+        refuse_different_weights(all_reduce_sum(world)(sums).tolist())
 
 
 def merge_over_ranks(world: World, base: Statistics | None, local: Statistics | None,

@@ -126,6 +126,7 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
             rows["logprob"][t].copy_(acted.logprob)
             rows["value"][t].copy_(acted.value)
         statistics, step = normalizer.step(statistics, envs.step(storage.env_actions[t]))
+        torch.set_grad_enabled(False)  # environments may have switched it on
         storage.put(t, step)
         if step.final_obs is not None and step.truncated.any():
             final_obs = torch.as_tensor(step.final_obs, device=device)

@@ -68,6 +68,7 @@ def collect_in_groups(policy: Policy, envs: VecEnv, normalizer: Normalizer, carr
     for t in range(len(noise)):
         for g, columns in enumerate(whole.columns):
             statistics, step = normalize_columns(normalizer, statistics, columns, grouped.receive(g))
+            torch.set_grad_enabled(False)  # environments may have switched it on
             whole.groups[g].put(t, step)
             if step.final_obs is not None and step.truncated.any():
                 final_obs = torch.as_tensor(step.final_obs, device=storage.device)

@@ -14,7 +14,7 @@ from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, warn
 from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step, pick_compiler
 from proximo.on_torch.device import pick_device, set_up_torch
-from proximo.on_torch.distributed import all_reduce_sum, check_same_start, join, leave
+from proximo.on_torch.distributed import all_reduce_sum, check_same_start, check_same_weights, join, leave
 from proximo.on_torch.frames import FrameStorage, stored_frames
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.modes import acting, check_network
@@ -83,6 +83,8 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
         if cfg.precision == "bf16":
             use_bf16(agent, device)
         adam = flat_adam(agent)
+        if not state:
+            check_same_weights(world, adam.weights)
         statistics = normalizer.start()
         carry = first_carry(agent, envs, normalizer, statistics, device)
         whole = state is None or has_envs(state, cfg)
@@ -152,14 +154,14 @@ def one_group(carry: Carry, cfg: Config) -> Carry:
 
 
 def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
-    """Return the names of the statistics that a loss function gives, by calling it for one row of ones.
+    """Return the names of the statistics that a loss function gives, by calling it for a minibatch of ones.
 
     Raises:
         UsageError: It does not return a loss and statistics that can be logged, or a setting needs another one.
     """
-    one = torch.ones(1, requires_grad=True)
-    rows = dict.fromkeys(LossInputs._fields, one) | {"valid": one.bool(), "count": one[0], "clip_coef": one[0],
-                                                  "ent_coef": one[0]}
+    ones = 1 * torch.ones(cfg.batch_size // cfg.num_minibatches, requires_grad=True)
+    rows = dict.fromkeys(LossInputs._fields, ones) | {"valid": ones.bool(), "count": ones.sum(), "clip_coef": ones[0],
+                                                  "ent_coef": ones[0]}
     found = loss_fn(LossInputs(**rows), cfg)
     check_loss(found, Tensor, cfg)
     return list(found[1])
@@ -170,8 +172,8 @@ def with_names(loss_fn: Callable[..., Any], names: list[str]) -> Callable[..., A
     def named_loss(batch: LossInputs, cfg: Config) -> Any:
         loss, stats = loss_fn(batch, cfg)
         if list(stats) != names:
-            raise UsageError(f"The loss function returns the statistics {', '.join(stats)} for {batch.value.numel()} "
-                             f"rows, and {', '.join(names)} for one row. Return the same names in the same order.")
+            raise UsageError(f"The loss function returns the statistics {', '.join(stats)}, and at first "
+                             f"{', '.join(names)}. Return the same names in the same order every time.")
         return loss, stats
 
     return named_loss

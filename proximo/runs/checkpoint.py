@@ -21,6 +21,7 @@ from proximo.runs.elastic import SIZES, continue_schedule
 from proximo.runs.files import is_number, read_json, refuse_links, sha256
 from proximo.runs.records import Checkpoint, Manifest, SummaryFile
 from proximo.runs.run import Run, cpu_model, versions
+from proximo.runs.writing import reason, remedy
 
 ARRAY = "__array__"
 TENSORS, TREE, MANIFEST = "tensors.safetensors", "tree.json", "manifest.json"
@@ -68,14 +69,14 @@ def save_tree(folder: Path, tree: dict[str, Any], otherwise: str = RESUME) -> No
         _sync(folder.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(beside, ignore_errors=True)
-        raise FilesError(f"{folder} could not be written ({error}). {otherwise}") from error
+        raise FilesError(f"{folder} could not be written ({reason(error)}). "
+                         f"{otherwise or f'{remedy(error)}, or choose another folder.'}") from error
 
 
 def exchange(one: Path, other: Path) -> bool:
     """Swap the names of two folders in one step, so that a reader finds one of them at any time.
 
-    Returns:
-        False where the operating system or the file system cannot do so: only Linux can.
+    Return False where the operating system or the file system cannot do so: only Linux can.
     """
     if sys.platform != "linux":
         return False

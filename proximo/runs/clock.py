@@ -63,7 +63,7 @@ class Clock:
 
     def seconds_left(self, steps: float) -> float:
         """Return the seconds that this many more steps take; an upper bound as long as `sps` is None."""
-        return steps / (self.sps or self._steps / self._ended)
+        return steps / (self.sps or max(self._steps, 1) / self._ended)
 
     def state(self) -> dict[str, Any]:
         """Return what a later process continues from, ready for JSON."""

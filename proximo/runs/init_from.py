@@ -14,6 +14,7 @@ from proximo.models.model import read_model
 from proximo.models.save_folder import moments_of
 from proximo.models.weights import check_numbers
 from proximo.protocols import MakeEnvs, Spec, VecEnv
+from proximo.runs.run_group import check_one_run
 
 MEANING = ("activation", "distribution", "norm_obs")  # fields that change what weights of the same shapes compute
 BEGINNING = ("log_std_init", "orthogonal_init")  # fields that only draw the first weights, which init_from replaces
@@ -44,11 +45,13 @@ def with_start(parts: Parts, cfg: Config) -> Parts:
     if not cfg.init_from:
         return parts
     try:
+        check_one_run(Path(cfg.init_from))
         model = read_model(Path(cfg.init_from))
     except UsageError as error:
         raise UsageError(f"init_from={cfg.init_from} cannot be used: {error}") from error
     check_numbers(model)
-    if other := differences(cfg, model["config"], MEANING):
+    meaning = (*MEANING, "log_std_init") if cfg.state_dependent_std else MEANING  # it is added to what is computed
+    if other := differences(cfg, model["config"], meaning):
         raise UsageError("\n".join(f"init_from={cfg.init_from} was trained with {setting}." for setting in other))
     return parts._replace(make_agent=partial(make_trained_agent, parts.make_agent, model, cfg.init_from),
                           make_envs=partial(make_started_envs, parts.make_envs, moments_of(model)))

@@ -8,7 +8,8 @@ from torch.utils._pytree import tree_map_only
 
 import proximo
 from proximo.envs.gym import make_gym
-from proximo.envs.own_suite import MEMBERS, is_numpy_dtype, make_complete
+from proximo.envs.own_attributes import is_numpy_dtype
+from proximo.envs.own_suite import MEMBERS, make_complete
 from proximo.errors import EnvError, UsageError
 from proximo.on_torch import compiled as compiled_module
 from tests.support.batched import Carts, make_carts

@@ -18,7 +18,8 @@ def unwrap_record(library: Library) -> bool:
                 isinstance(node, ast.FunctionDef) for node in definition.node.body):
             field = next(node for node in definition.node.body if isinstance(node, ast.AnnAssign))
             names = set(_names_of(library, name))
-            edits = {each: list(_edits(each, name, fields[0], definition.segment(field.annotation), names))
+            default = "" if field.value is None else definition.segment(field.value)
+            edits = {each: list(_edits(each, name, fields[0], definition.segment(field.annotation), names, default))
                      for each in library.definitions.values() if each is not definition}
             changed = [each.apply(changes) for each, changes in edits.items()]
             return any(changed)
@@ -99,23 +100,26 @@ def _is_name(node: ast.expr | None, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _edits(definition: Definition, record: str, field: str, annotation: str, names: set[str]) -> Iterator[Edit]:
+def _edits(definition: Definition, record: str, field: str, annotation: str, names: set[str],
+           default: str) -> Iterator[Edit]:
     for node in walk(definition.node):
         if isinstance(node, ast.Attribute) and node.attr == field and _last(node.value) in names:
             yield Edit(*definition.span(node), definition.segment(node.value))
         elif isinstance(node, ast.Attribute) and node.attr == field and isinstance(node.value, ast.Call):
             if _is_name(node.value.func, record):
-                yield Edit(*definition.span(node), definition.segment(_only(node.value)))
+                yield Edit(*definition.span(node), _only(definition, node.value, default))
             elif called_name(node.value) in names:
                 yield Edit(*definition.span(node), definition.segment(node.value))
         elif isinstance(node, ast.Call) and _is_name(node.func, record):
-            yield Edit(*definition.span(node), definition.segment(_only(node)))
+            yield Edit(*definition.span(node), _only(definition, node, default))
         elif _is_name(node, record):
             yield Edit(*definition.span(node), annotation)
 
 
-def _only(node: ast.Call) -> ast.expr:
-    return node.args[0] if node.args else node.keywords[0].value
+def _only(definition: Definition, node: ast.Call, default: str) -> str:
+    """Return the text of the argument of a record with one field, or of the default of the field."""
+    given = [*node.args, *(one.value for one in node.keywords)]
+    return definition.segment(given[0]) if given else default
 
 
 def _last(node: ast.expr) -> str:

@@ -1,0 +1,51 @@
+"""The attributes of somebody's own environments: what is wrong with them, before anything is played."""
+
+from collections.abc import Iterator
+from types import NoneType
+from typing import Any, get_args
+
+import gymnasium
+import numpy as np
+
+from proximo.errors import COLUMNS, is_column
+from proximo.protocols import Play, VecEnv
+
+ARRAYS = ("numpy", "torch", "jax")
+LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
+
+
+def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
+    """Yield a sentence for every attribute that is wrong; there have to be `number` environments."""
+    made = f"make_envs returned {type(envs).__name__} with"
+    if envs.num_envs != number:
+        yield f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the " \
+              f"{number} seeds that it was given. Make len(seeds)."
+    if envs.arrays not in ARRAYS:
+        yield f"{made} arrays={envs.arrays!r:.60}. Use one of {', '.join(ARRAYS)}."
+    if envs.play not in get_args(Play):
+        yield f"{made} play={envs.play!r:.60}. Use one of {', '.join(get_args(Play))}."
+    elif envs.play != "host" and not hasattr(envs, "pure"):
+        yield f"{made} play={envs.play!r} and without `pure`, its functions for JAX. Use play='host', or PureVec of " \
+              "proximo/envs/pure.py."
+    if not is_numpy_dtype(envs.obs_dtype):
+        yield f"{made} obs_dtype={envs.obs_dtype!r:.60}. Use a dtype of numpy, such as np.dtype(np.float32), also " \
+              "for tensors."
+    if not isinstance(envs.action_space, gymnasium.Space):
+        yield f"{made} action_space={envs.action_space!r:.60}. Use the gymnasium.Space of one environment."
+    if not isinstance(envs.observation_space, (gymnasium.Space, NoneType)):
+        yield f"{made} observation_space={envs.observation_space!r:.60}. Use the gymnasium.Space of one " \
+              "environment, or None if an observation is one array already."
+    for name in envs.metric_names:
+        if not is_column(name):
+            yield f"{made} the metric name {name!r:.60}. {COLUMNS}"
+        elif name in LOGGED or name.startswith(("episodic_", "avg_episodic_")):
+            yield f"{made} the metric name {name}, which the log writes itself. Use another name."
+
+
+def is_numpy_dtype(given: Any) -> bool:
+    """Return whether numpy takes a value as a dtype, other than None, which it takes for float64."""
+    try:
+        np.dtype(given)
+    except (TypeError, ValueError):
+        return False
+    return given is not None
