@@ -1,5 +1,6 @@
 """Action masks: of one environment as a row, and of Gymnasium's environments in every step."""
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -77,6 +78,36 @@ class MaskProperty(MaskAttribute):
 @pytest.mark.parametrize("kind", [MaskAttribute, MaskProperty])
 def test_action_masks_may_be_a_property_or_an_attribute(kind):
     envs = GymEnvs(lambda: kind(kind is MaskProperty), [1, 2], "Mine-v0")
+    begin = envs.reset()
+    assert begin.mask.tolist() == [[True, False]] * 2
+    for _, step in play_random(envs, begin, 6, np.random.default_rng(0)):
+        assert step.mask.sum() == 2
+
+
+class MaskAfterReset(Probe):
+    """Its property fails before the first reset."""
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        assert int(action) == self.t % 2
+        self.t += 1
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+    @property
+    def action_masks(self):
+        return np.array([self.t % 2 == 0, self.t % 2 == 1])
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_property_of_masks_may_need_a_reset_first(wrapped):
+    """It was taken for missing, because it raised AttributeError, and every action was allowed."""
+    def make():
+        return gymnasium.wrappers.TimeLimit(MaskAfterReset(), 100) if wrapped else MaskAfterReset()
+
+    envs = GymEnvs(make, [1, 2], "Mine-v0")
     begin = envs.reset()
     assert begin.mask.tolist() == [[True, False]] * 2
     for _, step in play_random(envs, begin, 6, np.random.default_rng(0)):

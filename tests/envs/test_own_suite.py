@@ -9,10 +9,12 @@ from torch.utils._pytree import tree_map_only
 import proximo
 from proximo.envs.gym import make_gym
 from proximo.envs.own_attributes import is_numpy_dtype
+from proximo.envs.own_steps import first_without_choice, state_problem
 from proximo.envs.own_suite import MEMBERS, make_complete
 from proximo.errors import EnvError, UsageError
 from proximo.on_torch import compiled as compiled_module
 from tests.support.batched import Carts, make_carts
+from tests.support.runs import same_weights
 
 
 class Wrapped:
@@ -280,6 +282,80 @@ def test_a_group_may_change_the_actions_that_it_is_sent(action):
     assert (action == 1).all()
 
 
+def test_a_new_episode_is_announced_by_first():
+    """final_obs was normalised, or not, by whether `first` was True, and the state of an LSTM went on."""
+    with pytest.raises(UsageError, match="an episode ends in a step with final_obs, and first is False"):
+        train_carts(lambda step: step._replace(first=torch.zeros_like(step.first)))
+
+
+@pytest.mark.parametrize("arrays", ["torch", "numpy"])
+@pytest.mark.parametrize(("mask", "wrong"), [([1, 1, 1, 1, 0], None), ([1, 1, 1, 0, 0], 3), ([0, 0, 0, 1, 1], 3)])
+def test_a_mask_leaves_a_choice_to_every_component(mask, wrong, arrays):
+    """A forbidden action was chosen without a word. A row that the next step only resets needs none."""
+    class Masked(Carts):
+        action_space = spaces.MultiDiscrete([3, 2])
+
+        def reset(self):
+            return self.masked(super().reset())
+
+        def masked(self, step):
+            masks = torch.ones(8, 5, dtype=torch.bool)
+            masks[3] = torch.tensor(mask, dtype=torch.bool)
+            step = step._replace(mask=masks)
+            return step if arrays == "torch" else as_numpy(step)
+
+    Masked.arrays = arrays
+    envs = make_complete(lambda cfg, seeds: Masked(len(seeds), seeds[0]), None, [1] * 8)
+    if wrong is None:
+        envs.reset()
+        return
+    with pytest.raises(EnvError, match=rf"environment {wrong} \(Masked\), step 0: the mask allows no action"):
+        envs.reset()
+
+
+def test_a_row_that_ended_needs_no_choice_where_the_next_step_resets_it():
+    mask, over = np.array([[True, False], [False, False]]), np.array([False, True])
+    assert first_without_choice(mask, [], over) is None
+    assert first_without_choice(mask, [], None) == 1 and first_without_choice(mask, [], ~over) == 1
+
+
+@pytest.mark.parametrize(("state", "said"), [
+    ({"x": torch.zeros(2)}, r"state\(\)\['x'\] as Tensor"), ({"a": [1, {2}]}, r"state\(\)\['a'\]\[1\] as set"),
+    ({1: 2}, r"state\(\) with the key 1"), ({"x": np.array([None])}, r"state\(\)\['x'\] as ndarray")])
+def test_a_state_that_no_checkpoint_can_keep_is_told_at_the_start(state, said, tmp_path):
+    """It was a TypeError of json at the first checkpoint, after the work was done."""
+    class Stated(Carts):
+        keeps_state = True
+
+        def state(self):
+            return state
+
+    with pytest.raises(UsageError, match=rf"Stated\.{said}: a checkpoint keeps dicts"):
+        next(iter(proximo.iterations("ppo_continuous_action", make_envs=lambda cfg, seeds: Stated(len(seeds), 1), **TOLD)))
+
+
+def test_what_a_checkpoint_can_keep():
+    state = {"x": np.zeros(2), "n": np.float32(1), "parts": [1, 2.0, "a", None, True, ({"deep": np.arange(3)},)]}
+    assert state_problem(state, "state()") == ""
+
+
+def test_an_environment_may_switch_gradients_on():
+    """Learning ended with an error of torch, or with other weights."""
+    def weights(on):
+        class Learned(Carts):
+            def step(self, action):
+                step = super().step(action)
+                torch.set_grad_enabled(on)
+                return step
+
+        *_, it = proximo.iterations("ppo_continuous_action", make_envs=lambda cfg, seeds: Learned(len(seeds), seeds[0]),
+                                    **TOLD)
+        return it.weights()
+
+    found, expected = weights(True), weights(False)
+    assert all((found[name] == expected[name]).all() for name in expected)
+
+
 @pytest.mark.parametrize(("dtype", "framework", "number", "stored"), [
     (np.int64, "jax", 2**31, "int32"), (np.int64, "torch", 2**62, None), (np.int64, "jax", -2**31, None),
     (np.int32, "torch", -2**31 - 1, "int32"), (np.uint8, "torch", 256, "uint8"), (np.uint8, "torch", 255, None),
@@ -511,3 +587,39 @@ def test_actions_of_a_task_in_jax(case, tmp_path):
                         make_envs=lambda cfg, seeds: PureVec(jax_control.ControlPure(task, len(seeds)), seeds[0]))
     assert seen == {shape}
     assert space.contains(proximo.load(run).act([0.5]))
+
+
+def test_a_resume_with_arrays_of_jax_is_exact(tmp_path):
+    """The statistics of normalisation came back in float64, and the weights differed in their last bits."""
+    pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    class Kept(Carts):
+        arrays, keeps_state = "jax", True
+
+        def made(self, *given):
+            step = super().made(*given)
+            return tree_map_only(torch.Tensor, lambda x: jnp.asarray(x.numpy()), step)
+
+        def step(self, action):
+            return super().step(torch.as_tensor(np.array(action)))
+
+        def state(self):
+            return {"x": self.x.numpy(), "time": self.time.numpy(), "ret": self.ret.numpy(),
+                    "draws": self.generator.get_state().numpy()}
+
+        def load(self, state):
+            self.x, self.time, self.ret = (torch.tensor(state[name]) for name in ("x", "time", "ret"))
+            self.generator.set_state(torch.tensor(state["draws"]))
+
+    def stop(it):
+        if it.iteration == 2:
+            raise proximo.StopTraining("as wanted")
+
+    own = {"make_envs": lambda cfg, seeds: Kept(len(seeds), seeds[0])}
+    values = {"config": "ppo_continuous_action", "framework": "jax", "env_id": "Carts", "num_envs": 4, "num_steps": 16,
+              "num_minibatches": 2, "total_timesteps": 256, "logger": "none"}
+    whole = proximo.train(run_dir=tmp_path / "whole", **values, **own)
+    halves = proximo.train(run_dir=tmp_path / "halves", callbacks=[stop], **values, **own)
+    assert proximo.resume(halves, **own) == halves
+    assert same_weights(whole, halves)

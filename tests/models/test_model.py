@@ -163,6 +163,37 @@ def test_a_mask_may_have_an_array_for_each_component(runs):
         model.act(obs[0], mask=([0, 1, 1], [1, 0, 1]))
 
 
+@pytest.mark.parametrize("mask", [
+    [np.tile([False, True, True], (40, 1)), np.tile([True, False], (40, 1))],
+    (np.tile([0, 1, 1], (40, 1)), np.tile([1, 0], (40, 1)))], ids=["list", "tuple"])
+def test_a_mask_may_have_an_array_of_all_observations_for_each_component(mask, runs):
+    """As a batch of Tuple observations. The numbers went to other choices."""
+    model, obs = proximo.load(runs / "several"), np.zeros((40, 2), np.float32)
+    found = model.act(obs, mask=mask)
+    assert set(found[:, 0]) == {1, 2} and set(found[:, 1]) == {0}
+
+
+@pytest.mark.parametrize(("mask", "said"), [
+    (np.ones((5, 2)), r"mask has 5 rows\. 2 observations need \(2, 5\)"),
+    (np.where(np.eye(5)[:2], 0.0, -np.inf), "mask has the value -inf; it must be True or 1"),
+    (np.full((2, 5), np.nan), "mask has the value nan"), (np.ones((2, 4)), "mask has 8 entries")])
+def test_another_mask_is_refused(mask, said, runs):
+    """A transposed one went to other choices, and an additive one was inverted."""
+    with pytest.raises(UsageError, match=said):
+        proximo.load(runs / "several").act(np.zeros((2, 2), np.float32), mask=mask)
+
+
+def test_a_mask_of_actions_that_have_none_is_refused(runs):
+    with pytest.raises(UsageError, match=r"mask was given, and actions of Box.* cannot be masked\. Leave it out"):
+        proximo.load(runs / "bounded").act(np.zeros(2, np.float32), mask=[True])
+
+
+def test_log_probabilities_of_scalar_actions():
+    """Those of N actions were sums over all of them: (N,) was broadcast against (N, 1)."""
+    assert action_from_env(np.zeros(3, np.float32), spaces.Box(-1, 1, ()), 3).shape == (3, 1)
+    assert action_from_env(np.float32(0), spaces.Box(-1, 1, ()), 1).shape == (1, 1)
+
+
 def test_a_mask_that_allows_nothing_is_refused(runs):
     """The action would be a forbidden one, or none of the space."""
     for name, mask in (("masked", [0, 0, 0]), ("several", [0, 0, 1, 0, 0])):

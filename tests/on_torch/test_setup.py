@@ -16,7 +16,7 @@ from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import EnvError, UsageError
-from proximo.on_torch import setup
+from proximo.on_torch import distributed, setup
 from proximo.on_torch.aot_cache import describe_layout
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.loss import ppo_loss
@@ -154,6 +154,29 @@ def test_a_failed_start_leaves_the_other_processes(parts, sentence, monkeypatch)
     with pytest.raises((RuntimeError, ValueError), match=sentence):
         set_up(Config(threads=1), **parts, loss_fn=ppo_loss, state=None)
     assert presence.closed and checked
+
+
+@pytest.mark.parametrize(("other", "refused"), [
+    ([4, 2.0, 3.0], False), ([4, 2.00001, 3.0], False), ([4, 2.1, 3.0], True), ([5, 2.0, 3.0], True)])
+def test_processes_begin_with_the_same_weights(other, refused, monkeypatch):
+    """Weights that numpy had drawn differed, and gradients of different networks were added up; other numbers ended
+    one process by a signal. Rounding differs between types of processors."""
+    weights, second = torch.tensor([1.0, 1.0, -1.0, 1.0]), torch.tensor(other, dtype=torch.float64)
+    weights[3] = 1.0
+    sums = torch.tensor([[4.0, 2.0, 4.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    second[2] += 1
+
+    def add(given):
+        assert torch.equal(given, sums)
+        given[1] = second
+        return given
+
+    monkeypatch.setattr(distributed, "all_reduce_sum", lambda world: add)
+    if not refused:
+        distributed.check_same_weights(World(0, 2, 0, 2, None), weights)
+        return
+    with pytest.raises(UsageError, match="make_agent made other weights in process 1 than in process 0. Draw them"):
+        distributed.check_same_weights(World(0, 2, 0, 2, None), weights)
 
 
 class OneMore(gym.RewardWrapper):

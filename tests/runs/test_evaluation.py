@@ -55,6 +55,10 @@ def test_every_crossing_of_the_steps_is_evaluated_and_the_best_model_is_kept(run
     assert np.mean(played.returns) == pytest.approx(best["return_mean"])
     assert main(["eval", str(run), "--best", "--episodes", "3", "--seed", "1", "--deterministic"]) == 0
     assert f"{highest:.2f}" in capsys.readouterr().out
+    assert main(["eval", str(run / "model"), "--best"]) == 2
+    assert f"--best needs the folder of a run. Give {run} instead of {run / 'model'}." in capsys.readouterr().err
+    assert main(["eval", str(run / "model-best"), "--best"]) == 2
+    assert "model-best is the best model already. Leave --best out." in capsys.readouterr().err
 
 
 def test_evaluations_that_do_not_divide_an_iteration(tmp_path):

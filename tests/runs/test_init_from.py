@@ -1,5 +1,6 @@
 """--init-from: the first weights and statistics are those of the model, against the model's own; and what is refused."""
 
+import json
 import shutil
 from functools import partial
 
@@ -12,6 +13,7 @@ from proximo.envs.moments import Moments, known_statistics, update_moments
 from proximo.envs.normalize import start_statistics
 from proximo.models.model import read_model
 from proximo.models.save_folder import moments_of
+from proximo.runs.run import SWEEP
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, same_logs, same_weights, train, weights
 from tests.support.torchrun import run_lines_on_two_ranks
 
@@ -165,6 +167,25 @@ def test_only_settings_of_the_network_are_named(trained, tmp_path, capsys):
     assert train(tmp_path / "run", *NORMALISED, "--init-from", trained, *words) == 2
     said = capsys.readouterr().err
     assert "policy_sizes=empty, and this run has policy_sizes=9." in said and "orthogonal_init" not in said
+
+
+def test_a_deviation_that_is_added_to_the_network_is_named(tmp_path, capsys):
+    """With --state-dependent-std it is no first weight: the policy of the new run was another one."""
+    line = ("--env-id", "Pendulum-v1", "--state-dependent-std")
+    assert train(tmp_path / "one", *line, "--log-std-init", "-2") == 0
+    assert train(tmp_path / "two", *line, "--init-from", tmp_path / "one") == 2
+    assert "was trained with log_std_init=-2.0, and this run has log_std_init=0.0." in capsys.readouterr().err
+    assert train(tmp_path / "three", *line, "--log-std-init", "-2", "--init-from", tmp_path / "one") == 0
+
+
+def test_a_folder_of_several_runs_names_one(trained, tmp_path, capsys):
+    """As "contains no model"."""
+    for seed in (1, 2):
+        shutil.copytree(trained, tmp_path / "runs" / f"seed-{seed}")
+    (tmp_path / "runs" / SWEEP).write_text(json.dumps({"members": ["seed-1", "seed-2"]}))
+    assert train(tmp_path / "run", "--init-from", tmp_path / "runs") == 2
+    said = capsys.readouterr().err
+    assert f"contains 2 runs. Name one of them, such as {tmp_path / 'runs' / 'seed-1'}." in said
 
 
 def test_what_is_no_model(trained, tmp_path, capsys):

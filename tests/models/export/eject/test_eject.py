@@ -162,6 +162,9 @@ def test_other_numbers_of_rows_on_jax_have_the_weights_up_to_rounding(changes, t
     ("ppo", {"env_id": "Blackjack-v1"}), *(("ppo", {"env_id": f"tests.support.probes:{name}-v0"})
                                            for name in ("Masked", "Rich", "RichCut", "Looking", "Hybrid")),
     ("ppo", {"desired_kl": 0.01, "num_envs": 1}), ("ppo", {"norm_adv": "batch"}),
+    ("ppo", {"frame_skip": 2}), ("ppo", {"env_id": "Pendulum-v1", "frame_stack": 3}),
+    ("ppo", {"env_id": "Pendulum-v1", "frame_stack": 3, "frame_skip": 2}),
+    ("ppo", {"anneal_clip": "cosine"}), ("ppo", {"anneal_lr": "cosine", "anneal_ent": "linear"}),
     ("ppo_atari", {"env_id": "ALE/Pong-v5", "grayscale": False, "end_on_life_loss": False, "clip_rewards": False}),
     ("compact", {"env_id": "BreakoutNoFrameskip-v4", "model": "cnn", **SMALL["ppo_atari"]})], ids=str)
 def test_other_settings_have_the_weights_of_the_library(variant, changes, tmp_path):
