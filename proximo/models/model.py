@@ -79,8 +79,8 @@ class Model:
                 `cfg.critic_obs` may be missing.
             first: (N,) bool, True where an episode begins: the recurrent state is cleared there. By default only the
                 first call begins an episode, and a call with another N.
-            mask: (N, A) bool, the allowed actions (A choices in all), or one array per component, as info may have it.
-                None allows all, or those of the observation's own `action_mask`.
+            mask: (N, A) bool, the allowed actions (A choices in all), or one array (N, choices) per component of the
+                action. None allows all, or those of the observation's own `action_mask`.
             deterministic: Take the most likely action instead of sampling one.
 
         Returns:
