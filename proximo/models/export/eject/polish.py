@@ -19,7 +19,7 @@ def polish_edits(scope: Scope, function: Function) -> list[Edit]:
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
             if isinstance(block, list):
-                edits += _returned_edits(scope.definition, block, reads)
+                edits += _returned_edits(scope.definition, function, block, reads)
         if isinstance(node, (ast.For, ast.comprehension)):
             edits += _loop_edits(scope.definition, node, reads)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
@@ -28,14 +28,17 @@ def polish_edits(scope: Scope, function: Function) -> list[Edit]:
     return edits or _alias_edits(scope, function, reads)
 
 
-def _returned_edits(definition: Definition, block: list[ast.stmt], reads: dict[str, int]) -> list[Edit]:
+def _returned_edits(definition: Definition, function: Function, block: list[ast.stmt],
+                    reads: dict[str, int]) -> list[Edit]:
     """Return or take apart at once what is stored in a name, and only read in the next line."""
     for first, second in itertools.pairwise(block):
         if not isinstance(second, (ast.Return, ast.Assign)) or not isinstance(second.value, (ast.Name, ast.Tuple)):
             continue
         target = first.targets[0] if isinstance(first, ast.Assign) and len(first.targets) == 1 else \
             first.target if isinstance(first, ast.AnnAssign) and first.value else None
-        same = isinstance(target, ast.Name) and target.id == ast.unparse(second.value) and reads[target.id] == 1
+        same = isinstance(target, ast.Name) and target.id == ast.unparse(second.value) and (
+            reads[target.id] == 1 or (block is function.body and isinstance(second, ast.Return)
+                                      and not _is_inside_loop(function, target.id)))
         if same or (isinstance(target, ast.Tuple) and ast.unparse(target) == ast.unparse(second.value)
                     and all(reads.get(ast.unparse(one)) == 1 for one in target.elts)):
             start, _ = definition.lines_span(first.lineno, first.lineno)
