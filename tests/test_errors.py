@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import gymnasium
@@ -182,6 +183,16 @@ def test_a_file_in_the_place_of_a_folder_is_told(words, tmp_path, monkeypatch, c
     assert main(words) == FilesError.exit_code
     said = capsys.readouterr().err
     assert "Remove the file that is in the place of the folder, or choose another" in said and "Free" not in said
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path, capsys):
+    """As root every folder can be written, so the error is raised here. A file that cannot be read needs other advice."""
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    for path, advice in ((tmp_path / "new", " Make the folder writable, or choose another name."), (tmp_path, "")):
+        assert exit_code(partial(refuse, path)) == FilesError.exit_code
+        assert capsys.readouterr().err == f"proximo: {path}: Permission denied.{advice}\n"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

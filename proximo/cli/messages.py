@@ -11,7 +11,7 @@ from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageErr
 from proximo.runs.files import is_folder
 from proximo.runs.interrupt import interrupted_code
 from proximo.runs.output import prepare_streams, silence, write_line
-from proximo.runs.writing import FULL, reason, remedy
+from proximo.runs.writing import FULL, READ_ONLY, reason, remedy
 
 NEEDS = {  # what a command needs, and how it is written
     **dict.fromkeys(("resume", "eval", "watch", "export", "card", "rate"), ("the folder of a run", "RUN")),
@@ -109,8 +109,9 @@ def _of_a_file(error: OSError) -> int:
         return _unwritten(error)
     if error.filename is None and error.errno not in FULL:  # not the output's fault
         raise error
-    in_the_way = isinstance(error, (FileExistsError, NotADirectoryError))
-    advice = f" {remedy(error)}, or choose another name." if in_the_way else ""
+    of_the_name = isinstance(error, (FileExistsError, NotADirectoryError)) or (
+        error.errno in READ_ONLY and not Path(error.filename or "/").exists())
+    advice = f" {remedy(error)}, or choose another name." if of_the_name else ""
     advice = f" {remedy(error)}." if error.errno in FULL else advice
     write_line(sys.stderr, f"proximo: {error.filename or 'A file could not be written'}: {reason(error)}.{advice}")
     return FilesError.exit_code
