@@ -68,12 +68,12 @@ def mask_methods(envs: Sequence[gym.Env]) -> list[Callable[[], Any]]:
     Returns:
         One function per environment; nothing if they have none, or it is None.
     """
-    if any(map(is_property, envs)):  # it may need reset() first
-        return [partial(env.get_wrapper_attr, "action_masks") for env in envs]
     found = [env.get_wrapper_attr("action_masks") for env in envs if env.has_wrapper_attr("action_masks")]
-    if len(found) < len(envs) or any(one is None for one in found):
+    later = len(found) < len(envs) and all(map(is_property, envs))  # it raised AttributeError: it needs reset() first
+    if not later and (len(found) < len(envs) or any(one is None for one in found)):
         return []
-    return found if all(map(callable, found)) else [partial(env.get_wrapper_attr, "action_masks") for env in envs]
+    attributes = later or not all(map(callable, found))
+    return [partial(env.get_wrapper_attr, "action_masks") for env in envs] if attributes else found
 
 
 def is_property(env: gym.Env) -> bool:

@@ -218,7 +218,8 @@ def _mask_of_each(mask: Any, parts: np.ndarray, count: int) -> list[Any]:
     if several and [np.shape(one) if hasattr(one, "shape") else None for one in mask] == [(count, n) for n in parts]:
         return list(np.concatenate([np.asarray(one) for one in mask], axis=1))
     if several:
-        return list(mask) if count > 1 else [mask]
+        of_one = len(mask) == 1 and isinstance(mask[0], (tuple, list))
+        return list(mask) if count > 1 or of_one else [mask]
     given = np.asarray(mask)
     return list(given) if given.ndim == 2 else [given]
 

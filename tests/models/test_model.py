@@ -158,6 +158,7 @@ def test_a_mask_may_have_an_array_for_each_component(runs):
     for mask in ([parts] * 40, np.tile([0, 1, 1, 1, 0], (40, 1))):
         found = model.act(obs, mask=mask)
         assert set(found[:, 0]) == {1, 2} and set(found[:, 1]) == {0}
+    assert model.act(obs[0], mask=[parts])[1] == 0
     assert model.act(obs[0], mask=parts)[1] == 0 and np.isfinite(model.logprob(obs[0], [1, 0], mask=parts))
     with pytest.raises(UsageError, match="mask has 6 entries"):
         model.act(obs[0], mask=([0, 1, 1], [1, 0, 1]))
