@@ -12,7 +12,7 @@ from jax import Array
 from proximo.config import Config
 from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, place_of
 from proximo.problems import check_loss, check_rows
-from proximo.protocols import AGENT_PARTS
+from proximo.protocols import AGENT_PARTS, Acted
 from proximo.types import Carry, LossInputs
 
 
@@ -80,11 +80,16 @@ def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) ->
 
 
 def act_of(agent: Any, carry: Carry, noise: Array) -> Any:
-    """Return what Agent.act does; UsageError if it lacks one number per row that is not computed later."""
+    """Return what Agent.act does, checked by check_acted."""
     acted = agent.act(carry.obs, carry.mask, carry.first, carry.state, noise)
-    if not agent.evaluates_later:
-        check_rows(carry.first.shape, "a step", logprob=acted.logprob, value=acted.value)
+    check_acted(acted, agent.evaluates_later, carry.first.shape)
     return acted
+
+
+def check_acted(acted: Acted, evaluates_later: bool, shape: tuple[int, ...]) -> None:
+    """Raise UsageError if an agent that does not evaluate later acts without one number per row of `shape`."""
+    if not evaluates_later:
+        check_rows(shape, "a step", logprob=acted.logprob, value=acted.value)
 
 
 def value_of(agent: Any, obs: Any, first: Array, state: tuple[Array, ...]) -> Array:

@@ -11,6 +11,7 @@ from jax import Array
 
 from proximo.envs.moments import Statistics
 from proximo.envs.normalize import Normalizer, continue_statistics, unpack_statistics
+from proximo.on_jax.checks import check_acted
 from proximo.on_jax.distributed import Ranks, gather_metrics, merge_over_processes
 from proximo.on_jax.learner import Learner
 from proximo.on_jax.mesh import compile_learn, divide_rows, local_copy, place_for_learning
@@ -181,8 +182,8 @@ def collect_on_host(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry:
         acted = policy.act(rows["obs"][t], masks[t], rows["first"][t], state, step_noise)
         state = acted.state
         rows["action"][t][...] = acted.action
-        if not policy.evaluates_later:
-            check_rows(rows["value"][t].shape, "a step", logprob=acted.logprob, value=acted.value)
+        check_acted(acted, policy.evaluates_later, carry.first.shape)
+        if acted.value is not None:
             rows["logprob"][t][...], rows["value"][t][...] = acted.logprob, acted.value
         statistics, step = normalizer.step(statistics, envs.step(buffer.env_actions[t]))
         buffer.put(t, step)

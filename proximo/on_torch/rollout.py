@@ -9,6 +9,7 @@ from torch import Tensor
 
 from proximo.envs.normalize import Normalizer
 from proximo.on_torch.device import host_zeros, keep_computed, local_copies
+from proximo.on_torch.modes import check_acted
 from proximo.problems import check_rows
 from proximo.protocols import COUNTS, Acted, Agent, Episode, Head, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
@@ -121,8 +122,8 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
         acted = policy.act(local(rows["obs"][t]), mask, local(rows["first"][t]), state, step_noise)
         state = acted.state
         rows["action"][t].copy_(acted.action)
-        if not policy.evaluates_later:
-            check_rows(rows["value"][t].shape, "a step", logprob=acted.logprob, value=acted.value)
+        check_acted(acted, policy.evaluates_later, carry.first.shape)
+        if acted.value is not None:
             rows["logprob"][t].copy_(acted.logprob)
             rows["value"][t].copy_(acted.value)
         statistics, step = normalizer.step(statistics, envs.step(storage.env_actions[t]))

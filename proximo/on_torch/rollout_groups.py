@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from proximo.envs.normalize import Normalizer, Statistics
+from proximo.on_torch.modes import check_acted
 from proximo.on_torch.rollout import Collected, Policy, Storage, finish
-from proximo.problems import check_rows
 from proximo.protocols import GroupedVecEnv, Step, VecEnv
 from proximo.types import Carry
 
@@ -91,8 +91,8 @@ def act_for_group(policy: Policy, group: Storage, state: tuple[Tensor, ...], t: 
     acted = policy.act(group.local(rows["obs"][t]), None if mask is None else group.local(mask),
                        group.local(rows["first"][t]), state, noise)
     rows["action"][t].copy_(acted.action)
-    if not policy.evaluates_later:
-        check_rows(rows["value"][t].shape, "a step", logprob=acted.logprob, value=acted.value)
+    check_acted(acted, policy.evaluates_later, rows["value"][t].shape)
+    if acted.value is not None:
         rows["logprob"][t].copy_(acted.logprob)
         rows["value"][t].copy_(acted.value)
     return acted.state
