@@ -98,9 +98,20 @@ def _calls_in(scope: Scope, named: Named) -> tuple[list[tuple[str, Call]], set[s
         if name := called_function(scope, callee, named):
             found.append((name, Call(scope, node, int(partial), partial)))
             handled.add(callee)
-        elif isinstance(callee, ast.Attribute) and callee.attr in named.fields:
+        elif isinstance(callee, ast.Attribute) and callee.attr in named.fields and not _is_field(scope, callee):
             unclear.update(named.methods.get(callee.attr, ()))  # the method, or a function in a field of that name
     return found, unclear | set(_other_uses(scope, tree, handled))
+
+
+def _is_field(scope: Scope, callee: ast.Attribute) -> bool:
+    """Return whether a parameter's annotation is a record that has the attribute as a field."""
+    if scope.function is None or not isinstance(callee.value, ast.Name):
+        return False
+    kinds = [code_of(arg.annotation) for arg in parameters(scope.function)
+             if arg.arg == callee.value.id and arg.annotation is not None]
+    records = [scope.known.library.definitions[kind].node for kind in kinds if kind in scope.known.library.definitions]
+    return any(isinstance(node, ast.AnnAssign) and code_of(node.target) == callee.attr
+               for record in records for node in getattr(record, "body", ()))
 
 
 def inside_texts(tree: ast.AST) -> set[int]:

@@ -125,6 +125,9 @@ def test_a_method_with_the_name_of_a_field_keeps_its_parameters():
     methods = {"whole": ["Storage.whole"]}
     assert find_calls([scope], Named(methods, frozenset())) == ({"Storage.whole": [ANY]}, set())
     assert find_calls([scope], Named(methods, library.callable_fields())) == ({}, {"Storage.whole"})
+    library.add(one := Definition("read", main_program, "def read(x: Parts):\n    return x.whole(1)"))
+    scope = Scope(Knowledge(library, NO_FACTS, {}, {}, {}), one, "read", dict(one.functions())["read"])
+    assert find_calls([scope], Named(methods, library.callable_fields())) == ({}, set())
 
 
 def test_an_heir_keeps_its_forward_and_what_it_reads_of_its_base():
