@@ -108,6 +108,7 @@ def evaluate_closing(value: Callable[..., Tensor]) -> Callable[..., tuple[Tensor
     return evaluate_last
 
 
+@torch.no_grad()
 def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, storage: Storage,
             noise: Tensor) -> Collected:
     """Play len(noise) steps from `carry`. `noise` (T, N, ...) decides the actions. No gradient is recorded.
@@ -127,7 +128,7 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
             rows["logprob"][t].copy_(acted.logprob)
             rows["value"][t].copy_(acted.value)
         statistics, step = normalizer.step(statistics, envs.step(storage.env_actions[t]))
-        torch.set_grad_enabled(False)  # environments may have switched it on
+        torch.set_grad_enabled(False)  # an environment may have switched it on
         storage.put(t, step)
         if step.final_obs is not None and step.truncated.any():
             final_obs = torch.as_tensor(step.final_obs, device=device)

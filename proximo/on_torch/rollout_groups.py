@@ -47,6 +47,7 @@ def view_columns(storage: Storage, columns: slice) -> Storage:
     return part
 
 
+@torch.no_grad()
 def collect_in_groups(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, storage: Storage,
                       noise: Tensor) -> Collected:
     """Play len(noise) steps in every group, in turns; see `collect`.
@@ -68,7 +69,7 @@ def collect_in_groups(policy: Policy, envs: VecEnv, normalizer: Normalizer, carr
     for t in range(len(noise)):
         for g, columns in enumerate(whole.columns):
             statistics, step = normalize_columns(normalizer, statistics, columns, grouped.receive(g))
-            torch.set_grad_enabled(False)  # environments may have switched it on
+            torch.set_grad_enabled(False)  # an environment may have switched it on
             whole.groups[g].put(t, step)
             if step.final_obs is not None and step.truncated.any():
                 final_obs = torch.as_tensor(step.final_obs, device=storage.device)

@@ -353,6 +353,7 @@ def test_an_environment_may_switch_gradients_on():
         return it.weights()
 
     found, expected = weights(True), weights(False)
+    assert torch.is_grad_enabled()
     assert all((found[name] == expected[name]).all() for name in expected)
 
 

@@ -47,6 +47,7 @@ SELF_PLAY: Rewrites = {
 # No layer of its networks acts in another mode than it learns in, and no other thread draws from torch's generator.
 CHECKED_CONFIG: Rewrites = {
     "train": (("    cfg = checked(cfg)\n", ""), ("@only_newest\n", ""), (", acting(setup.agent):", ":")),
+    "collect": (("@torch.no_grad()\n", ""),),
     "seeded_agent": (("GLOBAL_GENERATOR, ", ""),)}
 
 
