@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from proximo.config import Config
 from proximo.errors import UsageError
@@ -69,6 +69,12 @@ def check_acted(acted: Acted, evaluates_later: bool, shape: tuple[int, ...]) -> 
     """Raise UsageError if an agent that does not evaluate later acts without one number per row of `shape`."""
     if not evaluates_later:
         check_rows(shape, "a step", logprob=acted.logprob, value=acted.value)
+
+
+def check_evaluated(logprob: Tensor, value: Tensor, last: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise UsageError unless log-probabilities and values are (T, N), a rollout of `shape`, and last values (N,)."""
+    check_rows(shape, "a rollout", logprob=logprob, value=value)
+    check_rows(shape[1:], "a step", value=last)
 
 
 def draws(module: nn.Module) -> bool:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from proximo.envs.normalize import Normalizer
 from proximo.on_torch.device import host_zeros, keep_computed, local_copies
-from proximo.on_torch.modes import check_acted
-from proximo.problems import check_rows
+from proximo.on_torch.modes import check_acted, check_evaluated
 from proximo.protocols import COUNTS, Acted, Agent, Episode, Head, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
@@ -142,8 +141,7 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
 def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.ndarray) -> Collected:
     """Return what was played, and its values; `bootstrapped` (T, N) or (T, 1): where final_value is of this rollout."""
     logprob, value, last = policy.evaluate(storage, closing)
-    check_rows(storage.tensors["reward"].shape, "a rollout", logprob=logprob, value=value)
-    check_rows(closing.first.shape, "a step", value=last)
+    check_evaluated(logprob, value, last, storage.tensors["reward"].shape)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():
         final = storage.whole("truncated") & torch.from_numpy(bootstrapped).to(storage.device)
