@@ -12,6 +12,7 @@ from proximo.envs.workers import group_problems
 from proximo.errors import COLUMNS, UsageError, is_column, with_place
 from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
+from proximo.protocols import Acted
 
 DEVICE = re.compile("cpu|auto|cuda(:[0-9]+)?")
 
@@ -50,11 +51,7 @@ def config_problems(cfg: Config) -> list[str]:
 
 
 def checked(cfg: Config) -> Config:
-    """Return the configuration as training uses it, with 1e6 as 1000000 and the defaults that other fields decide.
-
-    Raises:
-        UsageError: It cannot work; the message has one line for each problem.
-    """
+    """Return the configuration as training uses it, completed; UsageError with a line for each problem if it fails."""
     cfg = cfg.resolved()
     if problems := config_problems(cfg):
         raise UsageError("\n".join(problems))
@@ -67,11 +64,7 @@ def engine_of(cfg: Config) -> Engine:
 
 
 def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None:
-    """Check what a loss function returns: the loss and statistics, each a `scalar` with no axis.
-
-    Raises:
-        UsageError: There are problems; all are listed.
-    """
+    """Raise UsageError unless a loss function returns the loss and statistics, each a `scalar` with no axis."""
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
         raise UsageError(f"The loss function returns {found!r:.60}. Return the loss, and a dict of statistics.")
     (loss, stats), need = found, "It must be a tensor with one number, such as a mean."
@@ -101,6 +94,12 @@ def check_rows(shape: tuple[int, ...], rows: str, **computed: Any) -> None:
         raise UsageError("\n".join(wrong))
 
 
+def check_acted(acted: Acted, evaluates_later: bool, shape: tuple[int, ...]) -> None:
+    """Raise UsageError if an agent that does not evaluate later acts without one number per row of `shape`."""
+    if not evaluates_later:
+        check_rows(shape, "a step", logprob=acted.logprob, value=acted.value)
+
+
 def check_shares(cfg: Config, ranks: int, unit: str) -> None:
     """Check that environments and minibatches can be divided among ranks, and a process's environments among workers.
 
@@ -109,8 +108,7 @@ def check_shares(cfg: Config, ranks: int, unit: str) -> None:
         ranks: Number of processes or devices that learn together.
         unit: What a rank is: "processes" or "devices".
 
-    Raises:
-        UsageError: They cannot, or --device-ids does not name one device for each rank.
+    It raises UsageError if they cannot, and if --device-ids does not name one device for each rank.
     """
     if cfg.device_ids and len(cfg.device_ids) != ranks:
         given = f"{ranks} {unit}" if ranks > 1 else {"processes": "1 process", "devices": "1 device"}[unit]
@@ -224,7 +222,7 @@ def _problems_of_schedules(cfg: Config) -> list[str]:
             try:
                 found = getattr(cfg, name)(iteration)
             except Exception as error:
-                wrong.append(f"{type(cfg).__name__}.{name}({iteration}) raised {with_place(error)}. Mend it.")
+                wrong.append(f"{type(cfg).__name__}.{name}({iteration}) raised {with_place(error)}. Correct it.")
                 break
             try:
                 number = math.nan if isinstance(found, str) else float(found)

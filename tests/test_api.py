@@ -228,6 +228,15 @@ def test_a_schedule_that_returns_no_rate_is_refused(found, framework, tmp_path):
         proximo.train(Wrong, env_id="CartPole-v1", run_dir=str(tmp_path / "run"), **VALUES | {"num_envs": 0})
 
 
+def test_a_schedule_that_raises_is_named(tmp_path):
+    class Short(Config):
+        def learning_rate_at(self, iteration):
+            return [1e-3, 1e-4][iteration]
+
+    with pytest.raises(UsageError, match=r"Short\.learning_rate_at\(\d+\) raised IndexError: list index out of range .*Correct it"):
+        proximo.train(Short, env_id="CartPole-v1", run_dir=str(tmp_path / "run"), **VALUES)
+
+
 @pytest.mark.parametrize("name", ["a,b", "a\nb", ' a', 'a"', ""])
 def test_statistics_of_a_loss_are_columns_of_the_metrics(name, tmp_path):
     def loss(inputs, cfg):

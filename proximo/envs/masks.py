@@ -69,14 +69,14 @@ def mask_methods(envs: Sequence[gym.Env]) -> list[Callable[[], Any]]:
         One function per environment; nothing if they have none, or it is None.
     """
     found = [env.get_wrapper_attr("action_masks") for env in envs if env.has_wrapper_attr("action_masks")]
-    later = len(found) < len(envs) and all(map(is_property, envs))  # it raised AttributeError: it needs reset() first
+    later = len(found) < len(envs) and all(map(has_mask_property, envs))  # which needs reset() first
     if not later and (len(found) < len(envs) or any(one is None for one in found)):
         return []
     attributes = later or not all(map(callable, found))
     return [partial(env.get_wrapper_attr, "action_masks") for env in envs] if attributes else found
 
 
-def is_property(env: gym.Env) -> bool:
+def has_mask_property(env: gym.Env) -> bool:
     """Return whether an environment has its masks in a property of the outermost layer that has any."""
     while isinstance(env, gym.Wrapper) and not hasattr(type(env), "action_masks") and "action_masks" not in vars(env):
         env = env.env

@@ -11,8 +11,8 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, place_of
-from proximo.problems import check_loss, check_rows
-from proximo.protocols import AGENT_PARTS, Acted
+from proximo.problems import check_acted, check_loss, check_rows
+from proximo.protocols import AGENT_PARTS
 from proximo.types import Carry, LossInputs
 
 
@@ -86,12 +86,6 @@ def act_of(agent: Any, carry: Carry, noise: Array) -> Any:
     return acted
 
 
-def check_acted(acted: Acted, evaluates_later: bool, shape: tuple[int, ...]) -> None:
-    """Raise UsageError if an agent that does not evaluate later acts without one number per row of `shape`."""
-    if not evaluates_later:
-        check_rows(shape, "a step", logprob=acted.logprob, value=acted.value)
-
-
 def value_of(agent: Any, obs: Any, first: Array, state: tuple[Array, ...]) -> Array:
     """Return Agent.value; UsageError if it is not one number per row."""
     value: Array = agent.value(obs, first, state)
@@ -128,8 +122,12 @@ def naming_traced_code() -> Iterator[None]:
 
 
 def not_finite(obs: Array, iteration: str, steps: int) -> ProximoError:
-    """Return the error for a gradient that is not finite; `obs` (N, ...) are the observations after the rollout."""
-    rows = np.isfinite(np.asarray(obs)).reshape(len(obs), -1).all(1)
+    """Return the error for a gradient that is not finite; `obs` (N, ...) are the observations after the rollout.
+
+    With several processes each sees those of its own environments.
+    """
+    own = np.concatenate([np.asarray(part.data) for part in obs.addressable_shards]) if isinstance(obs, Array) else obs
+    rows = np.isfinite(own).reshape(len(own), -1).all(1)
     if rows.all():
         return NumbersError(f"The loss or its gradient is not finite in {iteration}, after {steps} steps. The weights "
                             "are those before it. Lower --learning-rate, or check that the environments return finite "

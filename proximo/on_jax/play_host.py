@@ -11,7 +11,6 @@ from jax import Array
 
 from proximo.envs.moments import Statistics
 from proximo.envs.normalize import Normalizer, continue_statistics, unpack_statistics
-from proximo.on_jax.checks import check_acted
 from proximo.on_jax.distributed import Ranks, gather_metrics, merge_over_processes
 from proximo.on_jax.learner import Learner
 from proximo.on_jax.mesh import compile_learn, divide_rows, local_copy, place_for_learning
@@ -21,7 +20,7 @@ from proximo.on_jax.player import SeededEnvs
 from proximo.on_jax.rollout import Collected
 from proximo.on_jax.snapshot import pack_carry, unpack_carry
 from proximo.on_jax.train_step import Keys, Metrics, TrainState, fold_key, make_step
-from proximo.problems import check_rows
+from proximo.problems import check_acted, check_rows
 from proximo.protocols import COUNTS, Acted, Episode, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 

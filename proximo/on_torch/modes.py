@@ -11,7 +11,6 @@ from proximo.errors import UsageError
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.problems import check_rows
 from proximo.processes import World
-from proximo.protocols import Acted
 
 LEARNED = {"float32", "float64"}  # dtypes of parameters
 
@@ -63,12 +62,6 @@ def check_network(agent: Any, world: World, cfg: Config) -> None:
                      "register_buffer(..., persistent=False) for a constant.")
     if wrong:
         raise UsageError("\n".join(wrong))
-
-
-def check_acted(acted: Acted, evaluates_later: bool, shape: tuple[int, ...]) -> None:
-    """Raise UsageError if an agent that does not evaluate later acts without one number per row of `shape`."""
-    if not evaluates_later:
-        check_rows(shape, "a step", logprob=acted.logprob, value=acted.value)
 
 
 def check_evaluated(logprob: Tensor, value: Tensor, last: Tensor, shape: tuple[int, ...]) -> None:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from proximo.envs.normalize import Normalizer
 from proximo.on_torch.device import host_zeros, keep_computed, local_copies
-from proximo.on_torch.modes import check_acted, check_evaluated
+from proximo.on_torch.modes import check_evaluated
+from proximo.problems import check_acted
 from proximo.protocols import COUNTS, Acted, Agent, Episode, Head, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 

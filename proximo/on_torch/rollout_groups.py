@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from proximo.envs.normalize import Normalizer, Statistics
-from proximo.on_torch.modes import check_acted
 from proximo.on_torch.rollout import Collected, Policy, Storage, finish
+from proximo.problems import check_acted
 from proximo.protocols import GroupedVecEnv, Step, VecEnv
 from proximo.types import Carry
 

@@ -84,8 +84,8 @@ def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None
     return True
 
 
-def announce_changes(before: Config, after: Config, checkpoint: Any, alone: bool) -> None:
-    """Log which fields a resume changes, and a learning rate that rises by it; `alone`: there is one run."""
+def announce_changes(before: Config, after: Config, checkpoint: Any, same_rate: bool) -> None:
+    """Log which fields a resume changes, and a learning rate that rises by it; `same_rate`: all runs have one."""
     changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(after).values())
                if old != new]
     if changed:
@@ -94,7 +94,7 @@ def announce_changes(before: Config, after: Config, checkpoint: Any, alone: bool
         done = checkpoint["state"]["iteration"]
         last, following = before.learning_rate_at(done), after.learning_rate_at(done + 1)
         if following > 1.1 * last:
-            advice = f"`--no-anneal-lr --learning-rate {last:.2g}` continues with one value." if alone else \
+            advice = f"`--no-anneal-lr --learning-rate {last:.2g}` continues with one value." if same_rate else \
                 "These numbers are those of the first run; the rates of the others rise by the same factor."
             notify(f"The learning rate rises from {last:.2g} to {following:.2g}, because its schedule has changed. "
                    f"{advice}")

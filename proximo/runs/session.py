@@ -151,7 +151,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     if not announce_resume(folder, cfg, checkpoints[0], ended):
         restore_summaries(runs, checkpoints)
         return Session(folder, [], train_nothing(), release=held.pop_all().close)
-    announce_changes(before[0].cfg, runs[0].cfg, checkpoints[0], len(runs) == 1)
+    announce_changes(before[0].cfg, runs[0].cfg, checkpoints[0], len({run.cfg.learning_rate for run in runs}) == 1)
     announce_callbacks(runs[0].folder, bool(own.callbacks))
     runs = [own.recorded_by(run) for run in runs]
     announce_parts(before[0], runs[0])

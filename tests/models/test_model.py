@@ -1,6 +1,7 @@
 """Trained models: the same actions as in training, with normaliser and memory inside."""
 
 import copy
+import errno
 import os
 import pickle
 import re
@@ -187,6 +188,16 @@ def test_another_mask_is_refused(mask, said, runs):
 def test_a_mask_of_actions_that_have_none_is_refused(runs):
     with pytest.raises(UsageError, match=r"mask was given, and actions of Box.* cannot be masked\. Leave it out"):
         proximo.load(runs / "bounded").act(np.zeros(2, np.float32), mask=[True])
+
+
+def test_a_model_that_cannot_be_written_says_what_to_do(runs, tmp_path, monkeypatch):
+    """Free space on the disk would not help where the folder is not writable."""
+    def refuse(*args):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("proximo.runs.checkpoint.save_file", refuse)
+    with pytest.raises(FilesError, match=r"\(Permission denied\)\. Make the folder writable, or choose another folder\.$"):
+        proximo.load(runs / "plain").save(tmp_path / "new")
 
 
 def test_log_probabilities_of_scalar_actions():

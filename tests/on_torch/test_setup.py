@@ -156,6 +156,15 @@ def test_a_failed_start_leaves_the_other_processes(parts, sentence, monkeypatch)
     assert presence.closed and checked
 
 
+def test_the_weights_of_all_processes_are_compared_at_the_start_only(monkeypatch):
+    """A resume restores those of the checkpoint."""
+    compared = []
+    monkeypatch.setattr(setup, "check_same_weights", lambda world, weights: compared.append(len(weights)))
+    made = set_up(Config(threads=1), make_gym, assemble, ppo_loss, None)
+    assert compared == [len(made.adam.weights)]
+    made.envs.close()
+
+
 @pytest.mark.parametrize(("other", "refused"), [
     ([4, 2.0, 3.0], False), ([4, 2.00001, 3.0], False), ([4, 2.1, 3.0], True), ([5, 2.0, 3.0], True)])
 def test_processes_begin_with_the_same_weights(other, refused, monkeypatch):

@@ -54,3 +54,11 @@ def test_the_time_before_the_clock_was_made_counts(at):
     clock = Clock(started=90.0)
     play(clock, at, 112.0, 114.0)
     assert clock.seconds == 24.0 and clock.compile_seconds == 20.0
+
+
+def test_an_iteration_without_steps_of_environments_counts(at):
+    """All of its rows were fillers. It was a ZeroDivisionError."""
+    clock = Clock()
+    at(2.0)
+    clock.count_iteration(0)
+    assert clock.sps is None and clock.seconds_left(100) == pytest.approx(200.0)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib import import_module
 
 import gymnasium
@@ -15,7 +16,9 @@ import torch
 
 import proximo
 from proximo.cli.main import main
+from proximo.config import Config
 from proximo.errors import UsageError
+from proximo.runs.announce import announce_changes
 from proximo.runs.checkpoint import checkpoints
 from tests.support.probes import Memory, Truncated
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train
@@ -206,6 +209,17 @@ def test_a_learning_rate_that_rises_is_told(tmp_path, capsys):
     train(tmp_path / "other")
     assert main(["resume", str(tmp_path / "other"), "--total-timesteps", "640"]) == 0
     assert "The learning rate rises from 2.5e-05 to 0.00013, because its schedule has changed." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("same", "words"), [
+    (True, "`--no-anneal-lr --learning-rate 2.5e-05` continues with one value."), (False, "These numbers are those of the first run;")])
+def test_a_rate_that_rises_in_several_runs_is_not_to_be_set_where_they_differ(same, words, caplog):
+    """A resume of a sweep refused the flag that it had advised."""
+    before = Config(total_timesteps=5120, anneal_lr=True)
+    with caplog.at_level("INFO", "proximo"):
+        announce_changes(before, replace(before, total_timesteps=10_240), {"state": {"iteration": 10}}, same)
+    rises, = [message for message in caplog.messages if "rises" in message]
+    assert words in rises and ("--learning-rate" in rises) == same
 
 
 @pytest.mark.parametrize("how", ["resume", "auto"])

@@ -17,6 +17,7 @@ from proximo.models.export.eject.every_row_valid import REWRITES
 from proximo.models.export.eject.facts import Facts
 from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.library import Library, definition_text, module_names
+from proximo.models.export.eject.polish import polish_edits
 from proximo.models.export.eject.rewrites import CHECKED_CONFIG, GAMES_OF_POOL, SELF_PLAY, rewritten
 from proximo.models.export.eject.specialise import Specialiser
 from proximo.models.export.eject.values import Knowledge, Scope
@@ -129,6 +130,17 @@ def test_a_method_with_the_name_of_a_field_keeps_its_parameters():
     library.add(one := Definition("read", main_program, "def read(x: Parts):\n    return x.whole(1)"))
     scope = Scope(Knowledge(library, NO_FACTS, {}, {}, {}), one, "read", dict(one.functions())["read"])
     assert find_calls([scope], Named(methods, library.callable_fields())) == ({}, set())
+
+
+@pytest.mark.parametrize(("body", "last"), [
+    ("    env = make(n)\n    env = Wrap(env, n)\n    return env", "    env = make(n)\n    return Wrap(env, n)"),
+    ("    env = make(n)\n    later(lambda: env)\n    env = Wrap(env, n)\n    return env", None)])
+def test_what_is_stored_only_to_be_returned(body, last):
+    """A name that a function inside reads is kept: it is called later."""
+    one = Definition("f", main_program, f"def f(n):\n{body}")
+    scope = Scope(Knowledge(Library(), NO_FACTS, {}, {}, {}), one, "f", dict(one.functions())["f"])
+    one.apply(polish_edits(scope, dict(one.functions())["f"]))
+    assert one.text.rstrip() == f"def f(n):\n{last or body}"
 
 
 def test_an_heir_keeps_its_forward_and_what_it_reads_of_its_base():
