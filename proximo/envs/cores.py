@@ -14,6 +14,10 @@ def usable_cores(processes: int = 1) -> int:
     return max(1, cores // processes)
 
 
-def default_threads(cfg: Config, local_processes: int) -> int:
-    """Return 1 for small networks, which more threads slow down; for convolutions this process's share of the cores."""
-    return 1 if cfg.model == "mlp" else usable_cores(local_processes)
+def default_threads(cfg: Config, local_processes: int, runs: int = 1) -> int:
+    """Return 1 for small networks, which more threads slow down; for convolutions this process's share of the cores.
+
+    Of several runs that are trained at once, each has a thread, as far as there are cores.
+    """
+    cores = usable_cores(local_processes)
+    return min(runs, cores) if cfg.model == "mlp" else cores

@@ -37,11 +37,28 @@ class Ended(NamedTuple):
     state: Callable[[], TrainState]  # returns the state after it; to be called before the next iteration begins
 
 
+RunFn = Callable[[TrainState, int], tuple[TrainState, Results]]  # see run_several
+
+
+class Started(NamedTuple):
+    """A call of the compiled function, which may still be running."""
+
+    when: float  # time.perf_counter() before it
+    number: int  # of iterations
+    after: TrainState
+    stacked: Results
+
+
 class Advance(Protocol):
     """Runs iterations."""
 
-    def __call__(self, state: TrainState, most: int) -> tuple[TrainState, list[Ended]]:
-        """Run at least one and at most `most` iterations. `state` must not be used afterwards.
+    def __call__(self, state: TrainState, done: int) -> tuple[TrainState, list[Ended]]:
+        """Run at least one iteration, and none beyond the next checkpoint or the end. `state` must not be used
+        afterwards.
+
+        Args:
+            state: The state after `done` iterations.
+            done: Number of iterations so far, less than that of the run.
 
         Returns:
             The state after the last of them, and every one of them in order.
@@ -51,8 +68,15 @@ class Advance(Protocol):
 
 def make_advance(cfg: Config, player: Player) -> Advance:
     """Choose how many iterations a call runs. Environments inside the compiled function allow several."""
-    most = min(MOST, MOST_STEPS // (cfg.num_envs * cfg.num_steps))
-    return Several(player.step, most) if isinstance(player, InsidePlayer) and most > 1 else OneByOne(player)
+    ahead = jax.config.jax_default_device.platform != "cpu"  # type: ignore[attr-defined]
+    if isinstance(player, InsidePlayer) and (ahead or most_iterations(cfg) > 1):
+        return Several(jax.jit(partial(run_several, player.step, most_iterations(cfg))), cfg, ahead)
+    return OneByOne(player)
+
+
+def most_iterations(cfg: Config) -> int:
+    """Return how many iterations of one run a call may have."""
+    return max(1, min(MOST, MOST_STEPS // (cfg.num_envs * cfg.num_steps)))
 
 
 class OneByOne:
@@ -61,7 +85,7 @@ class OneByOne:
     def __init__(self, player: Player) -> None:
         self._player = player
 
-    def __call__(self, state: TrainState, most: int) -> tuple[TrainState, list[Ended]]:
+    def __call__(self, state: TrainState, done: int) -> tuple[TrainState, list[Ended]]:
         """See Advance."""
         after, metrics = self._player.iterate(state)
         return after, [Ended(read_results(after, metrics, self._player.statistics(after)), lambda: after)]
@@ -75,27 +99,36 @@ class Several:
     or its last state was requested; it is 1 after an earlier state was requested. Results do not depend on it.
     """
 
-    def __init__(self, step: StepFn, capacity: int) -> None:
+    def __init__(self, run: RunFn, cfg: Config, ahead: bool) -> None:
         """Store what runs.
 
         Args:
-            step: The pure function of one iteration.
-            capacity: The largest number of iterations of one call.
+            run: The compiled function.
+            cfg: The hyper-parameters, for most_iterations(cfg) at most.
+            ahead: Whether the next call starts before the host reads the results of this one: where a call returns
+                before its results are there.
         """
-        self._run, self._capacity, self._pace = jax.jit(partial(run_several, step, capacity)), capacity, 1
+        self._run, self._capacity, self._ahead, self._pace = run, most_iterations(cfg), ahead, 1
+        self._every, self._total = cfg.checkpoint_every, cfg.num_iterations
+        self._next: Started | None = None
 
-    def __call__(self, state: TrainState, most: int) -> tuple[TrainState, list[Ended]]:
+    def __call__(self, state: TrainState, done: int) -> tuple[TrainState, list[Ended]]:
         """See Advance."""
-        pace, begun = self._pace, time.perf_counter()
-        count = min(pace, most)
-        after, stacked = self._run(state, count)
-        results = jax.tree.map(np.array, stacked)
-        if time.perf_counter() - begun < LONGEST:
+        pace = self._pace
+        started = self._next or self._start(state, done)
+        count, after = started.number, started.after
+        results = jax.tree.map(np.array, started.stacked)
+        if time.perf_counter() - started.when < LONGEST:
             self._pace = min(2 * pace, self._capacity)
+        self._next = self._start(after, done + count) if self._ahead and done + count < self._total else None
         reached = {0: state, count: after}  # by number of iterations since `state`
         paces = [1] * (count - 1) + [pace]
         return after, [Ended(jax.tree.map(lambda x, k=k: x[k], results),
                              partial(self._asked_for, reached, k + 1, paces[k])) for k in range(count)]
+
+    def _start(self, state: TrainState, done: int) -> Started:
+        began, count = time.perf_counter(), min(self._pace, self._every - done % self._every, self._total - done)
+        return Started(began, count, *self._run(state, count))
 
     def _asked_for(self, reached: dict[int, TrainState], number: int, pace: int) -> TrainState:
         """Return the state after `number` iterations of a call, and limit the next call to `pace` iterations."""

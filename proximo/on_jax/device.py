@@ -1,12 +1,14 @@
 """The device that runs the compiled functions, its number of threads, and the folder that keeps them between runs."""
 
 import os
+from contextlib import suppress
+from math import ceil
 from pathlib import Path
 
 import jax
 
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.errors import UsageError, warn
 from proximo.facts import auto_selects_gpu
 
 
@@ -36,10 +38,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or base / "proximo" / "jax")
 
 
-def set_up_jax(cfg: Config, ranks: int = 1) -> jax.Device:
+def set_up_jax(cfg: Config, ranks: int = 1, runs: int = 1) -> jax.Device:
     """Keep compiled functions between runs, and make the selected device the default of this process.
 
-    Call it before anything else uses JAX. `ranks` is the number of devices that learn together.
+    Call it before anything else uses JAX.
+
+    Args:
+        cfg: The hyper-parameters.
+        ranks: Number of devices that learn together.
+        runs: Number of runs that are trained at once.
     """
     jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
@@ -47,10 +54,27 @@ def set_up_jax(cfg: Config, ranks: int = 1) -> jax.Device:
         prepare_gpu()
         start_cpu(0, ranks)
     else:
-        start_cpu(cfg.threads, ranks)
+        start_cpu(cfg.threads, ranks, devices_for(runs, cfg.threads))
     device = pick_device(cfg)
     jax.config.update("jax_default_device", device)
     return device
+
+
+def devices_for(runs: int, threads: int) -> int:
+    """Return over how many devices of the CPU runs are divided: one for each thread, but no more than are needed so
+    that none has more runs than it would have then."""
+    return ceil(runs / ceil(runs / max(1, threads)))
+
+
+def devices_of_runs(device: jax.Device, runs: int, threads: int) -> list[jax.Device]:
+    """Return the devices that train several runs at once: those of the CPU that are there, or the GPU."""
+    if device.platform != "cpu":
+        return [device]
+    present, wanted = jax.local_devices(backend="cpu"), devices_for(runs, threads)
+    if len(present) < wanted:
+        warn(f"{runs} runs train on {len(present)} of {wanted} cores, because JAX was used before training and has "
+             f"{len(present)} devices. For more, set JAX_NUM_CPU_DEVICES={wanted} before the program starts.")
+    return present[:devices_for(runs, min(threads, len(present)))]
 
 
 def may_use_gpu(cfg: Config) -> bool:
@@ -69,19 +93,28 @@ def prepare_gpu() -> None:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
 
 
-def start_cpu(threads: int, ranks: int) -> None:
+def start_cpu(threads: int, ranks: int, devices: int = 1) -> None:
     """Start JAX's CPU backend with `threads` threads (0: all cores), unless this process has started it already.
 
     XLA reads the size of its thread pools from the environment variable NPROC when it starts, also that of the pool
     which compiles for a GPU. It is restored afterwards.
     With one rank, functions run in the thread that calls them, because passing a small one to another thread takes
     longer than running it. With several, they are started one after another without waiting.
+
+    Args:
+        threads: Number of threads of all devices together.
+        ranks: Number of devices that learn together.
+        devices: Number of devices that share the cores. Each runs a function of its own on a thread of its own.
     """
-    if ranks == 1:
+    if devices > 1:
+        if jax.config.jax_num_cpu_devices < 0:  # type: ignore[attr-defined]  # JAX_NUM_CPU_DEVICES is not set
+            with suppress(RuntimeError):  # JAX has started
+                jax.config.update("jax_num_cpu_devices", devices)
+    elif ranks == 1:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
     before = os.environ.get("NPROC")
     if threads and before is None:
-        os.environ["NPROC"] = str(threads)
+        os.environ["NPROC"] = str(max(1, threads // devices))
     jax.local_devices(backend="cpu")
     if before is None:
         os.environ.pop("NPROC", None)

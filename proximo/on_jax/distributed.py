@@ -43,10 +43,14 @@ class Ranks(NamedTuple):
         return range(self.size) if self.processes == 1 else range(self.process, self.process + 1)
 
 
-def join(cfg: Config) -> Ranks:
+def join(cfg: Config, runs: int = 1) -> Ranks:
     """Start JAX and connect to the other processes that torchrun started, if any.
 
     Each process is one rank; a single process has one rank for each of cfg.device_ids.
+
+    Args:
+        cfg: The hyper-parameters.
+        runs: Number of runs that are trained at once.
 
     Raises:
         UsageError: Sizes or devices do not fit. It is raised before any process waits for another.
@@ -57,7 +61,7 @@ def join(cfg: Config) -> Ranks:
         check_shares(cfg, count, "processes" if world.size > 1 else "devices")
     if world.size > 1:
         connect(cfg, world)
-    device = set_up_jax(cfg, count)
+    device = set_up_jax(cfg, count, runs)
     if world.size > 1:
         first = {each.process_index: each for each in reversed(jax.devices(device.platform))}
         devices = np.array([first[process] for process in range(world.size)])

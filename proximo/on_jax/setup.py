@@ -110,7 +110,7 @@ def make_player(ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Lea
 
 
 def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any],
-                       members: int = 1) -> InsidePlayer:
+                       at_once: int = 1) -> InsidePlayer:
     """Make what plays environments inside the compiled function on one device.
 
     Args:
@@ -118,10 +118,10 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, 
         make_envs: See train().
         make_agent: See train().
         loss_fn: See train().
-        members: Number of runs that are trained at once.
+        at_once: Number of runs whose rollouts are in memory at the same time.
 
     Raises:
-        UsageError: The environments cannot be there, or the runs do not fit into the memory.
+        UsageError: The environments cannot be there, or the rollouts do not fit into the memory.
     """
     envs = make_envs(cfg, env_seeds(cfg.seed, cfg.num_envs))
     try:
@@ -130,7 +130,7 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, 
                              "written in JAX (--engine jax or brax).")
         normalizer = make_normalizer(cfg, envs)
         if jax.default_backend() == "cpu":
-            check_memory(cfg, normalizer.spec, envs.num_envs, runs=members)
+            check_memory(cfg, normalizer.spec, envs.num_envs, runs=at_once)
         return InsidePlayer(envs, normalizer, make_learner(cfg, make_agent(normalizer.spec, cfg), loss_fn))
     except BaseException:
         envs.close()

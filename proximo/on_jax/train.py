@@ -57,7 +57,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
             if begin_again or (not player.keeps_state and done > 0 and done % every == 0):
                 now, begin_again = player.rebuild(now, done + 1), False
             with naming_traced_code():
-                now, ended = advance(now, min(every - done % every, cfg.num_iterations - done))
+                now, ended = advance(now, done)
             for results, reached in ended:
                 done += 1
                 yield history.add(done, results, player, reached)

@@ -22,7 +22,8 @@ SCHEDULE = ("{0} is a function. Use a number, and for a schedule of your own a c
             "{0}_at(self, iteration) (docs/python.md).")
 
 
-def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own_env: bool = False) -> Config:
+def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own_env: bool = False,
+            runs: int = 1) -> Config:
     """Fill in what the defaults leave open, so that config.json has the values that were used.
 
     Args:
@@ -31,6 +32,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
         processes: Processes of the run, on all machines.
         local_processes: Processes on this machine.
         own_env: Whether a program passes the environments, so that `env_id` is only their name.
+        runs: Number of runs that are trained at once.
 
     Raises:
         UsageError: A value has a type that its field does not allow.
@@ -44,7 +46,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
     if not cfg.exp_name:
         changes["exp_name"] = variant
     if not cfg.threads:
-        changes["threads"] = default_threads(cfg, local_processes)
+        changes["threads"] = default_threads(cfg, local_processes, runs)
     if cfg.track and cfg.logger in ("console", "none"):
         changes["logger"] = "wandb"
     if cfg.local_num_envs is not None:

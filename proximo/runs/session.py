@@ -66,7 +66,8 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         FilesError: The folder cannot be written.
     """
     world = world_from_environment()
-    cfg = resolve(own.with_workers(cfg), variant, world.size, world.local_size, own_env=own.make_envs is not None)
+    cfg = resolve(own.with_workers(cfg), variant, world.size, world.local_size, own_env=own.make_envs is not None,
+                  runs=len(sweep) or cfg.num_seeds)
     if fit:
         cfg = announce_sizes(cfg, fit_to_processes(cfg, world.size), world.size)
     set_passive_openmp_wait(cfg)

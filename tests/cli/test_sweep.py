@@ -33,7 +33,7 @@ def whole(tmp_path_factory):
     folder, compiled = tmp_path_factory.mktemp("whole") / "runs", []
 
     def count(name, *_, fun_name="", **__):
-        if name.endswith("backend_compile_duration") and "step" in fun_name:
+        if name.endswith("backend_compile_duration") and "run_all" in fun_name:
             compiled.append(fun_name)
 
     jax.monitoring.register_event_duration_secs_listener(count)
@@ -59,8 +59,8 @@ def test_every_combination_is_an_ordinary_run(whole, capsys):
 
 
 def test_a_member_is_a_single_run_with_its_values_up_to_rounding(whole, tmp_path):
-    """Gamma counts in the advantages and in the statistics of rewards. The member is not the first one, whose values
-    would be right also as constants."""
+    """Gamma, an argument of the compiled function and not a constant, counts in the advantages and in the statistics of
+    rewards. The member is not the first one, whose values would be right also as constants."""
     assert train(tmp_path / "run", "--framework", "jax", "--engine", "jax", "--learning-rate", "1e-2", "--gamma", "0.99",
                  "--seed", "7", "--norm-reward", "--anneal-clip", "--total-timesteps", "320") == 0
     for key, x in weights(tmp_path / "run").items():

@@ -29,8 +29,8 @@ def counts(monkeypatch):
     found = []
     call = Several.__call__
 
-    def noted(self, state, most):
-        after, ended = call(self, state, most)
+    def noted(self, state, done):
+        after, ended = call(self, state, done)
         found.append(len(ended))
         return after, ended
 
@@ -88,11 +88,12 @@ def test_slow_calls_do_not_grow(counts, monkeypatch):
 
 def test_all_counts_share_one_compiled_function():
     player, state = set_up(LONG, make_envs, make_agent, ppo_loss)
-    run = make_advance(LONG, player)
-    for most in (1, 16, 16, 3):
-        state, ended = run(state, most)
+    run, done = make_advance(LONG, player), 0
+    while done < 10:
+        state, ended = run(state, done)
+        done += len(ended)
     ended[1].state()
-    assert int(state.iteration) == 1 + 2 + 4 + 3 and run._run._cache_size() == 1
+    assert done == int(state.iteration) == 1 + 2 + 4 + 8 and run._run._cache_size() == 1
 
 
 @pytest.mark.parametrize(("cfg", "kind"), [(LONG, Several), (HOST, OneByOne), (replace(LONG, num_steps=2048, total_timesteps=8192), OneByOne)],

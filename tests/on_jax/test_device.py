@@ -47,7 +47,7 @@ def test_device_auto(present, num_envs, platform, monkeypatch):
 def test_where_a_gpu_may_learn_the_threads_that_compile_are_not_limited(fields, driver, expected, monkeypatch):
     """With --threads 1 XLA compiled for a GPU by one thread. And its kernels are those that repeat bit for bit."""
     threads, flags = [], "--xla_gpu_deterministic_ops=true"
-    monkeypatch.setattr(device, "start_cpu", lambda number, ranks: threads.append(number))
+    monkeypatch.setattr(device, "start_cpu", lambda number, ranks, devices=1: threads.append(number))
     monkeypatch.setattr(device, "pick_device", lambda cfg: jax.local_devices(backend="cpu")[0])
     monkeypatch.setattr(device.Path, "exists", lambda path: driver and str(path) == "/dev/nvidiactl")
     for given, found in (("", flags), ("--a=b", f"--a=b {flags}"), ("--xla_gpu_deterministic_ops=false",) * 2):

@@ -191,7 +191,7 @@ def test_two_devices_of_one_process_learn_as_one():
     """Environments inside and outside the compiled function: exact resume, one normaliser, weights on both devices,
     nothing compiled twice. In a separate process, because the number of devices is fixed when JAX starts."""
     env = os.environ | ENV | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd(),
-                              "XLA_FLAGS": f"{COMPILE_FAST} --xla_force_host_platform_device_count=2"}
+                              "JAX_NUM_CPU_DEVICES": "2"}
     done = subprocess.run([sys.executable, "-c", DEVICES], env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -117,8 +117,7 @@ for stepped in (step, jax.shard_map(step, mesh=mesh, in_specs=seeds, out_specs=s
 def test_seeds_shard_over_devices():
     """Four seeds on two devices, by sharded arrays and by shard_map. In a separate process, because the number of
     devices is fixed when JAX starts."""
-    env = os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2",
-                        "PYTHONPATH": os.getcwd()}
+    env = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": os.getcwd()}
     done = subprocess.run([sys.executable, "-c", SHARDED], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
 

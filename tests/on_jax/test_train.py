@@ -213,8 +213,7 @@ print(json.dumps({"steps": [it.steps for it, _, _ in two], "statistics": statist
 
 def test_two_devices_learn_as_one():
     """In a separate process, because the number of devices is fixed when JAX starts."""
-    env = os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2",
-                        "PYTHONPATH": os.getcwd()}
+    env = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": os.getcwd()}
     done = subprocess.run([sys.executable, "-c", MESH], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +19,10 @@ from proximo.facts import facts
 from proximo.on_jax.agent import SeparateAgent
 from proximo.on_jax.assemble import make_head
 from proximo.on_jax.loss import ppo_loss
+from proximo.on_jax.members import HostState, at_once, differing_values, make_member_step, stack_members
 from proximo.on_jax.setup import first_state, make_inside_player
 from proximo.on_jax.train import train
-from proximo.on_jax.train_group import (
-    HostState,
-    continue_members,
-    differing_values,
-    first_states,
-    make_member_step,
-    member_name,
-    stack_members,
-    train_group,
-)
+from proximo.on_jax.train_group import continue_members, first_states, member_name, train_group
 
 _, make_envs, make_agent, *_ = parts_of("ppo", "jax")
 BASE = Config(framework="jax", engine="jax", num_envs=2, num_steps=4, total_timesteps=24, num_minibatches=2,
@@ -108,12 +101,14 @@ def test_a_resume_leaves_the_factor_of_the_learning_rate_at_its_limit():
     assert float(states[0].adam.scale) > 3.9
 
 
-def test_runs_that_do_not_fit_into_the_memory_together_are_refused(monkeypatch):
-    """One fits, a thousand do not."""
+def test_rollouts_that_do_not_fit_into_the_memory_together_are_refused(monkeypatch):
+    """One fits, a thousand do not. On a CPU, a thousand runs have one rollout for each device at a time."""
     monkeypatch.setattr("proximo.envs.memory.machine_bytes", lambda: 300_000)
-    next(train_group([BASE], make_envs, make_agent))
+    make_inside_player(BASE, make_envs, make_agent, ppo_loss)
     with pytest.raises(UsageError, match="num_steps=4 x num_envs=2 x 1000 runs = 8,000 observations"):
-        next(train_group([replace(BASE, seed=seed) for seed in range(1000)], make_envs, make_agent))
+        make_inside_player(BASE, make_envs, make_agent, ppo_loss, 1000)
+    cpu, gpu = (SimpleNamespace(devices=[SimpleNamespace(platform=name)] * 2, size=2) for name in ("cpu", "gpu"))
+    assert (at_once(cpu, 1000), at_once(gpu, 1000)) == (2, 1000)
 
 
 def test_whole_floats_are_converted():
@@ -126,10 +121,10 @@ def test_members_are_stacked_and_read_without_compiling(caplog):
     """A function for every shape and number of members would take longer than training begins. Keys come out too."""
     player = make_inside_player(BASE, make_envs, make_agent, ppo_loss)
     states = [first_state(player, seed, player.begin(seed, None)) for seed in range(3)]
-    HostState(stack_members(states[:2])).member(0)  # what every number of members needs
+    HostState(lambda: stack_members(states[:2])).member(0)  # what every number of members needs
     with jax.log_compiles():
         stacked = stack_members(states)
-        copied = HostState(stacked)
+        copied = HostState(lambda: stacked)
         found = [copied.member(m) for m in range(3)]
     assert not [record.message for record in caplog.records if "compil" in record.message.lower()]
     assert jax.tree.structure(stacked) == jax.tree.structure(states[0])
@@ -147,8 +142,8 @@ def test_threads_that_save_members_copy_the_state_once(monkeypatch):
         time.sleep(0.05)
         return x
 
-    monkeypatch.setattr("proximo.on_jax.train_group.plain", slow)
-    state = HostState(np.arange(4))
+    monkeypatch.setattr("proximo.on_jax.members.plain", slow)
+    state = HostState(lambda: np.arange(4))
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(state.member, range(4))) == [0, 1, 2, 3]
     assert len(copies) == 1
