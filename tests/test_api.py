@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 import proximo
 from proximo.cli.main import main
@@ -226,6 +227,20 @@ def test_a_schedule_that_returns_no_rate_is_refused(found, framework, tmp_path):
                         r"Wrong\.ent_coef_at\(1\) returns -1\. Return a number at least 0\.", str(error.value))
     with pytest.raises(UsageError, match="num_envs=0 must be at least 1"):
         proximo.train(Wrong, env_id="CartPole-v1", run_dir=str(tmp_path / "run"), **VALUES | {"num_envs": 0})
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_schedule_that_returns_tensors_is_one_of_numbers():
+    class Tensors(Config):
+        def learning_rate_at(self, iteration):
+            return torch.tensor(1e-3 / iteration)
+
+        def clip_coef_at(self, iteration):
+            return torch.tensor(0.1)
+
+    rates = [it.stats["charts/learning_rate"] for it in proximo.iterations(Tensors, env_id="CartPole-v1", **VALUES)]
+    assert {type(rate) for rate in rates} == {float}
+    assert rates == pytest.approx([1e-3 / iteration for iteration in range(1, len(rates) + 1)])
 
 
 def test_a_schedule_that_raises_is_named(tmp_path):

@@ -6,12 +6,12 @@
     python benchmarks/peers/run.py --regime halfcheetah --python leanrl=/envs/lean/bin/python \
         --source leanrl=/checkouts/LeanRL
 
-Regimes: CartPole-v1 in four settings (small, many, wide, wide-short) and with ten seeds at once (seeds), halfcheetah,
-and breakout, which has two cores. small-gpu, wide-gpu and breakout-gpu are the same on an NVIDIA GPU with 16 cores;
-in the other regimes no GPU is visible. Each peer has a script beside this one, and runs in the interpreter that
-`--python` names (else this one), pinned to its cores. `--source` is a checkout of a peer that no package index has, or
-that consists of scripts. A peer whose library or checkout is missing is left out, with a message. The programs
-alternate; the table has the medians of all rounds.
+Regimes: CartPole-v1 in four settings (small, many, wide, wide-short) and with ten seeds at once, on one core (seeds)
+and on two (seeds-two), halfcheetah, and breakout, which has two cores. small-gpu, wide-gpu and breakout-gpu are the
+same on an NVIDIA GPU with 16 cores; in the other regimes no GPU is visible. Each peer has a script beside this one, and
+runs in the interpreter that `--python` names (else this one), pinned to its cores. `--source` is a checkout of a peer
+that no package index has, or that consists of scripts. A peer whose library or checkout is missing is left out, with a
+message. The programs alternate; the table has the medians of all rounds.
 
 What the interpreters need: rejax 0.1.3 `gymnax<1`; PureJaxRL that and brax; CleanRL's script for HalfCheetah gymnasium
 0.29.1; LeanRL that, gym 0.23.1, tensordict, envpool, mujoco and `numpy<2`; Sample Factory 2.1.1 its own pins; PufferLib
@@ -38,11 +38,12 @@ COMMON = {"gamma": 0.99, "gae_lambda": 0.95, "value": 0.5, "max_grad_norm": 0.5,
 GPU = {"device": "cuda", "cores": 16}
 CARTPOLE = COMMON | {"env": "CartPole-v1", "learning_rate": 2.5e-4, "clip": 0.2, "entropy": 0.01}
 SMALL = CARTPOLE | {"envs": 4, "steps": 128, "epochs": 4, "minibatches": 4}
+SEEDS = SMALL | {"seeds": 10}
 WIDE = CARTPOLE | {"envs": 2048, "steps": 32, "epochs": 4, "minibatches": 4}
 BREAKOUT = COMMON | {"env": "Breakout", "envs": 8, "steps": 128, "epochs": 4, "minibatches": 4, "cores": 2,
                      "learning_rate": 2.5e-4, "clip": 0.1, "entropy": 0.01}
 REGIMES: dict[str, dict[str, Any]] = {
-    "small": SMALL, "seeds": SMALL | {"seeds": 10}, "many": SMALL | {"envs": 256}, "wide": WIDE,
+    "small": SMALL, "seeds": SEEDS, "seeds-two": SEEDS | {"cores": 2}, "many": SMALL | {"envs": 256}, "wide": WIDE,
     "wide-short": WIDE | {"epochs": 1, "minibatches": 2},
     "halfcheetah": COMMON | {"env": "HalfCheetah-v4", "envs": 1, "steps": 2048, "epochs": 10, "minibatches": 32,
                              "learning_rate": 3e-4, "clip": 0.2, "entropy": 0.0},
@@ -50,7 +51,8 @@ REGIMES: dict[str, dict[str, Any]] = {
 SCALE = {"small": {"proximo-jax": 400_000, "proximo-compile": 200_000, "proximo-eager": 60_000, "rejax": 400_000,
                    "purejaxrl": 400_000, "sb3": 30_000, "sbx": 40_000, "cleanrl": 30_000, "pufferlib": 60_000,
                    "samplefactory": 20_000},
-         "seeds": {"proximo-jax": 200_000, "rejax": 200_000, "purejaxrl": 200_000},  # of each of ten vmapped seeds
+         "seeds": {"proximo-jax": 200_000, "rejax": 200_000, "purejaxrl": 200_000},  # of each of ten seeds
+         "seeds-two": {"proximo-jax": 200_000, "rejax": 200_000, "purejaxrl": 200_000},
          "many": {"proximo-jax": 2_000_000, "proximo-envpool": 1_000_000, "proximo-compile": 1_000_000,
                   "proximo-eager": 500_000, "pufferlib": 500_000, "sb3": 200_000},
          "wide": {"proximo-jax": 2_000_000, "rejax": 2_000_000, "purejaxrl": 2_000_000, "pufferlib": 1_000_000},

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from importlib.metadata import entry_points
 from math import ceil
 from pathlib import Path
 
@@ -78,8 +79,11 @@ def devices_of_runs(device: jax.Device, runs: int, threads: int) -> list[jax.Dev
 
 
 def may_use_gpu(cfg: Config) -> bool:
-    """Return whether a GPU may be selected, without asking JAX, which starts its backends when it is first asked."""
-    present = cfg.cuda and Path("/dev/nvidiactl").exists()
+    """Return whether a GPU may be selected, without asking JAX, which starts its backends when it is first asked.
+
+    JAX uses a GPU only with a plugin of its own, a package such as jax-cuda12-plugin.
+    """
+    present = cfg.cuda and Path("/dev/nvidiactl").exists() and bool(entry_points(group="jax_plugins"))
     return cfg.device.startswith("cuda") or (cfg.device == "auto" and auto_selects_gpu(cfg, present))
 
 

@@ -1,6 +1,5 @@
 """Generalized advantage estimation (Schulman et al. 2016, arXiv 1506.02438, eq. 16; detail 5)."""
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,12 +29,10 @@ def gae(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, d
 
 def _sum_backwards_on_cpu(delta: Tensor, decay: Tensor) -> Tensor:
     """Compute x[t] = delta[t] + decay[t] * x[t + 1] over numpy views, which is faster than operators per step."""
-    total, decays = delta.numpy().copy(), decay.numpy()
-    running = np.zeros_like(total[0])
-    for t in range(len(total) - 1, -1, -1):
-        running = running * decays[t]
-        running += total[t]
-        total[t] = running
+    total = delta.numpy().copy()
+    rows, decays = list(total), list(decay.numpy())
+    for t in range(len(rows) - 2, -1, -1):
+        rows[t] += decays[t] * rows[t + 1]
     return torch.from_numpy(total)
 
 

@@ -162,7 +162,7 @@ def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_ra
     alike (detail A3). Returns means over all minibatches that ran."""
     watch_kl = cfg.target_kl is not None or cfg.desired_kl is not None
     epochs: list[Tensor] = []
-    rate, *scalars = (torch.tensor(x, dtype=torch.float32, device=batch.value.device)
+    rate, *scalars = (torch.tensor(float(x), dtype=torch.float32, device=batch.value.device)
                       for x in (learning_rate, *coefficients))
     for e in range(cfg.update_epochs):
         steps = [learner.step(batch, minibatch_at(minibatches, e, m), rate, Coefficients(*scalars))

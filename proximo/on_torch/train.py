@@ -76,7 +76,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
 def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: int, cfg: Config) -> dict[str, float]:
     """Estimate advantages and train on minibatches; `start` is the recurrent state before the rollout."""
     agent, learner, world = setup.agent, setup.learner, setup.world
-    rate = cfg.learning_rate_at(iteration)
+    rate = float(cfg.learning_rate_at(iteration))
     with torch.no_grad():
         rollout = without_fillers(rollout)
         no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done

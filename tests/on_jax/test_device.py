@@ -40,16 +40,18 @@ def test_device_auto(present, num_envs, platform, monkeypatch):
     assert pick_device(Config(num_envs=num_envs)).platform == platform
 
 
-@pytest.mark.parametrize(("fields", "driver", "expected"), [
-    ({"device": "cpu"}, True, [2]), ({"device": "auto"}, True, [2]), ({"device": "auto", "num_envs": 4096}, True, [0]),
-    ({"device": "auto", "num_envs": 4096}, False, [2]), ({"device": "auto", "num_envs": 4096, "cuda": False}, True, [2]),
-    ({"device": "cuda:1"}, True, [0])])
-def test_where_a_gpu_may_learn_the_threads_that_compile_are_not_limited(fields, driver, expected, monkeypatch):
+@pytest.mark.parametrize(("fields", "driver", "plugins", "expected"), [
+    ({"device": "cpu"}, True, ["cuda"], [2]), ({"device": "auto"}, True, ["cuda"], [2]),
+    ({"device": "auto", "num_envs": 4096}, True, ["cuda"], [0]), ({"device": "auto", "num_envs": 4096}, True, [], [2]),
+    ({"device": "auto", "num_envs": 4096}, False, ["cuda"], [2]),
+    ({"device": "auto", "num_envs": 4096, "cuda": False}, True, ["cuda"], [2]), ({"device": "cuda:1"}, True, [], [0])])
+def test_where_a_gpu_may_learn_the_threads_that_compile_are_not_limited(fields, driver, plugins, expected, monkeypatch):
     """With --threads 1 XLA compiled for a GPU by one thread. And its kernels are those that repeat bit for bit."""
     threads, flags = [], "--xla_gpu_deterministic_ops=true"
     monkeypatch.setattr(device, "start_cpu", lambda number, ranks, devices=1: threads.append(number))
     monkeypatch.setattr(device, "pick_device", lambda cfg: jax.local_devices(backend="cpu")[0])
     monkeypatch.setattr(device.Path, "exists", lambda path: driver and str(path) == "/dev/nvidiactl")
+    monkeypatch.setattr(device, "entry_points", lambda group: plugins)
     for given, found in (("", flags), ("--a=b", f"--a=b {flags}"), ("--xla_gpu_deterministic_ops=false",) * 2):
         monkeypatch.setenv("XLA_FLAGS", given)
         set_up_jax(Config(threads=2, **fields))

@@ -53,6 +53,11 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+def rarely(cases):
+    """Mark cases that only `make eject` runs."""
+    return [pytest.param(*case, marks=() if ALL else pytest.mark.skip(reason="make eject")) for case in cases]
+
+
 def test_the_page_has_the_sizes_of_the_files():
     """docs/variants.md against the limits. Settings of an environment add a few lines to the other variants."""
     page = " ".join((ROOT / "docs" / "variants.md").read_text().split())
@@ -153,20 +158,20 @@ def test_other_numbers_of_rows_on_jax_have_the_weights_up_to_rounding(changes, t
             np.testing.assert_allclose(weights[name], x, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif(not ALL, reason="make eject")
 @pytest.mark.parametrize("variant, changes", [
+    ("ppo", {"env_id": "tests.support.probes:Hybrid-v0"}),
+    ("ppo", {"env_id": "Pendulum-v1", "frame_stack": 3, "frame_skip": 2}), *rarely([
     ("ppo", {"recurrent": "lstm"}), ("ppo", {"shared_network": True}), ("ppo", {"target_kl": 0.01}),
     ("ppo", {"env_id": "Pendulum-v1"}),  # a Gaussian with an entropy bonus
     *(("ppo_continuous_action", changes) for changes in ({"distribution": "squashed"}, {"distribution": "beta"},
                                                          {"state_dependent_std": True})),
     ("ppo", {"env_id": "Blackjack-v1"}), *(("ppo", {"env_id": f"tests.support.probes:{name}-v0"})
-                                           for name in ("Masked", "Rich", "RichCut", "Looking", "Hybrid")),
+                                           for name in ("Masked", "Rich", "RichCut", "Looking")),
     ("ppo", {"desired_kl": 0.01, "num_envs": 1}), ("ppo", {"norm_adv": "batch"}),
     ("ppo", {"frame_skip": 2}), ("ppo", {"env_id": "Pendulum-v1", "frame_stack": 3}),
-    ("ppo", {"env_id": "Pendulum-v1", "frame_stack": 3, "frame_skip": 2}),
     ("ppo", {"anneal_clip": "cosine"}), ("ppo", {"anneal_lr": "cosine", "anneal_ent": "linear"}),
     ("ppo_atari", {"env_id": "ALE/Pong-v5", "grayscale": False, "end_on_life_loss": False, "clip_rewards": False}),
-    ("compact", {"env_id": "BreakoutNoFrameskip-v4", "model": "cnn", **SMALL["ppo_atari"]})], ids=str)
+    ("compact", {"env_id": "BreakoutNoFrameskip-v4", "model": "cnn", **SMALL["ppo_atari"]})])], ids=str)
 def test_other_settings_have_the_weights_of_the_library(variant, changes, tmp_path):
     settings = three_iterations(variant, SMALL[variant] | changes)
     path = tmp_path / "my_ppo.py"
