@@ -68,10 +68,16 @@ class Advance(Protocol):
 
 def make_advance(cfg: Config, player: Player) -> Advance:
     """Choose how many iterations a call runs. Environments inside the compiled function allow several."""
-    ahead = jax.config.jax_default_device.platform != "cpu"  # type: ignore[attr-defined]
-    if isinstance(player, InsidePlayer) and (ahead or most_iterations(cfg) > 1):
-        return Several(jax.jit(partial(run_several, player.step, most_iterations(cfg))), cfg, ahead)
+    if isinstance(player, InsidePlayer) and (calls_return_early() or most_iterations(cfg) > 1):
+        run = jax.jit(partial(run_several, player.step, most_iterations(cfg)))
+        return Several(run, cfg, ahead=calls_return_early())
     return OneByOne(player)
+
+
+def calls_return_early() -> bool:
+    """Return whether a call of a function on the default device returns before its results are there, as on a GPU."""
+    device: jax.Device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    return bool(device.platform != "cpu")
 
 
 def most_iterations(cfg: Config) -> int:

@@ -52,9 +52,12 @@ def one_by_one():
         return look(LONG, lambda iteration: True)
 
 
+@pytest.mark.parametrize("ahead", [False, True], ids=["", "ahead"])
 @pytest.mark.parametrize("asks", [lambda i: True, lambda i: i % 7 == 0, lambda i: i in (12, 13, 14), lambda i: i == 45],
                          ids=["always", "every seventh", "three in a row", "the last"])
-def test_numbers_are_those_of_one_iteration_per_call(asks, one_by_one):
+def test_numbers_are_those_of_one_iteration_per_call(asks, ahead, one_by_one, monkeypatch):
+    """Also where the next call starts before the results of the last one are read, as on a GPU."""
+    monkeypatch.setattr(advance, "calls_return_early", lambda: ahead)
     found = look(LONG, asks)
     assert found.keys() == one_by_one.keys() == {*range(1, 46)}
     for iteration, (stats, steps, finished, statistics, kept) in found.items():
@@ -78,6 +81,22 @@ def test_calls_grow_until_somebody_asks_and_end_at_checkpoints(counts):
     counts.clear()
     look(LONG, lambda i: i in (20, 26))
     assert counts == [1, 2, 4, 8, 5, 16, 1, 2, 1, 5], "26 is in the middle of a call, 20 at the end of one"
+
+
+def test_the_next_call_starts_before_results_are_read_but_not_beyond_the_end(monkeypatch):
+    """Order of what starts, with the iterations before it, and of what is yielded. Checkpoints are not waited for."""
+    monkeypatch.setattr(advance, "calls_return_early", lambda: True)
+    order, start = [], Several._start
+
+    def noted(self, state, done):
+        began = start(self, state, done)
+        order.append(("start", done, began.number))
+        return began
+
+    monkeypatch.setattr(Several, "_start", noted)
+    for it in train(replace(LONG, total_timesteps=128 * 9, checkpoint_every=4), make_envs, make_agent):
+        order.append(it.iteration)
+    assert order == [("start", 0, 1), ("start", 1, 2), 1, ("start", 3, 1), 2, 3, ("start", 4, 4), 4, ("start", 8, 1), 5, 6, 7, 8, 9]
 
 
 def test_slow_calls_do_not_grow(counts, monkeypatch):
