@@ -23,7 +23,7 @@ SCHEDULE = ("{0} is a function. Use a number, and for a schedule of your own a c
 
 
 def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own_env: bool = False,
-            runs: int = 1) -> Config:
+            members: int = 0) -> Config:
     """Fill in what the defaults leave open, so that config.json has the values that were used.
 
     Args:
@@ -32,7 +32,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
         processes: Processes of the run, on all machines.
         local_processes: Processes on this machine.
         own_env: Whether a program passes the environments, so that `env_id` is only their name.
-        runs: Number of runs that are trained at once.
+        members: Number of runs of a sweep; without one, cfg.num_seeds runs are trained at once.
 
     Raises:
         UsageError: A value has a type that its field does not allow.
@@ -46,7 +46,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
     if not cfg.exp_name:
         changes["exp_name"] = variant
     if not cfg.threads:
-        changes["threads"] = default_threads(cfg, local_processes, runs)
+        changes["threads"] = default_threads(cfg, local_processes, members or cfg.num_seeds)
     if cfg.track and cfg.logger in ("console", "none"):
         changes["logger"] = "wandb"
     if cfg.local_num_envs is not None:

@@ -66,8 +66,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         FilesError: The folder cannot be written.
     """
     world = world_from_environment()
-    cfg = resolve(own.with_workers(cfg), variant, world.size, world.local_size, own_env=own.make_envs is not None,
-                  runs=len(sweep) or cfg.num_seeds)
+    cfg = resolve(own.with_workers(cfg), variant, world.size, world.local_size, own.make_envs is not None, len(sweep))
     if fit:
         cfg = announce_sizes(cfg, fit_to_processes(cfg, world.size), world.size)
     set_passive_openmp_wait(cfg)
