@@ -123,8 +123,11 @@ def _compare_groups(old: Groups, new: Groups, old_key: Key, new_key: Key, metric
     new_scores, old_scores = paired_scores(after, before, metric or metric_of(after[0].variant))
     env_id = old_key[0]
     if len(new_scores) < 2:
-        warn(f"{env_id}: {count_text(len(new_scores), 'common seed')}. A comparison needs at least two.")
+        warn(f"{env_id} ({new_key[1]}): {count_text(len(new_scores), 'common seed')}. A comparison needs at least two.")
         return None
+    if len(new_scores) < max(len(before), len(after)):
+        warn(f"{env_id} ({new_key[1]}): {count_text(len(new_scores), 'seed')} of {len(before)} and {len(after)} runs "
+             "are compared: those that both sides have, with a score.")
     steps = sorted({steps_of(run) for run in (*before, *after)})
     if len(steps) > 1:
         warn(f"{env_id}: the runs have different lengths ({', '.join(map(str, steps))} steps).")

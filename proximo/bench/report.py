@@ -41,7 +41,7 @@ from proximo.runs.files import refuse_links
 from proximo.runs.writing import whole_file
 
 CSV_COLUMNS = ("env_id", "run", "variant", "seeds", "steps", "metric", "mean", "std", "iqm", "iqm_low", "iqm_high",
-               "evaluation_mean", "evaluation_std", "sps", "wall_seconds", "verdicts")
+               "evaluation_mean", "evaluation_std", "sps", "wall_seconds", "verdicts", "runs", "evaluated")
 MOST_COMMANDS = 20
 
 
@@ -81,7 +81,10 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
 def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any]) -> Section:
     failed = sum(bool(run.failure) for run in runs)
     unfinished = sum(not run.summary and not run.failure for run in runs)
-    silent = [f"{env_id} ({label})" for (env_id, label), group in groups.items() if not len(scores_of(group))]
+    scored = {key: len(scores_of(group)) for key, group in groups.items()}
+    silent = [f"{env_id} ({label})" for (env_id, label), number in scored.items() if not number]
+    fewer = [f"{len(group) - scored[env_id, label]} of {count_text(len(group), 'run')} in {env_id} ({label})"
+             for (env_id, label), group in groups.items() if 0 < scored[env_id, label] < len(group)]
     verdicts = [compare_to_published(group, row).word for (env_id, _), group in groups.items() if not group[0].ablates
                 for row in published_for(group[0].variant, env_id) if row.protocol == "training"]
     counts = [f"{verdicts.count(word)} {word}" for word in ("above", "within", "below") if word in verdicts]
@@ -93,7 +96,9 @@ def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any]) -
                      f"{verdicts.count('')} without a verdict.")
     if silent:
         parts.append(f"No episode ended in {', '.join(silent)}, so there is no return to show.")
-    few = min((len(group) for group in groups.values()), default=0)
+    if fewer:
+        parts.append(f"No episode ended in {', '.join(fewer)}. The returns are those of the others.")
+    few = min(filter(None, scored.values()), default=0)
     if 0 < few < 5:
         parts.append(f"Some groups have only {count_text(few, 'seed')}. Bootstrap intervals of fewer than five seeds "
                      "are too narrow to be trusted.")
@@ -162,7 +167,7 @@ def _failures(runs: Sequence[RunResult], directory: Path) -> list[Section]:
 
 
 def _write_csv(path: Path, groups: Groups) -> None:
-    """Write one row for each group, with numbers that are not rounded."""
+    """Write one row for each group, with numbers that are not rounded; `seeds` is the number of runs with a score."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(CSV_COLUMNS)
@@ -173,9 +178,10 @@ def _write_csv(path: Path, groups: Groups) -> None:
             verdicts = "; ".join(f"{row.implementation}: {compare_to_published(runs, row).word or 'no verdict'}"
                                  for row in published_for(runs[0].variant, env_id)
                                  if row.protocol == "training" and not runs[0].ablates)
-            writer.writerow([*map(csv_text, (env_id, label, runs[0].variant)), len(runs),
+            writer.writerow([*map(csv_text, (env_id, label, runs[0].variant)), len(scores),
                              runs[0].summary.get("steps"), metric, *_mean_and_std(scores), *found,
-                             *_mean_and_std(evaluated), mean_of(runs, "sps"), mean_of(runs, "wall_seconds"), verdicts])
+                             *_mean_and_std(evaluated), mean_of(runs, "sps"), mean_of(runs, "wall_seconds"), verdicts,
+                             len(runs), len(evaluated)])
 
 
 def csv_text(text: str) -> str:

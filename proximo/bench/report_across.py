@@ -37,6 +37,10 @@ def across_environments(groups: Groups) -> list[Section]:
 def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str]) -> list[Part]:
     """Return aggregates, performance profiles and probabilities of improvement."""
     matrices, name = _matrices(groups, labels, env_ids)
+    left_out = [f"{more} of {label} in {env_id}" for label, matrix in matrices.items() for env_id in env_ids
+                if (more := len(_scores(groups, env_id, label)) - len(matrix))]
+    equal: list[Part] = [f"Every environment counts with the same number of runs, the first ones of each. Left out are "
+                         f"{', '.join(left_out)}."] if left_out else []
     everything = np.concatenate([matrix.ravel() for matrix in matrices.values()])
     thresholds = np.linspace(everything.min(), everything.max(), 60)
     profiles = performance_profiles(matrices, thresholds)
@@ -45,12 +49,13 @@ def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str
     pairs = [[a, b, interval_text(probability_of_improvement(matrices[a], matrices[b]))]
              for k, a in enumerate(matrices) for b in list(matrices)[k + 1:]]
     return [
+        *equal,
         Table(head=["run", "environments", "seeds", "IQM [95 %]", "mean [95 %]"], rows=aggregates,
               note=f"Scores are {name}."),
         Picture(profiles_picture(profiles, thresholds, name), "Performance profiles with 95 % intervals."),
         Table(head=["X", "Y", "P(X better than Y) [95 %]"], rows=pairs,
-              note="Probability of improvement (Agarwal et al. 2021): over all pairs of runs, averaged over "
-                   "environments."),
+              note="Probability of improvement (Agarwal et al. 2021): over all pairs of these runs, averaged "
+                   "over environments."),
     ]
 
 

@@ -20,8 +20,10 @@ def results_table(groups: Groups) -> Table:
         metric = metric_of(runs[0].variant)
         name = label + (" (length of games)" if metric == "episodic_length" else "")
         sps, seconds = mean_of(runs, "sps"), mean_of(runs, "wall_seconds")
-        rows.append([env_id, name, str(len(runs)), _steps(runs), *_cells(scores_of(runs, metric)),
-                     *_cells(evaluations_of(runs)), number_text(sps, 0),
+        scores, evaluated = scores_of(runs, metric), evaluations_of(runs)
+        rows.append([env_id, name, _count(scores, runs), _steps(runs), *_cells(scores),
+                     *_cells(evaluated, f" ({_count(evaluated, runs)} seeds)" * (0 < len(evaluated) < len(runs))),
+                     number_text(sps, 0),
                      "-" if seconds is None else duration_text(seconds)])
     return Table(head=["environment", "run", "seeds", "steps", "training", "IQM [95 %]", "evaluation", "IQM [95 %]",
                        "steps/s", "wall time"], rows=rows,
@@ -29,7 +31,9 @@ def results_table(groups: Groups) -> Table:
                       "100 training episodes, as in published tables. Evaluation: the same for evaluations "
                       "after training, with the most likely actions unless the row of the file says otherwise. IQM: "
                       "interquartile mean over seeds with its 95 % stratified bootstrap interval (rliable). Steps/s "
-                      "and wall time: means over seeds. A dash: no episode ended, or there was no evaluation.")
+                      "and wall time: means over seeds. A dash: no episode ended, or there was no evaluation. 3 of 5: "
+                      "the numbers are those of 3 seeds, because no episode of the others ended, or they have no "
+                      "evaluation.")
 
 
 def published_table(groups: Groups) -> Table:
@@ -116,10 +120,15 @@ def ablation_table(found: Sequence[Ablation]) -> Table:
                       "paired t test, not corrected for the number of rows.")
 
 
-def _cells(scores: np.ndarray) -> list[str]:
+def _count(scores: np.ndarray, runs: Sequence[RunResult]) -> str:
+    """Return the number of runs, and how many of them have a score."""
+    return str(len(runs)) if len(scores) in (0, len(runs)) else f"{len(scores)} of {len(runs)}"
+
+
+def _cells(scores: np.ndarray, of: str = "") -> list[str]:
     if not len(scores):
         return ["-", "-"]
-    return [_mean_std(scores), interval_text(estimate(scores)) if len(scores) > 1 else "one seed"]
+    return [_mean_std(scores) + of, interval_text(estimate(scores)) if len(scores) > 1 else "one seed"]
 
 
 def _mean_std(scores: np.ndarray) -> str:

@@ -13,6 +13,7 @@ from proximo.bench.records import BenchRecord, JobRecord
 from proximo.bench.text import duration_text
 from proximo.errors import UsageError
 from proximo.runs.lock import holder
+from proximo.runs.output import printable
 
 ORDER = ("running", "queued", "not running", "failed", "waiting", "done")
 SILENT = 600  # seconds without a new iteration after which a run on another machine is said to be silent
@@ -55,7 +56,7 @@ def status(directory: str | Path) -> str:
         age = f"{duration_text(run.age)} ago" if run.age is not None else "no iteration"
         silent = ", silent" if run.state == "running" and (run.age or 0) > SILENT else ""
         lines.append(f"  {run.name:{width}}  {run.state:11}  {run.step:>11,} of {run.of:,}  {age}{silent}  {run.where}")
-    return "\n".join(re.sub(r"[^ -~]", "?", line) for line in lines)
+    return "\n".join(printable(line.replace("\n", " ")) for line in lines)
 
 
 def run_statuses(directory: Path) -> list[RunStatus]:

@@ -241,7 +241,7 @@ def test_an_unknown_metric_is_answered_with_the_known_ones(tmp_path):
         compare(tmp_path / "a", tmp_path / "a", "nope")
 
 
-def test_what_cannot_be_compared_is_one_sentence(tmp_path):
+def test_what_cannot_be_compared_is_one_sentence(tmp_path, capsys):
     """No folder, no runs, nothing in common, or a single seed."""
     with pytest.raises(UsageError, match="is not a folder"):
         compare(tmp_path / "none", tmp_path / "none")
@@ -252,6 +252,9 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path):
     write_runs(tmp_path / "b", OLD, "Acrobot-v1")
     with pytest.raises(UsageError, match="two common seeds"):
         compare(tmp_path / "a", tmp_path / "b")
+    write_runs(tmp_path / "three", OLD[:3])
+    compare(tmp_path / "a", tmp_path / "three")
+    assert "CartPole-v1 (ppo): 3 seeds of 6 and 3 runs are compared" in capsys.readouterr().err
     write_runs(tmp_path / "one", OLD[:1])
     with pytest.raises(UsageError, match="two common seeds"):
         compare(tmp_path / "a", tmp_path / "one")

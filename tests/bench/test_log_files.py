@@ -56,6 +56,14 @@ def test_a_cell_that_no_csv_has_is_no_score(tmp_path):
     assert latest_score(tmp_path, SEARCH, "CartPole-v1") is None
 
 
+def test_a_status_has_the_letters_of_the_folder_and_no_control_characters(tmp_path, capsys):
+    folder = tmp_path / "out é\x1b[2J"
+    folder.mkdir()
+    (folder / "bench.json").write_text(json.dumps({"jobs": ["CartPole-v1/ppo/1"]}))
+    assert main(["bench", "--status", str(folder)]) == 0
+    assert "out é\\x1b[2J: 1 waiting" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["\0", "x" * 5000, "..", "", ".", "/"])
 def test_a_status_of_names_that_no_run_has(name, tmp_path, capsys, monkeypatch):
     """Also of the folder `.`, to which such names add nothing."""

@@ -1,5 +1,6 @@
 """What a report says about several environments at once, against hand calculations on runs with known scores."""
 
+import csv
 import warnings
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 
 from proximo.bench.published import atari_scores
+from proximo.bench.report import _summary, _write_csv
 from proximo.bench.report_across import across_environments
 from proximo.bench.report_pictures import human_picture
+from proximo.bench.report_tables import results_table
 from proximo.bench.results import RunResult
 from proximo.bench.text import Table
 
@@ -46,6 +49,34 @@ def test_the_probability_is_that_of_the_first_against_the_second():
     """One pair of runs of four is a win of the first."""
     _, ((first, second, probability),) = tables({("A-v0", "one"): [0, 2], ("A-v0", "two"): [1, 9]})
     assert (first, second, numbers(probability)) == ("one", "two", 0.25)
+
+
+def test_runs_that_a_comparison_leaves_out_are_named():
+    """Every environment needs the same number of runs. One run of four counts in A-v0, because B-v0 has one."""
+    groups = {key: runs_of(*key, scores) for key, scores in {
+        ("A-v0", "one"): [10, 20, 30, 40], ("A-v0", "two"): [0, 5, None, 7], ("B-v0", "one"): [1], ("B-v0", "two"): [2]}.items()}
+    (section,) = across_environments(groups)
+    assert section.parts[0] == ("Every environment counts with the same number of runs, the first ones of each. Left out are "
+                                "3 of one in A-v0, 2 of two in A-v0.")
+    (other,) = across_environments({key: runs[:1] for key, runs in groups.items()})
+    assert isinstance(other.parts[0], Table)
+
+
+def test_seeds_without_a_score_are_not_counted(tmp_path):
+    """Two of five runs ended no episode, and one of the other three was evaluated: the columns say so, and the number of seeds
+    that a warning is about is three."""
+    runs = runs_of("A-v0", "one", [10, 20, None, 30, None])
+    runs[0] = runs[0]._replace(evaluation={"episodic_return_mean": 70.0})
+    groups = {("A-v0", "one"): runs}
+    (row,) = results_table(groups).rows
+    assert row[2] == "3 of 5" and row[4] == "20.00 ± 8.16" and row[6] == "70.00 ± 0.00 (1 of 5 seeds)"
+    said = " ".join(map(str, _summary(runs, groups, {}).parts))
+    assert "No episode ended in 2 of 5 runs in A-v0 (one). The returns are those of the others." in said
+    assert "only 3 seeds" in said
+    _write_csv(tmp_path / "report.csv", groups)
+    (found,) = csv.DictReader((tmp_path / "report.csv").read_text().splitlines())
+    assert (found["seeds"], found["runs"], found["evaluated"], float(found["mean"])) == ("3", "5", "1", 20)
+    assert results_table({("A-v0", "one"): runs_of("A-v0", "one", [None, None])}).rows[0][2] == "2"
 
 
 @pytest.mark.parametrize("score", [0.0, 2e7, -1e17])

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import sys
 import time
 from http import HTTPStatus
@@ -20,7 +21,7 @@ from proximo.runs.videos import TYPES, videos_of
 PORT = 8765
 HERE = "127.0.0.1"
 PIECE = 1 << 20  # bytes of a video that are in memory at once
-NAMES_OF_HERE = ("127.0.0.1", "localhost", "[::1]")
+NAMES_OF_HERE = ("127.0.0.1", "localhost", "::1")
 HEADERS = {  # the page may load its own files only, and no other site may show or read it
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
                                "media-src 'self'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -44,19 +45,21 @@ class LiveServer(ThreadingHTTPServer):
 
     def __init__(self, live: LiveRuns, host: str = HERE, port: int = PORT) -> None:
         self.live, self.local = live, host in NAMES_OF_HERE
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.token = str(time.time_ns())  # a page that was loaded from an earlier server has none of our points
         self.files = live_files(self.token, "Runs in " + ", ".join(path.name for path in live.paths[:3]))
         try:
             super().__init__((host, port), LiveHandler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise UsageError(f"The page cannot be served at {host}:{port} ({reason}). "
-                             "Choose another port with --port N; --port 0 takes any free one.") from error
+            raise UsageError(f"The page cannot be served at {host}:{port} ({reason}). Choose another port with --port "
+                             "N; --port 0 takes any free one. --host must be an address of this machine.") from error
 
     @property
     def address(self) -> str:
         """Return the address to open in a browser."""
-        return f"http://{self.server_address[0]!s}:{self.server_address[1]}/"
+        host = str(self.server_address[0])
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print an error in one line. A browser that has disconnected is not an error."""
@@ -99,7 +102,7 @@ class LiveHandler(BaseHTTPRequestHandler):
 
     def _asked_for_this_machine(self) -> bool:
         """Return whether the address is ours; another site could give its own name to 127.0.0.1 to read the page."""
-        return re.sub(r":\d+$", "", self.headers.get("Host", "")) in NAMES_OF_HERE
+        return re.sub(r":\d+$", "", self.headers.get("Host", "")).strip("[]") in NAMES_OF_HERE
 
     def _have(self, query: dict[str, list[str]]) -> dict[str, tuple[int, int, int, int]]:
         """Read what the page has: RUN.STAMP.POINTS.STAMP.POINTS, separated by commas."""

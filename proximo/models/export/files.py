@@ -67,14 +67,17 @@ def chosen_format(path: Path, to: str, also: str) -> str:
     """
     wrong = [] if also in ("", "logits", "mean") else [f"--with {also} is unknown. Use logits or mean."]
     ending = path.suffix.removeprefix(".")
-    if (to or ending) not in FORMATS:
-        wrong.append(f"{f'--to {to}' if to else path} is not a format of exported files. Use onnx or pt2.")
+    if to and to not in FORMATS:
+        wrong.append(f"--to {to} is not a format of exported files. Use onnx or pt2.")
+    elif path.is_dir():
+        wrong.append(f"{path} is a folder. Name a file, such as {path / 'agent.onnx'}.")
+    elif (to or ending) not in FORMATS:
+        wrong.append(f"{path} does not end in a format of exported files. Name it {path.with_suffix('.onnx')} or "
+                     f"{path.with_suffix('.pt2')}.")
     elif ending != (to or ending):
         wrong.append(f"{path} does not end in .{to}. Name it {path.with_suffix(f'.{to}')}.")
     elif lacking := [name for name in PACKAGES[to or ending] if importlib.util.find_spec(name) is None]:
         wrong.append(f'Export to ONNX needs {", ".join(lacking)}: pip install "proximo[export]"')
-    if path.is_dir():
-        wrong.append(f"{path} is a folder. Name a file, such as {path / 'agent.onnx'}.")
     if wrong:
         raise UsageError("\n".join(wrong))
     return to or ending

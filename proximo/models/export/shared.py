@@ -97,6 +97,7 @@ def pull(source: Repository | Path, run: Path) -> list[str]:
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise UsageError(f"{run} exists already and is not an empty folder. Name another one.")
     with new_folder(run / "model") as beside:
+        folder: Repository | Path = source
         if isinstance(source, Repository):
             listing = list_files(source)  # all files come from its commit, also if another one is pushed meanwhile
             found = checked_sizes(str(source), listing.sizes)
@@ -109,8 +110,10 @@ def pull(source: Repository | Path, run: Path) -> list[str]:
             copy_files(folder, found, beside)
         try:
             read_model(beside)
+            if RECORD in found:
+                read_card(beside)
         except FilesError as error:
-            raise FilesError(str(error).replace(str(beside), str(source))) from error
+            raise FilesError(str(error).replace(str(beside), str(folder))) from error
     return found
 
 

@@ -201,6 +201,22 @@ def test_a_port_in_use_and_a_missing_folder(serve, tmp_path):
         LiveRuns([tmp_path, tmp_path / "nowhere"])
 
 
+def test_an_address_of_ip_version_6(tmp_path):
+    try:
+        server = LiveServer(LiveRuns([tmp_path]), "::1", 0)
+    except UsageError:
+        pytest.skip("this machine has no IPv6")
+    with server:
+        assert server.local and server.address == f"http://[::1]:{server.server_address[1]}/"
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        for host, status in ((f"[::1]:{server.server_address[1]}", 200), ("elsewhere", 403)):
+            connection = http.client.HTTPConnection("::1", server.server_address[1], timeout=10)
+            connection.request("GET", "/", headers={"Host": host})
+            assert connection.getresponse().status == status
+            connection.close()
+        server.shutdown()
+
+
 def test_long_runs_have_few_points(serve, tmp_path):
     RunFolder(tmp_path, total=10**6).grow(3000)
     (run,) = data(serve(tmp_path))["runs"]

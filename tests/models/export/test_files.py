@@ -189,7 +189,8 @@ def test_a_network_of_ones_own(change, tmp_path):
 
 
 @pytest.mark.parametrize("path,fields,words", [
-    ("agent.txt", {}, "agent.txt is not a format of exported files. Use onnx or pt2"),
+    ("agent.txt", {}, "agent.txt does not end in a format of exported files. Name it .*agent.onnx or .*agent.pt2"),
+    ("agent", {"to": "txt"}, "--to txt is not a format of exported files. Use onnx or pt2"),
     ("agent.pt2", {"to": "onnx"}, "does not end in .onnx. Name it"), ("agent.pt2", {"also": "mean"}, "--with mean is not available"),
     ("agent.pt2", {"also": "value"}, "--with value is unknown. Use logits or mean"), ("", {}, "is a folder. Name a file")])
 def test_arguments_that_cannot_work(path, fields, words, tmp_path):

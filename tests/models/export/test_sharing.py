@@ -202,6 +202,15 @@ def test_a_pull_that_fails_leaves_no_folder_and_names_the_source(carded, tmp_pat
         assert said.startswith(f"proximo: {source}") and [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_a_damaged_card_is_not_pulled(carded, tmp_path, capsys):
+    """Otherwise the model would lie there after an error, and the command could not be repeated."""
+    model = copied(carded, tmp_path) / "model"
+    (model / "eval.json").write_text("{}")
+    assert main(["pull", str(tmp_path / "run"), str(tmp_path / "new")]) == 5
+    assert f"{model / 'eval.json'}: env_id is missing" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 @pytest.mark.parametrize("words,said", [
     (["push", "none", "new"], "none is not a run: there is no such folder."),
     (["push", "RUN", "hub:nobody"], "hub:nobody is not a repository of the Hugging Face Hub. Write hub:USER/NAME."),
