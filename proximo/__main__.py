@@ -1,8 +1,6 @@
 """`python -m proximo` is the command proximo."""
 
-import sys
-
-from proximo.cli.main import main
+from proximo.cli.main import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -1,5 +1,6 @@
 """What a program calls to train: train, sweep, iterations, resume, check_env."""
 
+import atexit
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,5 +196,8 @@ def check_env(env: Any = None, **values: Any) -> "list[Finding]":
 def _train_to_end(session: "Session") -> Path:
     """Train to the end, and return the folder."""
     if session.train_to_end():
+        from proximo.runs.output import end_with_interrupt
+
+        atexit.register(end_with_interrupt)  # XLA may still compute, and the end of the interpreter would wait or crash
         raise KeyboardInterrupt
     return session.folder

@@ -5,9 +5,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import NoReturn
 
 from proximo.cli.messages import check_words, exit_code
 from proximo.errors import UsageError, nearest
+from proximo.runs.output import end_now
 
 HELP = """usage: proximo COMMAND ...
 
@@ -55,6 +57,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         faulthandler.enable()  # a crash of native code prints where it happened
     words = list(sys.argv[1:] if argv is None else argv)
     return exit_code(partial(first_word, words))
+
+
+def run() -> NoReturn:
+    """Run the command line and end the process with its exit code.
+
+    Where a signal has stopped training, XLA may still compile or compute on threads of its own: the end of the
+    interpreter would wait for them, or crash. Everything is written and closed then, so the process ends without it.
+    """
+    code = main()
+    if code > 128 and sys.argv[1:2] and sys.argv[1] in ("train", "sweep", "resume"):
+        end_now(code)
+    sys.exit(code)
 
 
 def first_word(words: list[str]) -> int:

@@ -20,4 +20,4 @@ def default_threads(cfg: Config, local_processes: int, runs: int = 1) -> int:
     Of several runs that are trained at once, each has a thread, as far as there are cores.
     """
     cores = usable_cores(local_processes)
-    return min(runs, cores) if cfg.model == "mlp" else cores
+    return min(max(1, runs), cores) if cfg.model == "mlp" else cores

@@ -72,9 +72,9 @@ def devices_of_runs(device: jax.Device, runs: int, threads: int) -> list[jax.Dev
     if device.platform != "cpu":
         return [device]
     present, wanted = jax.local_devices(backend="cpu"), devices_for(runs, threads)
-    if len(present) < wanted:
-        warn(f"{runs} runs train on {len(present)} of {wanted} cores, because JAX was used before training and has "
-             f"{len(present)} devices. For more, set JAX_NUM_CPU_DEVICES={wanted} before the program starts.")
+    if len(present) < wanted and "JAX_NUM_CPU_DEVICES" not in os.environ:
+        warn(f"{runs} runs train on {len(present)} instead of {wanted} threads, because JAX started before training "
+             f"and has no more devices. For more, set JAX_NUM_CPU_DEVICES={wanted} before the program starts.")
     return present[:devices_for(runs, min(threads, len(present)))]
 
 

@@ -2,9 +2,10 @@
 
 import io
 import os
+import signal
 import sys
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 NARROWEST = 20  # characters in a line
 
@@ -47,6 +48,20 @@ def write_line(stream: IO[Any], line: str) -> bool:
         silence(stream)
         return False
     return True
+
+
+def end_now(code: int) -> NoReturn:
+    """End the process with an exit code, without waiting for threads and native code; what was printed is written."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # closed, or nothing reads it any more
+            stream.flush()
+    os._exit(code)
+
+
+def end_with_interrupt() -> None:
+    """End the process at once if a KeyboardInterrupt that nobody caught is ending it; called by atexit."""
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1"):  # ps1: an interactive session
+        end_now(128 + signal.SIGINT)
 
 
 def silence(stream: IO[Any]) -> None:

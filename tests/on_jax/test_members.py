@@ -36,7 +36,7 @@ def test_no_device_has_more_runs_than_it_must(runs, threads, devices):
 def test_several_runs_of_small_networks_get_a_core_each(monkeypatch):
     monkeypatch.setattr("proximo.envs.cores.usable_cores", lambda processes: 8 // processes)
     small, images = Config(), Config(model="nature_cnn")
-    assert [default_threads(small, 1, runs) for runs in (1, 3, 64)] == [1, 3, 8]
+    assert [default_threads(small, 1, runs) for runs in (-1, 0, 1, 3, 64)] == [1, 1, 1, 3, 8]  # wrong numbers are refused
     assert default_threads(small, 4, 64) == 2 and default_threads(images, 1, 3) == 8
 
 
@@ -137,10 +137,13 @@ def test_devices_that_somebody_has_chosen_stay(monkeypatch):
     assert changed == ["jax_cpu_enable_async_dispatch"]
 
 
-def test_cores_that_jax_does_not_know_are_said(capsys):
-    """The tests start JAX with one device."""
+def test_cores_that_jax_does_not_know_are_said(monkeypatch, capsys):
+    """The tests start JAX with one device, which somebody who sets the variable wants."""
     cpu = jax.devices("cpu")[0]
     assert device.devices_of_runs(cpu, 3, 2) == [cpu]
-    assert "3 runs train on 1 of 2 cores" in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES")
+    assert device.devices_of_runs(cpu, 3, 2) == [cpu]
+    assert "3 runs train on 1 instead of 2 threads" in capsys.readouterr().err
     assert device.devices_of_runs(cpu, 3, 1) == [cpu]
     assert capsys.readouterr().err == ""

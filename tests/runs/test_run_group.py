@@ -295,3 +295,12 @@ def test_the_line_that_resumes_runs_with_parts_of_a_program_names_them(tmp_path,
         proximo.train(framework="jax", num_seeds=2, num_envs=2, num_steps=16, num_minibatches=2, total_timesteps=320,
                       env_id="Line", anneal_lr=False, logger="none", run_dir=str(tmp_path / "runs"), **OWN)
     assert f"Resume with: proximo.resume('{tmp_path / 'runs'}', make_envs=..., make_agent=..., loss_fn=...)" in capsys.readouterr().err
+
+
+def test_a_group_of_which_one_run_was_continued_alone_is_refused_with_the_reason(whole, tmp_path, capsys):
+    """The message names what differs, not the seeds, which are those of one command."""
+    shutil.copytree(whole, tmp_path / "runs")
+    assert main(["resume", str(tmp_path / "runs" / "seed-2"), "--total-timesteps", "384"]) == 0
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "runs"), "--total-timesteps", "384"]) == 2
+    assert "differ in total_timesteps: one of them was continued alone. Resume them one by one" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Signals while a run trains: it ends within seconds, and the newest finished iteration is saved, also where the next
 one never ends."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -164,3 +165,28 @@ def test_a_copy_shares_no_array():
     other = copied(tree)
     tree["a"][0][:] = tree["a"][1]["b"][:] = 5
     assert other["a"][0].tolist() == [0, 0] and other["a"][1]["b"].tolist() == [1] and other["c"] == "text"
+
+
+SCRIPT = """
+import sys
+import proximo
+proximo.train("ppo", env_id="CartPole-v1", framework="jax", logger="none", num_seeds=2, run_dir=sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed")
+@pytest.mark.parametrize("words", [["-m", "proximo", "train", "ppo", "--env-id", "CartPole-v1", "--framework", "jax", "--logger", "none",
+                                    "--num-seeds", "2", "--run-dir"], ["-c", SCRIPT]], ids=["command", "call"])
+def test_a_signal_while_xla_compiles_ends_the_process_in_order(words, tmp_path):
+    """XLA compiles on a thread of its own. The end of the interpreter would wait for it, or crash (exit code 139)."""
+    env = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "XLA_FLAGS": "", "PYTHONPATH": os.getcwd()}
+    process = subprocess.Popen([sys.executable, "-u", *words, str(tmp_path / "run")], env=env, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    while not (tmp_path / "run" / "seed-2" / "config.json").exists() and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said[-2000:]
+    assert "Stopped by SIGINT before the iteration had ended" in said and "Fatal" not in said
