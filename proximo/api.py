@@ -1,6 +1,7 @@
 """What a program calls to train: train, sweep, iterations, resume, check_env."""
 
 import atexit
+import sys
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -196,8 +197,9 @@ def check_env(env: Any = None, **values: Any) -> "list[Finding]":
 def _train_to_end(session: "Session") -> Path:
     """Train to the end, and return the folder."""
     if session.train_to_end():
-        from proximo.runs.output import end_with_interrupt
+        if "jax" in sys.modules:  # XLA may still compute: a normal end of the interpreter would wait for it, or crash
+            from proximo.runs.output import end_with_interrupt
 
-        atexit.register(end_with_interrupt)  # XLA may still compute, and the end of the interpreter would wait or crash
+            atexit.register(end_with_interrupt)
         raise KeyboardInterrupt
     return session.folder

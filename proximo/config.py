@@ -172,7 +172,7 @@ class Config:
     torch_deterministic: bool = setting(True, group="machine")
     """use deterministic kernels of cuDNN only (GPUs; other operations of torch may still differ between two runs)"""
     threads: int = setting(0, group="machine", minimum=0, maximum=1024, chosen=True)
-    """threads of the array library; 0: one for small networks (of several runs at once, each), else one per core"""
+    """threads of the array library; 0: one for each run with a small network, otherwise one per core"""
     precision: Literal["float32", "bf16"] = setting("float32", group="machine")
     """bf16: convolutions and products of the networks in bfloat16 (torch; CPUs with AVX512-BF16 or AMX, GPUs)"""
     compile: bool = setting(False, group="machine")

@@ -126,8 +126,8 @@ def _compare_groups(old: Groups, new: Groups, old_key: Key, new_key: Key, metric
         warn(f"{env_id} ({new_key[1]}): {count_text(len(new_scores), 'common seed')}. A comparison needs at least two.")
         return None
     if len(new_scores) < max(len(before), len(after)):
-        warn(f"{env_id} ({new_key[1]}): {count_text(len(new_scores), 'seed')} of {len(before)} and {len(after)} runs "
-             "are compared: those that both sides have, with a score.")
+        warn(f"{env_id} ({new_key[1]}): only {count_text(len(new_scores), 'seed')} with a score on both sides are "
+             f"compared. The old side has {count_text(len(before), 'run')}, the new side {len(after)}.")
     steps = sorted({steps_of(run) for run in (*before, *after)})
     if len(steps) > 1:
         warn(f"{env_id}: the runs have different lengths ({', '.join(map(str, steps))} steps).")

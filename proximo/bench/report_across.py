@@ -39,8 +39,8 @@ def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str
     matrices, name = _matrices(groups, labels, env_ids)
     left_out = [f"{more} of {label} in {env_id}" for label, matrix in matrices.items() for env_id in env_ids
                 if (more := len(_scores(groups, env_id, label)) - len(matrix))]
-    equal: list[Part] = [f"Every environment counts with the same number of runs, the first ones of each. Left out are "
-                         f"{', '.join(left_out)}."] if left_out else []
+    equal: list[Part] = [f"In this section, all environments of a row have the same number of runs: the first ones of "
+                         f"each. Left out are {', '.join(left_out)}."] if left_out else []
     everything = np.concatenate([matrix.ravel() for matrix in matrices.values()])
     thresholds = np.linspace(everything.min(), everything.max(), 60)
     profiles = performance_profiles(matrices, thresholds)

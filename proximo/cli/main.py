@@ -62,11 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run() -> NoReturn:
     """Run the command line and end the process with its exit code.
 
-    Where a signal has stopped training, XLA may still compile or compute on threads of its own: the end of the
-    interpreter would wait for them, or crash. Everything is written and closed then, so the process ends without it.
+    After a signal that has stopped training with JAX, XLA may still compile or compute on threads of its own. A normal
+    end of the interpreter would wait for them, or crash. All files are closed by then, so the process ends without it.
     """
     code = main()
-    if code > 128 and sys.argv[1:2] and sys.argv[1] in ("train", "sweep", "resume"):
+    if code > 128 and sys.argv[1:2] in (["train"], ["sweep"], ["resume"]) and "jax" in sys.modules:
         end_now(code)
     sys.exit(code)
 

@@ -12,6 +12,7 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.envs.moments import Statistics
+from proximo.on_jax.networks import on_cpu
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.player import Player
 from proximo.on_jax.train_step import Metrics, StepFn, TrainState
@@ -68,16 +69,10 @@ class Advance(Protocol):
 
 def make_advance(cfg: Config, player: Player) -> Advance:
     """Choose how many iterations a call runs. Environments inside the compiled function allow several."""
-    if isinstance(player, InsidePlayer) and (calls_return_early() or most_iterations(cfg) > 1):
+    if isinstance(player, InsidePlayer) and (most_iterations(cfg) > 1 or not on_cpu()):
         run = jax.jit(partial(run_several, player.step, most_iterations(cfg)))
-        return Several(run, cfg, ahead=calls_return_early())
+        return Several(run, cfg, ahead=not on_cpu())  # a call for a GPU returns before its results are there
     return OneByOne(player)
-
-
-def calls_return_early() -> bool:
-    """Return whether a call of a function on the default device returns before its results are there, as on a GPU."""
-    device: jax.Device = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return bool(device.platform != "cpu")
 
 
 def most_iterations(cfg: Config) -> int:

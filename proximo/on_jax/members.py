@@ -18,6 +18,7 @@ from proximo.facts import facts
 from proximo.on_jax.advance import Advance, Results, Several, most_iterations, run_several
 from proximo.on_jax.device import devices_of_runs
 from proximo.on_jax.mesh import put_on_mesh
+from proximo.on_jax.networks import on_cpu
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.train_step import Metrics, TrainState
 
@@ -33,14 +34,9 @@ def mesh_of_members(cfg: Config, members: int) -> Mesh:
     return Mesh(np.array(devices_of_runs(device, members, cfg.threads)), (MEMBERS,))
 
 
-def on_cpu(mesh: Mesh) -> bool:
-    """Return whether the members are computed by a CPU."""
-    return bool(mesh.devices[0].platform == "cpu")
-
-
 def at_once(mesh: Mesh, members: int) -> int:
     """Return how many members are computed at the same time: on a CPU one by each device, on a GPU all."""
-    return mesh.size if on_cpu(mesh) else members
+    return mesh.size if on_cpu() else members
 
 
 def fill_up(items: Sequence[Any], devices: int) -> list[Any]:
@@ -59,9 +55,9 @@ def make_group_advance(cfgs: Sequence[Config], player: InsidePlayer, mesh: Mesh)
     def run(values: Values, state: TrainState, count: Array) -> tuple[TrainState, Results]:
         return run_several(partial(step, values), most, state, count)
 
-    run_share = one_by_one(run) if on_cpu(mesh) else jax.vmap(run, in_axes=(0, 0, None))
+    run_share = one_by_one(run) if on_cpu() else jax.vmap(run, in_axes=(0, 0, None))
     run_all = partial(jax.jit(run_members(run_share, mesh)), values)
-    return Several(run_all, cfgs[0], ahead=mesh.size > 1 or not on_cpu(mesh))
+    return Several(run_all, cfgs[0], ahead=mesh.size > 1 or not on_cpu())
 
 
 def make_member_step(cfg: Config, player: InsidePlayer) -> MemberStep:
@@ -75,9 +71,9 @@ def make_member_step(cfg: Config, player: InsidePlayer) -> MemberStep:
 def one_by_one(run: RunMember) -> RunMember:
     """Make the function that computes one member after another.
 
-    On a CPU, that takes no longer than computing them together (vmap), and results do not depend on the number of
-    members and devices, but for rounding between one device, where a member has the bits that it has alone, and
-    several.
+    On a CPU that is faster than computing them together (vmap) for many members or environments, and up to a tenth
+    slower for few (docs/measurements.md). On one device a member has the bits that it has alone. Several devices round
+    differently, but the number of members and of devices does not change the results.
     """
     def run_all(values: Values, states: TrainState, count: Array) -> tuple[TrainState, Results]:
         ran: tuple[TrainState, Results] = lax.map(lambda member: run(*member, count=count), (values, states))

@@ -254,7 +254,7 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path, capsys):
         compare(tmp_path / "a", tmp_path / "b")
     write_runs(tmp_path / "three", OLD[:3])
     compare(tmp_path / "a", tmp_path / "three")
-    assert "CartPole-v1 (ppo): 3 seeds of 6 and 3 runs are compared" in capsys.readouterr().err
+    assert "CartPole-v1 (ppo): only 3 seeds with a score on both sides are compared. The old side has 6 runs, the new side 3." in capsys.readouterr().err
     write_runs(tmp_path / "one", OLD[:1])
     with pytest.raises(UsageError, match="two common seeds"):
         compare(tmp_path / "a", tmp_path / "one")

@@ -56,8 +56,8 @@ def test_runs_that_a_comparison_leaves_out_are_named():
     groups = {key: runs_of(*key, scores) for key, scores in {
         ("A-v0", "one"): [10, 20, 30, 40], ("A-v0", "two"): [0, 5, None, 7], ("B-v0", "one"): [1], ("B-v0", "two"): [2]}.items()}
     (section,) = across_environments(groups)
-    assert section.parts[0] == ("Every environment counts with the same number of runs, the first ones of each. Left out are "
-                                "3 of one in A-v0, 2 of two in A-v0.")
+    assert section.parts[0] == ("In this section, all environments of a row have the same number of runs: the first ones of each. "
+                                "Left out are 3 of one in A-v0, 2 of two in A-v0.")
     (other,) = across_environments({key: runs[:1] for key, runs in groups.items()})
     assert isinstance(other.parts[0], Table)
 

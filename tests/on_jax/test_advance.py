@@ -57,7 +57,7 @@ def one_by_one():
                          ids=["always", "every seventh", "three in a row", "the last"])
 def test_numbers_are_those_of_one_iteration_per_call(asks, ahead, one_by_one, monkeypatch):
     """Also where the next call starts before the results of the last one are read, as on a GPU."""
-    monkeypatch.setattr(advance, "calls_return_early", lambda: ahead)
+    monkeypatch.setattr(advance, "on_cpu", lambda: not ahead)
     found = look(LONG, asks)
     assert found.keys() == one_by_one.keys() == {*range(1, 46)}
     for iteration, (stats, steps, finished, statistics, kept) in found.items():
@@ -85,7 +85,7 @@ def test_calls_grow_until_somebody_asks_and_end_at_checkpoints(counts):
 
 def test_the_next_call_starts_before_results_are_read_but_not_beyond_the_end(monkeypatch):
     """Order of what starts, with the iterations before it, and of what is yielded. Checkpoints are not waited for."""
-    monkeypatch.setattr(advance, "calls_return_early", lambda: True)
+    monkeypatch.setattr(advance, "on_cpu", lambda: False)
     order, start = [], Several._start
 
     def noted(self, state, done):
