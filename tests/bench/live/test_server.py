@@ -5,8 +5,8 @@ import json
 import os
 import re
 import shutil
-import socket
 import signal
+import socket
 import subprocess
 import sys
 import threading
