@@ -144,7 +144,7 @@ class Config:
     run_dir: str = setting("", group="logging")
     """folder of the run; empty: runs/ENV__NAME__SEED__TIME"""
     keep_checkpoints: int = setting(2, group="logging", minimum=0, resume="free")
-    """number of newest checkpoints to keep; 0: all"""
+    """number of newest checkpoints to keep, of which at most one a second is written; 0: write and keep all"""
     require_same_cpu: bool = setting(False, group="logging", resume="free")
     """refuse a resume on another type of CPU, where results can differ in the last bits (otherwise: a warning)"""
     logger: facts.Logger = setting("console", group="logging", resume="free")

@@ -32,6 +32,12 @@ def _one_thread():
 
 
 @pytest.fixture(autouse=True)
+def _every_checkpoint(monkeypatch):
+    """Every checkpoint that is due is written, also where iterations of a test take milliseconds."""
+    monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True)
 def _messages_on_stderr():
     """Messages of the library are printed as the command line prints them, so that tests read them from capsys."""
     with printed_messages():

@@ -66,8 +66,10 @@ class Session:
                     for its in self._iterations:
                         signals.iteration_ended()
                         pairs = zip(self._watchers, its, strict=True)
+                        spare = self._recent.saved_just_now()  # one answer for all runs, which continue together
                         with calls_together(len(self._watchers)) as call:
-                            stopped = [watcher.watch(it, signals, call) for watcher, it in pairs if it is not None]
+                            stopped = [watcher.watch(it, signals, call, spare) for watcher, it in pairs
+                                       if it is not None]
                         self._copy(its)
                         yield its
                         if any(stopped) and not self._is_last(its):

@@ -1,5 +1,6 @@
 """A copy of the newest finished iteration, which is saved when the process must end during the next one."""
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from proximo.runs.log import Log
 from proximo.types import Iteration
 
 LEAST_SECONDS = 1.0  # between two copies
+CHECKPOINT_SECONDS = 1.0  # between two scheduled checkpoints, unless all are kept
 SHARE = 0.01  # of the time, which copying takes at most
 
 
@@ -33,7 +35,7 @@ class Recent:
 
     def __init__(self) -> None:
         self.contents: dict[int, Content] = {}
-        self._due = 0.0
+        self._due, self._saved = 0.0, -math.inf
 
     def offer(self, ended: Mapping[int, tuple[Iteration, Log]]) -> None:
         """Copy an iteration that these runs have just ended, if it is time."""
@@ -46,7 +48,12 @@ class Recent:
 
     def forget(self) -> None:
         """Forget the copies: a newer iteration was saved."""
-        self.contents = {}
+        self.contents, self._saved = {}, time.perf_counter()
+        self._due = max(self._due, self._saved + LEAST_SECONDS)
+
+    def saved_just_now(self) -> bool:
+        """Return whether an iteration was saved less than CHECKPOINT_SECONDS ago."""
+        return time.perf_counter() < self._saved + CHECKPOINT_SECONDS
 
 
 def copied_content(it: Iteration, log: Log) -> Content:

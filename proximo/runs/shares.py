@@ -17,7 +17,7 @@ from proximo.config import Config
 from proximo.errors import FilesError, ProximoError
 from proximo.runs.clock import Clock
 from proximo.runs.log import Log
-from proximo.runs.recent import Content
+from proximo.runs.recent import CHECKPOINT_SECONDS, Content
 from proximo.runs.run import Run
 from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import save
@@ -59,8 +59,8 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
         iterations: How many are measured.
 
     Returns:
-        Means over the iterations, without --overlap. A checkpoint is written once, and counts as cfg.checkpoint_every
-        says.
+        Means over the iterations, without --overlap. A checkpoint is written once, and counts as often as a run
+        writes one.
     """
     cfg = replace(cfg, total_timesteps=(iterations + 2) * cfg.batch_size, logger="none",
                   overlap=False)  # none of them is the last
@@ -84,7 +84,8 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
                     break
                 began = perf_counter()
     seconds = {part: one / iterations for part, one in total.items()}
-    seconds["checkpoints"] = saving / cfg.checkpoint_every
+    apart = CHECKPOINT_SECONDS / sum(seconds.values()) if cfg.keep_checkpoints else 0.0
+    seconds["checkpoints"] = saving / max(cfg.checkpoint_every, apart)
     return Shares(seconds=seconds, steps=cfg.batch_size, sps=cfg.batch_size / sum(seconds.values()),
                   setup_seconds=clock.compile_seconds or 0.0)
 

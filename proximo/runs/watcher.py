@@ -77,7 +77,7 @@ class Watcher:
         self.log: Log | None = None  # None: no iteration has ended, or another rank writes
         self.saved_iteration = 0  # the newest that this process has saved
 
-    def watch(self, it: Iteration, signals: Signals, call: Call) -> bool:
+    def watch(self, it: Iteration, signals: Signals, call: Call, spare: bool) -> bool:
         """Evaluate and log an iteration, and save it where a checkpoint is due, at the end, and before leaving if that
         is exact.
 
@@ -85,6 +85,7 @@ class Watcher:
             it: What training has yielded.
             signals: The signals that the process receives.
             call: What saves: see calls_together. It calls at once where a video follows, which needs what was saved.
+            spare: Whether a checkpoint that is due may be left out, unless all are kept: the last one is new.
 
         Returns:
             Whether a signal ends the run after this iteration.
@@ -106,12 +107,13 @@ class Watcher:
                  f"because checkpoints cannot contain them. Longer episodes never end: use more than {it.iteration} "
                  "iterations between checkpoints (checkpoint_every, --checkpoint-every), or a time limit.")
         last = it.iteration == cfg.num_iterations or bool(self.stop_reason)
-        due = last or it.iteration % cfg.checkpoint_every == 0
-        if leaving or due:
+        due = it.iteration % cfg.checkpoint_every == 0
+        saving = last or leaving or (due and not (spare and cfg.keep_checkpoints))
+        if saving:
             call = call if self._record_video is None else call_now
             call(self.save, Content(it, log.state()), log.summary() if last else None)
         if self._record_video is not None and not leaving and (last or self._video_due(it.iteration, due)):
-            if not due:
+            if not saving:
                 save_latest_model(self.run, it)
             self._record_video(self.run.folder, it.steps)
         return stopped

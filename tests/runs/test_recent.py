@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import proximo
 from proximo.runs.loop import Session
 from proximo.runs.recent import Recent
 from proximo.types import Iteration
@@ -36,3 +37,21 @@ def test_an_iteration_that_was_saved_is_not_copied_and_older_copies_are_forgotte
         session._copy([ended(number)])
         copies.append([content.it.iteration for content in session._recent.contents.values()])
     assert copies == [[2], [], [4]]
+
+
+def saved_of(folder, **fields):
+    """Train ten iterations with a checkpoint after each; return which were written."""
+    saved = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("proximo.runs.watcher.save_checkpoint", lambda run, iteration, tree, keep: saved.append(iteration))
+        proximo.train("ppo", env_id="CartPole-v1", num_envs=1, num_steps=8, num_minibatches=1, total_timesteps=80, checkpoint_every=1,
+                      logger="none", run_dir=folder, **fields)
+    return saved
+
+
+def test_checkpoints_of_which_the_newest_are_kept_are_seconds_apart(tmp_path, monkeypatch):
+    """The first one that is due and the last one are written. If all are kept, each is."""
+    assert saved_of(tmp_path / "all_due") == list(range(1, 11))
+    monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SECONDS", 1e9)
+    assert saved_of(tmp_path / "few") == [1, 10]
+    assert saved_of(tmp_path / "all", keep_checkpoints=0) == list(range(1, 11))

@@ -21,12 +21,14 @@ from pathlib import Path
 import proximo.envs.gym
 import proximo.on_torch.train
 import proximo.runs.checkpoint
+import proximo.runs.recent
 import proximo.runs.session
 from proximo.cli.main import main
 from proximo.errors import FilesError
 from proximo.runs.checkpoint import checkpoints, load_tree
 
 KILLED = 137
+proximo.runs.recent.CHECKPOINT_SECONDS = 0.0  # all checkpoints that are due, also of fast iterations
 WORDS = ["train", "ppo", "--env-id", "CartPole-v1", "--num-envs", "2", "--num-steps", "16", "--num-minibatches", "2",
          "--update-epochs", "1", "--hidden-sizes", "8", "8", "--logger", "none", "--checkpoint-every", "2", "--keep-checkpoints",
          "2", "--total-timesteps", "96"]
