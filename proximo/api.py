@@ -1,6 +1,5 @@
 """What a program calls to train: train, sweep, iterations, resume, check_env."""
 
-import atexit
 import sys
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -132,7 +131,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
     cfg, variant = configure(config, env, own, values)
     world = world_from_environment()
     cfg = resolve(own.with_workers(cfg), variant, world.size, world.local_size, own_env=own.make_envs is not None)
-    if problems := [*own.wrong, *problems_of_iterations(state, cfg), *problems_of(cfg, world.size)]:
+    if problems := [*own.problems(cfg), *problems_of_iterations(state, cfg), *problems_of(cfg, world.size)]:
         raise UsageError("\n".join(problems))
     set_passive_openmp_wait(cfg)
     parts = own.parts(variant, cfg.framework)
@@ -197,9 +196,9 @@ def check_env(env: Any = None, **values: Any) -> "list[Finding]":
 def _train_to_end(session: "Session") -> Path:
     """Train to the end, and return the folder."""
     if session.train_to_end():
-        if "jax" in sys.modules:  # XLA may still compute: a normal end of the interpreter would wait for it, or crash
-            from proximo.runs.output import end_with_interrupt
+        if "jax" in sys.modules:  # XLA may still compile, and would crash
+            from proximo.runs.output import skip_destructors
 
-            atexit.register(end_with_interrupt)
+            skip_destructors()
         raise KeyboardInterrupt
     return session.folder

@@ -1,5 +1,6 @@
 """The device that runs the compiled functions, its number of threads, and the folder that keeps them between runs."""
 
+import ctypes
 import os
 from contextlib import suppress
 from importlib.metadata import entry_points
@@ -11,6 +12,8 @@ import jax
 from proximo.config import Config
 from proximo.errors import UsageError, warn
 from proximo.facts import auto_selects_gpu
+
+STARTED: dict[str, int] = {}  # "process": the one that has trained first
 
 
 def pick_device(cfg: Config) -> jax.Device:
@@ -34,9 +37,23 @@ def pick_device(cfg: Config) -> jax.Device:
 
 
 def cache_folder() -> Path:
-    """Return the folder of compiled functions: JAX's own setting, or a folder in the user's cache."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or base / "proximo" / "jax")
+    """Return the folder of compiled functions in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proximo" / "jax"
+
+
+def keep_compiled() -> None:
+    """Let JAX store compiled functions in cache_folder(), unless the program or JAX_COMPILATION_CACHE_DIR names one."""
+    if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def refuse_forked() -> None:
+    """Raise UsageError in a process that was forked from one that has trained: JAX would wait for threads forever."""
+    first = STARTED.setdefault("process", os.getpid())
+    if first != os.getpid():
+        raise UsageError("This process was forked from one that has trained with JAX, and would hang. Start it with "
+                         'multiprocessing.get_context("spawn").')
 
 
 def set_up_jax(cfg: Config, ranks: int = 1, runs: int = 1) -> jax.Device:
@@ -49,8 +66,8 @@ def set_up_jax(cfg: Config, ranks: int = 1, runs: int = 1) -> jax.Device:
         ranks: Number of devices that learn together.
         runs: Number of runs that are trained at once.
     """
-    jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    refuse_forked()
+    keep_compiled()
     if may_use_gpu(cfg):
         prepare_gpu()
         start_cpu(0, ranks)
@@ -58,7 +75,17 @@ def set_up_jax(cfg: Config, ranks: int = 1, runs: int = 1) -> jax.Device:
         start_cpu(cfg.threads, ranks, devices_for(runs, cfg.threads))
     device = pick_device(cfg)
     jax.config.update("jax_default_device", device)
+    keep_backend(device)
     return device
+
+
+def keep_backend(device: jax.Device) -> None:
+    """Let the backend of a device exist until the process ends.
+
+    After a KeyboardInterrupt, XLA goes on compiling on threads of its own, for which the end of the interpreter would
+    wait, or which would use the backend after its end and crash.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(device.client))
 
 
 def devices_for(runs: int, threads: int) -> int:

@@ -1,8 +1,8 @@
 """Standard streams that are closed, full, without a reader or in ASCII: output can neither end nor prevent training."""
 
+import ctypes
 import io
 import os
-import signal
 import sys
 from contextlib import suppress
 from typing import IO, Any, NoReturn
@@ -58,10 +58,14 @@ def end_now(code: int) -> NoReturn:
     os._exit(code)
 
 
-def end_with_interrupt() -> None:
-    """End the process at once if a KeyboardInterrupt that nobody caught is ending it; called by atexit."""
-    if getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1"):  # ps1: an interactive session
-        end_now(128 + signal.SIGINT)
+def skip_destructors() -> None:
+    """When the process ends, skip the destructors of native libraries, whose threads may still compute.
+
+    Python has closed its files by then, and the buffers of C are written. Only glibc can do so.
+    """
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "on_exit"):
+        libc.on_exit(libc._exit, None)  # gets the exit code
+        libc.__cxa_atexit(libc.fflush, None, None)  # is called before, because it comes later
 
 
 def silence(stream: IO[Any]) -> None:

@@ -9,6 +9,7 @@ import jax
 import pytest
 
 from proximo.config import Config
+from proximo.errors import UsageError
 from proximo.on_jax import device
 from proximo.on_jax.device import pick_device, set_up_jax
 
@@ -57,3 +58,33 @@ def test_where_a_gpu_may_learn_the_threads_that_compile_are_not_limited(fields, 
         set_up_jax(Config(threads=2, **fields))
         assert os.environ["XLA_FLAGS"] == (found if expected == [0] else given)
     assert threads == expected * 3
+
+
+def test_a_folder_of_compiled_functions_that_the_program_names_is_kept(tmp_path):
+    before = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
+    try:
+        for given, kept in ((str(tmp_path), str(tmp_path)), (None, str(device.cache_folder()))):
+            jax.config.update("jax_compilation_cache_dir", given)
+            device.keep_compiled()
+            assert jax.config.jax_compilation_cache_dir == kept
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before[0])
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", before[1])
+
+
+def test_a_process_that_was_forked_after_training_is_refused(monkeypatch):
+    """It would wait for the threads of XLA, which a fork does not copy."""
+    monkeypatch.setattr(device, "STARTED", {})
+    device.refuse_forked()
+    device.refuse_forked()
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with pytest.raises(UsageError, match='Start it with multiprocessing.get_context."spawn".'):
+        device.refuse_forked()
+
+
+def test_a_backend_exists_until_the_process_ends():
+    """XLA compiles for it on threads of its own, also after a KeyboardInterrupt."""
+    client = jax.local_devices(backend="cpu")[0].client
+    count = sys.getrefcount(client)
+    device.keep_backend(jax.local_devices(backend="cpu")[0])
+    assert sys.getrefcount(client) == count + 1
