@@ -176,6 +176,17 @@ def single_env_problems(cfg: Config, engine: str) -> list[str]:
     return wrong
 
 
+def passed_env_problems(cfg: Config) -> list[str]:
+    """Return one sentence for each setting that would have no effect on environments that a program passes as `env`."""
+    if not cfg.limits.gymnasium:
+        return ["env was given, and the settings of this variant are for the environments of its suite only. Use a "
+                "variant for Gymnasium's environments, such as ppo, or make_envs, which applies the settings itself."]
+    wrong = _emulator_problems(cfg) if cfg.limits.emulator and plays_atari(cfg) else []  # env_id is only a name
+    if cfg.engine not in ("auto", "gym"):
+        wrong.append(f"engine={cfg.engine} has no effect on an environment that is passed as env. Leave it out.")
+    return wrong
+
+
 def plays_atari(cfg: Config) -> bool:
     """Return whether the environment is an Atari game, in a variant that takes games and Gymnasium's environments."""
     return not cfg.env_file and is_atari(cfg.env_id)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from proximo.catalog import Parts, config_class, parts_of, variant_of
 from proximo.config import Config
+from proximo.envs.gym_source import passed_env_problems
 from proximo.errors import UsageError, warn
 from proximo.models.model import read_model
 from proximo.models.play import record_run_video
@@ -67,6 +68,10 @@ class OwnParts(NamedTuple):
 
     def _make_actor(self, framework: str) -> Callable[..., Any] | None:
         return None if self.make_agent is None else partial(_actor_class(framework), self.make_agent)
+
+    def problems(self, cfg: Config) -> list[str]:
+        """Return what is wrong with these parts, and with settings that they do not take."""
+        return [*self.wrong, *(passed_env_problems(cfg) if "env" in self.names else ())]
 
     def with_workers(self, cfg: Config) -> Config:
         """Return the configuration with `env_workers` of these parts, unless it has a number itself."""

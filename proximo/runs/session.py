@@ -73,7 +73,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
     own.check_processes(world.size)
     parts = own.parts(variant, cfg.framework)
     swept = [replace(cfg, **changes) for changes in sweep.values()]
-    if problems := [*own.wrong, *wrong, *problems_of_runs(swept or [cfg], world.size)]:
+    if problems := [*own.problems(cfg), *wrong, *problems_of_runs(swept or [cfg], world.size)]:
         problems += usage_errors(lambda: with_start(parts, cfg))
         raise UsageError("\n".join([*problems, *problems_of_parts(cfg, parts)]))
     parts = with_start(parts, cfg)

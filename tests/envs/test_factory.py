@@ -8,11 +8,13 @@ import gymnasium
 import numpy as np
 import pytest
 
+import proximo
 from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory, make_new
 from proximo.envs.gym import make_gym
-from proximo.envs.gym_source import EnvSource
+from proximo.envs.gym_source import EnvSource, passed_env_problems
 from proximo.errors import UsageError
+from proximo.variants import Atari, Compact, Continuous, Procgen
 from tests.support.probes import Truncated
 
 SOURCE = EnvSource(name="mine")
@@ -57,3 +59,21 @@ def test_the_environment_that_has_the_name_is_closed_whatever_close_does(caplog)
 
     assert env_name(lambda: Stuck()) == "Stuck"
     assert re.search(r"close\(\) raised RuntimeError: cannot close \(.*\.py, line \d+\)\. This is ignored\.", caplog.text)
+
+
+@pytest.mark.parametrize(("cfg", "problem"), [
+    (Atari(), "settings of this variant are for the environments of its suite only"), (Procgen(), "of its suite only"),
+    (Compact(env_id="ALE/Pong-v5", frame_stack=2), "frame_stack=2 has no effect"), (Config(engine="envpool"), "engine=envpool has no effect"),
+    (Config(engine="gym"), ""), (Compact(env_id="Mine"), ""), (Continuous(), "")])
+def test_settings_that_would_have_no_effect_are_refused(cfg, problem):
+    """They were recorded as applied: an own environment named ALE/Pong-v5 was not stacked, nor its rewards clipped."""
+    found = passed_env_problems(cfg)
+    assert bool(found) == bool(problem) and problem in " ".join(found)
+
+
+def test_a_variant_of_a_suite_does_not_train_an_environment_of_a_program(tmp_path):
+    with pytest.raises(UsageError, match="Use a variant for Gymnasium's environments, such as ppo, or make_envs"):
+        proximo.train("ppo_atari", env=Truncated, total_timesteps=1024, run_dir=tmp_path / "run")
+    with pytest.raises(UsageError, match="engine=jax has no effect"):
+        next(proximo.iterations("ppo", env=Truncated, total_timesteps=1024, engine="jax"))
+    assert not (tmp_path / "run").exists()
