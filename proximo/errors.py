@@ -127,6 +127,19 @@ def with_place(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}{f' ({place})' if place else ''}"
 
 
+def what_failed(error: BaseException, call: str, where: str = "") -> str:
+    """Return what the call of an environment has raised, or what Proximo's own checks have found in its answer.
+
+    Args:
+        error: The exception; a check raises a ValueError.
+        call: Begins the first kind of sentence, such as "reset raised".
+        where: Ends the second kind.
+    """
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    found = isinstance(error, ValueError) and str(frame.f_globals.get("__name__")).startswith("proximo.envs.")
+    return f"{one_line(error)}{where}" if found else f"{call} {with_place(error)}"
+
+
 def place_of(error: BaseException) -> str:
     """Return the line of code that raised an exception.
 

@@ -1,6 +1,7 @@
 """The command `proximo`: which function runs a command."""
 
 import faulthandler
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -41,11 +42,11 @@ COMMANDS = ("train", "sweep", "resume", "eval", "watch", "export", "card", "push
             "bench", "report", "compare", "tune", "pbt", "profile", "rate", "eject", "list", "doctor", "check-env")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[object] | str | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: Its words; None: those of the command line.
+        argv: Its words, also paths and numbers, or one text as a shell takes it; None: those of the command line.
 
     Returns:
         The exit code: 0, or 2 (usage), 3 (environment), 4 (numbers), 5 (files), 6 (another process of the run), 128
@@ -55,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     with suppress(Exception):  # stderr is closed, or is no file
         faulthandler.enable()  # a crash of native code prints where it happened
-    words = list(sys.argv[1:] if argv is None else argv)
-    return exit_code(partial(first_word, words))
+    words = sys.argv[1:] if argv is None else shlex.split(argv) if isinstance(argv, str) else argv
+    return exit_code(partial(first_word, [*map(str, words)]))
 
 
 def run() -> NoReturn:

@@ -1,13 +1,13 @@
 """Check that a saved state is the whole state: a copy that continues from it must make the same steps."""
 
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any, Protocol
 
 import numpy as np
 
 from proximo.envs.spaces import scripted_action
-from proximo.errors import ProximoError, warn
+from proximo.errors import ProximoError, warn, warn_once
 from proximo.protocols import Step, VecEnv
 
 BEFORE, AFTER, AGAIN = 20, 30, 20  # steps before the copy takes over the state, steps that must then be equal, and
@@ -43,12 +43,30 @@ def replays_exactly(envs: Replayable, make: Callable[[int], Replayable], seed: i
             envs.snapshot()
             model = opened.enter_context(closing(make(seed)))
             copy = opened.enter_context(closing(make(seed + 1)))
-            return _continues(model, copy)
+            exact = _continues(model, copy)
         except ProximoError as error:
             warn(f"It was tested with two more environments whether their state can be saved, and one failed: {error}")
             return False
         except Exception:  # also OpaqueError: there is no state
             return False
+    if not exact:
+        warn_if_random(make, seed)
+    return exact
+
+
+def warn_if_random(make: Callable[[int], Replayable], seed: int) -> None:
+    """Warn if two environments with the same seed and actions make different steps."""
+    with ExitStack() as opened, suppress(Exception):
+        one, other = (opened.enter_context(closing(make(seed))) for _ in range(2))
+        rng, step, twin = np.random.default_rng(0), one.reset(), other.reset()
+        for _ in range(BEFORE):
+            if not same_steps(step, twin):
+                warn_once("The environments make different steps with the same seed and actions, for example because "
+                          "they draw from np.random instead of self.np_random. Equal seeds then give different runs, "
+                          "and a resumed run differs from an uninterrupted one.")
+                return
+            action = _random_action(one, step, rng)
+            step, twin = one.step(action), other.step(action)
 
 
 def _continues(model: Replayable, copy: Replayable) -> bool:

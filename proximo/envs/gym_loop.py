@@ -17,7 +17,7 @@ from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.spaces import action_writer, check_actions, read_space
 from proximo.envs.time_limit import close_env
-from proximo.errors import EnvError, UsageError, with_place
+from proximo.errors import EnvError, UsageError, what_failed
 from proximo.protocols import Play, Step
 
 
@@ -114,7 +114,7 @@ class GymEnvs:
             raise
         except BaseException as error:
             check_actions(action, self.action_space, self.num_envs, self._env_id)
-            raise self._fault(self._playing, f"raised {with_place(error)}") from error
+            raise self._fault(self._playing, what_failed(error, "raised")) from error
         self._check_numbers()
         self._reward[:] = self._raw
         episode = self._episodes.count(self._raw, self._over if self._any_over else None, self._valid)
@@ -179,7 +179,7 @@ class GymEnvs:
         except (EnvError, UsageError, KeyboardInterrupt):
             raise
         except BaseException as error:
-            raise self._fault(i, f"reset raised {with_place(error)}") from error
+            raise self._fault(i, what_failed(error, "reset raised", " (at reset)")) from error
         return np.asarray(self._converted(i, converted_obs, observation, reader, where=" (at reset)"))
 
     def _open_masks(self) -> None:

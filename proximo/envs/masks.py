@@ -68,12 +68,20 @@ def mask_methods(envs: Sequence[gym.Env]) -> list[Callable[[], Any]]:
     Returns:
         One function per environment; nothing if they have none, or it is None.
     """
-    found = [env.get_wrapper_attr("action_masks") for env in envs if env.has_wrapper_attr("action_masks")]
+    found = [one for env in envs for one in _masks_now(env)]
     later = len(found) < len(envs) and all(map(has_mask_property, envs))  # which needs reset() first
     if not later and (len(found) < len(envs) or any(one is None for one in found)):
         return []
     attributes = later or not all(map(callable, found))
     return [partial(env.get_wrapper_attr, "action_masks") for env in envs] if attributes else found
+
+
+def _masks_now(env: gym.Env) -> list[Any]:
+    """Return the attribute `action_masks` in a list, which is empty where there is none or reading it fails now."""
+    try:
+        return [env.get_wrapper_attr("action_masks")] if env.has_wrapper_attr("action_masks") else []
+    except Exception:  # of a property that needs what reset() makes
+        return []
 
 
 def has_mask_property(env: gym.Env) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from numbers import Real
 from typing import Any
 
 import gymnasium
@@ -21,12 +22,14 @@ def env_fps(env: gymnasium.Env) -> float | None:
 
     There is one picture for each step, therefore a frame skip divides them.
     """
-    fps, layer = env.metadata.get("render_fps"), env
+    given, layer = env.metadata.get("render_fps"), env
+    if not isinstance(given, Real) or not (fps := float(given)) > 0:
+        return None
     while isinstance(layer, gymnasium.Wrapper):
-        if fps and isinstance(layer, RepeatAction):
+        if isinstance(layer, RepeatAction):
             fps /= layer.times
         layer = layer.env
-    return float(fps) if fps else None
+    return fps
 
 
 def render_env(env: gymnasium.Env) -> np.ndarray | None:

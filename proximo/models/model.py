@@ -126,10 +126,11 @@ class Model:
 
         Raises:
             UsageError: It is a file, or contains something other than a model.
-            FilesError: It cannot be written.
+            FilesError: It cannot be written, or a weight is not finite.
         """
         tree = model_tree(self.variant, self.cfg, self.spec, {"obs": self.moments, "ret": self.return_moments},
                           self.actor.weights(), self.own_parts)
+        check_numbers(tree)
         place = replaceable(given_path(folder, "folder", "Name a folder for the model."))
         save_tree(place, tree, "")
 

@@ -6,10 +6,11 @@ from itertools import chain
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from tempfile import TemporaryFile
+from typing import Any
 
 import numpy as np
 
-from proximo.errors import FilesError, UsageError, warn
+from proximo.errors import FilesError, UsageError, first_line, warn
 from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.writing import whole_file
 
@@ -85,8 +86,7 @@ def _encode(frames: Iterable[np.ndarray], path: Path, part: Path, fps: float) ->
         FilesError: ffmpeg has failed, with the first line of its message.
     """
     frames = iter(frames)
-    first = next(frames)
-    _check(first, np.shape(first), path)
+    first = _checked(next(frames), None, path)
     height, width = enlarge(first).shape[:2]
     fps = min(fps, FASTEST_GIF) if path.suffix.lower() == ".gif" else fps
     command = [_ffmpeg(), "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}",
@@ -96,8 +96,7 @@ def _encode(frames: Iterable[np.ndarray], path: Path, part: Path, fps: float) ->
                                             start_new_session=True) as process:
         assert process.stdin is not None
         try:
-            for frame in chain([first], frames):
-                _check(frame, first.shape, path)
+            for frame in (_checked(frame, first.shape, path) for frame in chain([first], frames)):
                 brightest = max(brightest, int(frame.max()))
                 process.stdin.write(enlarge(frame).tobytes())
             process.stdin.close()
@@ -123,8 +122,15 @@ def _ffmpeg() -> str:
     return get_ffmpeg_exe()
 
 
-def _check(frame: np.ndarray, shape: tuple[int, ...], path: Path) -> None:
-    frame = np.asarray(frame)
-    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != shape:
+def _checked(frame: Any, shape: tuple[int, ...] | None, path: Path) -> np.ndarray:
+    """Return a frame as an array; UsageError if it is none, has no pixels, or has not `shape` (None: any)."""
+    try:
+        frame = np.asarray(frame)
+    except Exception as error:  # for example of a tensor on a GPU
+        raise UsageError(f"a frame for {path} is no array ({first_line(error)}). Frames must be uint8 (H, W, 3), all "
+                         "of the same shape.") from error
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape or \
+            frame.shape != (shape or frame.shape):
         raise UsageError(f"a frame for {path} is {frame.dtype} of shape {frame.shape}. Frames must be uint8 (H, W, 3), "
                          "all of the same shape.")
+    return frame

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.envs.cores import default_threads
-from proximo.errors import UsageError
+from proximo.errors import UsageError, warn
 from proximo.facts import auto_selects_gpu
 from proximo.processes import World
 
@@ -28,12 +28,12 @@ def pick_device(cfg: Config, world: World) -> torch.device:
         raise UsageError(f"--device {cfg.device} names one GPU for {world.size} processes. Use --device cuda, where "
                          "each takes the GPU with the number of its local rank, or name one for each by --device-ids.")
     present = torch.cuda.is_available() and cfg.cuda
-    if cfg.device == "cpu":
+    named = present and bool(cfg.device_ids)
+    if cfg.device == "cpu" or (cfg.device == "auto" and not (named or auto_selects_gpu(cfg, present))):
+        if cfg.device_ids:
+            warn("--device-ids has no effect: this run trains on the CPU.")
         return torch.device("cpu")
-    if cfg.device == "auto":
-        if not auto_selects_gpu(cfg, present):
-            return torch.device("cpu")
-    elif not present:
+    if not present:
         why = "--no-cuda forbids it" if torch.cuda.is_available() else "torch sees none on this machine"
         raise UsageError(f"--device {cfg.device} needs a GPU, but {why}. Use --device cpu or auto.")
     index = int(cfg.device.partition(":")[2] or 0)

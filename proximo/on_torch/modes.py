@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.errors import UsageError, one_line
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.problems import check_rows
 from proximo.processes import World
@@ -37,6 +37,9 @@ def check_network(agent: Any, world: World, cfg: Config) -> None:
     Raises:
         UsageError: It cannot be trained, or the processes would learn with different networks; all problems are listed.
     """
+    if not isinstance(agent, nn.Module):
+        raise UsageError(f"make_agent returned {one_line(agent)[:60]}, which is not a torch.nn.Module. Return one, or "
+                         "use framework=jax for a flax.nnx.Module.")
     named = dict(agent.named_parameters())
     lazy = [name for name, p in named.items() if nn.parameter.is_lazy(p)]
     wrong = [f"The parameters {', '.join(lazy)} of the network have no shape yet. Give layers their sizes (nn.Linear "

@@ -78,8 +78,9 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
         if envs.arrays == "numpy" or device.type == "cpu":
             check_memory(cfg, normalizer.spec, envs.num_envs, stored_frames(cfg, envs))
         announce_images(normalizer.spec, cfg)
-        agent = seeded_agent(make_agent, normalizer.spec, cfg).to(device)
+        agent = seeded_agent(make_agent, normalizer.spec, cfg)
         check_network(agent, world, cfg)
+        agent.to(device)
         if cfg.precision == "bf16":
             use_bf16(agent, device)
         adam = flat_adam(agent)

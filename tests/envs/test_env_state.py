@@ -21,6 +21,7 @@ import proximo
 from proximo.envs.env_state import get_env_state, set_env_state
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym_loop import GymEnvs
+from proximo.errors import warn_once
 from proximo.runs.checkpoint import load_tree, save_tree
 
 
@@ -398,3 +399,30 @@ def test_a_state_that_cannot_be_encoded_or_loaded_stops_nothing(kind):
     envs.reset()
     assert not envs.keeps_state and envs.state() is None
     assert envs.step(np.zeros(2, int)).reward.tolist() == ([0, 0] if kind is Slotted else [1, 1])
+
+
+class Drawing(gymnasium.Env):
+    """Draws from numpy's global generator, or from its own."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+    def __init__(self, own):
+        self.own = own
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action):
+        return self._observe(), 1.0, False, False, {}
+
+    def _observe(self):
+        return (self.np_random if self.own else np.random).uniform(-1, 1, 2).astype(np.float32)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_environments_that_their_seed_does_not_determine_are_told(own, capsys):
+    """A message said that a resumed run equals an uninterrupted one."""
+    warn_once.cache_clear()
+    assert GymEnvs(lambda: Drawing(own), [1], "Drawing-v0").keeps_state == own
+    assert ("make different steps with the same seed and actions" in capsys.readouterr().err) == (not own)

@@ -484,3 +484,32 @@ def test_workers_that_hang_end_with_their_parent(odd, tmp_path):
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < end, "the worker lives on"
         time.sleep(0.1)
+
+
+class Leaves(gym.Env):
+    """Observes a number that its space does not have, at reset or after a step; or raises."""
+
+    observation_space, action_space = spaces.Discrete(5), spaces.Discrete(2)
+
+    def __init__(self, begin, after):
+        self.begin, self.after = begin, after
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.begin, {}
+
+    def step(self, action):
+        if self.after is None:
+            raise ValueError("no number")
+        return self.after, 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(("begin", "after", "said"), [
+    (0, 5, r"step 1: observation is 5, which is not in Discrete\(5\)"),
+    (7, 0, r"step 0: observation is 7, which is not in Discrete\(5\) \(at reset\)"),
+    (0, None, r"step 1: raised ValueError: no number \(.*, line")])
+def test_what_the_checks_find_is_not_said_to_be_raised(begin, after, said):
+    envs = GymEnvs(lambda: Leaves(begin, after), [1], "Leaves-v0")
+    with pytest.raises(EnvError, match=f"environment 0 .Leaves-v0., {said}"):
+        envs.reset()
+        envs.step(np.array([0]))

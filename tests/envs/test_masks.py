@@ -101,11 +101,23 @@ class MaskAfterReset(Probe):
         return np.array([self.t % 2 == 0, self.t % 2 == 1])
 
 
+class MaskOfNothing(MaskAfterReset):
+    """Its property raises TypeError before the first reset: None has no items."""
+
+    t = None
+
+    @property
+    def action_masks(self):
+        return np.array([self.t % 2 == 0, self.t % 2 == 1])
+
+
+@pytest.mark.parametrize("kind", [MaskAfterReset, MaskOfNothing])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_property_of_masks_may_need_a_reset_first(wrapped):
-    """It was taken for missing, because it raised AttributeError, and every action was allowed."""
+def test_a_property_of_masks_may_need_a_reset_first(kind, wrapped):
+    """It was taken for missing, because it raised AttributeError, and every action was allowed. Another exception ended
+    the command with a traceback."""
     def make():
-        return gymnasium.wrappers.TimeLimit(MaskAfterReset(), 100) if wrapped else MaskAfterReset()
+        return gymnasium.wrappers.TimeLimit(kind(), 100) if wrapped else kind()
 
     envs = GymEnvs(make, [1, 2], "Mine-v0")
     begin = envs.reset()

@@ -307,6 +307,16 @@ def test_a_saved_model_is_the_model_that_it_is_now(runs, kind, tmp_path):
     assert np.array_equal(again.predict(obs), model.predict(obs)) and repr(again) == repr(model)
 
 
+def test_a_model_that_cannot_act_is_not_saved_in_place_of_another_one(runs, tmp_path):
+    model = proximo.load(runs / "plain")
+    model.save(tmp_path / "mine")
+    with torch.no_grad():
+        next(model.module.parameters())[0] = torch.nan
+    with pytest.raises(FilesError, match="contain NaN or infinity"):
+        model.save(tmp_path / "mine")
+    proximo.load(tmp_path / "mine")
+
+
 RICH = spaces.Dict(camera=spaces.Box(0, 255, (9, 8, 3), np.uint8), seen=spaces.Box(-1, 1, (2,)), more=spaces.Tuple([
     spaces.Discrete(5, start=1), spaces.MultiBinary(2)]))
 

@@ -9,6 +9,7 @@ from subprocess import DEVNULL, PIPE, Popen
 
 import numpy as np
 import pytest
+import torch
 from imageio_ffmpeg import read_frames
 from PIL import Image
 
@@ -168,3 +169,19 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     for path in (Path("/proc/x/y.mp4"), tmp_path / "file" / "y.mp4"):
         with pytest.raises(FilesError, match="could not be written"):
             write_video(ramp(1), path)
+
+
+class OnGpu:
+    def __array__(self, *_, **__):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+
+def test_frames_may_be_tensors_or_pictures(tmp_path):
+    """Simulators of batches return tensors. They ended training with a traceback."""
+    grey = np.full((64, 64, 3), 200, np.uint8)
+    for frame in (torch.from_numpy(grey), Image.fromarray(grey), grey.tolist()):
+        frames = [frame] if not isinstance(frame, list) else [np.array(frame, np.uint8)]
+        assert abs(read_back(write_video(frames, tmp_path / "a.mp4"))[1].mean() - 200) < 4
+    for frame, match in ((np.zeros((0, 0, 3), np.uint8), "of shape \\(0, 0, 3\\)"), (OnGpu(), "is no array .can't convert cuda")):
+        with pytest.raises(UsageError, match=match):
+            write_video([frame], tmp_path / "b.mp4")

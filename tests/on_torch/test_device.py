@@ -64,3 +64,12 @@ def test_device_auto(present, num_envs, device, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: present)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: int(present))
     assert str(pick_device(Config(num_envs=num_envs), ALONE)) == device
+
+
+@pytest.mark.parametrize(("present", "asked", "device"), [(True, "auto", "cuda:1"), (False, "auto", "cpu"), (True, "cpu", "cpu")])
+def test_device_ids_select_a_gpu_or_say_that_they_have_no_effect(present, asked, device, monkeypatch, capsys):
+    """A small network was trained on the CPU without a word."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: present)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert str(pick_device(Config(device=asked, device_ids=(1,)), ALONE)) == device
+    assert ("--device-ids has no effect" in capsys.readouterr().err) == (device == "cpu")

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proximo.on_torch.gae import _sum_backwards_doubling, _sum_backwards_on_cpu
+from proximo.on_torch.gae import _sum_backwards_doubling, _sum_backwards_on_cpu, gae
 
 
 def check(ends, seed, decay):
@@ -34,3 +34,10 @@ def test_the_arguments_are_not_changed():
     for form in (_sum_backwards_on_cpu, _sum_backwards_doubling):
         form(delta, decay)
         assert torch.equal(delta, before[0]) and torch.equal(decay, before[1])
+
+
+def test_one_environment_needs_no_axis():
+    """Views of the rows of a vector were copies: the sum stayed that of single steps."""
+    reward, no = torch.arange(1.0, 6.0), torch.zeros(5, dtype=torch.bool)
+    zero = torch.zeros(5)
+    assert gae(reward, zero, zero, no, no, 1.0, 1.0).tolist() == [15.0, 14.0, 12.0, 9.0, 5.0]

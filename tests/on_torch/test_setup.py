@@ -243,3 +243,15 @@ def test_a_recurrent_network_of_ones_own_has_the_limits_of_recurrent(fields, wor
     cfg = Config(num_envs=4, num_steps=16, total_timesteps=64, **fields)
     with pytest.raises(UsageError, match=words):
         next(proximo.iterations(cfg, make_agent=lambda spec, cfg: assemble(spec, replace(cfg, recurrent="lstm"))))
+
+
+def test_a_network_of_jax_is_refused():
+    """It ended with an AttributeError."""
+    with pytest.raises(UsageError, match="which is not a torch.nn.Module. Return one, or use framework=jax"):
+        proximo.train("ppo", env_id="CartPole-v1", make_agent=lambda spec, cfg: Plain(), logger="none", total_timesteps=512)
+
+
+class Plain:
+    """Has the parts of an agent, and is no module."""
+
+    head = recurrent = evaluates_later = initial_state = act = value = evaluate = None
