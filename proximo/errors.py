@@ -41,6 +41,10 @@ class EnvError(ProximoError, RuntimeError):
     exit_code = 3
 
 
+class AnswerError(ValueError):
+    """An answer of an environment does not fit its spaces. The caller names the environment and the step."""
+
+
 class NumbersError(ProximoError, ArithmeticError):
     """The loss or its gradient is not finite; the weights are those before the step.
 
@@ -131,13 +135,11 @@ def what_failed(error: BaseException, call: str, where: str = "") -> str:
     """Return what the call of an environment has raised, or what Proximo's own checks have found in its answer.
 
     Args:
-        error: The exception; a check raises a ValueError.
+        error: The exception; a check raises an AnswerError.
         call: Begins the first kind of sentence, such as "reset raised".
         where: Ends the second kind.
     """
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    found = isinstance(error, ValueError) and str(frame.f_globals.get("__name__")).startswith("proximo.envs.")
-    return f"{one_line(error)}{where}" if found else f"{call} {with_place(error)}"
+    return f"{one_line(error)}{where}" if isinstance(error, AnswerError) else f"{call} {with_place(error)}"
 
 
 def place_of(error: BaseException) -> str:

@@ -17,10 +17,12 @@ import torch
 from hypothesis import settings
 
 from proximo.cli.messages import printed_messages
+from proximo.runs import recent
 from tests.support.torchrun import COMPILE_FAST
 
 os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)  # `XLA_FLAGS= make test` tests what users run; make coverage does
 torch.set_num_threads(1)
+recent.CHECKPOINT_SECONDS = 0.0  # every checkpoint that is due is written, also where iterations take milliseconds
 settings.register_profile("proximo", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("proximo")
 
@@ -29,12 +31,6 @@ settings.load_profile("proximo")
 def _one_thread():
     """A run sets the threads of its process; the next test begins with one again."""
     torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def _every_checkpoint(monkeypatch):
-    """Every checkpoint that is due is written, also where iterations of a test take milliseconds."""
-    monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -174,7 +174,7 @@ def test_a_process_that_dies_in_training_ends_the_run(framework, tmp_path):
     run = tmp_path / "run"
     words = (f"torch.distributed.run --standalone --nproc_per_node=2 -m proximo train ppo --framework {framework} "
              "--env-id tests.support.probes:Mortal-v0 --num-envs 4 --num-steps 16 --total-timesteps 640 "
-             f"--checkpoint-every 2 --logger none --run-dir {run}")
+             f"--checkpoint-every 2 --keep-checkpoints 0 --logger none --run-dir {run}")
     process = start(words.split(), JAX_PLATFORMS="cpu")
     said = process.communicate(timeout=200)[1]
     assert process.returncode != 0 and "exitcode  : 7" in said

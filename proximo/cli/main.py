@@ -1,7 +1,6 @@
 """The command `proximo`: which function runs a command."""
 
 import faulthandler
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -42,11 +41,11 @@ COMMANDS = ("train", "sweep", "resume", "eval", "watch", "export", "card", "push
             "bench", "report", "compare", "tune", "pbt", "profile", "rate", "eject", "list", "doctor", "check-env")
 
 
-def main(argv: Sequence[object] | str | None = None) -> int:
+def main(argv: Sequence[object] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: Its words, also paths and numbers, or one text as a shell takes it; None: those of the command line.
+        argv: Its words, also paths and numbers; None: those of the command line.
 
     Returns:
         The exit code: 0, or 2 (usage), 3 (environment), 4 (numbers), 5 (files), 6 (another process of the run), 128
@@ -56,8 +55,7 @@ def main(argv: Sequence[object] | str | None = None) -> int:
     """
     with suppress(Exception):  # stderr is closed, or is no file
         faulthandler.enable()  # a crash of native code prints where it happened
-    words = sys.argv[1:] if argv is None else shlex.split(argv) if isinstance(argv, str) else argv
-    return exit_code(partial(first_word, [*map(str, words)]))
+    return exit_code(partial(first_word, sys.argv[1:] if argv is None else argv))
 
 
 def run() -> NoReturn:
@@ -72,8 +70,11 @@ def run() -> NoReturn:
     sys.exit(code)
 
 
-def first_word(words: list[str]) -> int:
+def first_word(given: Sequence[object]) -> int:
     """Print the help or the version, or run the command that the first word names; return the exit code."""
+    if isinstance(given, str):
+        raise UsageError(f"main({given!r:.60}) is one text. Pass a list of words, such as main({given.split()!r:.80}).")
+    words = [*map(str, given)]
     if not words or words[0] in ("-h", "--help", "help"):
         print(HELP)
         return 0 if words else 2

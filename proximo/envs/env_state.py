@@ -28,7 +28,8 @@ def announce_rebuilds(cfg: Config, processes: int) -> None:
         f"the checkpoints of {processes} processes do not contain their environments"
     notify(f"{cause}. The environments are made again every {cfg.checkpoint_every} iterations "
            f"({cfg.checkpoint_every * cfg.num_steps:,} steps of each), so that a resumed run equals an uninterrupted "
-           "one. Longer episodes do not reach their end: if there are any, raise --checkpoint-every.")
+           "one if seed and actions determine the steps. Longer episodes do not reach their end: if there are any, "
+           "raise --checkpoint-every.")
 
 
 def warn_if_opaque(snapshot: Callable[[], dict[str, Any]], env_id: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.envs.joint_actions import action_parts
-from proximo.errors import UsageError
+from proximo.errors import AnswerError, UsageError
 
 LATE_MASK = "action_mask was returned, and the first reset() returned none. Return it from every reset() and step()"
 
@@ -40,25 +40,25 @@ def mask_row(mask: Any, width: int) -> np.ndarray:
         (width,) bool.
 
     Raises:
-        ValueError: The mask has another number of entries, or other values than True, False, 1 and 0.
+        AnswerError: The mask has another number of entries, or other values than True, False, 1 and 0.
     """
     several = isinstance(mask, tuple | list) and len(mask) and np.ndim(mask[0])
     row = np.concatenate([np.ravel(part) for part in mask]) if several else np.ravel(np.asarray(mask))
     if row.size != width:
-        raise ValueError(f"action_mask has {row.size} entries, the action space has {width} choices")
+        raise AnswerError(f"action_mask has {row.size} entries, the action space has {width} choices")
     allowed = row.astype(bool)
     if row.dtype != bool and not (row == allowed).all():
-        raise ValueError(f"action_mask has the value {row[row != allowed][0]}; it must be True or 1 for an action that "
-                         "is allowed, and False or 0 for another one")
+        raise AnswerError(f"action_mask has the value {row[row != allowed][0]}; it must be True or 1 for an action "
+                          "that is allowed, and False or 0 for another one")
     return allowed
 
 
 def mask_in(observation: Any) -> Any:
-    """Return the key `action_mask` of a Dict observation; ValueError if it has none."""
+    """Return the key `action_mask` of a Dict observation; AnswerError if it has none."""
     if not hasattr(observation, "keys"):
-        raise ValueError(f"observation is a {type(observation).__name__}; its space requires a dict")
+        raise AnswerError(f"observation is a {type(observation).__name__}; its space requires a dict")
     if "action_mask" not in observation:
-        raise ValueError("observation has no key 'action_mask'")
+        raise AnswerError("observation has no key 'action_mask'")
     return observation["action_mask"]
 
 
@@ -94,7 +94,7 @@ def has_mask_property(env: gym.Env) -> bool:
 def mask_reader(env: gym.Env) -> Callable[[Any, dict[str, Any] | None], np.ndarray | None]:
     """Return a function that reads the mask of one environment, (A,) bool, where MaskReader reads it.
 
-    It takes an observation and its `info`, returns None where there is no mask, and raises ValueError for a mask of
+    It takes an observation and its `info`, returns None where there is no mask, and raises AnswerError for a mask of
     another size and for one that allows no action.
     """
     space, methods, parts = env.observation_space, mask_methods([env]), mask_parts(env.action_space)
@@ -108,7 +108,7 @@ def mask_reader(env: gym.Env) -> Callable[[Any, dict[str, Any] | None], np.ndarr
             return None
         row = mask_row(given, int(parts.sum()))
         if not all(part.any() for part in np.split(row, np.cumsum(parts)[:-1])):
-            raise ValueError("action_mask allows no action")
+            raise AnswerError("action_mask allows no action")
         return row
 
     return read

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from proximo.errors import warn_once
+from proximo.errors import AnswerError, warn_once
 
 
 def space_layout(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype]:
@@ -79,9 +79,9 @@ def cast_array(shape: tuple[int, ...], dtype: np.dtype, value: Any, where: str, 
     try:
         cast = cast_numbers(np.asarray(value), dtype)
     except (TypeError, ValueError):  # ragged lists
-        raise ValueError(fault) from None
+        raise AnswerError(fault) from None
     if cast is None or cast.shape != shape:
-        raise ValueError(fault)
+        raise AnswerError(fault)
     warn_once(f"{env_id}: {fault}. It is converted. Return np.asarray({where}, np.{dtype}).")
     return cast
 
@@ -103,7 +103,7 @@ def cast_parts(space: spaces.Space[Any], value: Any, where: str, env_id: str) ->
         ValueError: Something else is wrong with it, or as for cast_array.
     """
     if _wanted_structure(space, value):
-        raise ValueError(leaf_fault(space, value, where))
+        raise AnswerError(leaf_fault(space, value, where))
     if isinstance(space, spaces.Dict) and all(name in value for name in space.spaces):
         return {name: cast_parts(part, value[name], f"{where}[{name!r}]", env_id)
                 for name, part in space.spaces.items()}
@@ -112,5 +112,5 @@ def cast_parts(space: spaces.Space[Any], value: Any, where: str, env_id: str) ->
     if isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
         value = cast_array(*space_layout(space), value, where, env_id)
     if fault := leaf_fault(space, value, where):
-        raise ValueError(fault)
+        raise AnswerError(fault)
     return value

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.envs.image_axes import channels_first, image_axes, is_image_part, stored_shape
+from proximo.errors import AnswerError
 
 ROW_MULTIPLE = 8  # bytes, so that the parts of every row are aligned
 
@@ -152,7 +153,7 @@ def write_rows(layout: Layout, observation: Any, rows: np.ndarray) -> None:
             value = channels_first(image_axes(part.space), value)
         view[...] = np.reshape(value, view.shape)
         if part.dtype.kind == "f" and not np.isfinite(view).all():
-            raise ValueError(f"{part.name} is not finite in {part.dtype} (NaN, infinity or beyond its range)")
+            raise AnswerError(f"{part.name} is not finite in {part.dtype} (NaN, infinity or beyond its range)")
 
 
 class FloatView(NamedTuple):

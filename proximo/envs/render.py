@@ -1,5 +1,6 @@
 """Pictures of environments, also on machines without a screen."""
 
+import math
 import os
 import sys
 from numbers import Real
@@ -23,7 +24,7 @@ def env_fps(env: gymnasium.Env) -> float | None:
     There is one picture for each step, therefore a frame skip divides them.
     """
     given, layer = env.metadata.get("render_fps"), env
-    if not isinstance(given, Real) or not (fps := float(given)) > 0:
+    if not isinstance(given, Real) or not 0 < (fps := float(given)) < math.inf:
         return None
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, RepeatAction):

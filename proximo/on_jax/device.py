@@ -26,7 +26,8 @@ def pick_device(cfg: Config) -> jax.Device:
     if cfg.device == "cpu":
         return jax.local_devices(backend="cpu")[0]
     if cfg.device == "auto":
-        return gpus[0] if auto_selects_gpu(cfg, bool(gpus)) else jax.local_devices(backend="cpu")[0]
+        named = bool(gpus and cfg.device_ids)
+        return gpus[0] if named or auto_selects_gpu(cfg, bool(gpus)) else jax.local_devices(backend="cpu")[0]
     index = int(cfg.device.partition(":")[2] or 0)
     if not gpus:
         why = "JAX sees none on this machine" if cfg.cuda else "--no-cuda forbids it"
@@ -45,6 +46,7 @@ def keep_compiled() -> None:
     """Let JAX store compiled functions in cache_folder(), unless the program or JAX_COMPILATION_CACHE_DIR names one."""
     if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+    if jax.config.jax_persistent_cache_min_compile_time_secs == 1.0:  # type: ignore[attr-defined]  # JAX's default
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
@@ -111,7 +113,8 @@ def may_use_gpu(cfg: Config) -> bool:
     JAX uses a GPU only with a plugin of its own, a package such as jax-cuda12-plugin.
     """
     present = cfg.cuda and Path("/dev/nvidiactl").exists() and bool(entry_points(group="jax_plugins"))
-    return cfg.device.startswith("cuda") or (cfg.device == "auto" and auto_selects_gpu(cfg, present))
+    named = present and bool(cfg.device_ids)
+    return cfg.device.startswith("cuda") or (cfg.device == "auto" and (named or auto_selects_gpu(cfg, present)))
 
 
 def prepare_gpu() -> None:

@@ -28,9 +28,12 @@ def gae(reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, d
 
 
 def _sum_backwards_on_cpu(delta: Tensor, decay: Tensor) -> Tensor:
-    """Compute x[t] = delta[t] + decay[t] * x[t + 1] over numpy views, which is faster than operators per step."""
+    """Compute x[t] = delta[t] + decay[t] * x[t + 1] over numpy views, which is faster than operators per step.
+
+    The rows of a vector are no views, so it gets a second axis.
+    """
     total = delta.numpy().copy()
-    rows, decays = (list(x.reshape(len(x), -1)) for x in (total, decay.numpy()))  # views, also of one environment
+    rows, decays = (list(x[:, None] if x.ndim == 1 else x) for x in (total, decay.numpy()))
     for t in range(len(rows) - 2, -1, -1):
         rows[t] += decays[t] * rows[t + 1]
     return torch.from_numpy(total)

@@ -25,9 +25,9 @@ class Content(NamedTuple):
 class Recent:
     """Copies iterations: a checkpoint of one can be written while the next one changes weights and environments.
 
-    Every iteration is copied that ends LEAST_SECONDS after the last copy, or later where copying takes long. All runs
-    of a command are copied at the same iteration, so that they can continue together. Iterations whose snapshot does
-    not continue exactly are not copied.
+    Every iteration is copied that ends LEAST_SECONDS after the last copy or checkpoint, or later where copying takes
+    long. All runs of a command are copied at the same iteration, so that they can continue together. Iterations whose
+    snapshot does not continue exactly are not copied.
 
     Attributes:
         contents: The copy of each run, by its number.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import wraps
+from math import ceil
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -84,8 +85,9 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
                     break
                 began = perf_counter()
     seconds = {part: one / iterations for part, one in total.items()}
-    apart = CHECKPOINT_SECONDS / sum(seconds.values()) if cfg.keep_checkpoints else 0.0
-    seconds["checkpoints"] = saving / max(cfg.checkpoint_every, apart)
+    due = cfg.checkpoint_every * sum(seconds.values())  # seconds between two that are due
+    fewer = max(1, ceil(CHECKPOINT_SECONDS / due)) if cfg.keep_checkpoints else 1
+    seconds["checkpoints"] = saving / cfg.checkpoint_every / fewer
     return Shares(seconds=seconds, steps=cfg.batch_size, sps=cfg.batch_size / sum(seconds.values()),
                   setup_seconds=clock.compile_seconds or 0.0)
 

@@ -108,7 +108,7 @@ class Watcher:
                  "iterations between checkpoints (checkpoint_every, --checkpoint-every), or a time limit.")
         last = it.iteration == cfg.num_iterations or bool(self.stop_reason)
         due = it.iteration % cfg.checkpoint_every == 0
-        saving = last or leaving or (due and not (spare and cfg.keep_checkpoints))
+        saving = last or leaving or (due and (stopped or not (spare and cfg.keep_checkpoints)))
         if saving:
             call = call if self._record_video is None else call_now
             call(self.save, Content(it, log.state()), log.summary() if last else None)
@@ -134,7 +134,7 @@ class Watcher:
         return Log(self.run, it.players, kept, self._started, self._meter)
 
     def _video_due(self, iteration: int, checkpoint: bool) -> bool:
-        """At every checkpoint, or after cfg.video_steps steps of each environment if the variant has that field."""
+        """Where a checkpoint is due, or after cfg.video_steps steps of each environment if a variant has that field."""
         every = self.run.cfg.video_steps
         if not every:
             return checkpoint

@@ -182,7 +182,7 @@ def test_watch_and_plot(plain, tmp_path, capsys):
 
 
 def test_help_names_every_command(capsys):
-    assert main([]) == 2 and main(["--help"]) == 0 and main("train ppo --help") == 0
+    assert main([]) == 2 and main(["--help"]) == 0
     said = capsys.readouterr().out
     assert all(f"  {name} " in said for name in COMMANDS)
 
@@ -380,5 +380,5 @@ def test_words_of_a_call_may_be_paths_and_numbers(tmp_path, capsys):
     """proximo.train returns a path; it ended with a TypeError of tyro."""
     train(tmp_path / "run", "--env-id", "CartPole-v1")
     assert main(["eval", tmp_path / "run", "--episodes", 2]) == 0
-    assert main(f"eval '{tmp_path / 'run'}' --episodes 2") == 0
-    assert capsys.readouterr().out.count("episodes") == 2
+    assert main("eval 'x") == 2
+    assert "is one text. Pass a list of words, such as main(['eval'," in capsys.readouterr().err

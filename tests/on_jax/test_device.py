@@ -82,6 +82,21 @@ def test_a_process_that_was_forked_after_training_is_refused(monkeypatch):
         device.refuse_forked()
 
 
+def test_set_up_refuses_a_fork_and_keeps_the_backend(monkeypatch):
+    called = []
+    monkeypatch.setattr(device, "refuse_forked", lambda: called.append("refuse_forked"))
+    monkeypatch.setattr(device, "keep_backend", called.append)
+    assert called == [] and set_up_jax(Config(device="cpu", threads=1)) == called[1] and called[0] == "refuse_forked"
+
+
+@pytest.mark.parametrize(("asked", "platform"), [("auto", "gpu"), ("cpu", "cpu")])
+def test_device_ids_select_a_gpu(asked, platform, monkeypatch):
+    """A small network was trained on the CPU without a word."""
+    cpu, gpu = SimpleNamespace(platform="cpu"), SimpleNamespace(platform="gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda backend=None: [cpu] if backend else [gpu])
+    assert pick_device(Config(device=asked, device_ids=(1,))).platform == platform
+
+
 def test_a_backend_exists_until_the_process_ends():
     """XLA compiles for it on threads of its own, also after a KeyboardInterrupt."""
     client = jax.local_devices(backend="cpu")[0].client

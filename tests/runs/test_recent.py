@@ -2,12 +2,16 @@
 
 from types import SimpleNamespace
 
+import gymnasium
 import pytest
 
 import proximo
+from proximo.models.model import read_model
+from proximo.runs.checkpoint import checkpoints
 from proximo.runs.loop import Session
 from proximo.runs.recent import Recent
 from proximo.types import Iteration
+from tests.support.runs import terminate
 
 
 def ended(number, keeps_state=True):
@@ -55,3 +59,47 @@ def test_checkpoints_of_which_the_newest_are_kept_are_seconds_apart(tmp_path, mo
     monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SECONDS", 1e9)
     assert saved_of(tmp_path / "few") == [1, 10]
     assert saved_of(tmp_path / "all", keep_checkpoints=0) == list(range(1, 11))
+
+
+class Opaque(gymnasium.Wrapper):
+    """Its state cannot be saved, so that a run can continue from scheduled checkpoints only."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.handle = {1, 2}
+
+
+def test_a_signal_saves_a_checkpoint_that_is_due(tmp_path, monkeypatch):
+    """Also right after another one: the process ends, and nothing newer follows."""
+    monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SECONDS", 1e9)
+    with pytest.raises(KeyboardInterrupt):
+        proximo.train("ppo", env=Opaque, num_envs=1, num_steps=8, num_minibatches=1, total_timesteps=80, checkpoint_every=2,
+                      logger="none", run_dir=tmp_path / "run", callbacks=[lambda it: terminate() if it.iteration == 4 else None])
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["00000002", "00000004"]
+
+
+def test_a_video_shows_the_newest_agent_also_where_the_checkpoint_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SECONDS", 1e9)
+    shown, trained = [], []
+
+    def total(weights):
+        return sum(float(x.sum()) for x in weights.values())
+
+    def record(cfg, parts, folder, steps):
+        shown.append(total(read_model(folder)["weights"]))
+
+    monkeypatch.setattr("proximo.runs.own_parts.record_run_video", record)
+    proximo.train("ppo", env_id="CartPole-v1", num_envs=1, num_steps=8, num_minibatches=1, total_timesteps=40, checkpoint_every=1,
+                  logger="none", run_dir=tmp_path / "run", capture_video=True,
+                  callbacks=[lambda it: trained.append(total(it.weights()))])
+    assert shown == trained and len(set(shown)) == 5
+
+
+def test_a_copy_is_not_needed_right_after_a_checkpoint(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("proximo.runs.recent.time.perf_counter", lambda: now[0])
+    recent = Recent()
+    recent.forget()
+    for now[0], copied in ((0.9, False), (1.1, True)):
+        recent.offer({0: (ended(7), LOG)})
+        assert bool(recent.contents) == copied
