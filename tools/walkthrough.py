@@ -49,7 +49,7 @@ def record(folder: Path) -> None:
         Image.open(folder / f"{name}.png").convert("RGB").quantize(64).save(PICTURES / f"{name}.png", optimize=True)
         ends: dict[str, list[float]] = {}
         for row in (folder / f"{name}.csv").read_text().splitlines():
-            variant, _, *curve = row.split(",")
+            variant, _, _, *curve = row.split(",")
             ends.setdefault(variant, []).append(float(curve[-1]))
         rows = [(variant, f"{sum(x) / len(x):.1f}", f"{min(x):.1f}", f"{max(x):.1f}") for variant, x in ends.items()]
         lines += [",".join((name, *row)) for row in rows]

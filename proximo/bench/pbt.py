@@ -24,7 +24,7 @@ from proximo.bench.runner import run_jobs
 from proximo.bench.task import Where
 from proximo.errors import FilesError, UsageError, notify
 from proximo.models.curves import WINDOW, read_episodes
-from proximo.runs.checkpoint import remove_checkpoints
+from proximo.runs.checkpoint import newest_checkpoint, remove_checkpoints
 from proximo.runs.command_line import pasted
 from proximo.runs.files import read_json, refuse_links
 from proximo.runs.interrupt import interrupt_on_sigterm
@@ -162,6 +162,22 @@ def copy_run(source: Path, folder: Path, job: Job) -> None:
                          f"{AGAIN}.") from error
 
 
+def forget_unsaved(run_dir: Path) -> bool:
+    """Remove the summary of a run that was killed before its last checkpoint: training to the end again writes both.
+
+    The next round continues from that checkpoint.
+
+    Returns:
+        Whether there was such a summary.
+    """
+    steps = read_record(run_dir / "summary.json", Summary).get("steps")
+    kept = None if steps is None else newest_checkpoint(run_dir)
+    unsaved = steps is not None and (kept is None or kept["state"]["steps"] != steps)
+    if unsaved:
+        (run_dir / "summary.json").unlink()
+    return unsaved
+
+
 def score_of(run_dir: Path, metric: str, begin: int) -> float | None:
     """Return the mean of the newest 100 episodes that have ended after step `begin`; None if there is none."""
     episodes = read_episodes(run_dir)
@@ -199,9 +215,12 @@ def _play(work: Work, now: Round, done: list[Round], population: Population) -> 
            f"members that were replaced: {copied}")
     state = BenchState()
     for job in now.jobs:
+        forget_unsaved(work.folder / job.folder)
         (state.done if record_if_finished(work.folder, job) else state.waiting).append(job)
     if code := run_jobs(work, state):
         return code
+    if any(forget_unsaved(work.folder / job.folder) for job in now.jobs):
+        return _play(work, now, done, population)
     for job, lines in state.failed:
         notify(f"failed: {job.folder} ({log_path(work.folder, job)})\n{lines}")
     failed = [job for job, _ in state.failed]

@@ -17,7 +17,7 @@ from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError, nearest
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.command_line import pasted
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
+from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, framework_of
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.resolve import usage_errors, whole_paths
 from proximo.runs.restart import start_or_resume
@@ -185,4 +185,6 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
     words = sys.argv[1:]
     if words[:1] == ["resume"]:
         sys.exit(exit_code(lambda: resume_command(words[1:], own)))
+    if framework_of(train) not in ("", config.framework):
+        words = ["--framework", framework_of(train), *words]
     sys.exit(exit_code(lambda: train_variant(variant_of(config), words, own)))

@@ -20,6 +20,8 @@ def eject_command(words: list[str]) -> int:
     if {"-h", "--help"} & {*words}:
         print(USAGE)
         return 0
+    if any(word.partition("=")[0] == "--preset" for word in words):
+        raise UsageError("eject takes no preset. Give its values as flags: `proximo list presets` has them.")
     variant, flags = words[0], words[1:]
     if variant.startswith("-"):
         raise UsageError(f"{variant} is not a variant. Name one first: proximo eject ppo {shlex.join(words)}")

@@ -228,7 +228,9 @@ def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name
         if late.is_set():
             raise EnvError(f"{name}: {len(bundles)} worker processes did not start within {timeout:g} s. The machine "
                            "is busy, or an environment is slow to make. Allow more with --env-timeout.") from error
-        raise EnvError(f"{name}: a worker process did not start ({type(error).__name__}: {error}). A script that "
-                       "trains must do so under `if __name__ == \"__main__\":`.") from error
+        in_pool = multiprocessing.current_process().daemon
+        advice = ("Leave env_workers out, or use concurrent.futures.ProcessPoolExecutor instead of a Pool." if in_pool
+                  else "A script that trains must do so under `if __name__ == \"__main__\":`.")
+        raise EnvError(f"{name}: a worker process did not start ({type(error).__name__}: {error}). {advice}") from error
     finally:
         timer.cancel()

@@ -22,7 +22,7 @@ from proximo.envs.masks import LATE_MASK, mask_reader
 from proximo.envs.mujoco import MUJOCO_STATE, mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
-from proximo.errors import EnvError, UsageError, with_place
+from proximo.errors import AnswerError, EnvError, UsageError, with_place
 from proximo.problems import config_problems
 from proximo.runs.value_ranges import ValueRanges, is_outside
 
@@ -206,7 +206,8 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
     except EnvError:
         raise
     except (Exception, SystemExit) as error:
-        raise EnvError(f"{name}, step {steps}: {with_place(error)}") from error
+        found = str(error) if isinstance(error, AnswerError) else with_place(error)
+        raise EnvError(f"{name}, step {steps}: {found}") from error
     return Played(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
                   ranges=ranges, per_second=steps / (time.perf_counter() - begin))
 

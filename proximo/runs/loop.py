@@ -62,7 +62,7 @@ class Session:
     def __iter__(self) -> Iterator[Sequence[Iteration | None]]:
         with Signals(self._abandon) as signals:
             try:
-                with self._keeping():
+                with self._keeping(signals):
                     for its in self._iterations:
                         signals.iteration_ended()
                         pairs = zip(self._watchers, its, strict=True)
@@ -102,14 +102,16 @@ class Session:
             self._say_done()
 
     @contextmanager
-    def _keeping(self) -> Iterator[None]:
-        """After a fault, save the copy of the newest iteration of a run.
+    def _keeping(self, signals: Signals) -> Iterator[None]:
+        """After a fault, save the copy of the newest iteration of a run; after a signal, the caller does so.
 
         Without a logged iteration, free the folder for the mended program, unless it has evidence of the fault.
         """
         try:
             yield
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt) and signals.received is not None:
+                raise
             if not isinstance(error, (NumbersError, PeerError)) and not is_of_another_process(error):
                 self._forget()
             with suppress(Exception):  # a full disk or memory may be the fault itself, which is what must be seen

@@ -24,6 +24,12 @@ from proximo.runs.run import Run, parts_of_run
 
 ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn",
              "config": "config"}
+LOOPS = {"proximo.on_torch.train": "torch", "proximo.on_jax.train": "jax"}  # by module
+
+
+def framework_of(train: Callable[..., Any] | None) -> str:
+    """Return the framework of a loop; "" for one of a program."""
+    return LOOPS.get(getattr(train, "__module__", ""), "")
 
 
 class OwnParts(NamedTuple):
@@ -71,7 +77,10 @@ class OwnParts(NamedTuple):
 
     def problems(self, cfg: Config) -> list[str]:
         """Return what is wrong with these parts, and with settings that they do not take."""
-        return [*self.wrong, *(passed_env_problems(cfg) if "env" in self.names else ())]
+        wrong = [*self.wrong, *(passed_env_problems(cfg) if "env" in self.names else ())]
+        if (framework := framework_of(self.train)) and framework != cfg.framework:
+            wrong.append(f"framework={cfg.framework}, and this program trains with {framework}. Leave --framework out.")
+        return wrong
 
     def with_workers(self, cfg: Config) -> Config:
         """Return the configuration with `env_workers` of these parts, unless it has a number itself."""
@@ -147,7 +156,10 @@ class OwnParts(NamedTuple):
         Raises:
             UsageError: There are callbacks, or a training function.
         """
-        if self.train is not None or self.callbacks:
+        if self.train is not None:
+            raise UsageError("Several runs at once (num_seeds, sweep) are one compiled function, and this program has "
+                             "a loop of its own. Start it once for each seed.")
+        if self.callbacks:
             raise UsageError("Several runs at once (num_seeds, sweep) train without callbacks, which belong to one "
                              "run. Leave callbacks out, or call proximo.train once for each run.")
 

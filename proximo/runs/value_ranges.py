@@ -84,4 +84,6 @@ def _numbers(space: spaces.Space[Any], value: Any) -> Iterator[np.ndarray]:
         for part, one in zip(space.spaces, value, strict=True):
             yield from _numbers(part, one)
     elif isinstance(space, spaces.Box) and space.dtype != np.uint8:
-        yield np.asarray(value, np.float64).reshape(-1)
+        if (array := np.asarray(value)).dtype.kind not in "buif":  # None would become NaN
+            raise TypeError("not numbers")
+        yield array.astype(np.float64).reshape(-1)

@@ -12,6 +12,7 @@ from proximo.bench.process import record_path
 from proximo.bench.task import Ended
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
+from proximo.runs.checkpoint import save_checkpoint
 from tests.support.full_disk import REASON, bytes_below, full_disk
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights
 
@@ -227,6 +228,21 @@ def test_a_population_that_was_killed_in_mid_round_ends_like_an_undisturbed_one(
     assert f"The checkpoints of {pruned} were removed when a later round" in capsys.readouterr().err
     before = (tmp_path / "out" / "pbt.json").stat().st_mtime_ns
     assert pbt(file, out=tmp_path / "out") == 0 and (tmp_path / "out" / "pbt.json").stat().st_mtime_ns == before
+
+
+def test_a_member_that_was_killed_before_its_last_checkpoint_is_trained_to_its_end(undisturbed, tmp_path, file, monkeypatch):
+    """Its summary is written first. Without a checkpoint, the member of the next round began at step 0."""
+    monkeypatch.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
+    with monkeypatch.context() as patched:
+        patched.setattr("proximo.runs.watcher.save_checkpoint",
+                        lambda run, *how: crash() if (run / "summary.json").exists() else save_checkpoint(run, *how))
+        with pytest.raises(CrashError):
+            pbt(file, out=tmp_path / "out")
+    assert len(list((tmp_path / "out").rglob("summary.json"))) == 1
+    assert pbt(file, out=tmp_path / "out") == 0 and journal(tmp_path / "out") == journal(undisturbed)
+    for m in range(4):
+        one, other = (run_of(folder, 2, journal(undisturbed)[1], m) for folder in (undisturbed, tmp_path / "out"))
+        assert same_weights(one, other) and same_logs(one, other)
 
 
 @pytest.mark.parametrize("linked", ["CartPole-v1", "CartPole-v1/member-00", "CartPole-v1/member-00/7", "CartPole-v1/member-00/7/checkpoints"])

@@ -327,6 +327,17 @@ def test_a_program_is_a_command(program, plain, tmp_path, monkeypatch, capsys):
     assert f"needs the folder of a run: `python {program} resume RUN`." in capsys.readouterr().err
 
 
+def test_a_program_trains_with_the_framework_of_its_loop(program, tmp_path, monkeypatch, capsys):
+    """Another --framework was recorded, and had no effect; several seeds are refused because of the loop."""
+    assert by_path(program, [*SMALL, "--framework", "jax", "--run-dir", str(tmp_path / "run")], monkeypatch) == 2
+    assert "framework=jax, and this program trains with torch. Leave --framework out." in capsys.readouterr().err
+    program.write_text(PROGRAM.replace("on_torch", "on_jax"))
+    assert by_path(program, [*SMALL, "--run-dir", str(tmp_path / "run")], monkeypatch) == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["framework"] == "jax"
+    assert by_path(program, [*SMALL, "--num-seeds", "2", "--run-dir", str(tmp_path / "two")], monkeypatch) == 2
+    assert "this program has a loop of its own. Start it once for each seed." in capsys.readouterr().err
+
+
 def test_the_run_of_a_program_resumes_by_it(program, tmp_path, monkeypatch, capsys):
     """Stopped and continued, against the same run in one go; `proximo resume` names the command."""
     whole, half = tmp_path / "whole", tmp_path / "half"

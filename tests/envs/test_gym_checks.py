@@ -185,6 +185,7 @@ MASKED = spaces.Dict({"x": UNIT, "action_mask": spaces.MultiBinary(2)})
 
 @pytest.mark.parametrize(("space", "given", "said"), [
     (spaces.Dict({"x": UNIT}), None, "observation is a NoneType; its space requires a dict"),
+    (UNIT, None, "observation is a NoneType; its space requires an array of float32 with shape (2,)"),
     (spaces.Dict({"x": UNIT}), "x", "observation is a str; its space requires a dict"),
     (spaces.Dict({"x": spaces.Dict({"y": UNIT})}), {"x": 3}, "observation['x'] is a int; its space requires a dict"),
     (spaces.Tuple([UNIT]), 3, "observation is a int; its space requires a tuple"),

@@ -316,3 +316,10 @@ def test_training_goes_on_without_a_lost_worker(tmp_path):
 def test_restarts_need_workers(capsys):
     assert main(["train", "ppo", "--restart-envs", "2"]) == 2
     assert "restart_envs=2 needs worker processes" in capsys.readouterr().err
+
+
+def test_a_worker_of_a_pool_is_told_what_to_use(monkeypatch):
+    """Its processes are daemons, which may not start others."""
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    with pytest.raises(EnvError, match="Leave env_workers out, or use concurrent.futures.ProcessPoolExecutor"):
+        make_envs().reset()

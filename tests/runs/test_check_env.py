@@ -257,7 +257,7 @@ def test_masks_that_allow_no_action_are_named():
             def reset(self, mask=mask, **how):
                 return super().reset(**how)[0], {"action_mask": mask}
 
-        assert told(Stuck)[0] == ["Stuck, step 0: ValueError: action_mask allows no action"] and not trains(Stuck)
+        assert told(Stuck)[0] == ["Stuck, step 0: action_mask allows no action"] and not trains(Stuck)
 
 
 def test_actions_without_numbers_are_not_supported():

@@ -9,6 +9,7 @@ import pytest
 import proximo
 from proximo.cli.main import main
 from proximo.on_torch.loss import ppo_loss
+from proximo.runs.checkpoint import checkpoints
 from tests.support.runs import SMALL, rows, train, weights
 
 WORDS = [word for word in SMALL if word not in ("--logger", "none")]
@@ -69,6 +70,18 @@ def test_a_part_that_exits_does_not_end_with_its_code(error, part, tmp_path):
     with pytest.raises(proximo.EnvError, match=rf"{part} while it trained. Resume with: proximo.resume"):
         proximo.train("ppo", loss_fn=leave, run_dir=tmp_path / "run", total_timesteps=512, logger="none")
     assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ZeroDivisionError()])
+def test_finished_iterations_are_saved_whatever_a_callback_raises(error, tmp_path):
+    """After a KeyboardInterrupt that no signal has caused they were lost."""
+    def leave(it):
+        if it.iteration == 3:
+            raise error
+
+    with pytest.raises((proximo.EnvError, ZeroDivisionError)):
+        proximo.train("ppo", callbacks=[leave], run_dir=tmp_path / "run", total_timesteps=512 * 4, logger="none")
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["00000001"]
 
 
 def test_a_callback_that_exits_is_named(tmp_path):

@@ -80,3 +80,9 @@ def test_check_env_tells_them():
 
     notes = [finding.what for finding in check_env(Clock) if finding.ok is None]
     assert [note.split()[0] for note in notes] == ["observations", "rewards", "float32", "different"], notes
+
+
+@pytest.mark.parametrize("observation", [None, "text", [None], object()])
+def test_what_is_no_number_is_left_to_other_checks(observation):
+    """None became NaN, and was said to be not finite."""
+    assert ValueRanges(box(1)).count(observation, 0.0) == ""
