@@ -231,14 +231,20 @@ def test_a_population_that_was_killed_in_mid_round_ends_like_an_undisturbed_one(
 
 
 def test_a_member_that_was_killed_before_its_last_checkpoint_is_trained_to_its_end(undisturbed, tmp_path, file, monkeypatch):
-    """Its summary is written first. Without a checkpoint, the member of the next round began at step 0."""
+    """Its summary is written first. The member that copied it went on from an older checkpoint, or from step 0."""
+    (parent,) = [one["parent"] for m, one in enumerate(journal(undisturbed)[1]) if one["parent"] != m]
+
+    def save_or_crash(run, *how):
+        if run.parent.name == f"member-{parent:02}" and (run / "summary.json").exists():
+            crash()
+        save_checkpoint(run, *how)
+
     monkeypatch.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
     with monkeypatch.context() as patched:
-        patched.setattr("proximo.runs.watcher.save_checkpoint",
-                        lambda run, *how: crash() if (run / "summary.json").exists() else save_checkpoint(run, *how))
+        patched.setattr("proximo.runs.watcher.save_checkpoint", save_or_crash)
         with pytest.raises(CrashError):
             pbt(file, out=tmp_path / "out")
-    assert len(list((tmp_path / "out").rglob("summary.json"))) == 1
+    assert len(list((tmp_path / "out").rglob("summary.json"))) == parent + 1
     assert pbt(file, out=tmp_path / "out") == 0 and journal(tmp_path / "out") == journal(undisturbed)
     for m in range(4):
         one, other = (run_of(folder, 2, journal(undisturbed)[1], m) for folder in (undisturbed, tmp_path / "out"))
