@@ -219,11 +219,11 @@ def _play(work: Work, now: Round, done: list[Round], population: Population) -> 
         (state.done if record_if_finished(work.folder, job) else state.waiting).append(job)
     if code := run_jobs(work, state):
         return code
-    if any(forget_unsaved(work.folder / job.folder) for job in now.jobs):
+    failed = [job for job, _ in state.failed]
+    if any(forget_unsaved(work.folder / job.folder) for job in now.jobs if job not in failed):
         return _play(work, now, done, population)
     for job, lines in state.failed:
         notify(f"failed: {job.folder} ({log_path(work.folder, job)})\n{lines}")
-    failed = [job for job, _ in state.failed]
     members = [one._replace(failed=True) if job in failed else
                one._replace(score=score_of(work.folder / job.folder, population.metric, first_step(done, one)))
                for job, one in zip(now.jobs, now.members)]

@@ -251,6 +251,22 @@ def test_a_member_that_was_killed_before_its_last_checkpoint_is_trained_to_its_e
         assert same_weights(one, other) and same_logs(one, other)
 
 
+def test_a_member_whose_last_checkpoint_cannot_be_written_has_failed(tmp_path, file, monkeypatch):
+    """It is not tried again and again; the others go on."""
+    tries = []
+
+    def fail_at_the_end(run, *how):
+        if run.parent.name == "member-01" and (run / "summary.json").exists():
+            tries.append(run)
+            raise FilesError("the disk is full")
+        save_checkpoint(run, *how)
+
+    monkeypatch.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
+    monkeypatch.setattr("proximo.runs.watcher.save_checkpoint", fail_at_the_end)
+    assert pbt(file, out=tmp_path / "out") == 0
+    assert [one["failed"] for one in journal(tmp_path / "out")[0]] == [False, True, False, False] and len(tries) <= 2
+
+
 @pytest.mark.parametrize("linked", ["CartPole-v1", "CartPole-v1/member-00", "CartPole-v1/member-00/7", "CartPole-v1/member-00/7/checkpoints"])
 def test_no_checkpoint_is_removed_through_a_link(linked, tmp_path):
     """The folder may be a stranger's, and lead to another run."""
