@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from proximo.config import Config
 from proximo.errors import UsageError
+from proximo.runs.unbroken import unbroken_imports
 
 if TYPE_CHECKING:
     from proximo.runs.callbacks import Callback
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 Part = Callable[..., Any]
 
 
+@unbroken_imports()
 def train(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
           make_agent: Part | None = None, loss_fn: Part | None = None, callbacks: "Sequence[Callback]" = (),
           resume: str | None = None, **values: Any) -> Path:
@@ -62,6 +64,7 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
     return _train_to_end(start_or_resume(cfg, variant, own, mode=resume))
 
 
+@unbroken_imports()
 def sweep(config: str | Config | type[Config] | None = None, env: str | None = None, *, make_envs: Part | None = None,
           make_agent: Part | None = None, loss_fn: Part | None = None, resume: str | None = None,
           **values: Any) -> Path:
@@ -139,6 +142,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
     return with_fixed_fields(parts.train(cfg, parts.make_envs, parts.make_agent, state=state), cfg)
 
 
+@unbroken_imports()
 def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, make_agent: Part | None = None,
            loss_fn: Part | None = None, callbacks: "Sequence[Callback]" = (), config: type[Config] | None = None,
            **changes: Any) -> Path:
@@ -173,6 +177,7 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
     return _train_to_end(resume(folder_of(run, "run"), changes, own, allowed))
 
 
+@unbroken_imports()
 def check_env(env: Any = None, **values: Any) -> "list[Finding]":
     """Check an environment against Gymnasium's contract with a few thousand random steps, as `proximo check-env` does.
 
@@ -195,6 +200,7 @@ def check_env(env: Any = None, **values: Any) -> "list[Finding]":
 
 def _train_to_end(session: "Session") -> Path:
     """Train to the end, and return the folder."""
+    session.ends_process = False
     if session.train_to_end():
         if "jax" in sys.modules:  # XLA may still compile, and would crash
             from proximo.runs.output import skip_destructors

@@ -24,6 +24,7 @@ from proximo.envs.pettingzoo import is_self_play, make_pettingzoo
 from proximo.envs.procgen import GAMES, make_procgen, read_procgen_name
 from proximo.errors import UsageError, nearest, one_line
 from proximo.protocols import MakeEnvs, Spec, VecEnv
+from proximo.runs.unbroken import unbroken_imports
 from proximo.types import Iteration
 from proximo.variants import (
     RPO,
@@ -126,7 +127,8 @@ def variant_of(kind: type[Config]) -> str:
 def parts_of(variant: str, framework: str) -> Parts:
     """Return the parts of a variant in one framework ("torch" or "jax"); UsageError where it is not installed."""
     config_class(variant)
-    return _jax_parts(VARIANTS[variant]) if framework == "jax" else _torch_parts(VARIANTS[variant])
+    with unbroken_imports():
+        return _jax_parts(VARIANTS[variant]) if framework == "jax" else _torch_parts(VARIANTS[variant])
 
 
 def _torch_parts(variant: Variant) -> Parts:

@@ -1,13 +1,15 @@
-"""The JSON records that a benchmark keeps in its folder: they are complete or absent."""
+"""The JSON records that a benchmark keeps in its folder, which are complete or absent, and the ends of its logs."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from proximo.errors import FilesError, warn
-from proximo.runs.files import read_json
+from proximo.runs.files import open_regular, read_json
 from proximo.runs.writing import write_json
 
+LAST_LINES = 12  # of a log, shown when a run fails
 AGAIN = ", then start the same command again, which continues"  # where the disk is full
 
 
@@ -35,3 +37,14 @@ def write_record(path: Path, content: Mapping[str, object]) -> None:
         FilesError: It cannot be written.
     """
     write_json(path, content, AGAIN)
+
+
+def last_lines(path: Path, count: int = LAST_LINES) -> str:
+    """Return the last lines of a log without "proximo: ", or an empty string if there is none."""
+    try:
+        with open_regular(path, most=None) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
+            lines = file.read().decode(errors="replace").splitlines()[-count:]
+            return "\n".join(line.removeprefix("proximo: ") for line in lines)
+    except OSError:
+        return ""

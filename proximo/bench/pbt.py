@@ -242,7 +242,7 @@ def _report_best(folder: Path, population: Population, last: Round) -> int:
     chosen = " ".join(f"{name}={value}" for name, value in best.values.items())
     score = "no episode has ended" if best.score is None else f"{best.score:.6g}"
     notify(f"best of {population.population} members: {score} with {chosen} at the end\n"
-           f"Next: proximo eval {pasted(run_dir)}")
+           f"Next: proximo eval {pasted(run_dir, *last.jobs[number].import_flags())}")
     return 0
 
 

@@ -1,9 +1,9 @@
 """One run of a benchmark as tasks of a place: train or evaluate it, and record the result next to its folder."""
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -11,21 +11,29 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from proximo.bench.child import TORCHRUN
-from proximo.bench.files import read_record, write_record
+from proximo.bench.files import last_lines, read_record, write_record
 from proximo.bench.jobs import Job
 from proximo.bench.names import ASIDE, file_name
 from proximo.bench.records import EvaluationFile, JobRecord, Summary
-from proximo.bench.task import PATIENCE, Ended, Handle, Place, Task, Where, stop_all, stopped_on_fault
-from proximo.errors import PeerError, UsageError, notify
+from proximo.bench.task import (
+    PATIENCE,
+    STOPPED,
+    Ended,
+    Handle,
+    Place,
+    Task,
+    Where,
+    end_text,
+    stop_all,
+    stopped_on_fault,
+)
+from proximo.errors import FilesError, PeerError, UsageError, notify
 from proximo.runs.checkpoint import checkpoints
-from proximo.runs.files import open_regular
 from proximo.runs.lock import locked
 
 COMMAND = (sys.executable, "-m", "proximo")
 EVALUATION_EPISODES = 100
-LAST_LINES = 12  # of a log, shown when a run fails
 TRIES = 3  # attempts in a row that end without a new checkpoint
-STOPPED = (130, 137, 143)  # exit codes of a process that was interrupted, killed or asked to end
 
 Stage = Literal["train", "eval"]
 Outcome = Literal["finished", "trained", "lost", "failed"]
@@ -136,24 +144,12 @@ def close_job(folder: Path, running: RunningJob, ended: Ended) -> tuple[Outcome,
     return "failed", lines
 
 
-def end_text(ended: Ended) -> str:
-    """Say how a task has ended."""
-    why = f" ({ended.why})" if ended.why else ""
-    if ended.code is None:
-        return f"lost{why}"
-    number = -ended.code if ended.code < 0 else ended.code - 128 if ended.code in STOPPED else 0
-    return f"stopped by {signal.Signals(number).name}{why}" if number else f"exit code {ended.code}{why}"
-
-
-def last_lines(path: Path, count: int = LAST_LINES) -> str:
-    """Return the last lines of a log without "proximo: ", or an empty string if there is none."""
-    try:
-        with open_regular(path, most=None) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
-            lines = file.read().decode(errors="replace").splitlines()[-count:]
-            return "\n".join(line.removeprefix("proximo: ") for line in lines)
-    except OSError:
-        return ""
+def note_stopped(folder: Path, running: Sequence[RunningJob]) -> None:
+    """Record that the tasks of jobs have ended, so that the status of the benchmark does not wait for them."""
+    for one in running:
+        if one.handle.poll() is not None:
+            with suppress(FilesError):  # a full disk may be why the benchmark ends
+                _update_record(folder, one.job, task="")
 
 
 def _stop_tasks(running: Sequence[RunningJob]) -> None:

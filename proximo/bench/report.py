@@ -24,10 +24,13 @@ from proximo.bench.report_tables import (
 )
 from proximo.bench.results import (
     Groups,
+    Lacking,
+    Missing,
     RunResult,
     differing_settings,
     evaluations_of,
     group_runs,
+    lacking_runs,
     mean_of,
     metric_of,
     read_runs,
@@ -41,7 +44,8 @@ from proximo.runs.files import refuse_links
 from proximo.runs.writing import whole_file
 
 CSV_COLUMNS = ("env_id", "run", "variant", "seeds", "steps", "metric", "mean", "std", "iqm", "iqm_low", "iqm_high",
-               "evaluation_mean", "evaluation_std", "sps", "wall_seconds", "verdicts", "runs", "evaluated")
+               "evaluation_mean", "evaluation_std", "sps", "wall_seconds", "verdicts", "runs", "evaluated",
+               "most_steps", "failed", "unfinished")
 MOST_COMMANDS = 20
 
 
@@ -62,10 +66,10 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     require_packages("proximo report")
     runs = read_runs(directory)
     directory = Path(directory).resolve()  # `.` has no name
-    groups = group_runs(runs)
+    groups, lacking = group_runs(runs), lacking_runs(runs)
     bench = read_record(directory / "bench.json", BenchRecord)
     title = str(bench.get("title") or f"Runs in {directory.name}")
-    sections = [_summary(runs, groups, bench), *_results(groups), *across_environments(groups),
+    sections = [_summary(runs, groups, bench), *_results(groups, lacking), *across_environments(groups),
                 *single_runs(runs, groups, directory), *_settings(runs, groups, bench), *_failures(runs, directory)]
     target = Path(out) if str(out).endswith(".html") else Path(out or directory) / "report.html"
     refuse_links(target.with_suffix(ending) for ending in (".html", ".md", ".csv"))
@@ -74,7 +78,7 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
         with whole_file(target.with_suffix(".md")) as text:
             text.write_text(markdown(title, sections), encoding="utf-8")
             with whole_file(target.with_suffix(".csv")) as table:
-                _write_csv(table, groups)
+                _write_csv(table, groups, lacking)
     return target
 
 
@@ -98,6 +102,9 @@ def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any]) -
         parts.append(f"No episode ended in {', '.join(silent)}, so there is no return to show.")
     if fewer:
         parts.append(f"No episode ended in {', '.join(fewer)}. The returns are those of the others.")
+    if lost := [f"{count_text(found.failed, 'run')} in {env_id} ({label})"
+                for (env_id, label), found in lacking_runs(runs).items() if found.failed and (env_id, label) in groups]:
+        parts.append(f"Failed: {', '.join(lost)}. The numbers are those of the others.")
     few = min(filter(None, scored.values()), default=0)
     if 0 < few < 5:
         parts.append(f"Some groups have only {count_text(few, 'seed')}. Bootstrap intervals of fewer than five seeds "
@@ -106,8 +113,8 @@ def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any]) -
     return Section("Summary", [*parts, "Commands:", Block("\n".join(commands))] if commands else parts)
 
 
-def _results(groups: Groups) -> list[Section]:
-    sections = [Section("Results", [results_table(groups)])]
+def _results(groups: Groups, lacking: Missing) -> list[Section]:
+    sections = [Section("Results", [results_table(groups, lacking)])]
     pictures = []
     for env_id in dict.fromkeys(env_id for env_id, _ in groups):
         svg = curves_picture(env_id, {label: runs for (one, label), runs in groups.items() if one == env_id})
@@ -161,27 +168,32 @@ def _failures(runs: Sequence[RunResult], directory: Path) -> list[Section]:
             what = f"The evaluation of {name}" if run.summary else name
             parts += [f"{what} failed. The last lines of its log:", Block(run.failure)]
         elif not run.summary:
-            parts.append(f"{name} is unfinished. Continue it with the same `proximo bench` command, or with: proximo "
-                         f"resume {pasted(run.path)}")
+            parts.append(f"{name} is not finished: it runs, was stopped, or ended with an error that it printed. To "
+                         f"continue it: proximo resume {pasted(run.path)}, or the command that trains all of them.")
     return [Section("Failed and unfinished runs", parts)] if parts else []
 
 
-def _write_csv(path: Path, groups: Groups) -> None:
-    """Write one row for each group, with numbers that are not rounded; `seeds` is the number of runs with a score."""
+def _write_csv(path: Path, groups: Groups, lacking: Missing) -> None:
+    """Write one row for each group, with numbers that are not rounded.
+
+    `runs` have finished, `seeds` of them have a score, and `steps` to `most_steps` is how long they were trained.
+    """
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(CSV_COLUMNS)
         for (env_id, label), runs in groups.items():
             metric = metric_of(runs[0].variant)
             scores, evaluated = scores_of(runs, metric), evaluations_of(runs)
-            found = estimate(scores) if len(scores) else ("", "", "")
+            found = estimate(scores) if len(scores) > 1 else (*scores, "", "", "")[:3]
+            steps = [run.summary["steps"] for run in runs if "steps" in run.summary]
             verdicts = "; ".join(f"{row.implementation}: {compare_to_published(runs, row).word or 'no verdict'}"
                                  for row in published_for(runs[0].variant, env_id)
                                  if row.protocol == "training" and not runs[0].ablates)
             writer.writerow([*map(csv_text, (env_id, label, runs[0].variant)), len(scores),
-                             runs[0].summary.get("steps"), metric, *_mean_and_std(scores), *found,
+                             min(steps, default=""), metric, *_mean_and_std(scores), *found,
                              *_mean_and_std(evaluated), mean_of(runs, "sps"), mean_of(runs, "wall_seconds"), verdicts,
-                             len(runs), len(evaluated)])
+                             len(runs), len(evaluated), max(steps, default=""),
+                             *lacking.get((env_id, label), Lacking())])
 
 
 def csv_text(text: str) -> str:

@@ -6,14 +6,26 @@ import numpy as np
 
 from proximo.bench.ablations import Ablation
 from proximo.bench.published import Published, atari_game, atari_scores, published_for
-from proximo.bench.results import Groups, RunResult, evaluations_of, mean_of, metric_of, scores_of, steps_of
+from proximo.bench.results import (
+    Groups,
+    Lacking,
+    Missing,
+    RunResult,
+    evaluations_of,
+    mean_of,
+    metric_of,
+    scores_of,
+    steps_of,
+)
 from proximo.bench.sets import every_field
 from proximo.bench.statistics import Estimate, Verdict, estimate, normalise, verdict
 from proximo.bench.text import Table, count_text, duration_text, interval_text, number_text, steps_text
 from proximo.catalog import VARIANTS
 
+ALL_FINISHED = Lacking()
 
-def results_table(groups: Groups) -> Table:
+
+def results_table(groups: Groups, lacking: Missing | None = None) -> Table:
     """Return one row for each environment and label: training, evaluation and speed."""
     rows = []
     for (env_id, label), runs in groups.items():
@@ -21,7 +33,8 @@ def results_table(groups: Groups) -> Table:
         name = label + (" (length of games)" if metric == "episodic_length" else "")
         sps, seconds = mean_of(runs, "sps"), mean_of(runs, "wall_seconds")
         scores, evaluated = scores_of(runs, metric), evaluations_of(runs)
-        rows.append([env_id, name, _count(scores, runs), _steps(runs), *_cells(scores),
+        rows.append([env_id, name, _count(scores, runs, (lacking or {}).get((env_id, label), Lacking())), _steps(runs),
+                     *_cells(scores),
                      *_cells(evaluated, f" ({_count(evaluated, runs)} seeds)" * (0 < len(evaluated) < len(runs))),
                      number_text(sps, 0),
                      "-" if seconds is None else duration_text(seconds)])
@@ -32,8 +45,8 @@ def results_table(groups: Groups) -> Table:
                       "after training, with the most likely actions unless the row of the file says otherwise. IQM: "
                       "interquartile mean over seeds with its 95 % stratified bootstrap interval (rliable). Steps/s "
                       "and wall time: means over seeds. A dash: no episode ended, or there was no evaluation. 3 of 5: "
-                      "the numbers are those of 3 seeds, because no episode of the others ended, or they have no "
-                      "evaluation.")
+                      "the numbers are those of 3 seeds, because the others failed or are not finished, no episode of "
+                      "theirs ended, or they have no evaluation.")
 
 
 def published_table(groups: Groups) -> Table:
@@ -120,9 +133,12 @@ def ablation_table(found: Sequence[Ablation]) -> Table:
                       "paired t test, not corrected for the number of rows.")
 
 
-def _count(scores: np.ndarray, runs: Sequence[RunResult]) -> str:
-    """Return the number of runs, and how many of them have a score."""
-    return str(len(runs)) if len(scores) in (0, len(runs)) else f"{len(scores)} of {len(runs)}"
+def _count(scores: np.ndarray, runs: Sequence[RunResult], lacking: Lacking = ALL_FINISHED) -> str:
+    """Return the number of runs, how many of them have a score, and how many failed or are not finished."""
+    total = len(runs) + sum(lacking)
+    without = ", ".join(f"{count} {what}" for what, count in lacking._asdict().items() if count)
+    text = str(total) if len(scores) in (0, total) else f"{len(scores)} of {total}"
+    return f"{text} ({without})" if without else text
 
 
 def _cells(scores: np.ndarray, of: str = "") -> list[str]:

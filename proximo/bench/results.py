@@ -1,6 +1,6 @@
 """The runs in a folder: finished, failed or unfinished; grouped by environment and label; with their scores."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +51,15 @@ class RunResult(NamedTuple):
 Groups = dict[tuple[str, str], list[RunResult]]  # (environment, label) -> its runs in order of their seeds
 
 
+class Lacking(NamedTuple):
+    """How many runs of a group have no result."""
+
+    failed: int = 0
+    unfinished: int = 0
+
+
+Missing = Mapping[tuple[str, str], Lacking]  # (environment, label) -> its runs without a result
+
 def read_runs(directory: str | Path) -> list[RunResult]:
     """Read every run below a directory, of a benchmark or of `proximo train`.
 
@@ -66,8 +75,9 @@ def read_runs(directory: str | Path) -> list[RunResult]:
     runs = [read_run(path) for path in sorted(run_folders(directory))]
     if not runs:
         raise UsageError(f"{one_line(directory)} contains no runs. A run is a folder with a config.json.")
-    kept = without_repeats(_with_differences(runs), sample=lambda run: (run.env_id, run.label, run.seed),
-                           finished=lambda run: bool(run.summary))
+    kept = without_repeats(
+        _with_differences(runs), finished=lambda run: bool(run.summary),
+        sample=lambda run: (run.env_id, run.label, run.seed, None if run.config else run.path))  # None: it is known
     return sorted(kept, key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))
 
 
@@ -78,6 +88,17 @@ def group_runs(runs: Iterable[RunResult]) -> Groups:
         if run.summary:
             groups.setdefault((run.env_id, run.label), []).append(run)
     return groups
+
+
+def lacking_runs(runs: Iterable[RunResult]) -> dict[tuple[str, str], Lacking]:
+    """Return how many runs of each environment and label have failed, or are not finished for another reason."""
+    found: dict[tuple[str, str], Lacking] = {}
+    for run in runs:
+        if not run.summary:
+            before = found.get((run.env_id, run.label), Lacking())
+            failed = bool(run.failure)
+            found[run.env_id, run.label] = Lacking(before.failed + failed, before.unfinished + (not failed))
+    return found
 
 
 def metric_of(variant: str) -> str:
@@ -191,10 +212,10 @@ def read_run(path: Path) -> RunResult:
     record = read_record(path.with_name(f"{path.name}.job.json"), JobRecord)
     evaluation = read_record(path / "eval.json", EvaluationFile)
     config = content.get("config", {}) | (own := own_settings(content))
-    variant = record.get("variant") or content.get("variant") or "?"
+    variant = record.get("variant") or content.get("variant") or summary.get("variant") or "?"
     return RunResult(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",
                      variant=variant, label=record.get("label") or _label(variant, config, own),
-                     seed=record.get("seed", config.get("seed", 0)), config=config,
+                     seed=record.get("seed", config.get("seed", summary.get("seed", 0))), config=config,
                      versions=content.get("versions", {}), command=str(content.get("command", "")),
                      machine=str(content.get("machine", "")), summary=summary,
                      evaluation=evaluation, ablates=record.get("ablates", ""),

@@ -2,11 +2,11 @@
 
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from proximo.bench.extras import missing_of_extras
-from proximo.bench.files import write_record
+from proximo.bench.files import read_record, write_record
 from proximo.bench.jobs import Job, jobs_of
 from proximo.bench.places import open_place, where_problems
 from proximo.bench.process import (
@@ -15,15 +15,16 @@ from proximo.bench.process import (
     RunningJob,
     Work,
     close_job,
-    end_text,
     log_path,
+    note_stopped,
     record_if_finished,
     start_jobs,
 )
 from proximo.bench.progress import BenchState, BenchView
+from proximo.bench.records import BenchRecord, JobRecord
 from proximo.bench.sets import BenchSet, load_set, read_seeds
 from proximo.bench.statistics import missing_packages
-from proximo.bench.task import PATIENCE, Ended, Where, stop_all
+from proximo.bench.task import PATIENCE, Ended, Place, Where, end_text, stop_all
 from proximo.bench.text import count_text
 from proximo.envs.cores import usable_cores
 from proximo.errors import UsageError, notify, warn
@@ -76,8 +77,9 @@ def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Whe
     folder = Path(out or Path("runs") / "bench" / bench_set.name)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), interrupt_on_sigterm():
+        before = read_record(folder / "bench.json", BenchRecord).get("jobs", [])
         _write_bench(folder, bench_set, str(file), jobs, where)
-        return _run_missing(folder, jobs, where, tuple(command))
+        return _run_missing(folder, jobs, where, tuple(command), before)
 
 
 def describe_machine() -> dict[str, str]:
@@ -92,7 +94,8 @@ def _write_bench(folder: Path, bench_set: BenchSet, file: str, jobs: Sequence[Jo
         "workers": where.workers or 1, "on": where.on, "jobs": [str(job.folder) for job in jobs]})
 
 
-def _run_missing(folder: Path, jobs: Sequence[Job], where: Where, command: tuple[str, ...]) -> int:
+def _run_missing(folder: Path, jobs: Sequence[Job], where: Where, command: tuple[str, ...],
+                 before: Sequence[str]) -> int:
     state = BenchState()
     for job in jobs:
         (state.done if record_if_finished(folder, job) else state.waiting).append(job)
@@ -100,10 +103,20 @@ def _run_missing(folder: Path, jobs: Sequence[Job], where: Where, command: tuple
         return _say_result(folder, state)
     place = open_place(where, folder)
     try:
+        _name_left(folder, {*before} - {str(job.folder) for job in jobs}, place)
         code = run_jobs(Work(folder=folder, place=place, where=where, command=command), state)
         return code or _say_result(folder, state)
     finally:
         place.close()
+
+
+def _name_left(folder: Path, names: Collection[str], place: Place) -> None:
+    """Say which tasks of a benchmark that was killed are still there, whose runs the file does not have any more."""
+    for name in sorted(names):
+        task = read_record(folder / f"{name}.job.json", JobRecord).get("task", "")
+        if place.recover(task) is not None:
+            notify(f"{task} still trains {name}, which is not in the file any more. It is not stopped, and nothing "
+                   "waits for it.")
 
 
 def run_jobs(work: Work, state: BenchState) -> int:
@@ -129,10 +142,14 @@ def run_jobs(work: Work, state: BenchState) -> int:
                 time.sleep(0.2)
     except BaseException as error:
         stop_all([running.handle for running in state.running], PATIENCE)
+        note_stopped(work.folder, state.running)
         if not isinstance(error, KeyboardInterrupt):
             raise
-        state.done += [running.job for running in state.running if record_if_finished(work.folder, running.job)]
-        notify(f"stopped after {count_text(len(state.done), 'finished run')}. The same command continues.")
+        finished = [running.job for running in state.running if record_if_finished(work.folder, running.job)]
+        state.done += finished
+        left = len(state.running) - len(finished)
+        also = f" and ended {count_text(left, 'run')} in progress" * (left > 0)
+        notify(f"stopped after {count_text(len(state.done), 'finished run')}{also}. The same command continues.")
         return interrupted_code(error)
     return 0
 
@@ -154,5 +171,5 @@ def _close(folder: Path, state: BenchState, running: RunningJob, ended: Ended, v
         state.failed.append((running.job, lines))
         view.report(f"failed {running.job.folder} ({end_text(ended)})")
     elif outcome == "lost":
-        view.report(f"again {running.job.folder} ({lines}): it continues from its newest checkpoint")
+        view.report(f"again {running.job.folder} ({lines}): it continues from its newest checkpoint, if it has one")
     return outcome

@@ -48,7 +48,7 @@ def status(directory: str | Path) -> str:
     counts = Counter(run.state for run in runs)
     lines = [f"{directory}: " + ", ".join(f"{counts[state]} {state}" for state in reversed(ORDER) if counts[state])]
     driver = holder(directory)
-    lines += [f"started by {driver}"] if driver else []
+    lines += [f"started by {driver}{', which has ended' * process_ended(driver)}"] if driver else []
     shown = sorted((run for run in runs if run.state not in ("done", "waiting")),
                    key=lambda run: ORDER.index(run.state))
     width = max((len(run.name) for run in shown), default=0)
@@ -90,9 +90,10 @@ def _state(record: dict[str, Any], text: str, age: float | None) -> str:
         return "done" if given == "finished" else "failed"
     if given != "running":
         return "waiting"
-    if not text and record.get("stage") == "train":
-        return "queued" if age is None or not record.get("task", "").startswith("process ") else "not running"
-    return "not running" if process_ended(text or record.get("task", "")) else "running"
+    task = record.get("task", "")
+    if not text and (not task or record.get("stage") == "train"):  # without a task it was stopped
+        return "queued" if task and (age is None or not task.startswith("process ")) else "not running"
+    return "not running" if process_ended(text or task) else "running"
 
 
 def process_ended(text: str) -> bool:

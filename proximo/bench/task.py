@@ -1,11 +1,13 @@
 """What a benchmark hands to a place, and what a place is: this machine, a Ray cluster or SLURM."""
 
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+STOPPED = (130, 137, 143)  # exit codes of a process that was interrupted, killed or asked to end
 PATIENCE = 30  # seconds in which a process that is asked to end can save its last checkpoint
 
 
@@ -72,6 +74,15 @@ class Ended(NamedTuple):
     """the exit code; -N: killed by signal N; None: the place lost the task"""
     why: str = ""
     """what the place says about it"""
+
+
+def end_text(ended: Ended) -> str:
+    """Say how a task has ended."""
+    why = f" ({ended.why})" if ended.why else ""
+    if ended.code is None:
+        return f"lost{why}"
+    number = -ended.code if ended.code < 0 else ended.code - 128 if ended.code in STOPPED else 0
+    return f"stopped by {signal.Signals(number).name}{why}" if number else f"exit code {ended.code}{why}"
 
 
 class Handle(Protocol):

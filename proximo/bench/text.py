@@ -6,6 +6,8 @@ import numpy as np
 
 from proximo.bench.statistics import Estimate
 
+ROUNDING = 1e-9  # smaller differences of scores are those of rounding
+
 
 class Table(NamedTuple):
     """A table as HTML, Markdown and CSV show it."""
@@ -17,8 +19,11 @@ class Table(NamedTuple):
 
 
 def number_text(value: float | None, digits: int = 2) -> str:
-    """Write 1234567.8 as 1,234,567.80; None, NaN and infinity as a dash."""
-    return "-" if value is None or not np.isfinite(value) else f"{value:,.{digits}f}"
+    """Write 1234567.8 as 1,234,567.80, what is smaller than 0.1 with three digits; None, NaN and infinity as a dash."""
+    if value is None or not np.isfinite(value):
+        return "-"
+    small = digits > 1 and ROUNDING < abs(value) < 0.1
+    return f"{value:.3g}" if small else f"{value:,.{digits}f}"
 
 
 def steps_text(steps: int) -> str:

@@ -130,7 +130,7 @@ def _run_until_enough(context: Context) -> None:
         except BaseException as error:
             with suppress(FilesError):  # the disk is full: the trial is taken over as that of a process that was killed
                 study.tell(trial, state=TrialState.FAIL)
-                if trial.params:
+                if trial.params and not isinstance(error, UsageError):  # which refuses these values
                     study.enqueue_trial(trial.params)  # its finished runs count when the search continues
             if isinstance(error, TuneHaltedError):
                 return

@@ -115,8 +115,18 @@ def check_same_search(study: "Study", search: Search, folder: Path) -> None:
     names = [*recorded, *(content.keys() - recorded.keys())]
     different = [f"{name}={_text(recorded, name)} instead of {_text(content, name)}" for name in names
                  if _text(recorded, name) != _text(content, name)]
-    if different:
+    if different and _has_scores(study):
         raise UsageError(_other_search(search, folder, different))
+    if different:
+        study.set_user_attr(SEARCH, content)  # the first trial was refused, and the file was corrected
+
+
+def _has_scores(study: "Study") -> bool:
+    """Return whether a trial has ended with a result, or may still do so."""
+    from optuna.trial import TrialState
+
+    return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING,
+                                                         TrialState.WAITING)))
 
 
 def _meaning(search: Search) -> dict[str, Any]:

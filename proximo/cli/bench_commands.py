@@ -1,5 +1,6 @@
 """The commands on many runs: bench, report, compare, tune and pbt."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,8 +8,9 @@ from typing import Annotated, Any
 import tyro
 
 from proximo.bench.task import Where
+from proximo.catalog import VARIANTS
 from proximo.cli.arguments import arguments, known_arguments
-from proximo.cli.flags import parse_flags
+from proximo.cli.flags import parse_flags, read_flags
 from proximo.config import Config
 from proximo.errors import UsageError
 
@@ -164,9 +166,19 @@ def _bench(args: BenchArguments, flags: list[str]) -> int:
         return 0
     if args.file is None:
         raise UsageError("proximo bench needs a benchmark file, such as benchmarks/small.toml, or --status DIR.")
-    check_set_imports(load_set(args.file).rows, args.allow_import, args.file)
+    rows = load_set(args.file).rows
+    check_set_imports(rows, args.allow_import, args.file)
     return bench(args.file, args.seeds, args.where, args.out, [x for x in args.ablate.split(",") if x],
-                 parse_flags(Config, flags))
+                 _parse_flags([VARIANTS[row.variant].config for row in rows], flags))
+
+
+def _parse_flags(kinds: Sequence[type[Config]], flags: list[str]) -> dict[str, Any]:
+    """Return the values of flags, which one of the classes has; bench() names the rows that lack one of them."""
+    for kind in kinds:
+        values, wrong = read_flags(kind, flags)
+        if not wrong:
+            return values
+    return parse_flags(kinds[0], flags)
 
 
 def _pbt(args: PbtArguments) -> int:

@@ -12,6 +12,7 @@ from proximo.bench.text import number_text
 from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
 from proximo.cli.flags import Flag, field_name, read_flags, split_flags, take_flag
 from proximo.config import Config
+from proximo.errors import NumbersError
 from proximo.runs.run_group import Members
 from proximo.runs.sweep import start_sweep, swept_fields
 
@@ -44,7 +45,11 @@ def sweep_command(words: list[str]) -> int:
     values, more = read_flags(kind, flags)
     cfg = kind(**{**defaults, "framework": "jax", **values})
     session, members = start_sweep(cfg, variant, lists, [*wrong, *more], mode)
-    code = session.train_to_end()
+    try:
+        code = session.train_to_end()
+    except NumbersError:  # of some members; the others have finished
+        print(sweep_table(session.folder, members))
+        raise
     if code == 0:
         print(sweep_table(session.folder, members))
     return code
@@ -90,8 +95,9 @@ def sweep_table(folder: Path, members: Members) -> str:
     for values, summaries in groups.items():
         scores = [one["episodic_return_mean"] for one in summaries if one.get("episodic_return_mean") is not None]
         ends = (np.mean(scores), np.min(scores), np.max(scores)) if scores else (None, None, None)
+        seeds = str(len(scores)) if len(scores) == len(summaries) else f"{len(scores)} of {len(summaries)}"
         lines.append((-np.inf if ends[0] is None else ends[0],
-                      [*map(str, values), str(len(summaries)), *(number_text(end) for end in ends)]))
+                      [*map(str, values), seeds, *(number_text(end) for end in ends)]))
     rows = [[*names, "seeds", "return", "lowest", "highest"],
             *(row for _, row in sorted(lines, key=lambda line: line[0], reverse=True))]
     widths = [max(map(len, column)) for column in zip(*rows)]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from proximo.errors import warn_once
 from proximo.runs.files import open_regular
@@ -64,10 +65,12 @@ def _rows(lines: list[str], names: list[str], wanted: tuple[str, ...]) -> Iterat
 
 def rolling_mean(values: np.ndarray, window: int = WINDOW) -> np.ndarray:
     """Return (E,): the mean of each value and of the up to window-1 values before it."""
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    end = np.arange(1, len(values) + 1)
-    start = np.maximum(end - window, 0)
-    return (total[end] - total[start]) / (end - start)
+    values = np.asarray(values, np.float64)
+    first = np.cumsum(values[:window - 1]) / np.arange(1, len(values[:window - 1]) + 1)
+    if len(values) < window:
+        return first
+    whole = sliding_window_view(values, window).mean(axis=1)  # differences of sums would lose digits after a huge value
+    return np.concatenate([first, whole])
 
 
 def last_of_equal(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
 """Learning curves as a picture: one panel per environment, one line per setting, mean and spread over its seeds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from os.path import isfile
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from proximo.catalog import VARIANTS
-from proximo.errors import UsageError, warn, warn_once
+from proximo.errors import FilesError, UsageError, warn, warn_once
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, last_of_equal, read_episodes, rolling_mean
 from proximo.models.pictures import save_figure
@@ -79,7 +79,7 @@ def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
 
     Raises:
         UsageError: A folder neither is nor contains a run, or the format is unknown.
-        FilesError: The config.json of a run is damaged, or `out` cannot be written.
+        FilesError: The config.json of a named run is damaged, or `out` cannot be written.
     """
     return save_figure(draw_curves(runs, window), out)
 
@@ -88,9 +88,11 @@ def draw_curves(runs: Sequence[Path], window: int = WINDOW) -> "Figure":
     """Return the picture that `plot` writes; raises what it raises."""
     from matplotlib.figure import Figure
 
-    curves = [read_curve(run) for run in find_runs(runs)]
+    curves = list(_read_curves(find_runs(runs), runs))
     if not any(len(curve.steps) for curve in curves):
-        warn("No episode has finished in these runs, so the picture has no line. Train longer, or give other runs.")
+        ended = any((curve.path / "episodes.csv").exists() for curve in curves)
+        warn(f"{'No episode has finished in these runs' if ended else 'These runs have no episodes.csv'}, so the "
+             "picture has no line. Train longer, or give other runs.")
     panels = {env_id: {label: _one_per_seed(group) for label, group in groups.items()}
               for env_id, groups in group_curves(curves).items()}
     columns = min(ceil(len(panels) ** 0.5), 3)
@@ -161,6 +163,17 @@ def read_curve(run: Path) -> Curve:
     episodes = read_episodes(run)
     return Curve(variant=record["variant"], config=config, steps=episodes.step, returns=episodes.ret,
                  path=run)
+
+
+def _read_curves(found: Sequence[Path], named: Sequence[Path]) -> Iterator[Curve]:
+    """Yield the curves of runs; a damaged one that was found below a folder, and not named, is left out."""
+    for run in found:
+        try:
+            yield read_curve(run)
+        except FilesError as error:
+            if run in named or len(found) == 1:
+                raise
+            warn(f"{error} It is left out.")
 
 
 def _one_per_seed(curves: Sequence[Curve]) -> list[Curve]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from proximo.envs.normalize import Normalizer, Statistics
+from proximo.on_torch.modes import keep_gradients_off
 from proximo.on_torch.rollout import Collected, Policy, Storage, finish
 from proximo.problems import check_acted
 from proximo.protocols import GroupedVecEnv, Step, VecEnv
@@ -69,9 +70,9 @@ def collect_in_groups(policy: Policy, envs: VecEnv, normalizer: Normalizer, carr
     for t in range(len(noise)):
         for g, columns in enumerate(whole.columns):
             statistics, step = normalize_columns(normalizer, statistics, columns, grouped.receive(g))
-            torch.set_grad_enabled(False)  # an environment may have switched it on
+            keep_gradients_off()
             whole.groups[g].put(t, step)
-            if step.final_obs is not None and step.truncated.any():
+            if step.final_obs is not None and storage.count_nonzero(step.truncated):
                 final_obs = torch.as_tensor(step.final_obs, device=storage.device)
                 never = torch.zeros(len(final_obs), dtype=torch.bool, device=storage.device)
                 whole.groups[g].rows["final_value"][t].copy_(policy.value(final_obs, never, states[g]))

@@ -58,9 +58,10 @@ class Session:
         self._watchers, self._iterations, self._release = watchers, iterations, release
         self._forget, self._problems = forget or (lambda: None), problems or (list)
         self._recent = Recent()
+        self.ends_process = True  # see Signals; False for a call of a program
 
     def __iter__(self) -> Iterator[Sequence[Iteration | None]]:
-        with Signals(self._abandon) as signals:
+        with Signals(self._abandon, self.ends_process) as signals:
             try:
                 with self._keeping(signals):
                     for its in self._iterations:

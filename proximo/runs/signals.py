@@ -13,10 +13,12 @@ from types import FrameType
 from typing import Any
 
 from proximo.errors import ProximoError, warn
+from proximo.runs.unbroken import LOOKS, Unbroken, interrupt_main
 
 GRACE_SECONDS = 7.0  # after SIGTERM, for the iteration; Docker sends SIGKILL after 10 s
 LEAVE_SECONDS = 1.0  # for the main thread, which is then interrupted
 ENDED = 0  # what the thread reads instead of the number of a signal
+AGAIN = 255  # the same: the next signal was sent again, see Unbroken
 
 
 class Signals:
@@ -28,16 +30,20 @@ class Signals:
     the operating system has delivered a signal (`signal.set_wakeup_fd`). It cannot run while native code holds the lock
     of the interpreter.
 
+    A signal that arrives during an import counts when the import has ended (unbroken.py).
+
     Args:
         abandon: Called with the number of the signal, once, before the process ends within an iteration.
+        ends_process: Whether the first SIGINT may end the process. In a program or a notebook only a second one does.
 
     Attributes:
         received: The number of the first signal.
     """
 
-    def __init__(self, abandon: Callable[[int], None] = lambda number: None) -> None:
+    def __init__(self, abandon: Callable[[int], None] = lambda number: None, ends_process: bool = True) -> None:
         self.received: int | None = None
-        self._abandon, self._abandoned, self._began = abandon, False, False
+        self._ends_process, self._unbroken = ends_process, Unbroken(self._mark)
+        self._abandon, self._abandoned, self._began, self._skips = abandon, False, False, False
         self._before: dict[int, Any] = {}
         self._lock = threading.Lock()  # is held while the run is abandoned
 
@@ -89,6 +95,8 @@ class Signals:
                 self._abandon(self.received or signal.SIGINT)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._unbroken.postpones(number, frame):
+            return
         again = self.received is not None
         self.received = self.received or number
         if again or not self._began:
@@ -99,8 +107,14 @@ class Signals:
 
     def _dismiss(self) -> None:
         if self._before:
-            with suppress(OSError):  # full: the thread has enough to read
-                self._outbox.send(bytes([ENDED]))
+            self._tell(ENDED)
+
+    def _mark(self) -> None:
+        self._tell(AGAIN)
+
+    def _tell(self, number: int) -> None:
+        with suppress(OSError):  # full: the thread has enough to read
+            self._outbox.send(bytes([number]))
 
     def _attend(self) -> None:
         """Run in a thread: end the process where the main thread does not answer a signal in time."""
@@ -113,9 +127,12 @@ class Signals:
                 return
             if again is None:
                 interrupt_main(number)
-        end = time.monotonic() + LEAVE_SECONDS
-        while (left := end - time.monotonic()) > 0:
-            if self._read(left) == ENDED:
+        if self._leaves(LEAVE_SECONDS):
+            return
+        if number == signal.SIGINT and not self._ends_process and not self._began:
+            warn("Native code is running; the interrupt takes effect when it returns. Interrupt again to end the "
+                 "process.")
+            if self._read(None) == ENDED or self._leaves(LEAVE_SECONDS):
                 return
         self.received = self.received or number
         try:
@@ -124,8 +141,21 @@ class Signals:
             warn(str(error))
         os._exit(128 + number)
 
+    def _leaves(self, seconds: float) -> bool:
+        """Return whether the main thread has left within so many seconds; those in which it imports do not count."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self._read(min(left, LOOKS)) == ENDED:
+                return True
+            if self._unbroken.is_inside():
+                end = time.monotonic() + seconds
+        return False
+
     def _read(self, seconds: float | None) -> Any:
-        """Wait for SIGINT, SIGTERM or ENDED, and return its number; None if nothing comes within so many seconds."""
+        """Wait for SIGINT, SIGTERM or ENDED, and return its number; None if nothing comes within so many seconds.
+
+        A signal that Unbroken sends again was read before.
+        """
         end = None if seconds is None else time.monotonic() + seconds
         while True:
             try:
@@ -133,7 +163,11 @@ class Signals:
                 found = self._inbox.recv(1)[0]
             except TimeoutError:
                 return None
-            if found in (ENDED, signal.SIGINT, signal.SIGTERM):
+            if found == AGAIN:
+                self._skips = True
+            elif found in (signal.SIGINT, signal.SIGTERM) and self._skips:
+                self._skips = False
+            elif found in (ENDED, signal.SIGINT, signal.SIGTERM):
                 return found
 
 
@@ -141,11 +175,3 @@ def restore_in_child(ref: "weakref.ref[Signals]") -> None:
     """Let signals to a forked process, such as one of an environment, neither be noted nor reach this process."""
     if (signals := ref()) is not None and signals.has_handlers:
         signals.restore(-1)
-
-
-def interrupt_main(number: int) -> None:
-    """Deliver a signal to the main thread, also while it sleeps in a system call."""
-    if hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(threading.main_thread().ident or 0, number)
-    else:
-        signal.raise_signal(signal.Signals(number))

@@ -67,7 +67,10 @@ class TimedEnvs:
 
     def step(self, action: Any) -> Any:
         """See VecEnv.step."""
-        return self._time(self._envs.step, action)
+        began = perf_counter()
+        result = self._envs.step(action)
+        self._recorder.note_step(began, perf_counter())
+        return result
 
     def send(self, group: int, action: Any) -> None:
         """See GroupedVecEnv.send."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proximo.errors import UsageError
+from proximo.runs.unbroken import unbroken_imports
 
 if TYPE_CHECKING:
     from proximo.config import Config
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from proximo.models.model import Model
 
 
+@unbroken_imports()
 def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_import: Collection[str] = (),
          config: "type[Config] | None" = None) -> "Model":
     """Load the model of a run, of a checkpoint or of a folder: `load(path).act(raw_obs)`. Nothing is imported for it.
@@ -35,6 +37,7 @@ def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_i
     return load_model(folder_of(path, "path"), own, modules_of(allow_import))
 
 
+@unbroken_imports()
 def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, *, deterministic: bool = True,
              seed: int = 0, max_steps: int | None = None, num_envs: int | None = None, **parts: Any) -> "Evaluation":
     """Play whole episodes with a trained model, as `proximo eval` does.
@@ -67,6 +70,7 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
     return play_episodes(model, env, how, parts)
 
 
+@unbroken_imports()
 def watch(model: "str | Path | Model", out: str | Path, episodes: int = 1, env: Any = None, *,
           deterministic: bool = True, seed: int = 0, max_frames: int = 2000, **parts: Any) -> Path:
     """Record a video of whole episodes, one after the other, as `proximo watch` does without `--pick`.

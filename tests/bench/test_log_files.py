@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proximo.bench.curves import common_curves
-from proximo.bench.process import last_lines
+from proximo.bench.files import last_lines
 from proximo.bench.progress import BenchState, BenchView, progress
 from proximo.bench.results import read_run
 from proximo.bench.tune_search import Search, latest_score

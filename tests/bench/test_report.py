@@ -286,13 +286,14 @@ def test_a_single_unfinished_run_makes_a_page(tmp_path):
     run_dir = tmp_path / "CartPole-v1__ppo__1"
     run_dir.mkdir()
     (run_dir / "config.json").write_text(json.dumps({"variant": "ppo", "config": {"env_id": "CartPole-v1", "seed": 1}}))
-    assert "CartPole-v1__ppo__1 is unfinished" in report(tmp_path).read_text()
+    assert "CartPole-v1__ppo__1 is not finished" in report(tmp_path).read_text()
 
 
 def test_formats_of_numbers():
     """Thousands, millions, and missing numbers."""
     assert [steps_text(n) for n in (500, 128_000, 500_000, 8_000_000)] == ["500", "128k", "500k", "8M"]
     assert [number_text(x) for x in (1234.5, None, float("nan"))] == ["1,234.50", "-", "-"]
+    assert [number_text(x) for x in (0.00312345, -0.00125, 0.1, 0.0, 1e-17)] == ["0.00312", "-0.00125", "0.10", "0.00", "0.00"]
 
 
 @pytest.mark.parametrize("at", ["page", "_write_csv"])
@@ -308,3 +309,20 @@ def test_a_full_disk_leaves_the_older_report(at, out, tmp_path, monkeypatch):
     with pytest.raises(FilesError, match=r"could not be written \(No space left on device\). Free disk space, or choose another"):
         report(out, tmp_path)
     assert bytes_below(tmp_path) == before
+
+
+def test_failed_seeds_are_said_where_the_numbers_of_the_others_are(out, html):
+    """The third seed of each environment failed."""
+    row = next(csv.DictReader((out / "report.csv").read_text().splitlines()))
+    assert (row["seeds"], row["runs"], row["failed"], row["unfinished"]) == ("2", "2", "1", "0")
+    assert "2 of 3 (1 failed)" in html and f"Failed: 1 run in {row['env_id']} ({row['run']})" in html
+
+
+def test_runs_without_settings_are_no_repeats_of_each_other(tmp_path):
+    """Seed and variant are those of summary.json where config.json is damaged."""
+    for seed in (1, 2):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        (folder / "config.json").write_text("{")
+        (folder / "summary.json").write_text(json.dumps({"variant": "ppo", "env_id": "CartPole-v1", "seed": seed, "steps": 10}))
+    assert [(run.variant, run.seed) for run in read_runs(tmp_path)] == [("ppo", 1), ("ppo", 2)]

@@ -73,9 +73,12 @@ def test_seeds_without_a_score_are_not_counted(tmp_path):
     said = " ".join(map(str, _summary(runs, groups, {}).parts))
     assert "No episode ended in 2 of 5 runs in A-v0 (one). The returns are those of the others." in said
     assert "only 3 seeds" in said
-    _write_csv(tmp_path / "report.csv", groups)
+    _write_csv(tmp_path / "report.csv", groups, {})
     (found,) = csv.DictReader((tmp_path / "report.csv").read_text().splitlines())
     assert (found["seeds"], found["runs"], found["evaluated"], float(found["mean"])) == ("3", "5", "1", 20)
+    _write_csv(tmp_path / "report.csv", {("A-v0", "one"): runs[:1]}, {})
+    (found,) = csv.DictReader((tmp_path / "report.csv").read_text().splitlines())
+    assert (float(found["iqm"]), found["iqm_low"], found["iqm_high"]) == (10, "", "")  # one seed has no interval
     assert results_table({("A-v0", "one"): runs_of("A-v0", "one", [None, None])}).rows[0][2] == "2"
 
 

@@ -17,6 +17,7 @@ from proximo.bench.process import Work, is_finished, read_job, record_path
 from proximo.bench.progress import BenchState, BenchView, progress
 from proximo.bench.runner import bench, run_jobs
 from proximo.bench.sets import label_of, load_set
+from proximo.bench.status import run_statuses
 from proximo.bench.task import Ended, Where
 from proximo.bench.text import duration_text
 from proximo.catalog import config_class
@@ -403,3 +404,32 @@ def test_every_flag_of_train_reaches_every_run(file, capsys):
     assert "ppo-gamma=2.0: gamma=2.0 must be between 0 and 1" in capsys.readouterr().err
     assert main(["bench", str(file), "--wrokers", "2"]) == 2
     assert "--wrokers is not a flag" in capsys.readouterr().err
+
+
+class StuckPlace(EndingPlace):
+    """The same, but its task is stopped before it has finished."""
+
+    def stop(self):
+        self.ended = Ended(143)
+
+
+def test_a_stopped_run_is_not_queued_any_more(tmp_path, capsys):
+    """Whatever the place is called: here it is one of SLURM, whose jobs are cancelled."""
+    job, place = Job("ppo", "CartPole-v1", 1, 10, "ppo", {}), StuckPlace()
+    place.name = "SLURM job 1_0"
+    assert run_jobs(Work(folder=tmp_path, place=place, where=Where(), command=FAKE), BenchState(waiting=[job])) == 130
+    assert "stopped after 0 finished runs and ended 1 run in progress." in capsys.readouterr().err
+    (found,) = run_statuses(tmp_path)
+    assert found.state == "not running" and not found.where
+
+
+def test_tasks_of_runs_that_the_file_lost_are_named(file, tmp_path, capsys, monkeypatch):
+    """They are those of a benchmark that was killed, on SLURM."""
+    out = tmp_path / "out"
+    assert bench(file, seeds=1, out=out, command=FAKE) == 0
+    record = out / "CartPole-v1" / "ppo" / "1.job.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"status": "running", "task": "SLURM job 7"}))
+    monkeypatch.setattr("proximo.bench.place_local.LocalPlace.recover", lambda self, name: "SLURM" in name or None)
+    file.write_text(SET.replace('"CartPole-v1", ', ""))
+    assert bench(file, seeds=2, out=out, command=FAKE) == 0
+    assert "SLURM job 7 still trains CartPole-v1/ppo/1, which is not in the file any more" in capsys.readouterr().err

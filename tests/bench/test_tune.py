@@ -494,3 +494,14 @@ def test_a_damaged_study_is_one_sentence(content, file, tmp_path, capsys):
     assert tune(file, out=out, command=FAKE) == 0
     assert (out / "best.json").read_text() == best
     assert {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")} == runs
+
+
+def test_a_search_without_a_result_may_be_corrected(file, tmp_path):
+    """Its first trial was refused; with a result, the same change would be."""
+    out = tmp_path / "out"
+    file.write_text(SEARCH.replace("[space]", "[space]\nlog_std_init = { low = -2.0, high = -1.0 }"))
+    refusing = (sys.executable, "-c", "import sys; print('proximo: log_std_init has no effect.'); sys.exit(2)")
+    with pytest.raises(UsageError, match="has no effect"):
+        tune(file, out=out, trials=1, command=refusing)
+    file.write_text(SEARCH)
+    assert tune(file, out=out, trials=1, command=FAKE) == 0

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 
+from proximo.cli.bench_commands import _parse_flags
 from proximo.cli.flags import parse_flags
 from proximo.config import Config
 from proximo.errors import UsageError
@@ -85,3 +86,10 @@ def test_every_flag_can_be_given_its_own_default(kind):
         if value not in ((), ""):
             words += [f"--{name.replace('_', '-')}", str(value)]
     assert kind(**parse_flags(kind, words)) == kind()
+
+
+def test_flags_of_a_benchmark_are_those_of_its_variants():
+    """The base class has no rpo_alpha."""
+    assert _parse_flags([Config, RPO], ["--rpo-alpha", "0.3"]) == {"rpo_alpha": 0.3}
+    with pytest.raises(UsageError, match="--rpo-alphas is not a flag"):
+        _parse_flags([Config, RPO], ["--rpo-alphas", "0.3"])

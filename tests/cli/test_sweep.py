@@ -174,3 +174,10 @@ def test_a_sweep_without_lists_is_refused(capsys):
     """It would train one run with the steps of the variant."""
     assert main(["sweep", "ppo", "--total-timesteps", "2048"]) == 2
     assert "a sweep needs several values of a flag: --seeds, or learning_rate," in capsys.readouterr().err
+
+
+def test_the_table_is_printed_where_a_member_has_failed(tmp_path, capsys):
+    """The exit code is that of its numbers."""
+    assert sweep(tmp_path / "runs", "--learning-rate", "1e-2", "1e25", "--seeds", "1") == 4
+    (line,) = (line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["1e+25"])
+    assert line[1:] == ["0", "of", "1", "-", "-", "-"]

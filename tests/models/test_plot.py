@@ -225,3 +225,17 @@ def test_a_full_disk_leaves_the_older_picture(tmp_path):
 def test_a_name_without_an_ending_is_a_png(tmp_path):
     with Image.open(plot([fake_run(tmp_path / "run", 1)], tmp_path / "curve")) as picture:
         assert picture.format == "PNG"
+
+
+def test_smoothing_forgets_a_huge_return():
+    """A difference of two sums would not."""
+    values = np.array([1e18, *[100.0] * 300])
+    assert (rolling_mean(values)[100:] == 100).all()
+
+
+def test_a_damaged_run_below_a_folder_is_left_out(tmp_path, caplog):
+    """The others are drawn."""
+    for seed in (1, 2):
+        fake_run(tmp_path / "runs" / str(seed), seed)
+    (tmp_path / "runs" / "2" / "config.json").write_text("{")
+    assert plot([tmp_path / "runs"], tmp_path / "curve.png").exists() and "It is left out." in caplog.text

@@ -1,0 +1,92 @@
+"""Work that Ctrl-C must not break: it waits until that has ended.
+
+A module that is half imported cannot be used or imported again, so that a later call in the same process would fail or
+crash. torch's tracer, which --compile uses, ends the process where a Python exception reaches its C++ code.
+"""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+MOST_SECONDS = 30.0  # after the first signal; then such work is broken nevertheless
+LOOKS = 0.05  # seconds between two looks at what the main thread does
+TRACER = "torch/fx/experimental/proxy_tensor.py"
+
+
+class Unbroken:
+    """Sends signals again that arrive within imports and tracing. Only what begins after it was made counts.
+
+    Args:
+        mark: Called in another thread, immediately before a signal is sent again.
+    """
+
+    def __init__(self, mark: Callable[[], None] = lambda: None) -> None:
+        self._mark, self._outside, self._end = mark, _count(sys._getframe()), float("inf")
+
+    def postpones(self, number: int, frame: FrameType | None) -> bool:
+        """Return whether a signal that interrupted `frame` is sent again later, and must be ignored now."""
+        if self._end == float("inf"):
+            self._end = time.monotonic() + MOST_SECONDS
+        if not self._is_inside(frame):
+            return False
+        threading.Thread(target=self._send_again, args=(number,), daemon=True).start()
+        return True
+
+    def is_inside(self) -> bool:
+        """Return whether the main thread does such work."""
+        return self._is_inside(sys._current_frames().get(threading.main_thread().ident or 0))
+
+    def _is_inside(self, frame: FrameType | None) -> bool:
+        return _count(frame) > self._outside and time.monotonic() < self._end
+
+    def _send_again(self, number: int) -> None:
+        while self.is_inside():
+            time.sleep(LOOKS)
+        self._mark()
+        interrupt_main(number)
+
+
+def _count(frame: FrameType | None) -> int:
+    """Return how many frames of Python's import system and of torch's tracer there are from a frame outwards."""
+    count = 0
+    while frame is not None:
+        name = frame.f_code.co_filename
+        count += name.startswith("<frozen importlib") or name.endswith(TRACER)
+        frame = frame.f_back
+    return count
+
+
+def interrupt_main(number: int) -> None:
+    """Deliver a signal to the main thread, also while it sleeps in a system call."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        signal.raise_signal(signal.Signals(number))
+
+
+@contextmanager
+def unbroken_imports() -> Iterator[None]:
+    """Within the block, or the decorated function, SIGINT breaks no import.
+
+    Nothing changes outside the main thread, or where a program ignores SIGINT.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    unbroken = Unbroken()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if not unbroken.postpones(number, frame):
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, before)
