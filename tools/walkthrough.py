@@ -19,7 +19,9 @@ PAGE = ROOT / "docs" / "walkthrough.md"
 NOTEBOOK = ROOT / "docs" / "walkthrough.ipynb"
 PICTURES = ROOT / "docs" / "walkthrough"
 RUNS = ROOT / "runs" / "walkthrough"
-BUDGET = """import os
+BUDGET = """%matplotlib inline
+
+import os
 
 # Environment steps of each training. The pictures of the page show 40000: a quarter of an hour for all programs.
 os.environ.setdefault("WALKTHROUGH_STEPS", "8000")

@@ -105,6 +105,10 @@ def make_registered(name: str, values: dict[str, Any]) -> gym.Env:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     use_egl_when_headless()
     name = _import_module_of(name)
+    if name not in registry:  # it was in the process that has started this one
+        raise EnvError(f"{name} is not registered in a worker process, which imports modules and does not run a "
+                       "notebook. Register it in a module (--env-id module:ID), pass env=lambda: ..., or use "
+                       "env_workers=0.")
     try:
         spec = deepcopy(registry[name])
         spec.order_enforce = False  # GymEnvs always resets first

@@ -17,6 +17,7 @@ from proximo.facts import type_problems
 
 OWN = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
 IMAGES = ImageSettings._fields
+ADVICE = " Put it into a module, pass env=lambda: WRAPPER(gymnasium.make(ID)), or use env_workers=0."
 EMULATOR = ("noop_max", "frame_skip", "max_pool", "end_on_life_loss", "fire_reset", "screen_size", "grayscale",
             "frame_stack", "sticky")  # what a variant for emulators and Gymnasium has for Atari games only
 
@@ -122,7 +123,8 @@ def finish_env(env: gym.Env, source: EnvSource) -> gym.Env:
         module, _, name = text.rpartition(":")
         wrapper = getattr(import_named(module, f"env_wrappers={text}"), name, None)
         if not callable(wrapper):
-            raise UsageError(f"env_wrappers={text}: the module {module} has no {name}.")
+            where = "worker processes do not have" if module == "__main__" else f"the module {module} has no"
+            raise UsageError(f"env_wrappers={text}: {where} {name}.{ADVICE * (module == '__main__')}")
         try:
             env = wrapper(env)
         except (Exception, SystemExit) as error:

@@ -1,6 +1,6 @@
 """A trained agent with its observation normaliser and its recurrent state: `load(path).act(raw_obs)`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -8,20 +8,17 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.memory_needs import network_memory
 from proximo.envs.moments import Moments
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
-from proximo.errors import FilesError, UsageError, reading, warn
-from proximo.models.from_checkpoint import is_checkpoint, load_model_tree, model_of_checkpoint, without_model
+from proximo.errors import UsageError, warn
 from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, read_raw, space_reader
-from proximo.models.save_folder import model_tree, moments_of, replaceable
-from proximo.models.spaces import action_for_env, action_from_env, spec_from
+from proximo.models.save_folder import model_tree, replaceable
+from proximo.models.spaces import action_for_env, action_from_env
 from proximo.models.weights import check_numbers
 from proximo.protocols import Spec
-from proximo.runs.checkpoint import MANIFEST, save_tree
+from proximo.runs.checkpoint import save_tree
 from proximo.runs.files import given_path
-from proximo.runs.run import BEST, check_folder, parts_of_run
 from proximo.streams import stream_seed
 
 SEEN = ("env_wrappers", "grayscale", "resize", "frame_stack")  # fields that change what is seen of an environment
@@ -96,21 +93,47 @@ class Model:
 
     def predict(self, raw_obs: Any, first: Any = None, mask: Any = None, deterministic: bool = True,
                 **others: Any) -> Any:
-        """Choose actions as `act` does, by default the most likely ones. Other arguments raise UsageError."""
+        """Choose actions as `act` does, by default the most likely ones, under the name that Stable-Baselines3 has.
+
+        Args:
+            raw_obs: As in `act`.
+            first: As in `act`.
+            mask: As in `act`.
+            deterministic: Whether the most likely action is taken instead of a sampled one.
+            others: None; UsageError names what is given.
+
+        Returns:
+            What `act` returns.
+        """
         if others:
             raise UsageError(f"predict has no argument {', '.join(others)}. The recurrent state is kept inside: begin "
                              "an episode with first=True or reset(), and pass masks as mask=... (docs/coming-from.md).")
         return self.act(raw_obs, first, mask, deterministic)
 
     def value(self, raw_obs: Any, first: Any = None) -> Any:
-        """Return the value of one observation, or (N,) values, with norm_reward those of normalised rewards. Arguments
-        are as in `act`, but the key `cfg.critic_obs` is needed. The recurrent state is not advanced."""
+        """Return the value of one observation, or (N,) values. The recurrent state is not advanced.
+
+        Args:
+            raw_obs: As in `act`, but the key `cfg.critic_obs` is needed.
+            first: As in `act`.
+
+        Returns:
+            A number or (N,) float32; with norm_reward, the values of normalised rewards.
+        """
         return self._evaluate(raw_obs, first, None, None, acts=False)[0]
 
     def logprob(self, raw_obs: Any, action: Any, first: Any = None, mask: Any = None) -> Any:
-        """Return the log-probability of an action that `act` returned, or (N,). The recurrent state is not advanced.
+        """Return the log-probability of an action, or (N,) of N. The recurrent state is not advanced.
 
-        A continuous action is taken as given, even if it was clipped to its bounds. Otherwise as in `act`."""
+        Args:
+            raw_obs: As in `act`.
+            action: What `act` returned. A continuous action is taken as given, even if it was clipped to its bounds.
+            first: As in `act`.
+            mask: As in `act`.
+
+        Returns:
+            A number or (N,) float32; log-densities of continuous actions.
+        """
         return self._evaluate(raw_obs, first, mask, action, acts=True)[1]
 
     @property
@@ -135,7 +158,18 @@ class Model:
         save_tree(place, tree, "")
 
     def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
-        """Write one file that acts without Proximo; `export_model` in export/files.py has the arguments and errors."""
+        """Write one file that acts without Proximo (docs/deploy.md), and check that it acts as the model does.
+
+        Args:
+            path: The file, such as agent.onnx or agent.pt2.
+            to: "onnx" or "pt2"; empty: by the ending of `path`.
+            also: An additional output: "logits" of discrete actions, or the "mean" of continuous ones; empty: none.
+            mask: Whether there is an input for action masks, where actions can be masked.
+
+        Raises:
+            UsageError: An argument is unknown, a package is missing, or the network cannot be exported.
+            FilesError: The file cannot be written.
+        """
         from proximo.models.export.files import export_model
 
         export_model(self, given_path(path, "path", "Name a file such as agent.onnx."), to, also, mask)
@@ -203,48 +237,3 @@ class Model:
         if self.moments is None:
             return obs.astype(self.spec.obs_dtype, copy=False)
         return self._view.write(obs, normalize_obs(self.moments, self._view.read(obs), self.cfg.clip_obs))
-
-
-def read_model(path: Path) -> dict[str, Any]:
-    """Read the folder of a model, of a run that has saved one, or of a checkpoint of a run.
-
-    A model of an earlier version has no `own_parts`: those of the run in whose folder it lies are added.
-
-    Raises:
-        UsageError: There is no such folder.
-        FilesError: There is no model in it, or it is damaged.
-    """
-    check_folder(path)
-    if is_checkpoint(path):
-        return model_of_checkpoint(path, read_model(path.parent.parent))[1]
-    for folder in (path, path / "model"):
-        if (folder / MANIFEST).exists():
-            tree = load_model_tree(folder)
-            if "own_parts" not in tree:
-                tree["own_parts"] = parts_of_run(folder.parent) if folder.name in ("model", BEST) else {}
-            return tree
-    raise without_model(path)
-
-
-def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]) -> Model:
-    """Build a model from what `read_model` returned.
-
-    Args:
-        tree: The content of a model folder.
-        cfg: Its configuration.
-        make_actor: `make_actor(spec, cfg, weights)` rebuilds the network.
-
-    Raises:
-        FilesError: The weights belong to another network, a number is not finite, a space is impossible, or
-            the network does not fit into the memory.
-    """
-    check_numbers(tree)
-    moments, spec = moments_of(tree), spec_from(tree)
-    if wrong := network_memory(cfg, spec):
-        raise FilesError("\n".join(f"the model has {sentence}" for sentence in wrong))
-    own = [f"{name}=..." for name in ("make_agent", "config") if name in tree["own_parts"]]
-    advice = f"Pass {' and '.join(own)} of its program." if own else "Use the folder that Proximo wrote."
-    with reading("The network of the model cannot be made", advice):
-        model = Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments.get("obs"))
-    model.own_parts, model.return_moments = tree["own_parts"], moments.get("ret")
-    return model

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.errors import FilesError, warn
-from proximo.models.from_checkpoint import model_of_checkpoint
-from proximo.models.model import read_model
+from proximo.models.read_folder import model_of_checkpoint, read_model
 from proximo.runs.checkpoint import checkpoints
 
 

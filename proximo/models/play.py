@@ -11,7 +11,8 @@ from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, notify, warn
 from proximo.models.evaluate import MAX_STEPS, Evaluation, ShowProgress, episode_returns, evaluate, frames
-from proximo.models.model import Model, model_from, read_model
+from proximo.models.model import Model
+from proximo.models.read_folder import model_from, read_model
 from proximo.models.task import check_task
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds

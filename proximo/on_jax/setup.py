@@ -31,6 +31,10 @@ from proximo.types import Carry
 
 MakeAgent = Callable[[Any, Any], Any]
 
+# Settings of JAX that decide about dtypes, random numbers, or what an operation accepts; these are the defaults.
+NEEDED_SETTINGS = {"jax_enable_x64": False, "jax_default_prng_impl": "threefry2x32", "jax_threefry_partitionable": True,
+                   "jax_numpy_rank_promotion": "allow", "jax_numpy_dtype_promotion": "standard"}
+
 
 def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any],
            done: int = 0) -> tuple[Player, TrainState]:
@@ -83,15 +87,23 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
     """Bundle what the update calls.
 
     Raises:
-        UsageError: The agent cannot be trained, or JAX computes in float64.
+        UsageError: The agent cannot be trained, or a program has changed a setting of JAX that matters.
     """
     check_agent(agent)
-    if jax.config.jax_enable_x64:  # type: ignore[attr-defined]
-        raise UsageError("JAX computes in float64 (JAX_ENABLE_X64), and training needs float32. Unset JAX_ENABLE_X64, "
-                         'or call jax.config.update("jax_enable_x64", False).')
+    check_settings()
     return Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=partial(checked_loss, loss_fn),
                    all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,
                    divisible=loss_fn is ppo_loss and not agent.recurrent)
+
+
+def check_settings() -> None:
+    """Raise UsageError for settings of JAX that are not those of NEEDED_SETTINGS."""
+    found = {name: getattr(jax.config, name, needed) for name, needed in NEEDED_SETTINGS.items()}
+    found = {name: getattr(value, "value", value) for name, value in found.items()}  # some are enumerations
+    if wrong := [f"JAX is set to {name}={found[name]}, and training needs {needed}. Unset {name.upper()}, or call "
+                 f'jax.config.update("{name}", {needed!r}).'
+                 for name, needed in NEEDED_SETTINGS.items() if found[name] != needed]:
+        raise UsageError("\n".join(wrong))
 
 
 def make_player(ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Learner,

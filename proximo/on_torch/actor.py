@@ -51,7 +51,7 @@ class Actor:
 
         `noise_seed` decides the random choice; with None the most likely action is taken.
         """
-        with torch.no_grad(), limited_threads(self._threads):
+        with acting_alone(self._threads):
             dist, _, state = self.agent(to_tensor(obs), None if mask is None else to_tensor(mask), to_tensor(first),
                                         state)
             if noise_seed is None:
@@ -62,7 +62,7 @@ class Actor:
     def evaluate(self, obs: np.ndarray, mask: np.ndarray | None, first: np.ndarray, state: tuple[Any, ...],
                  action: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the values (N,), and the log-probabilities (N,) of actions (N, *action_shape), before this step."""
-        with torch.no_grad(), limited_threads(self._threads):
+        with acting_alone(self._threads):
             dist, value, _ = self.agent(to_tensor(obs), None if mask is None else to_tensor(mask), to_tensor(first),
                                         state)
             return value.numpy(), None if action is None else dist.logprob(torch.from_numpy(action)).numpy()
@@ -74,11 +74,12 @@ def to_tensor(x: np.ndarray) -> torch.Tensor:
 
 
 @contextmanager
-def limited_threads(most: int) -> Iterator[None]:
-    """Let torch use at most this many threads inside the block; afterwards as many as before."""
+def acting_alone(most: int) -> Iterator[None]:
+    """Compute in float32, without gradients and with at most this many threads, whatever the program has set."""
     before = torch.get_num_threads()
     torch.set_num_threads(min(before, most))
     try:
-        yield
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            yield
     finally:
         torch.set_num_threads(before)

@@ -53,7 +53,7 @@ def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
         The number of threads, on which results depend.
 
     Raises:
-        UsageError: Gradients are switched off, or torch makes parameters of another dtype than float32.
+        UsageError: Gradients are switched off, or torch computes in another dtype or on another device by default.
     """
     if not torch.is_grad_enabled():
         raise UsageError("Gradients are switched off where training begins. Call it outside of torch.no_grad() and "
@@ -61,6 +61,12 @@ def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
     if torch.get_default_dtype() != torch.float32:
         raise UsageError(f"The default dtype of torch is {torch.get_default_dtype()}, and networks are trained in "
                          "float32. Call torch.set_default_dtype(torch.float32) before training.")
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise UsageError("torch.autocast is on where training begins, and would change what is computed. Call it "
+                         "outside of torch.autocast; --precision bf16 computes in bfloat16.")
+    if (default := torch.get_default_device()).type != "cpu":
+        raise UsageError(f"The default device of torch is {default}. Call torch.set_default_device(None); "
+                         "--device chooses where it takes place.")
     threads = cfg.threads or (1 if device.type == "cuda" else default_threads(cfg, world.local_size))
     torch.set_num_threads(threads)
     if device.type == "cuda":

@@ -141,7 +141,8 @@ def check_wrappers(values: Mapping[str, Any]) -> None:
     wrong = []
     for one in given if isinstance(given, (list, tuple)) else ():
         if not isinstance(one, str):
-            text = f"the text '{one.__module__}:{one.__name__}'" if isinstance(one, type) else "text, module:Wrapper"
+            named = isinstance(one, type) and one.__module__ != "__main__"  # workers do not have what is in __main__
+            text = f"the text '{one.__module__}:{one.__name__}'" if named else "text, module:Wrapper"
             wrong.append(f"env_wrappers has {one!r:.80}. Write it as {text}, or wrap the environment yourself: "
                          "env=lambda: WRAPPER(gymnasium.make(ID)).")
     if wrong:

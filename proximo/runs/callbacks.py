@@ -113,7 +113,11 @@ def stop_at(ret: float, episodes: int = 100) -> Callback:
 
 
 def stop_at_evaluation(ret: float) -> Callback:
-    """Return a callback that ends training when the mean return of an evaluation (`eval_every`) reaches a value."""
+    """Return a callback that ends training when the mean return of an evaluation (`eval_every`) reaches a value.
+
+    Args:
+        ret: The value.
+    """
     _check_arguments("stop_at_evaluation", ret=ret)
 
     def callback(it: "Iteration") -> None:
@@ -127,7 +131,11 @@ def stop_at_evaluation(ret: float) -> Callback:
 
 
 def stop_after(seconds: float) -> Callback:
-    """Return a callback that ends training after so many seconds, counted from this call."""
+    """Return a callback that ends training after some time.
+
+    Args:
+        seconds: How long, counted from this call.
+    """
     _check_arguments("stop_after", seconds=seconds)
     end = time.monotonic() + seconds
 

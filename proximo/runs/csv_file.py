@@ -17,9 +17,16 @@ def files_of(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if not folder.exists():
+            raise removed(folder) from error
         reason = error.strerror or str(error)
         raise FilesError(f"The log in {folder} cannot be written ({reason}). Free disk space or restore the folder, "
                          f"then continue from the last checkpoint with `proximo resume {pasted(folder)}`.") from error
+
+
+def removed(folder: Path) -> FilesError:
+    """Return the error for a run whose folder is gone; nothing more is to be written there."""
+    return FilesError(f"The folder {folder} has been removed while the run was writing to it. Start the run again.")
 
 
 class CsvFile:

@@ -10,8 +10,8 @@ import numpy as np
 from proximo.catalog import Parts
 from proximo.errors import FilesError, ProximoError, UsageError, warn
 from proximo.models.evaluate import MAX_STEPS, Evaluation
-from proximo.models.model import model_from, read_model
 from proximo.models.play import HowPlayed, play_in_new_envs
+from proximo.models.read_folder import model_from, read_model
 from proximo.models.save_folder import save_model
 from proximo.runs.checkpoint import load_tree, save_tree
 from proximo.runs.run import BEST, Run

@@ -10,7 +10,7 @@ from proximo.config import Config
 from proximo.envs.moments import Moments
 from proximo.errors import FilesError, UsageError
 from proximo.facts import facts, shown
-from proximo.models.model import read_model
+from proximo.models.read_folder import read_model
 from proximo.models.save_folder import moments_of
 from proximo.models.weights import check_numbers
 from proximo.protocols import MakeEnvs, Spec, VecEnv

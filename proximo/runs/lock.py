@@ -109,8 +109,7 @@ def _open_locked(path: Path) -> IO[str]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"{path.parent} is in use: {_holder(file)} is writing to it. Wait until that process has "
-                             "ended, or stop it.") from None
+            raise UsageError(f"{path.parent} is in use: {_who(_holder(file))}") from None
         except OSError as error:
             warn(f"{path.parent} cannot be locked, because its file system has no locks ({error.strerror}). Make sure "
                  "that no other process writes to it.")
@@ -121,17 +120,29 @@ def _open_locked(path: Path) -> IO[str]:
         file.close()  # the process that held it has just ended and removed it
 
 
+def _who(name: str) -> str:
+    """Say who holds a lock, and what to do."""
+    if name == _own_name():
+        return ("another thread of this program, or an unfinished call, is writing to it. Wait until that has ended, "
+                "or choose another folder.")
+    return f"{name} is writing to it. Wait until that process has ended, or stop it."
+
+
 def _write_holder(path: Path, file: IO[str]) -> None:
     """Write the number of this process to a lock file, or remove it where the disk is full."""
     try:
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.write(f"{_own_name()}\n")
         file.flush()
     except OSError:
         path.unlink()
         with suppress(OSError):  # closing tries to write again
             file.close()
         raise
+
+
+def _own_name() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _open_no_link(path: str, flags: int) -> int:

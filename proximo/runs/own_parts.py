@@ -11,8 +11,8 @@ from proximo.catalog import Parts, config_class, parts_of, variant_of
 from proximo.config import Config
 from proximo.envs.gym_source import passed_env_problems
 from proximo.errors import UsageError, warn
-from proximo.models.model import read_model
 from proximo.models.play import record_run_video
+from proximo.models.read_folder import read_model
 from proximo.models.spaces import spec_from
 from proximo.models.task import check_bounds, check_task
 from proximo.protocols import MakeEnvs, VecEnv

@@ -14,8 +14,9 @@ from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError, nearest
 from proximo.facts import converted
 from proximo.models.evaluate import Evaluation
-from proximo.models.model import Model, model_from, read_model
+from proximo.models.model import Model
 from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, record_video
+from proximo.models.read_folder import model_from, read_model
 from proximo.models.video import check_format
 from proximo.runs.arguments import folder_of, modules_of, own_parts
 from proximo.runs.files import given_path

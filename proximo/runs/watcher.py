@@ -11,7 +11,7 @@ from proximo.facts import fixed_on_resume
 from proximo.processes import world_from_environment
 from proximo.runs.callbacks import run_callbacks
 from proximo.runs.checkpoint import save_checkpoint
-from proximo.runs.csv_file import files_of
+from proximo.runs.csv_file import files_of, removed
 from proximo.runs.evaluation import save_latest_model, set_later_best_aside
 from proximo.runs.files import read_json
 from proximo.runs.log import Log, summary_from_state
@@ -119,7 +119,14 @@ class Watcher:
         return stopped
 
     def save(self, content: Content, summary: dict[str, Any] | None) -> None:
-        """Save an iteration; see save()."""
+        """Save an iteration; see save().
+
+        Raises:
+            FilesError: It cannot be written, or the folder of the run is gone, which must not begin again without its
+                config.json.
+        """
+        if not (self.run.folder / "config.json").exists():
+            raise removed(self.run.folder)
         save(self.run, content, summary)
         self.saved_iteration = content.it.iteration
 

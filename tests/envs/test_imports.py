@@ -151,7 +151,7 @@ def stranger(tmp_path, monkeypatch):
 
 def name_in(run, **fields):
     """Write fields into config.json and into the model, with sums that fit."""
-    from proximo.models.model import read_model
+    from proximo.models.read_folder import read_model
     from proximo.runs.checkpoint import save_tree
 
     content = json.loads((run / "config.json").read_text())

@@ -13,7 +13,7 @@ import proximo
 from proximo.catalog import config_class, parts_of
 from proximo.envs.normalize import normalize_obs
 from proximo.models.export.portable import Portable
-from proximo.models.model import model_from, read_model
+from proximo.models.read_folder import model_from, read_model
 from proximo.on_jax.actor import Actor
 from proximo.on_jax.assemble import assemble
 from proximo.on_jax.box_heads import make_box_head

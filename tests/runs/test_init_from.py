@@ -11,7 +11,7 @@ import proximo
 from proximo.cli.main import main
 from proximo.envs.moments import Moments, known_statistics, update_moments
 from proximo.envs.normalize import start_statistics
-from proximo.models.model import read_model
+from proximo.models.read_folder import read_model
 from proximo.models.save_folder import moments_of
 from proximo.runs.run import SWEEP
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, same_logs, same_weights, train, weights

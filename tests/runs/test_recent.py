@@ -6,7 +6,7 @@ import gymnasium
 import pytest
 
 import proximo
-from proximo.models.model import read_model
+from proximo.models.read_folder import read_model
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.loop import Session
 from proximo.runs.recent import Recent

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from proximo.cli.main import main
-from proximo.models.model import read_model
+from proximo.models.read_folder import read_model
 from proximo.runs.log import Log
 
 SMALL = ["--num-envs", "2", "--num-steps", "16", "--num-minibatches", "2", "--update-epochs", "2", "--hidden-sizes", "8", "8",

@@ -12,11 +12,11 @@ from proximo.catalog import Parts
 from proximo.errors import FilesError, ProximoError, UsageError, warn
 from proximo.models.evaluate import ShowProgress, evaluation_record
 from proximo.models.export.card_text import card_text
-from proximo.models.from_checkpoint import is_checkpoint
 from proximo.models.model import Model
 from proximo.models.pictures import save_figure
 from proximo.models.play import HowPlayed, evaluate_model
 from proximo.models.plot import draw_curves
+from proximo.models.read_folder import is_checkpoint
 from proximo.runs.checkpoint import MANIFEST
 from proximo.runs.files import read_json, refuse_links, sha256
 from proximo.runs.records import CardFile

@@ -16,7 +16,7 @@ from pathlib import Path
 from proximo.errors import FilesError, UsageError, notify
 from proximo.models.export.card import MOST_BYTES, PAGE, RECORD, WEIGHTS, read_card
 from proximo.models.export.hub import Repository, download, list_files, upload
-from proximo.models.model import read_model
+from proximo.models.read_folder import read_model
 from proximo.runs.files import read_text
 from proximo.runs.writing import unwritten
 

@@ -30,7 +30,7 @@ TEXT = """The Proximo library, reduced to what `{command}` needs. The file train
 {weights} It writes progress-SEED.csv and weights-SEED.npz into the current folder. Numbers of details
 are those of "The 37 Implementation Details of Proximal Policy Optimization" (Huang et al. 2022)."""
 
-SAME = "same weights as the library, bit for bit."
+SAME = "same weights as the library for this environment, bit for bit."
 SAME_ON_JAX = """weights of the library. They are equal bit for bit where a minibatch has a power of two of rows, and an
 iteration at most 1,024 observations with the closing ones: the library adds up other numbers of rows in another order,
 which changes the last bits."""

@@ -49,7 +49,8 @@ INLINED = frozenset((
 
 # Functions that a reader of PPO looks for. They stay, even where they are short.
 HEADINGS = frozenset(("train", "learn", "collect", "gae", "ppo_loss", "update", "flat_adam", "apply_gradient",
-                      "find_rom", "games_for_one", "kind_of", "refuse_other_spaces", "seeded_agent",
+                      "find_rom", "games_for_one", "kind_of", "refuse_other_spaces",
+                      "refuse_other_games", "seeded_agent",
                       "statistic_names", "noop_count", "make_jax_control", "minibatch_advantages"))
 
 # Functions inside functions that stay there.

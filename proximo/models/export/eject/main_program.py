@@ -1,7 +1,7 @@
 """The program around the training loop of an ejected file.
 
 TRAIN, LOSS, ASSEMBLE, MAKE_ENVS, MAKE_BOX and FIND_ID are names by then, ACTIONS and OBSERVATIONS the spaces that the
-file is made for.
+file is made for, STICKY whether its ids of games mean sticky actions.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from proximo.config import Config
 from proximo.protocols import Spec
 
 ACTIONS = OBSERVATIONS = ""
+STICKY = False
 
 
 def make_agent(spec: Spec, cfg: Any) -> Any:
@@ -38,6 +39,14 @@ def refuse_other_spaces(env_id: str) -> None:
     if (actions, observations) != (ACTIONS, OBSERVATIONS):
         raise SystemExit(f"env_id={env_id} has {actions} actions and {observations} observations. This file is "
                          f"for {ACTIONS} actions and {OBSERVATIONS} observations. Eject one with --env-id {env_id}.")
+
+
+def refuse_other_games(env_id: str) -> None:
+    """End the program if an id means sticky actions, and this file has none, or the other way round."""
+    sticky = env_id.endswith("-v0") or (env_id.startswith("ALE/") and env_id.endswith("-v5"))
+    if sticky != STICKY:
+        raise SystemExit(f"env_id={env_id} means {'' if sticky else 'no '}sticky actions, unlike the id that this file "
+                         f"is made for. Eject one with --env-id {env_id}.")
 
 
 def main() -> None:

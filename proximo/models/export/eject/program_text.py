@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from proximo.config import Config
-from proximo.envs.atari_ids import is_atari
+from proximo.envs.atari_ids import is_atari, read_atari_name
 from proximo.envs.gym_ids import gym_id
 from proximo.envs.gym_source import env_source
 from proximo.models.export.eject import main_program
@@ -17,6 +17,7 @@ from proximo.models.export.eject.library import Library, definition_text
 from proximo.problems import engine_of
 
 REFUSAL = "    refuse_other_spaces(cfg.env_id)\n"
+GAMES_REFUSAL = "    refuse_other_games(cfg.env_id)\n"
 TRAINING = "TRAIN(cfg, MAKE_ENVS, make_agent, LOSS, None)"
 
 
@@ -36,14 +37,24 @@ def add_program(library: Library, cfg: Config, framework: str, make_box: str, ma
               "ASSEMBLE": (f"{framework}.assemble", "assemble"), "MAKE_BOX": (f"{framework}.box_heads", make_box),
               "MAKE_ENVS": (make_envs.__module__, make_envs.__name__),
               "FIND_ID": (find_id.__module__, find_id.__name__)}
-    kinds = kinds_of_spaces(cfg, find_id)
-    for line in kinds:
+    kinds, games = kinds_of_spaces(cfg, find_id), sticky_of_games(cfg)
+    for line in kinds + games:
         library.add(Definition(line.split()[0], main_program, line))
-    for name in ("make_agent", "main", *(("kind_of", "refuse_other_spaces") if kinds else ())):
-        text = program_text(name)
+    refusal = REFUSAL if kinds else GAMES_REFUSAL if games else ""
+    for name in ("make_agent", "main", *(("kind_of", "refuse_other_spaces") if kinds else ()),
+                 *(("refuse_other_games",) if games else ())):
+        text = program_text(name).replace(REFUSAL, refusal)
         for placeholder, place in places.items():
             text = text.replace(placeholder, library.find(*place))
-        library.add(Definition(name, main_program, text if kinds else text.replace(REFUSAL, "")))
+        library.add(Definition(name, main_program, text))
+
+
+def sticky_of_games(cfg: Config) -> list[str]:
+    """Return the line that says whether the id decides for sticky actions; none where --sticky decides or no game."""
+    name = read_atari_name(cfg.env_id) if engine_of(cfg) == "ale" else None
+    if name is None or name.sticky != getattr(cfg, "sticky", None):
+        return []
+    return [f"STICKY = {name.sticky > 0}  # whether the ids of this file mean sticky actions"]
 
 
 def program_text(name: str) -> str:

@@ -19,7 +19,7 @@ CHANGE_NOTHING = frozenset((
     "startswith", "endswith", "isfinite", "sorted",
     "make_policy", "statistic_names", "kwargs_of", "read_atari_name", "atari_name", "find_rom", "title",
     "ModuleList", "start_statistics", "removeprefix", "removesuffix", "partition", "rpartition", "array_equal",
-    "tolist", "flatnonzero", "find_spec", "numpy", "nonzero"))
+    "tolist", "flatnonzero", "find_spec", "numpy", "nonzero", "sticky_draws"))
 
 
 def is_pure(node: ast.AST) -> bool:

@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from proximo.catalog import VARIANTS, config_class, parts_of
 from proximo.cli.main import main
+from proximo.envs.atari_ids import read_atari_name
 from proximo.errors import UsageError
 from proximo.models.export.eject import main_program
 from proximo.models.export.eject.eject import eject
@@ -165,6 +166,7 @@ def test_other_numbers_of_rows_on_jax_have_the_weights_up_to_rounding(changes, t
     ("ppo", {"env_id": "Pendulum-v1"}),  # a Gaussian with an entropy bonus
     *(("ppo_continuous_action", changes) for changes in ({"distribution": "squashed"}, {"distribution": "beta"},
                                                          {"state_dependent_std": True})),
+    ("ppo_continuous_action", {"env_id": "dm_control/walker-walk-v0"}),  # a Dict of vectors, normalised
     ("ppo", {"env_id": "Blackjack-v1"}), *(("ppo", {"env_id": f"tests.support.probes:{name}-v0"})
                                            for name in ("Masked", "Rich", "RichCut", "Looking")),
     ("ppo", {"desired_kl": 0.01, "num_envs": 1}), ("ppo", {"norm_adv": "batch"}),
@@ -223,6 +225,21 @@ def test_a_file_for_discrete_actions_refuses_others_with_a_sentence(monkeypatch)
     assert main_program.kind_of(spaces.Discrete(3, start=1)) == "Discrete that begins with 1"
     assert main_program.kind_of(spaces.MultiDiscrete([2, 3])) == "1-dimensional MultiDiscrete"
     assert main_program.kind_of(spaces.Dict({"a": spaces.Discrete(2)})) == "Dict"
+
+
+def test_a_file_for_a_game_refuses_ids_with_other_sticky_actions(monkeypatch):
+    """Such a file has either the code for sticky actions or none."""
+    main_program.refuse_other_games("PongNoFrameskip-v4")
+    main_program.refuse_other_games("Pong-v5")
+    with pytest.raises(SystemExit, match="ALE/Pong-v5 means sticky actions"):
+        main_program.refuse_other_games("ALE/Pong-v5")
+    monkeypatch.setattr(main_program, "STICKY", True)
+    main_program.refuse_other_games("PongNoFrameskip-v0")
+    with pytest.raises(SystemExit, match="PongDeterministic-v4 means no sticky actions"):
+        main_program.refuse_other_games("PongDeterministic-v4")
+    found = {env_id: read_atari_name(env_id).sticky > 0 for env_id in ("Pong-v5", "ALE/Pong-v5", "PongNoFrameskip-v0",
+                                                                      "PongDeterministic-v4")}
+    assert found == {"Pong-v5": False, "ALE/Pong-v5": True, "PongNoFrameskip-v0": True, "PongDeterministic-v4": False}
 
 
 def test_help_of_a_file_has_the_defaults(tmp_path):
