@@ -243,7 +243,7 @@ class Config:
         return 0.5 - 0.5 * getattr(remaining, "__array_namespace__", lambda: math)().cos(math.pi * remaining)
 
     def adapted_scale(self, scale: Any, approx_kl: Any) -> Any:
-        """Return the next factor of learning_rate, (); both multiplied are 1e-6 to 1e-2 (as in rsl_rl, skrl)."""
+        """Return the next factor of learning_rate, (); both multiplied are 1e-6 to 1e-2 (as in rl_games, skrl)."""
         if self.desired_kl is None:
             return scale
         power = 1.0 * (approx_kl < self.desired_kl / 2) - 1.0 * (approx_kl > 2 * self.desired_kl)

@@ -191,7 +191,7 @@ class Distribution(Protocol):
         ...
 
     def mode(self) -> Array:
-        """Return the most likely action (..., *action_shape)."""
+        """Return the action without noise (..., *action_shape): the most likely one, or the median of a squashed one."""
         ...
 
 

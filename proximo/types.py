@@ -32,7 +32,7 @@ class Rollout(NamedTuple):
     action: Array  # (T, N, *action_shape)  as sampled, before clipping to bounds
     logprob: Array  # (T, N)   of the action, under the policy that took it
     value: Array  # (T, N)     V(obs[t])
-    next_value: Array  # (T, N)  V of what followed action[t]: V(final_obs) where the episode was truncated
+    next_value: Array  # (T, N)  V of what followed action[t]: V(final_obs) where truncated; no meaning where terminated
     reward: Array  # (T, N)
     terminated: Array  # (T, N) bool  no bootstrap
     done: Array  # (T, N) bool  terminated or truncated: cuts the recursion of GAE

@@ -75,8 +75,8 @@ def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> 
 
 
 def draw_for_absent_trunk(spec: Spec, cfg: Config) -> None:
-    """Draw the random numbers of a trunk: the weights of a seed are those that follow them, with a trunk or without."""
-    make_trunk(spec, cfg)  # is not used: it only draws random numbers
+    """Draw what a trunk would: earlier versions always made one, and a seed keeps the weights that it had with them."""
+    make_trunk(spec, cfg)  # is not used
 
 
 def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAgent:

@@ -6,6 +6,7 @@ import signal
 import time
 from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
@@ -16,6 +17,7 @@ from proximo.config import Config
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.gym_source import EnvSource, finish_env
 from proximo.envs.worker_envs import WorkerEnvs
 from proximo.errors import EnvError, UsageError
 from tests.support.probes import Probe
@@ -323,3 +325,15 @@ def test_a_worker_of_a_pool_is_told_what_to_use(monkeypatch):
     monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
     with pytest.raises(EnvError, match="Leave env_workers out, or use concurrent.futures.ProcessPoolExecutor"):
         make_envs().reset()
+
+
+def test_what_a_notebook_defines_is_said_to_be_missing_in_workers():
+    """An id that is registered in this process only, and a wrapper of __main__."""
+    gym.register("OnlyHere-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=10)
+    try:
+        with pytest.raises(EnvError, match="OnlyHere-v0 is not registered in a worker process.*env_workers=0"):
+            make_gym(Config(env_id="OnlyHere-v0", env_workers=2, num_envs=2), [1, 2]).reset()
+    finally:
+        gym.registry.pop("OnlyHere-v0")
+    with pytest.raises(UsageError, match="env_wrappers=__main__:Nothing: worker processes do not have Nothing. Put it into"):
+        finish_env(gym.make("CartPole-v1"), EnvSource("CartPole-v1", wrappers=["__main__:Nothing"]))

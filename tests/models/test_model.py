@@ -547,3 +547,11 @@ def test_a_checkpoint_is_loaded_as_the_model_of_its_iteration(framework, tmp_pat
     (first / "tensors.safetensors").write_bytes(b"")
     with pytest.raises(FilesError, match="tensors.safetensors"):
         proximo.load(first)
+
+
+def test_autocast_of_a_program_does_not_change_a_model(runs):
+    """Values would be bfloat16, which numpy does not have, and actions others."""
+    model, obs = proximo.load(runs / "plain"), np.zeros(4, np.float32)
+    value, action = model.value(obs), model.act(obs, deterministic=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model.value(obs) == value and model.act(obs, deterministic=True) == action

@@ -19,6 +19,7 @@ from proximo.on_jax.assemble import make_head
 from proximo.on_jax.checks import check_agent, check_constants, checked_loss, problems_of_variables
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.networks import NatureCNN
+from proximo.on_jax.setup import NEEDED_SETTINGS, check_settings
 from proximo.on_jax.train import train
 from proximo.types import LossInputs
 
@@ -126,6 +127,21 @@ def test_float64_is_refused():
     """JAX_ENABLE_X64 of another program's environment."""
     with jax.enable_x64(True), pytest.raises(UsageError, match="jax_enable_x64=True, and training needs False. Unset JAX_ENABLE_X64"):
         next(train(SMALL, make_envs, make_agent))
+
+
+@pytest.mark.parametrize("name, value", [("jax_default_prng_impl", "rbg"), ("jax_threefry_partitionable", False),
+                                         ("jax_numpy_rank_promotion", "raise"), ("jax_numpy_dtype_promotion", "strict")])
+def test_settings_of_jax_that_change_the_numbers_are_refused(name, value):
+    """A program has set them for its own computations. The settings that the message names are accepted."""
+    before = getattr(jax.config, name)
+    jax.config.update(name, value)
+    try:
+        with pytest.raises(UsageError, match=f"JAX is set to {name}={value}, and training needs"):
+            check_settings()
+        jax.config.update(name, NEEDED_SETTINGS[name])
+        check_settings()
+    finally:
+        jax.config.update(name, getattr(before, "value", before))
 
 
 @dataclass(frozen=True)

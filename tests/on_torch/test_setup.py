@@ -255,3 +255,15 @@ class Plain:
     """Has the parts of an agent, and is no module."""
 
     head = recurrent = evaluates_later = initial_state = act = value = evaluate = None
+
+
+def test_training_within_autocast_is_refused():
+    """It would compute in bfloat16."""
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(UsageError, match="torch.autocast is on where training begins"):
+        next(proximo.iterations(Config(env_id="CartPole-v1")))
+
+
+def test_another_default_device_is_refused():
+    """Tensors of the loop would be on it."""
+    with torch.device("meta"), pytest.raises(UsageError, match="The default device of torch is meta"):
+        next(proximo.iterations(Config(env_id="CartPole-v1")))

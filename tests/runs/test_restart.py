@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import proximo
 from proximo.cli.main import main
+from proximo.errors import FilesError
 from proximo.runs.checkpoint import checkpoints, remove_checkpoints
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train
 
@@ -174,3 +176,17 @@ def test_a_new_run_does_not_begin_beside_the_checkpoints_of_another(tmp_path, ca
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert train(run) == 2 and "contains checkpoints of a run without its config.json" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_removed_folder_does_not_come_back(tmp_path, capsys):
+    """A callback removes it; the checkpoint that is due afterwards would make a folder that is no run."""
+    folder = tmp_path / "run"
+
+    def remove(it):
+        if it.iteration == 3:
+            shutil.rmtree(folder)
+
+    with pytest.raises(FilesError, match="has been removed while the run was writing to it"):
+        proximo.train("ppo", env_id="CartPole-v1", num_envs=2, num_steps=16, total_timesteps=320, checkpoint_every=1,
+                      run_dir=folder, callbacks=[remove])
+    assert not folder.exists()

@@ -80,7 +80,7 @@ def file_docstring(cfg: Config, command: str) -> str:
     if cfg.framework == "jax":
         summary, weights = f"PPO for {cfg.env_id}, which is simulated in JAX.", SAME_ON_JAX
     text = TEXT.format(command=command, weights=weights)
-    return DOCSTRING.format(summary=summary, text=textwrap.fill(" ".join(text.split()), WIDTH))
+    return DOCSTRING.format(summary=summary, text=textwrap.fill(" ".join(text.split()), WIDTH, break_on_hyphens=False))
 
 
 def refusals(cfg: Config, variant: str) -> list[str]:

@@ -17,12 +17,9 @@ def unwrap_record(library: Library) -> bool:
         if fields is not None and len(fields) == 1 and isinstance(definition.node, ast.ClassDef) and not any(
                 isinstance(node, ast.FunctionDef) for node in definition.node.body):
             field = next(node for node in definition.node.body if isinstance(node, ast.AnnAssign))
-            makers = {name, *(function.name for definition in library.definitions.values()
-                              for _, function in definition.functions() if _is_name(function.returns, name))}
-            names = makers | set(_names_of(library, name, makers))
+            names = set(_names_of(library, name))
             default = "" if field.value is None else definition.segment(field.value)
-            edits = {each: list(_edits(each, name, fields[0], definition.segment(field.annotation), names, makers,
-                                       default))
+            edits = {each: list(_edits(each, name, fields[0], definition.segment(field.annotation), names, default))
                      for each in library.definitions.values() if each is not definition}
             changed = [each.apply(changes) for each, changes in edits.items()]
             return any(changed)
@@ -82,44 +79,39 @@ def _is_read_between(caller: ast.AST | None, name: str, first: ast.AST, last: as
                for node in walk(caller))
 
 
-def _names_of(library: Library, record: str, makers: set[str]) -> Iterator[str]:
-    """Yield the names of variables, parameters and fields that hold a record; `makers` return it."""
+def _names_of(library: Library, record: str) -> Iterator[str]:
+    """Yield the names of variables, parameters and fields that hold a record, and of functions that return it."""
+    makers = {record, *(function.name for definition in library.definitions.values()
+                        for _, function in definition.functions() if _is_name(function.returns, record))}
+    yield from makers
     for definition in library.definitions.values():
         for node in walk(definition.node):
             if isinstance(node, ast.FunctionDef):
                 yield from (arg.arg for arg in parameters(node) if _is_name(arg.annotation, record))
             elif isinstance(node, ast.AnnAssign) and _is_name(node.annotation, record):
                 yield code_of(node.target).rpartition(".")[2]
-            elif isinstance(node, ast.Assign) and _is_made(node.value, makers) and isinstance(
-                    node.targets[0], (ast.Name, ast.Attribute)):
-                yield code_of(node.targets[0]).rpartition(".")[2]
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                called = getattr(node.value.func, "id", None) or getattr(node.value.func, "attr", "")
+                if called in makers and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
+                    yield code_of(node.targets[0]).rpartition(".")[2]
 
 
-def _is_made(value: ast.expr, makers: set[str]) -> bool:
-    """Return whether a value is what one of the functions `makers` returns."""
-    if not isinstance(value, ast.Call):
-        return False
-    return (getattr(value.func, "id", None) or getattr(value.func, "attr", "")) in makers
-
-
-def _names_of_others(definition: Definition, record: str, makers: set[str]) -> set[str]:
-    """Return the names that hold something else than the record in a definition: targets, and annotated parameters."""
-    made = [node.targets[0] for node in walk(definition.node) if isinstance(node, ast.Assign)
-            and _is_made(node.value, makers)]
-    stored = {node.id for node in walk(definition.node) if isinstance(node, ast.Name)
-              and isinstance(node.ctx, ast.Store) and node not in made}
+def _names_of_others(definition: Definition, record: str) -> set[str]:
+    """Return names of something else than the record in a definition: targets of loops, and annotated parameters."""
+    looped = {name.id for node in walk(definition.node) if isinstance(node, (ast.For, ast.comprehension))
+              for name in walk(node.target) if isinstance(name, ast.Name)}
     annotated = {arg.arg for node in walk(definition.node) if isinstance(node, ast.FunctionDef)
                  for arg in parameters(node) if arg.annotation is not None and not _is_name(arg.annotation, record)}
-    return stored | annotated
+    return looped | annotated
 
 
 def _is_name(node: ast.expr | None, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _edits(definition: Definition, record: str, field: str, annotation: str, names: set[str], makers: set[str],
+def _edits(definition: Definition, record: str, field: str, annotation: str, names: set[str],
            default: str) -> Iterator[Edit]:
-    others = _names_of_others(definition, record, makers)
+    others = _names_of_others(definition, record)
     for node in walk(definition.node):
         if isinstance(node, ast.Attribute) and node.attr == field and _last(node.value) in names and not (
                 isinstance(node.value, ast.Name) and node.value.id in others):

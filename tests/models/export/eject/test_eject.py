@@ -23,7 +23,7 @@ from proximo.runs.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[4]
 MOST_LINES = {"ppo": 700, "ppo_continuous_action": 930, "rpo_continuous_action": 1010, "compact": 900, "ppo_atari": 880,
-              "ppo_atari_lstm": 930, "ppo_atari_multigpu": 880, "ppo_atari_envpool": 800, "ppo_procgen": 940,
+              "ppo_atari_lstm": 940, "ppo_atari_multigpu": 880, "ppo_atari_envpool": 800, "ppo_procgen": 940,
               "ppo_pettingzoo_ma_atari": 800}
 SMALL = {
     "ppo": {"env_id": "MountainCar-v0", "num_steps": 256},  # episodes are truncated after 200 steps
