@@ -191,7 +191,7 @@ class Distribution(Protocol):
         ...
 
     def mode(self) -> Array:
-        """Return the action without noise (..., *action_shape): the most likely one, or the median of a squashed one."""
+        """Return the action without noise (..., *action_shape): the most likely one, of `squashed` the median."""
         ...
 
 

@@ -98,8 +98,7 @@ def permutations(key: Array, epochs: int, rows: int) -> Array:
     """Return (epochs, rows) int32, each row a shuffle of 0 ... rows - 1.
 
     XLA sorts plain integers several times faster than pairs on CPU, so random bits carry their position in the lowest
-    bits. Rows with equal bits keep their order. Up to 512 rows there is one round of 32 - width bits (1.6 % of the
-    shuffles of 512 rows have such a pair); with more rows there are more rounds.
+    bits. Rows with equal bits keep their order: a pair of them is in 1.6 % of the shuffles of 512 rows.
     """
     width = max(rows - 1, 1).bit_length()
     order = jnp.broadcast_to(jnp.arange(rows, dtype=jnp.int32), (epochs, rows))

@@ -34,7 +34,7 @@ class Collected(NamedTuple):
 
 
 class Storage(RolloutBuffer):
-    """A rollout buffer of tensors. The network reads and writes `rows` and `masks`, numpy environments the same memory."""
+    """A rollout buffer of tensors. The network reads and writes `rows` and `masks`, numpy environments their memory."""
 
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Head, mask_size: int | None,
                  device: torch.device, obs_rows: int | None = None) -> None:
