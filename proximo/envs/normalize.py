@@ -66,7 +66,7 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
     if on_torch:
         import jax
 
-        begin, count, apply = from_numpy(begin), jax.jit(count), jax.jit(apply)
+        begin, count, apply = accepting_numpy(begin), jax.jit(count), jax.jit(apply)
     if envs.arrays == "torch":
         from proximo.envs.torch_arrays import counted_on_device
 
@@ -119,7 +119,7 @@ def normalize_floats(view: FloatView, normalize: Normalize) -> Normalize:
     return normalize_within
 
 
-def from_numpy(count: Callable[..., Statistics]) -> Callable[..., Statistics]:
+def accepting_numpy(count: Callable[..., Statistics]) -> Callable[..., Statistics]:
     """Let a function for JAX arrays take statistics in numpy too, such as those of a checkpoint."""
     from jax import numpy as jnp
     from jax import tree

@@ -133,8 +133,8 @@ def make_policy(ranks: Ranks, learner: Learner) -> Callable[[Weights], Policy]:
     evaluate = compiled(lambda weights, *args: bind(weights).evaluate(*args), 1)
 
     def with_weights(weights: Weights) -> Policy:
-        later = evaluate_rollout(partial(evaluate, weights)) if agent.evaluates_later \
-            else evaluate_closing(partial(value, weights))
+        later = make_evaluate_all(partial(evaluate, weights)) if agent.evaluates_later \
+            else make_evaluate_last(partial(value, weights))
         return Policy(act=partial(act, weights), value=partial(value, weights), evaluate=later,
                       evaluates_later=agent.evaluates_later)
 
@@ -145,7 +145,7 @@ def make_policy(ranks: Ranks, learner: Learner) -> Callable[[Weights], Policy]:
     return lambda weights: with_weights(weights)._replace(act=in_numpy(weights).act)
 
 
-def evaluate_rollout(evaluate: Callable[..., tuple[Array, Array]]) -> EvaluateFn:
+def make_evaluate_all(evaluate: Callable[..., tuple[Array, Array]]) -> EvaluateFn:
     """Make Policy.evaluate for an agent that computes log-probabilities and values in one pass after the rollout."""
     def evaluate_all(buffer: RolloutBuffer, closing: Carry) -> tuple[Any, Any, Any]:
         mask = None if closing.mask is None else buffer.arrays["mask"][:-1]
@@ -155,7 +155,7 @@ def evaluate_rollout(evaluate: Callable[..., tuple[Array, Array]]) -> EvaluateFn
     return evaluate_all
 
 
-def evaluate_closing(value: Callable[..., Array]) -> EvaluateFn:
+def make_evaluate_last(value: Callable[..., Array]) -> EvaluateFn:
     """Make Policy.evaluate for an agent whose acting has returned log-probabilities and values already."""
     def evaluate_last(buffer: RolloutBuffer, closing: Carry) -> tuple[Any, Any, Any]:
         last = value(closing.obs, np.zeros_like(closing.first), closing.state)

@@ -20,7 +20,7 @@ from proximo.errors import UsageError, warn
 from proximo.on_torch.aot import TensorFunction, compile_ahead, functional, unsupported_reason
 from proximo.on_torch.jit import compile_just_in_time, fuse, fuse_and_record, record, unsupported_by_inductor
 from proximo.on_torch.learner import Adam, apply_gradient, make_batch
-from proximo.on_torch.rollout import Policy, Storage, evaluate_closing, evaluate_rollout
+from proximo.on_torch.rollout import Policy, Storage, make_evaluate_all, make_evaluate_last
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.protocols import Acted
 from proximo.types import Batch, Carry, Coefficients, Minibatches
@@ -130,7 +130,7 @@ def compile_evaluation(agent: Any, weights: Tensor, storage: Storage, carry: Car
 
         run = compiler.compile(functional(agent, value_on), (weights, carry.obs, carry.first, *carry.state),
                                "values after the rollout")
-        return evaluate_closing(lambda obs, first, state: run(weights, obs, first, *state)[0])
+        return make_evaluate_last(lambda obs, first, state: run(weights, obs, first, *state)[0])
 
     def evaluate_on(obs: Tensor, action: Tensor, *mask: Tensor) -> tuple[Tensor, Tensor]:
         return agent.evaluate(obs, mask[0] if mask else None, action)  # type: ignore[no-any-return]
@@ -143,7 +143,7 @@ def compile_evaluation(agent: Any, weights: Tensor, storage: Storage, carry: Car
         logprob, value = run(weights, obs, action, *([] if mask is None else [mask]))
         return logprob, value
 
-    return evaluate_rollout(evaluate)
+    return make_evaluate_all(evaluate)
 
 
 def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, cfg: Config,

@@ -83,11 +83,11 @@ class Storage(RolloutBuffer):
 
 def make_policy(agent: Agent) -> Policy:
     """Bundle the functions of an agent, not compiled."""
-    later = evaluate_rollout(agent.evaluate) if agent.evaluates_later else evaluate_closing(agent.value)
+    later = make_evaluate_all(agent.evaluate) if agent.evaluates_later else make_evaluate_last(agent.value)
     return Policy(act=agent.act, value=agent.value, evaluate=later, evaluates_later=agent.evaluates_later)
 
 
-def evaluate_rollout(evaluate: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+def make_evaluate_all(evaluate: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """Make Policy.evaluate for an agent that computes log-probabilities and values in one pass after the rollout."""
     def evaluate_all(storage: Storage, closing: Carry) -> tuple[Tensor, Tensor, Tensor]:
         mask = None if closing.mask is None else storage.whole("mask")[:-1]
@@ -97,7 +97,7 @@ def evaluate_rollout(evaluate: Callable[..., tuple[Tensor, Tensor]]) -> Callable
     return evaluate_all
 
 
-def evaluate_closing(value: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+def make_evaluate_last(value: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """Make Policy.evaluate for an agent whose acting has returned log-probabilities and values already."""
     def evaluate_last(storage: Storage, closing: Carry) -> tuple[Tensor, Tensor, Tensor]:
         last = value(closing.obs, torch.zeros_like(closing.first), closing.state)

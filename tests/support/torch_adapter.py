@@ -10,7 +10,7 @@ from proximo.on_torch import bounded, box_heads, distributions, learner
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.gae import gae, without_fillers
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.rollout import Policy, Storage, collect, evaluate_closing, evaluate_rollout
+from proximo.on_torch.rollout import Policy, Storage, collect, make_evaluate_all, make_evaluate_last
 from proximo.types import Carry, LossInputs
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.normalized import RAW
@@ -93,7 +93,7 @@ class Adapter:
         """Return one Recorded for each of consecutive rollouts in scripted environments."""
         envs, records = make_scripted(mode, patterns), []
         head = distributions.CategoricalHead(nn.Identity(), 2)
-        evaluate = evaluate_rollout(agent.evaluate) if agent.evaluates_later else evaluate_closing(agent.value)
+        evaluate = make_evaluate_all(agent.evaluate) if agent.evaluates_later else make_evaluate_last(agent.value)
         policy = Policy(act=agent.act, value=agent.value, evaluate=evaluate,
                         evaluates_later=agent.evaluates_later)
         storage = Storage(envs, envs.obs_dtype, steps, head, None, torch.device("cpu"))
