@@ -34,6 +34,7 @@ MANY_ENVS = 1024  # for which a GPU pays off also without convolutions
 NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text", NoneType: "None",
          tuple[int, ...]: "a list of whole numbers, such as [64, 64]", tuple[str, ...]: "a list of texts"}
 Cfg = TypeVar("Cfg")
+FROM_THIS_ONE = ", which --init-from RUN begins with these weights"
 
 
 class Limits(NamedTuple):
@@ -104,7 +105,7 @@ def _facts_of_class(kind: Any) -> dict[str, Facts]:
     for base in reversed(kind.__mro__):
         for name, one in getattr(base, "__dataclass_fields__", {}).items():
             found.setdefault(name, {}).update(one.metadata.get(KEY, {}))
-    return {name: Facts(**found[name]) for name in (one.name for one in fields(kind))}
+    return {one.name: Facts(**found[one.name]) for one in fields(kind)}
 
 
 def with_switch(cfg: Any) -> dict[str, Any]:
@@ -115,8 +116,8 @@ def with_switch(cfg: Any) -> dict[str, Any]:
 
 def fixed_on_resume(cfg: Any) -> dict[str, Any]:
     """Return the values that a resume cannot change: state, shapes, random streams or arithmetic depend on them."""
-    values = {name: getattr(cfg, name) for name, fact in facts(cfg).items() if fact.resume != "free"}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}  # as in JSON
+    values = ((name, getattr(cfg, name)) for name, fact in facts(cfg).items() if fact.resume != "free")
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}  # as in JSON
 
 
 def auto_selects_gpu(cfg: Any, present: bool) -> bool:
@@ -126,8 +127,7 @@ def auto_selects_gpu(cfg: Any, present: bool) -> bool:
     if present and reason:
         notify(f"--device auto selects the GPU: {reason}.")
     elif present:
-        notify("--device auto selects the CPU: the network has no convolutions, and "
-               f"num_envs={cfg.num_envs} is less than {MANY_ENVS}.")
+        notify(f"--device auto selects the CPU: no convolutions, and num_envs={cfg.num_envs} is below {MANY_ENVS}.")
     return present and bool(reason)
 
 
@@ -138,9 +138,9 @@ def shown(value: Any) -> str:
 
 def refused_changes(cfg: Any, recorded: dict[str, Any]) -> list[str]:
     """Return one line for each field in which `cfg` differs from `recorded`, the fixed_on_resume() of a run."""
-    known = facts(cfg)
+    known, given = facts(cfg), fixed_on_resume(cfg)
     return [f"{name}={shown(value)} was given, but the run has {name}={shown(recorded[name])} and a resume cannot "
-            "change it. Start a new run." for name, value in fixed_on_resume(cfg).items()
+            f"change it. Start a new run{FROM_THIS_ONE * (known[name].group != 'policy')}." for name, value in given.items()
             if name in recorded and recorded[name] != value
             and not (known[name].resume == "moved" and _same_name(value, recorded[name]))]
 

@@ -19,6 +19,7 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.facts import (
+    FROM_THIS_ONE,
     Facts,
     auto_selects_gpu,
     converted,
@@ -65,7 +66,7 @@ def test_every_field_of_every_variant_on_resume(variant):
         changed = replace(cfg, **{name: another(cfg, name)})
         assert refused_changes(changed, recorded) == ([] if name in FREE else [
             f"{name}={shown(getattr(changed, name))} was given, but the run has {name}={shown(getattr(cfg, name))} and a "
-            "resume cannot change it. Start a new run."])
+            f"resume cannot change it. Start a new run{FROM_THIS_ONE * (facts(cfg)[name].group != 'policy')}."])
 
 
 def test_a_script_may_have_moved():
@@ -225,9 +226,9 @@ def test_a_run_with_harmless_types_is_recorded_with_plain_ones(tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "reason"), [
-    ({}, "CPU: the network has no convolutions, and num_envs=4 is less than 1024."),
+    ({}, "CPU: no convolutions, and num_envs=4 is below 1024."),
     ({"hidden_sizes": (4096, 4096), "num_envs": 1023},
-     "CPU: the network has no convolutions, and num_envs=1023 is less than 1024."),
+     "CPU: no convolutions, and num_envs=1023 is below 1024."),
     ({"num_envs": 1024}, "GPU: num_envs=1024 is at least 1024."),
     ({"model": "cnn"}, "GPU: the network has convolutions."),
     ({"model": "impala", "num_envs": 4096}, "GPU: the network has convolutions."),

@@ -46,9 +46,11 @@ def with_image_settings(env: gym.Env, settings: ImageSettings, name: str) -> gym
         env = ResizeObservation(env, (settings.resize, settings.resize))
     if settings.frame_stack > 1:
         if not isinstance(env.observation_space, spaces.Box) or not env.observation_space.shape:
+            masked = isinstance(env.observation_space, spaces.Dict) and "action_mask" in env.observation_space.spaces
+            advice = "stack within the environment, which keeps its action_mask" if masked else (
+                "flatten it: --env-wrappers gymnasium.wrappers:FlattenObservation")
             raise UsageError(f"frame_stack={settings.frame_stack} stacks arrays, and {name} has the observation space "
-                             f"{env.observation_space}. Leave --frame-stack out, or flatten it: --env-wrappers "
-                             "gymnasium.wrappers:FlattenObservation.")
+                             f"{env.observation_space}. Leave --frame-stack out, or {advice}.")
         env = StackObservations(env, settings.frame_stack)
         if image_axes(env.observation_space) == "last":
             raise UsageError(f"frame_stack={settings.frame_stack} makes images of {name} of the shape "

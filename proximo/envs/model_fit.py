@@ -73,8 +73,9 @@ def announce_images(envs: Any, cfg: Config) -> None:
         layout = packed_layout(envs, cfg)
         assert layout is not None
         images = [f"{part.name} {part.shape}" for part in layout.parts if part.kind == "image"]
-        notify(f"{cfg.env_id}: a small convolutional network reads {' and '.join(images)}, and its features join the "
-               "other parts. --model cnn or impala selects another one.")
+        notify(f"{cfg.env_id}: unless you pass a network of your own, a small convolutional network reads "
+               f"{' and '.join(images)}, and its features join the other parts. --model cnn or impala selects another "
+               "one.")
 
 
 def _problem_of_critic(envs: Any, cfg: Config) -> str:
@@ -87,7 +88,8 @@ def _problem_of_critic(envs: Any, cfg: Config) -> str:
     if len(keys) == 1:
         return f"critic_obs={cfg.critic_obs} is the only key of the observations: the policy would see nothing."
     return (f"critic_obs={cfg.critic_obs} needs separate networks, but the observations of {cfg.env_id} have images, "
-            "and policy and value share the network over them. Leave critic_obs out.") if has_image_parts(envs) else ""
+            "and policy and value share the network over them. Leave critic_obs out, or pass a make_agent of your own "
+            "with two networks.") if has_image_parts(envs) else ""
 
 
 def _problem_of_parts(layout: Layout, cfg: Config) -> str:

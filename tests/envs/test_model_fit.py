@@ -80,5 +80,5 @@ def test_networks_for_images_that_nobody_named_are_announced(caplog):
         layout = obs_layout(space)
         announce_images(Spec((layout.size,), layout.dtype, spaces.Discrete(2), space), Config())
     assert [record.message for record in caplog.records] == [
-        "CartPole-v1: a small convolutional network reads observation['camera'] (3, 9, 12), and its features join the other "
-        "parts. --model cnn or impala selects another one."]
+        "CartPole-v1: unless you pass a network of your own, a small convolutional network reads observation['camera'] (3, 9, 12), "
+        "and its features join the other parts. --model cnn or impala selects another one."]

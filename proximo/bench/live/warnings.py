@@ -32,6 +32,8 @@ class Range(NamedTuple):
     """numbers of the further reading at the top of this file"""
     relative: bool = False
     """the bounds are multiples of the metric's first value, if that is above 0"""
+    low_until: float = 1.0
+    """share of all steps up to which `low` holds"""
 
 
 class Warned(NamedTuple):
@@ -50,7 +52,10 @@ class Warned(NamedTuple):
 
 
 RANGES = (
-    Range(metric="losses/approx_kl", low=None, high=0.05, after=0.0, source="(1), (2), (5)", if_low="",
+    Range(metric="losses/approx_kl", low=1e-6, high=0.05, after=0.0, source="(1), (2), (5)", low_until=0.9,
+          if_low="The policy does not change. People raise --learning-rate, and look at the scale of rewards: if "
+                 "grad_norm is far above --max-grad-norm, the value function takes the whole gradient, and "
+                 "--norm-reward helps.",
           if_high="The policy changes much in each iteration; after such a jump the return often falls. People lower "
                   "--learning-rate or --update-epochs, or stop early with --target-kl 0.015."),
     Range(metric="losses/clipfrac", low=None, high=0.4, after=0.0, source="(1), (5)", if_low="",
@@ -61,7 +66,7 @@ RANGES = (
                  "usual for discrete actions) or lower --learning-rate.",
           if_high="The policy gets more random than it was at the start. People lower --ent-coef, and check the scale "
                   "of rewards and actions."),
-    Range(metric="losses/explained_variance", low=0.0, high=None, after=0.1, source="(1), (3)", if_high="",
+    Range(metric="losses/explained_variance", low=-0.1, high=None, after=0.1, source="(1), (3)", if_high="",
           if_low="The value function predicts returns worse than a constant would. People normalise rewards "
                  "(--norm-reward) and observations (--norm-obs), raise --vf-coef, or give it a larger network."),
 )
@@ -97,6 +102,6 @@ def check_ranges(first: Sequence[Mapping[str, float]], recent: Sequence[Mapping[
         name, low = one.metric.removeprefix("losses/"), None if one.relative and continuous else one.low
         if one.high is not None and value > one.high * unit:
             found.append(Warned(metric=name, value=value, side="above", bound=one.high * unit, advice=one.if_high))
-        elif low is not None and value < low * unit and not (one.relative and value < 0):
+        elif low is not None and share < one.low_until and value < low * unit and not (one.relative and value < 0):
             found.append(Warned(metric=name, value=value, side="below", bound=low * unit, advice=one.if_low))
     return found

@@ -12,7 +12,7 @@ def warned(share=0.5, first=0.69, returns=(1.0, 2.0), lines=10, continuous=False
     return [(one.metric, one.side) for one in check_ranges([{"losses/entropy": first}] * 5, rows, share, returns, continuous)]
 
 
-@pytest.mark.parametrize("values", [{}, {"approx_kl": 0.04}, {"clipfrac": 0.35}, {"explained_variance": 0.0},
+@pytest.mark.parametrize("values", [{}, {"approx_kl": 0.04}, {"clipfrac": 0.35}, {"explained_variance": -0.05},
                                     {"entropy": -3.0, "first": 2.8}, {"entropy": 0.3, "first": -1.0}, {"entropy": 0.02},
                                     {"entropy": 0.01, "first": 2.8, "continuous": True}])
 def test_usual_values(values):
@@ -21,7 +21,7 @@ def test_usual_values(values):
 
 
 @pytest.mark.parametrize("values,expected", [
-    ({"approx_kl": 0.06}, ("approx_kl", "above")), ({"clipfrac": 0.5}, ("clipfrac", "above")),
+    ({"approx_kl": 0.06}, ("approx_kl", "above")), ({"approx_kl": 1e-9}, ("approx_kl", "below")), ({"clipfrac": 0.5}, ("clipfrac", "above")),
     ({"entropy": 0.01}, ("entropy", "below")), ({"entropy": 5.0, "first": 2.8}, ("entropy", "above")),
     ({"explained_variance": -0.2}, ("explained_variance", "below"))])
 def test_unusual_values(values, expected):
@@ -32,6 +32,7 @@ def test_unusual_values(values, expected):
 def test_when_nothing_is_said():
     """Early, the value function is bad as a rule; and equal returns have no variance to explain."""
     assert warned(explained_variance=-3.0, share=0.05) == []
+    assert warned(approx_kl=1e-9, share=0.95) == []  # the learning rate has nearly reached 0
     assert warned(explained_variance=-3.0, returns=(500.0, 500.0)) == []
     assert check_ranges([], [{}] * 10, 0.5, []) == []
 
