@@ -140,8 +140,8 @@ def refused_changes(cfg: Any, recorded: dict[str, Any]) -> list[str]:
     """Return one line for each field in which `cfg` differs from `recorded`, the fixed_on_resume() of a run."""
     known, given = facts(cfg), fixed_on_resume(cfg)
     return [f"{name}={shown(value)} was given, but the run has {name}={shown(recorded[name])} and a resume cannot "
-            f"change it. Start a new run{FROM_THIS_ONE * (known[name].group != 'policy')}." for name, value in given.items()
-            if name in recorded and recorded[name] != value
+            f"change it. Start a new run{FROM_THIS_ONE * (known[name].group != 'policy')}."
+            for name, value in given.items() if name in recorded and recorded[name] != value
             and not (known[name].resume == "moved" and _same_name(value, recorded[name]))]
 
 
