@@ -60,6 +60,7 @@ class Lacking(NamedTuple):
 
 Missing = Mapping[tuple[str, str], Lacking]  # (environment, label) -> its runs without a result
 
+
 def read_runs(directory: str | Path) -> list[RunResult]:
     """Read every run below a directory, of a benchmark or of `proximo train`.
 

@@ -111,11 +111,11 @@ def _run_missing(folder: Path, jobs: Sequence[Job], where: Where, command: tuple
 
 
 def _name_left(folder: Path, names: Collection[str], place: Place) -> None:
-    """Say which tasks of a benchmark that was killed are still there, whose runs the file does not have any more."""
+    """Say which tasks of a benchmark that was killed are still there, whose runs this command does not train."""
     for name in sorted(names):
-        task = read_record(folder / f"{name}.job.json", JobRecord).get("task", "")
-        if place.recover(task) is not None:
-            notify(f"{task} still trains {name}, which is not in the file any more. It is not stopped, and nothing "
+        record = read_record(folder / f"{name}.job.json", JobRecord)
+        if record.get("status") == "running" and place.recover(task := record.get("task", "")) is not None:
+            notify(f"{task} still trains {name}, which this command does not train. It is not stopped, and nothing "
                    "waits for it.")
 
 

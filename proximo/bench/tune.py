@@ -42,6 +42,10 @@ class Context(NamedTuple):
     trials: int
 
 
+class TrialRefusedError(UsageError):
+    """The first trial cannot be trained with its values."""
+
+
 class TrialRunError(Exception):
     """A run of a trial failed: the trial fails, and the search continues."""
 
@@ -130,7 +134,7 @@ def _run_until_enough(context: Context) -> None:
         except BaseException as error:
             with suppress(FilesError):  # the disk is full: the trial is taken over as that of a process that was killed
                 study.tell(trial, state=TrialState.FAIL)
-                if trial.params and not isinstance(error, UsageError):  # which refuses these values
+                if trial.params and not isinstance(error, TrialRefusedError):
                     study.enqueue_trial(trial.params)  # its finished runs count when the search continues
             if isinstance(error, TuneHaltedError):
                 return
@@ -173,7 +177,7 @@ def _run_job(trial: "Trial", context: Context, job: Job, scores: list[float]) ->
         outcome, lines = close_job(work.folder, running, ended)
         if outcome == "failed":
             if ended.code == UsageError.exit_code and not _has_trained(context.shared.study):
-                raise UsageError("\n".join(line.removeprefix("proximo: ") for line in lines.splitlines()))
+                raise TrialRefusedError("\n".join(line.removeprefix("proximo: ") for line in lines.splitlines()))
             raise TrialRunError(f"{job.folder}: {lines}")
         if outcome == "lost":
             notify(f"again {job.folder} ({lines}): it continues from its newest checkpoint")

@@ -115,7 +115,9 @@ def check_same_search(study: "Study", search: Search, folder: Path) -> None:
     names = [*recorded, *(content.keys() - recorded.keys())]
     different = [f"{name}={_text(recorded, name)} instead of {_text(content, name)}" for name in names
                  if _text(recorded, name) != _text(content, name)]
-    if different and _has_scores(study):
+    redefined = [name for name in content if name.startswith("space.") and _text(recorded, name) not in (
+        "nothing", _text(content, name))]  # Optuna does not take another range of the same name
+    if different and (redefined or _has_scores(study)):
         raise UsageError(_other_search(search, folder, different))
     if different:
         study.set_user_attr(SEARCH, content)  # the first trial was refused, and the file was corrected

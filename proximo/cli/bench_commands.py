@@ -173,12 +173,8 @@ def _bench(args: BenchArguments, flags: list[str]) -> int:
 
 
 def _parse_flags(kinds: Sequence[type[Config]], flags: list[str]) -> dict[str, Any]:
-    """Return the values of flags, which one of the classes has; bench() names the rows that lack one of them."""
-    for kind in kinds:
-        values, wrong = read_flags(kind, flags)
-        if not wrong:
-            return values
-    return parse_flags(kinds[0], flags)
+    """Return the values of flags, read by the class that knows most of them; bench() names the rows that lack one."""
+    return parse_flags(min(kinds, key=lambda kind: len(read_flags(kind, flags)[1])), flags)
 
 
 def _pbt(args: PbtArguments) -> int:

@@ -167,11 +167,13 @@ def read_curve(run: Path) -> Curve:
 
 def _read_curves(found: Sequence[Path], named: Sequence[Path]) -> Iterator[Curve]:
     """Yield the curves of runs; a damaged one that was found below a folder, and not named, is left out."""
+    left_out: list[FilesError] = []
     for run in found:
         try:
             yield read_curve(run)
         except FilesError as error:
-            if run in named or len(found) == 1:
+            left_out.append(error)
+            if run in named or len(left_out) == len(found):
                 raise
             warn(f"{error} It is left out.")
 

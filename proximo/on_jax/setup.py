@@ -31,9 +31,10 @@ from proximo.types import Carry
 
 MakeAgent = Callable[[Any, Any], Any]
 
-# Settings of JAX that decide about dtypes, random numbers, or what an operation accepts; these are the defaults.
-NEEDED_SETTINGS = {"jax_enable_x64": False, "jax_default_prng_impl": "threefry2x32", "jax_threefry_partitionable": True,
-                   "jax_numpy_rank_promotion": "allow", "jax_numpy_dtype_promotion": "standard"}
+# Settings of JAX that decide about dtypes, random numbers, or what an operation accepts; the defaults are first.
+NEEDED_SETTINGS = {"jax_enable_x64": (False,), "jax_default_prng_impl": ("threefry2x32",),
+                   "jax_threefry_partitionable": (True,), "jax_numpy_rank_promotion": ("allow", "warn"),
+                   "jax_numpy_dtype_promotion": ("standard",)}
 
 
 def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any],
@@ -98,11 +99,11 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
 
 def check_settings() -> None:
     """Raise UsageError for settings of JAX that are not those of NEEDED_SETTINGS."""
-    found = {name: getattr(jax.config, name, needed) for name, needed in NEEDED_SETTINGS.items()}
+    found = {name: getattr(jax.config, name, needed[0]) for name, needed in NEEDED_SETTINGS.items()}
     found = {name: getattr(value, "value", value) for name, value in found.items()}  # some are enumerations
-    if wrong := [f"JAX is set to {name}={found[name]}, and training needs {needed}. Unset {name.upper()}, or call "
-                 f'jax.config.update("{name}", {needed!r}).'
-                 for name, needed in NEEDED_SETTINGS.items() if found[name] != needed]:
+    if wrong := [f"JAX is set to {name}={found[name]}, and training needs {needed[0]}. Unset {name.upper()}, or call "
+                 f'jax.config.update("{name}", {needed[0]!r}).'
+                 for name, needed in NEEDED_SETTINGS.items() if found[name] not in needed]:
         raise UsageError("\n".join(wrong))
 
 

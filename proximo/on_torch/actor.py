@@ -1,7 +1,7 @@
 """A trained agent that acts on numpy arrays, for models, evaluation and videos."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,8 @@ def acting_alone(most: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(min(before, most))
     try:
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with torch.no_grad(), torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") \
+                else nullcontext():
             yield
     finally:
         torch.set_num_threads(before)

@@ -1,5 +1,6 @@
 """CSV files that grow by whole lines and survive a kill, and the error for files that cannot be written."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ def files_of(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not folder.exists():
+        if isinstance(error, FileNotFoundError) and not os.path.isdir(folder):
             raise removed(folder) from error
         reason = error.strerror or str(error)
         raise FilesError(f"The log in {folder} cannot be written ({reason}). Free disk space or restore the folder, "
@@ -26,7 +27,8 @@ def files_of(folder: Path) -> Iterator[None]:
 
 def removed(folder: Path) -> FilesError:
     """Return the error for a run whose folder is gone; nothing more is to be written there."""
-    return FilesError(f"The folder {folder} has been removed while the run was writing to it. Start the run again.")
+    return FilesError(f"The folder {folder} has been removed or moved while the run was writing to it. Restore it and "
+                      f"continue with `proximo resume {pasted(folder)}`, or start the run again.")
 
 
 class CsvFile:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from proximo.errors import ProximoError, warn
-from proximo.runs.unbroken import LOOKS, Unbroken, interrupt_main
+from proximo.runs.unbroken import LOOKS, UNBROKEN, Unbroken, interrupt_main
 
 GRACE_SECONDS = 7.0  # after SIGTERM, for the iteration; Docker sends SIGKILL after 10 s
 LEAVE_SECONDS = 1.0  # for the main thread, which is then interrupted
@@ -34,7 +34,7 @@ class Signals:
 
     Args:
         abandon: Called with the number of the signal, once, before the process ends within an iteration.
-        ends_process: Whether the first SIGINT may end the process. In a program or a notebook only a second one does.
+        ends_process: Whether the first SIGINT may end the process. In a program only a second signal does.
 
     Attributes:
         received: The number of the first signal.
@@ -105,6 +105,8 @@ class Signals:
         with suppress(RuntimeError):  # the interrupted code was writing to the same stream
             warn(f"Stopping after this iteration; {how} to stop now.")
 
+    setattr(_note, UNBROKEN, True)
+
     def _dismiss(self) -> None:
         if self._before:
             self._tell(ENDED)
@@ -121,6 +123,7 @@ class Signals:
         number = self._read(None)
         if number == ENDED:
             return
+        self._unbroken.begin()
         if self._began:
             again = self._read(GRACE_SECONDS if number == signal.SIGTERM else None)
             if again == ENDED:
@@ -132,7 +135,8 @@ class Signals:
         if number == signal.SIGINT and not self._ends_process and not self._began:
             warn("Native code is running; the interrupt takes effect when it returns. Interrupt again to end the "
                  "process.")
-            if self._read(None) == ENDED or self._leaves(LEAVE_SECONDS):
+            number = self._read(None)
+            if number == ENDED or self._leaves(LEAVE_SECONDS):
                 return
         self.received = self.received or number
         try:

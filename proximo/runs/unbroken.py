@@ -9,11 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+from proximo.errors import warn
 
 MOST_SECONDS = 30.0  # after the first signal; then such work is broken nevertheless
 LOOKS = 0.05  # seconds between two looks at what the main thread does
+UNBROKEN = "postpones_in_imports"  # attribute of handlers that use Unbroken
 TRACER = "torch/fx/experimental/proxy_tensor.py"
 
 
@@ -25,14 +28,26 @@ class Unbroken:
     """
 
     def __init__(self, mark: Callable[[], None] = lambda: None) -> None:
-        self._mark, self._outside, self._end = mark, _count(sys._getframe()), float("inf")
+        self._mark, self._outside, self._sent = mark, _count(sys._getframe()), False
+        self._begun = self._end = float("inf")
+
+    def begin(self) -> None:
+        """Let the time for such work run; the first signal has arrived."""
+        if self._end == float("inf"):
+            self._begun, self._end = time.monotonic(), time.monotonic() + MOST_SECONDS
 
     def postpones(self, number: int, frame: FrameType | None) -> bool:
-        """Return whether a signal that interrupted `frame` is sent again later, and must be ignored now."""
-        if self._end == float("inf"):
-            self._end = time.monotonic() + MOST_SECONDS
-        if not self._is_inside(frame):
+        """Return whether a signal that interrupted `frame` is sent again later, and must be ignored now.
+
+        Another signal, a second or more after the first, is not postponed.
+        """
+        sent, self._sent, first = self._sent, False, self._end == float("inf")
+        self.begin()
+        if not self._is_inside(frame) or (not sent and time.monotonic() > self._begun + 1):
             return False
+        if first:
+            with suppress(RuntimeError):  # the interrupted code was writing to the same stream
+                warn(f"Stopping when what is being imported is complete (at most {MOST_SECONDS:.0f} s).")
         threading.Thread(target=self._send_again, args=(number,), daemon=True).start()
         return True
 
@@ -47,6 +62,7 @@ class Unbroken:
         while self.is_inside():
             time.sleep(LOOKS)
         self._mark()
+        self._sent = True
         interrupt_main(number)
 
 
@@ -72,10 +88,10 @@ def interrupt_main(number: int) -> None:
 def unbroken_imports() -> Iterator[None]:
     """Within the block, or the decorated function, SIGINT breaks no import.
 
-    Nothing changes outside the main thread, or where a program ignores SIGINT.
+    Nothing changes outside the main thread, where a program ignores SIGINT, or where the handler postpones already.
     """
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    if threading.current_thread() is not threading.main_thread() or not callable(before) or hasattr(before, UNBROKEN):
         yield
         return
     unbroken = Unbroken()
@@ -84,6 +100,7 @@ def unbroken_imports() -> Iterator[None]:
         if not unbroken.postpones(number, frame):
             before(number, frame)
 
+    setattr(note, UNBROKEN, True)
     signal.signal(signal.SIGINT, note)
     try:
         yield

@@ -1,5 +1,6 @@
 """What happens around training: the log, checkpoints and videos. Only rank 0 writes."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -125,7 +126,7 @@ class Watcher:
             FilesError: It cannot be written, or the folder of the run is gone, which must not begin again without its
                 config.json.
         """
-        if not (self.run.folder / "config.json").exists():
+        if not os.path.isfile(self.run.folder / "config.json") and not os.path.isdir(self.run.folder / "checkpoints"):
             raise removed(self.run.folder)
         save(self.run, content, summary)
         self.saved_iteration = content.it.iteration

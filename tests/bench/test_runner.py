@@ -432,4 +432,4 @@ def test_tasks_of_runs_that_the_file_lost_are_named(file, tmp_path, capsys, monk
     monkeypatch.setattr("proximo.bench.place_local.LocalPlace.recover", lambda self, name: "SLURM" in name or None)
     file.write_text(SET.replace('"CartPole-v1", ', ""))
     assert bench(file, seeds=2, out=out, command=FAKE) == 0
-    assert "SLURM job 7 still trains CartPole-v1/ppo/1, which is not in the file any more" in capsys.readouterr().err
+    assert "SLURM job 7 still trains CartPole-v1/ppo/1, which this command does not train" in capsys.readouterr().err

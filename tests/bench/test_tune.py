@@ -503,5 +503,8 @@ def test_a_search_without_a_result_may_be_corrected(file, tmp_path):
     refusing = (sys.executable, "-c", "import sys; print('proximo: log_std_init has no effect.'); sys.exit(2)")
     with pytest.raises(UsageError, match="has no effect"):
         tune(file, out=out, trials=1, command=refusing)
+    file.write_text(SEARCH.replace("[space]", "[space]\nlog_std_init = { low = -1.0, high = 0.0 }"))
+    with pytest.raises(UsageError, match="contains another search"):  # Optuna would not take the other range
+        tune(file, out=out, trials=1, command=FAKE)
     file.write_text(SEARCH)
     assert tune(file, out=out, trials=1, command=FAKE) == 0

@@ -239,3 +239,6 @@ def test_a_damaged_run_below_a_folder_is_left_out(tmp_path, caplog):
         fake_run(tmp_path / "runs" / str(seed), seed)
     (tmp_path / "runs" / "2" / "config.json").write_text("{")
     assert plot([tmp_path / "runs"], tmp_path / "curve.png").exists() and "It is left out." in caplog.text
+    (tmp_path / "runs" / "1" / "config.json").write_text("{")
+    with pytest.raises(FilesError):
+        plot([tmp_path / "runs"], tmp_path / "curve.png")

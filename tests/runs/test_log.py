@@ -190,7 +190,7 @@ def test_vanished_folder_is_a_files_error(tmp_path):
     log = Log(run)
     log.iteration(1, 512, LOSSES, episodes())
     folder.rename(tmp_path / "elsewhere")
-    with pytest.raises(FilesError, match="has been removed while the run was writing to it"):
+    with pytest.raises(FilesError, match="has been removed or moved while the run was writing to it"):
         log.state()
     log.close()
 

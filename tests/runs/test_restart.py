@@ -186,7 +186,18 @@ def test_a_removed_folder_does_not_come_back(tmp_path, capsys):
         if it.iteration == 3:
             shutil.rmtree(folder)
 
-    with pytest.raises(FilesError, match="has been removed while the run was writing to it"):
+    with pytest.raises(FilesError, match="has been removed or moved while the run was writing to it"):
         proximo.train("ppo", env_id="CartPole-v1", num_envs=2, num_steps=16, total_timesteps=320, checkpoint_every=1,
                       run_dir=folder, callbacks=[remove])
+    assert not folder.exists()
+
+    def remove_and_fail(it):
+        time.sleep(0.3)  # longer than it takes to copy an iteration
+        if it.iteration == 4:
+            shutil.rmtree(folder)
+            raise RuntimeError("the callback fails")
+
+    with pytest.raises(RuntimeError, match="the callback fails"):
+        proximo.train("ppo", env_id="CartPole-v1", num_envs=2, num_steps=16, total_timesteps=320, checkpoint_every=100,
+                      run_dir=folder, callbacks=[remove_and_fail])
     assert not folder.exists()

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from proximo.runs.signals import Signals
-from proximo.runs.unbroken import unbroken_imports
+from proximo.runs.unbroken import TRACER, unbroken_imports
 
 SLOW = """
 import os, signal, time
@@ -120,3 +120,45 @@ def test_another_thread_is_left_alone():
     thread.start()
     thread.join()
     assert found == [signal.default_int_handler]
+
+
+def test_a_call_within_a_callback_counts_one_signal_once(slow, monkeypatch):
+    """proximo.check_env and others have a block of their own, within the handlers of the run."""
+    ended = []
+    monkeypatch.setattr("proximo.runs.signals.os._exit", ended.append)
+    monkeypatch.setattr("proximo.runs.signals.LEAVE_SECONDS", 0.1)
+    with Signals() as signals:
+        signals.iteration_ended()
+        with unbroken_imports():
+            importlib.import_module(slow(signal.SIGINT))
+            time.sleep(0.5)
+        assert signals.received == signal.SIGINT
+    assert ended == []
+
+
+def test_an_import_that_does_not_end_is_broken_at_last(tmp_path, monkeypatch):
+    """After MOST_SECONDS, or by another signal a second after the first."""
+    monkeypatch.setattr("proximo.runs.unbroken.MOST_SECONDS", 0.3)
+    (tmp_path / "slow_module.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), unbroken_imports():
+        importlib.import_module("slow_module")
+    assert 0.2 < time.monotonic() - begin < 5
+
+
+def test_tracing_is_not_broken():
+    """A frame of torch's tracer, at the end of whose C++ callers the process would be aborted."""
+    names = {}
+    exec(compile("def trace(work):\n    work()\n", f"/site-packages/{TRACER}", "exec"), names)
+    done = []
+
+    def work():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        done.append(True)
+
+    with pytest.raises(KeyboardInterrupt), unbroken_imports():
+        names["trace"](work)
+        time.sleep(5)
+    assert done

@@ -51,7 +51,7 @@ def add_program(library: Library, cfg: Config, framework: str, make_box: str, ma
 
 def sticky_of_games(cfg: Config) -> list[str]:
     """Return the line that says whether the id decides for sticky actions; none where --sticky decides or no game."""
-    name = read_atari_name(cfg.env_id) if engine_of(cfg) == "ale" else None
+    name = read_atari_name(cfg.env_id) if engine_of(cfg) in ("ale", "envpool") else None
     if name is None or name.sticky != getattr(cfg, "sticky", None):
         return []
     return [f"STICKY = {name.sticky > 0}  # whether the ids of this file mean sticky actions"]
