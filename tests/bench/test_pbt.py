@@ -96,6 +96,13 @@ def test_the_worst_quarter_copies_one_of_the_best_quarter_and_changes_its_values
     assert [one.parent for one in next_members(found, equal, 2)] == [*range(8)], "nobody is worse than the best"
 
 
+def test_who_is_as_good_as_one_of_the_best_quarter_copies_nobody(tmp_path):
+    """The best quarter has two members here, and the second of them has the score of all others."""
+    found = population(tmp_path, FILE.replace("population = 4", "population = 8"))
+    before = [one._replace(score=9.0 if m == 3 else 5.0) for m, one in enumerate(first_members(found))]
+    assert [one.parent for one in next_members(found, before, 2)] == [*range(8)]
+
+
 def test_values_stay_in_their_range_and_are_drawn_or_changed_by_a_fifth():
     rng, floats, whole = np.random.default_rng(0), {"low": 1e-4, "high": 1e-1, "log": True}, {"low": 1, "high": 10}
     changed = [change_value(rng, floats, 1e-2) for _ in range(2000)]

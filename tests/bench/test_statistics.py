@@ -96,6 +96,13 @@ def test_performance_profiles_match_rliable():
     assert np.array_equal(single["value"], [(SCORES[:1] > t).mean() for t in thresholds])
 
 
+def test_a_score_at_a_threshold_is_not_above_it():
+    """Of one seed as of several, which rliable counts."""
+    thresholds = np.array([0.0, 1.0, 2.0])
+    one, several = (performance_profiles({"a": np.ones((seeds, 2))}, thresholds)["a"]["value"] for seeds in (1, 3))
+    assert one.tolist() == several.tolist() == [1, 0, 0]
+
+
 def test_curve_bands_contain_the_line():
     """Mean and trimmed mean at each point against scipy; the line is inside the band."""
     curves = np.cumsum(np.random.default_rng(1).normal(size=(8, 20)), axis=1)

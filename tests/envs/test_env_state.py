@@ -322,6 +322,26 @@ def continues(kind, steps, mode="same-step"):
     return all(same_steps(envs.step(action), other.step(action)) for _ in range(200))
 
 
+class Seeded(Plain):
+    """Episodes have as many steps as the first seed says."""
+
+    def reset(self, *, seed=None, options=None):
+        self.length = self.length if seed is None else seed
+        return super().reset(seed=seed)
+
+
+def test_an_episode_that_has_ended_before_a_state_was_saved_ends_once():
+    """Row 0 ends with the third step and row 1 with the fourth, in environments that were played before they load."""
+    envs, other, action = make(Seeded, (3, 4)), make(Seeded, (9, 9)), np.zeros(2, int)
+    envs.reset(), other.reset()
+    other.step(action)
+    for _ in range(3):
+        envs.step(action)
+    other.load(envs.state())
+    step = other.step(action)
+    assert step.episode.finished.tolist() == [False, True] and same_steps(envs.step(action), step)
+
+
 @pytest.mark.parametrize(("kind", "cause"), [
     (Finds, "its attribute 'found' holds a value of the type set"), (Shares, "its attribute 'now' holds a value of the type ndarray that another attribute holds too")])
 def test_a_state_that_can_no_longer_be_saved_is_told(kind, cause, capsys):

@@ -462,6 +462,23 @@ def test_limits_within_limits():
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
+def test_the_time_within_a_limit_counts_for_the_timer_around_it(monkeypatch):
+    """By a clock on which 30 seconds pass within the limit: of the 100 around it, at most 70 are left."""
+    now = iter([0.0, 30.0])
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 100)
+        with monkeypatch.context() as patched:
+            patched.setattr("proximo.envs.time_limit.time.monotonic", lambda: next(now, 30.0))
+            with time_limit(60, "inner"):
+                pass
+        left, _ = signal.getitimer(signal.ITIMER_REAL)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert 0 < left <= 70
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 def test_workers_that_hang_end_with_their_parent(odd, tmp_path):
     """The parent is killed while its worker sleeps in step()."""

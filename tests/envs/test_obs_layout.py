@@ -90,6 +90,17 @@ def test_only_vectors_of_floats_are_normalised():
         one, other = plain.step(action), normalized.step(action)
 
 
+def test_normalising_leaves_the_rows_of_the_environments_as_they_are():
+    """They may be read again, as the last observations of a worker process that is lost."""
+    layout = obs_layout(MIXED)
+    rows, view = np.zeros((2, layout.size), np.uint8), float_view(MIXED, (layout.size,))
+    for row in rows:
+        write_rows(layout, MIXED.sample(), row)
+    before = rows.copy()
+    written = view.write(rows, view.read(rows) + 1)
+    assert np.array_equal(rows, before) and not np.array_equal(written, before)
+
+
 def test_a_number_that_is_not_finite_is_refused():
     """Its name is said: in a row of bytes nobody else would see it."""
     layout = obs_layout(MIXED)

@@ -19,6 +19,7 @@ from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, finish_env
 from proximo.envs.worker_envs import WorkerEnvs
+from proximo.envs.worker_process import restart_seeds
 from proximo.errors import EnvError, UsageError
 from tests.support.probes import Probe
 from tests.support.runs import rows, train
@@ -88,6 +89,25 @@ def test_workers_whose_environments_differ_are_refused(how, words):
     envs = WorkerEnvs(partial(make_local, how), SEEDS, 2, 60.0, "Local")
     with pytest.raises(EnvError, match=words):
         envs.reset()
+    envs.close()
+
+
+class Handle(Probe):
+    """Its state cannot be saved."""
+
+    def __init__(self):
+        self.handle = {1, 2}
+
+
+def make_handle_last(seeds, first_index=0):
+    return GymEnvs(Handle if first_index else Probe, seeds, "Handle", "same-step", first_index)
+
+
+def test_one_worker_whose_state_cannot_be_saved_is_enough():
+    """Otherwise a checkpoint would be said to continue exactly, and have no environments."""
+    envs = WorkerEnvs(make_handle_last, SEEDS, 2, 60.0, "Handle")
+    envs.reset()
+    assert not envs.keeps_state and envs.state() is None
     envs.close()
 
 
@@ -234,7 +254,7 @@ def test_ctrl_c_is_left_to_the_parent():
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_lost_worker_is_replaced(how, capsys):
     """Its rows of that step are truncated, not valid, and end in the last observation; episodes begin in them. The other
-    rows equal those of environments without a fault, and a copy that loads the state continues equally."""
+    rows equal those of environments without a fault. A copy that loads the state continues equally, and counts on."""
     envs, whole = make_envs(restart_envs=1, timeout=30.0), make_envs()
     assert same_steps(envs.reset(), whole.reset())
     for t in range(40):
@@ -259,7 +279,8 @@ def test_a_lost_worker_is_replaced(how, capsys):
     copy.reset()
     copy.load(envs.state())
     for _ in range(30):
-        assert same_steps(envs.step(np.ones(4, int)), copy.step(np.ones(4, int)))
+        step, same = envs.step(np.ones(4, int)), copy.step(np.ones(4, int))
+        assert same_steps(step, same) and (same.metrics["env_restarts"] == 1).all()
     pids = running_workers(envs)
     assert have_ended(old[1:]) and pids[0] == old[0]
     os.kill(pids[0], signal.SIGKILL)
@@ -268,6 +289,12 @@ def test_a_lost_worker_is_replaced(how, capsys):
     assert have_ended(pids)
     for one in (whole, copy):
         one.close()
+
+
+def test_every_restart_has_seeds_of_its_own():
+    """A fault that depends on the seed is not repeated, whichever restart it is."""
+    drawn = [seed for restart in range(4) for seed in restart_seeds(SEEDS, restart)]
+    assert drawn[:4] == SEEDS and len(set(drawn)) == 16 and all(0 <= seed < 2**31 for seed in drawn)
 
 
 def test_a_worker_that_cannot_be_replaced_leaves_no_pipe_open(monkeypatch):

@@ -535,12 +535,14 @@ def test_the_newest_checkpoint_has_the_weights_of_the_model(framework, tmp_path)
 def test_a_checkpoint_is_loaded_as_the_model_of_its_iteration(framework, tmp_path, capsys):
     """Against the model that a run has which was not trained beyond it, with its statistics of normalisation."""
     for name, steps in {"short": 160, "long": 320}.items():
-        assert train(tmp_path / name, "--framework", framework, "--norm-obs", "--no-anneal-lr", "--keep-checkpoints", "0",
-                     "--checkpoint-every", "5", "--total-timesteps", steps) == 0
+        assert train(tmp_path / name, "--framework", framework, "--norm-obs", "--norm-reward", "--no-anneal-lr",
+                     "--keep-checkpoints", "0", "--checkpoint-every", "5", "--total-timesteps", steps) == 0
     first, last = sorted((tmp_path / "long" / "checkpoints").iterdir())
     seen = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    values = [proximo.load(path).value(seen) for path in (tmp_path / "short", first, last, tmp_path / "long")]
+    models = [proximo.load(path) for path in (tmp_path / "short", first, last, tmp_path / "long")]
+    values, counts = [model.value(seen) for model in models], [float(model.return_moments.count) for model in models]
     assert np.array_equal(values[0], values[1]) and np.array_equal(values[2], values[3])
+    assert counts[0] == counts[1] < counts[2] == counts[3]
     assert not np.array_equal(values[1], values[2])
     assert proximo.evaluate(first, 2) == proximo.evaluate(tmp_path / "short", 2) and main(["eval", str(first)]) == 0
     assert main(["card", str(first)]) == 2 and "is a checkpoint, which is not shared" in capsys.readouterr().err

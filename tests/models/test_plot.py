@@ -42,6 +42,15 @@ def test_curve_is_sorted_and_leaves_out_a_line_being_written(tmp_path):
     assert len(read_episodes(run).step) == 0
 
 
+def test_episodes_that_end_at_the_same_step_stay_in_order(tmp_path):
+    """That of the file, which is the one of their rows: the last of them is what a curve shows."""
+    run = fake_run(tmp_path / "run", 1, 0)
+    steps = np.random.default_rng(0).integers(0, 9, 500).tolist()
+    with open(run / "episodes.csv", "a") as file:
+        file.write("".join(f"{step},0,{k},9,1\n" for k, step in enumerate(steps)))
+    assert read_episodes(run).ret.tolist() == sorted(range(500), key=lambda k: steps[k])
+
+
 @pytest.mark.parametrize("text,damaged", [
     ("step,row,return,length,seconds\n10,0,1,5,1\ngarbage\n20,0,x,5,1\n30,0,nan,5,1\n40,0,2,5,1\n50,0", "3 of 5"),
     ("\x00\x01\nmore garbage\n", "1 of 1"), ("step,row,return,length,seconds\n10,0,1,5,1\n20,0", ""), ("", "")])

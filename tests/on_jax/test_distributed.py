@@ -5,14 +5,19 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import chain
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 from proximo.cli.main import main
+from proximo.types import Rollout
+from proximo.variants import RPO
 from tests.support.jax_replicas import CASES
+from tests.support.spec import Spec
 from tests.support.torchrun import COMPILE_FAST, launch, load_weights, run_two_nodes, same_on_both
 
 MISSING = {"pool": sys.platform != "linux", "brax": not find_spec("brax")}
@@ -222,3 +227,55 @@ def test_counts_of_processes_are_added_up_and_other_metrics_averaged(monkeypatch
     found = distributed.gather_metrics(distributed.Ranks(process=0, processes=2, mesh=None), own)
     np.testing.assert_equal(found.charts, {"env_restarts": 3, "speed": 4, "late": 7, "never": np.nan})
     assert found.episode.finished.sum() == 8 and found.valid.tolist() == [4] * 4
+
+
+def test_ranks_shuffle_and_draw_noise_of_their_own(monkeypatch):
+    """In an update from the same rollout: otherwise rows with the same number would meet on all ranks."""
+    from proximo.on_jax import train_step
+    from proximo.on_jax.assemble import assemble
+    from proximo.on_jax.box_heads import make_rpo_head
+    from proximo.on_jax.loss import ppo_loss
+    from proximo.on_jax.setup import make_learner
+
+    drawn = []
+
+    def note(learner, adam, batch, minibatches, *rest):
+        drawn.append((minibatches.index.tolist(), minibatches.noise.tolist()))
+        return adam, {}
+
+    monkeypatch.setattr(train_step, "update", note)
+    cfg = RPO(rpo_alpha=0.5, num_envs=2, num_steps=8, num_minibatches=2, update_epochs=1, total_timesteps=16)
+    agent = assemble(Spec((3,), np.dtype(np.float32), Box(-1, 1, (1,))), cfg, make_rpo_head)
+    zeros, no = np.zeros((8, 2), np.float32), np.zeros((8, 2), bool)
+    rollout = Rollout(obs=np.zeros((8, 2, 3), np.float32), first=no, mask=None, action=zeros[..., None], logprob=zeros,
+                      value=zeros, next_value=zeros, reward=zeros, terminated=no, done=no, valid=~no)
+    for rank in (0, 0, 1):
+        learn = train_step.make_learn(make_learner(cfg, agent, ppo_loss), lambda rank=rank: rank)
+        learn(None, rollout, (), train_step.stream_keys(1), 1)
+    one, again, other = drawn
+    assert one == again and one[0] != other[0] and one[1] != other[1]
+
+
+def test_processes_with_a_pool_act_by_noise_of_their_own():
+    """The same pools, of one seed, in two processes: the first actions differ."""
+    pytest.importorskip("envpool_assets")
+    from proximo.envs.envpool_xla import make_envpool_xla
+    from proximo.envs.normalize import make_normalizer
+    from proximo.on_jax.assemble import assemble
+    from proximo.on_jax.distributed import Ranks
+    from proximo.on_jax.loss import ppo_loss
+    from proximo.on_jax.play_pool import PoolPlayer
+    from proximo.on_jax.setup import first_state, make_learner
+
+    cfg = replace(CASES["pool"], num_envs=16, num_steps=1, norm_obs=False, norm_reward=False)
+    begun, actions = [], []
+    for process in (0, 1):
+        envs = make_envpool_xla(cfg, range(16))
+        normalizer = make_normalizer(cfg, envs)
+        learner = make_learner(cfg, assemble(normalizer.spec, cfg), ppo_loss)
+        player = PoolPlayer(Ranks(process, 2, None), envs, normalizer, learner, None)
+        state = first_state(player, cfg.seed, player.begin(0, normalizer.start()))
+        begun.append(state.carry.obs.tolist())
+        actions.append(player.play(state).rollout.action.tolist())
+        envs.close()
+    assert begun[0] == begun[1] and actions[0] != actions[1]

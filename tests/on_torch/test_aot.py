@@ -216,6 +216,17 @@ def test_the_key_of_a_library_has_the_c_library(monkeypatch):
     assert found[0] == found[1] != key()
 
 
+def test_the_key_of_a_library_has_the_values_of_its_constants():
+    """They are compiled into it: two functions that differ in a bound of an action are two libraries."""
+    example = (torch.zeros(2),)
+
+    def key(bound):
+        constant = torch.tensor([0.0, bound])
+        return library_key(trace_function(lambda x: (constant * x,), example, {}), example, "")
+
+    assert key(1.0) == key(1.0) != key(2.0)
+
+
 def test_a_build_that_fails_in_this_process_is_one_sentence(cache, monkeypatch):
     """Where no process may be forked. The error of torch is named once."""
     def fail(*args):

@@ -4,6 +4,7 @@ Ranks that do not come, or are lost, are named."""
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,16 +12,23 @@ import torch
 import torch.distributed as dist
 
 from proximo.config import Config
+from proximo.envs.gym import make_gym
 from proximo.envs.normalize import start_statistics
 from proximo.errors import PeerError, UsageError
 from proximo.on_torch.agent import SeparateAgent
+from proximo.on_torch.assemble import assemble
+from proximo.on_torch.box_heads import make_rpo_head
 from proximo.on_torch.distributed import join, lost_peers_named, merge_over_ranks
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import explained_variance, minibatch_indices
+from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.metrics import merge_metrics
 from proximo.on_torch.mlp import MLP
+from proximo.on_torch.setup import set_up
+from proximo.on_torch.train import learn
 from proximo.processes import WAITS, WORKS, World
 from proximo.types import Rollout
+from proximo.variants import RPO
 from tests.support.threads import run_ranks
 from tests.support.torch_learning import make_learner, update_once
 from tests.support.torchrun import free_port
@@ -145,6 +153,26 @@ def test_ranks_adapt_one_learning_rate():
     one, other = learn_in_two(cfg)
     assert torch.equal(one[0], other[0]) and one[1] == other[1] == pytest.approx(stats, rel=1e-4, abs=1e-6)
     torch.testing.assert_close(one[0], weights, rtol=1e-5, atol=1e-6)
+
+
+def test_ranks_shuffle_and_draw_noise_of_their_own():
+    """In an update from the same rollout: otherwise rows with the same number would meet on all ranks."""
+    cfg = RPO(env_id="Pendulum-v1", rpo_alpha=0.5, num_envs=2, num_steps=8, num_minibatches=2, total_timesteps=16)
+    setup, drawn = set_up(cfg, make_gym, partial(assemble, make_box=make_rpo_head), ppo_loss, None), []
+    played = setup.collect(setup.policy, setup.envs, setup.normalizer, setup.carry, setup.storage,
+                           setup.agent.head.noise(torch.Generator(), cfg.num_steps, cfg.num_envs))
+    setup.envs.close()
+
+    def note(batch, minibatch, learning_rate, coefficients):
+        drawn[-1].append((minibatch.index.tolist(), minibatch.noise.tolist()))
+        return setup.learner.step(batch, minibatch, learning_rate, coefficients)
+
+    noting = setup._replace(learner=setup.learner._replace(step=note))
+    for rank in (0, 0, 1):
+        drawn.append([])
+        learn(noting._replace(world=World(rank, 2, rank, 2)), played.rollout, (), 1, cfg)
+    one, again, other = drawn
+    assert one == again and all(a != c and b != d for (a, b), (c, d) in zip(one, other, strict=True))
 
 
 class Lost:

@@ -173,6 +173,32 @@ def test_a_run_that_crashed_ends_as_if_it_had_not(kind, number, tmp_path, monkey
     assert same_weights(tmp_path / "whole", tmp_path / "broken") and same_logs(tmp_path / "whole", tmp_path / "broken")
 
 
+def test_a_resume_plays_other_episodes_where_no_state_was_saved():
+    """Here it begins between two iterations at which the environments are made again."""
+    played = set()
+
+    class Opaque(Probe):
+        def __init__(self):
+            self.handle = {1, 2}  # cannot be saved
+
+        def reset(self, *, seed=None, options=None):
+            self.begun_with = self.begun_with if seed is None else seed
+            return super().reset(seed=seed)
+
+        def step(self, action):
+            played.add(self.begun_with)
+            return super().step(action)
+
+    make_envs = partial(make_from_factory, Opaque)
+    for it in train_overlapped(configuration(3, checkpoint_every=2), make_envs, assemble):
+        state = it.snapshot()
+    before = set(played)
+    played.clear()
+    for _ in train_overlapped(configuration(4, checkpoint_every=2), make_envs, assemble, state=state):
+        pass
+    assert len(before) == 8 and len(played) == 4 and not before & played
+
+
 def test_sigterm_saves_the_iteration_and_the_rollout_in_flight(tmp_path, monkeypatch):
     """Steps that take up to 2 ms in one run and none in the other: the same weights, also after a resume between two
     scheduled checkpoints."""

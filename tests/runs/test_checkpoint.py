@@ -1,6 +1,7 @@
 """Checkpoints: what is read is what was written; one wrong bit is found; older ones stay until newer are whole."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -49,6 +50,24 @@ def test_arrays_that_are_views_or_transposed_are_kept_as_they_look(tmp_path):
     save_tree(tmp_path / "kept", {"t": wide.T, "s": wide[:, ::2], "same": wide, "number": np.float32(2.5)})
     found = load_tree(tmp_path / "kept")
     assert np.array_equal(found["t"], wide.T) and np.array_equal(found["s"], wide[:, ::2]) and found["number"] == 2.5
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders cannot be opened")
+@pytest.mark.parametrize("replaces", [False, True])
+def test_the_name_of_what_was_written_is_on_the_disk(replaces, tmp_path, monkeypatch):
+    """The folder that holds it is synced after the last renaming: a power cut takes nothing back."""
+    kept, synced, fsync = tmp_path / "kept", [], os.fsync
+    if replaces:
+        save_tree(kept, {"a": 1})
+
+    def note(descriptor):
+        whole = kept.exists() and load_tree(kept) == {"a": 2}
+        synced.append((os.path.samestat(os.fstat(descriptor), tmp_path.stat()), whole))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    save_tree(kept, {"a": 2})
+    assert (True, True) in synced
 
 
 def test_any_wrong_bit_is_found(tmp_path):
@@ -191,6 +210,13 @@ def test_another_cpu_is_told_and_refused_where_asked(tmp_path, monkeypatch, caps
     monkeypatch.undo()
     assert main([*longer[:-1], "960", "--require-same-cpu"]) == 0
     assert "CPU" not in capsys.readouterr().err
+
+
+def test_the_number_of_environments_changes_with_that_of_processes_only(tmp_path, capsys):
+    """Here one process continues what one process has trained."""
+    assert train(tmp_path / "run", "--total-timesteps", "32") == 0
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "128", "--num-envs", "4"]) == 2
+    assert "num_envs=4 was given, but the run has num_envs=2 and a resume cannot change it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("keep", [0, 2, 3])

@@ -62,3 +62,13 @@ def test_an_iteration_without_steps_of_environments_counts(at):
     at(2.0)
     clock.count_iteration(0)
     assert clock.sps is None and clock.seconds_left(100) == pytest.approx(200.0)
+
+
+def test_what_follows_the_last_iteration_of_a_process_counts(at):
+    """Such as the evaluation and the video of a checkpoint."""
+    first = Clock()
+    play(first, at, 22.0, 24.0)
+    at(30.0)
+    state = first.state()
+    at(1000.0)
+    assert Clock(state).seconds == 30.0

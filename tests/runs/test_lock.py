@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -70,6 +71,23 @@ def test_a_lock_is_held_once_also_within_a_process(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with locked(tmp_path), locked(tmp_path / "none"):
         assert not (tmp_path / "none").exists()
+
+
+def test_a_lock_file_that_its_holder_has_just_removed_is_no_lock(tmp_path, monkeypatch):
+    """Between opening and locking it. Otherwise this process and the next one would both hold a lock."""
+    fcntl = pytest.importorskip("fcntl")
+    flock, ended = fcntl.flock, []
+
+    def end_before(file, operation):
+        if not ended:
+            ended.append((tmp_path / ".lock").unlink())
+        return flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", end_before)
+    with locked(tmp_path):
+        assert ended and holder(tmp_path) == f"process {os.getpid()} on {socket.gethostname()}"
+        with pytest.raises(UsageError, match="is in use"), locked(tmp_path):
+            pass
 
 
 def test_a_new_folder_stays_only_with_something_in_it(tmp_path):

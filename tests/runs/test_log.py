@@ -267,6 +267,15 @@ def test_plain_lines_where_the_output_is_no_terminal(tmp_path, capsys):
     assert line.startswith("CartPole-v1  100 %  step 153,600  return 9.00  SPS ") and line.endswith("done")
 
 
+def test_the_time_left_is_that_of_the_iterations_that_follow(tmp_path, capsys, monkeypatch):
+    """Against a clock that stands still after 100 seconds: one of four iterations, and three that are as long."""
+    monkeypatch.setattr("proximo.runs.clock.time.perf_counter", lambda: 100.0)
+    log = Log(new_run(tmp_path / "run", num_iterations=4, logger="console"), started=0.0)
+    log.iteration(1, 512, LOSSES, episodes())
+    log.close()
+    assert "25 %  step 512" in (said := capsys.readouterr().out) and said.endswith("  5 min 00 s left\n")
+
+
 def far(iteration: int, ret: float | None = None, sps: float | None = 20000.0) -> Progress:
     return Progress(iteration=iteration, step=512 * iteration, ret=ret, evaluated=None, sps=sps, compile_seconds=21.0,
                     left=83.0)

@@ -103,3 +103,21 @@ def test_a_copy_is_not_needed_right_after_a_checkpoint(monkeypatch):
     for now[0], copied in ((0.9, False), (1.1, True)):
         recent.offer({0: (ended(7), LOG)})
         assert bool(recent.contents) == copied
+
+
+def test_a_checkpoint_does_not_bring_an_expensive_copy_forward(monkeypatch):
+    """A copy of 0.05 seconds is due every 5 seconds, also where iterations are saved in between."""
+    now, taken = [0.0], []
+    monkeypatch.setattr("proximo.runs.recent.time.perf_counter", lambda: now[0])
+
+    def snapshot():
+        taken.append(round(now[0], 2))
+        now[0] += 0.05
+        return {}
+
+    recent = Recent()
+    for second in (0, 1, 3, 6):
+        now[0] = float(second)
+        recent.offer({0: (ended(7)._replace(snapshot=snapshot), LOG)})
+        recent.forget()
+    assert taken == [0, 6]

@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 import proximo
 from proximo.cli.main import main
+from proximo.config import Config
 from proximo.errors import FilesError
 from proximo.runs.checkpoint import checkpoints, remove_checkpoints
+from proximo.runs.restart import start_or_resume
+from proximo.runs.run import Run, write_config
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train
 
 AUTO = ("--resume", "auto")
@@ -72,6 +76,18 @@ def test_a_run_that_a_callback_has_ended_is_finished(tmp_path, capsys):
     assert "a callback has ended the run after 128 steps" in capsys.readouterr().err
     proximo.train("ppo", total_timesteps=352, resume="auto", **values)
     assert len(rows(run, "metrics.csv")) == 11
+
+
+def test_a_run_that_a_callback_has_ended_before_its_last_iteration_is_finished(tmp_path):
+    """Also where that is the only one that it lacks."""
+    def enough(it):
+        if it.iteration == 1:
+            raise proximo.StopTraining("enough")
+
+    for _ in range(2):
+        proximo.train("ppo", num_envs=2, num_steps=16, num_minibatches=2, hidden_sizes=(8,), total_timesteps=64,
+                      logger="none", run_dir=tmp_path / "run", callbacks=[enough], resume="auto")
+        assert len(rows(tmp_path / "run", "metrics.csv")) == 1
 
 
 def test_a_process_that_is_killed_again_and_again(tmp_path):
@@ -141,6 +157,20 @@ def test_a_run_that_has_not_begun_is_no_part_of_several_seeds(tmp_path, capsys):
     assert train(run, *words, *AUTO, "--num-seeds", "2") == 2
     assert "num_seeds=2 was given, but the run has num_seeds=1" in capsys.readouterr().err
     assert (run / "config.json").read_text() == record
+
+
+def test_several_runs_of_which_one_has_begun_stay_as_they_are(tmp_path):
+    """Fewer than the command has: they are not what a start has left that was killed."""
+    group = tmp_path / "group"
+    cfg = Config(framework="jax", engine="jax", run_dir=str(group), num_seeds=3)
+    for name in ("seed-1", "seed-2"):
+        (group / name).mkdir(parents=True)
+        write_config(Run(group / name, replace(cfg, num_seeds=1, seed=int(name[-1]), run_dir=str(group / name)), "ppo"))
+    (group / "seed-1" / "metrics.csv").write_text("iteration,global_step,seconds\n")
+    before = {path: path.read_bytes() for path in group.rglob("*") if path.is_file()}
+    with pytest.raises(proximo.UsageError, match="num_seeds=3 was given, but the run has num_seeds=2"):
+        start_or_resume(cfg, "ppo", mode="auto")
+    assert {path: path.read_bytes() for path in group.rglob("*") if path.is_file()} == before
 
 
 def test_from_python_and_wrong_words(tmp_path, monkeypatch, capsys):

@@ -7,8 +7,13 @@ import pytest
 
 import proximo
 from proximo.config import Config
+from proximo.envs.gym import make_gym
 from proximo.errors import FilesError
-from proximo.runs.run import Run
+from proximo.on_torch.assemble import assemble
+from proximo.on_torch.train import train
+from proximo.runs.checkpoint import checkpoints
+from proximo.runs.run import Run, write_config
+from proximo.runs.signals import Signals
 from proximo.runs.watcher import Watcher, calls_together
 from proximo.variants import BatchedSim
 
@@ -64,3 +69,19 @@ def test_episodes_that_never_end_are_told(length, told, tmp_path, caplog):
                   logger="none", run_dir=tmp_path / "run")
     said = [record.message for record in caplog.records if "No episode has ended in 2 iterations" in record.message]
     assert len(said) == told
+
+
+def test_a_video_is_recorded_when_the_checkpoint_is_written(tmp_path, monkeypatch):
+    """Also where several runs train together, which save in other threads: it shows what was saved."""
+    shown, later = [], []
+    monkeypatch.setattr("proximo.runs.own_parts.record_run_video",
+                        lambda cfg, parts, folder, steps: shown.append([path.name for path in checkpoints(folder)]))
+    cfg = Config(num_envs=1, num_steps=8, num_minibatches=1, hidden_sizes=(8,), total_timesteps=16, checkpoint_every=1,
+                 logger="none", capture_video=True)
+    run = Run(tmp_path, cfg, "ppo")
+    write_config(run)
+    watcher = Watcher(run)
+    for it in train(cfg, make_gym, assemble):
+        watcher.watch(it, Signals(), lambda *call: later.append(call), False)
+    watcher.close()
+    assert shown == [["00000001"], ["00000001", "00000002"]]
