@@ -27,6 +27,8 @@ def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
     elif envs.play != "host" and not hasattr(envs, "pure"):
         yield f"{made} play={envs.play!r} and without `pure`, its functions for JAX. Use play='host', or PureVec of " \
               "proximo/envs/pure.py."
+    if not _is_shape(envs.obs_shape):
+        yield f"{made} obs_shape={envs.obs_shape!r:.60}. Use a tuple of whole numbers: the shape of one observation."
     if not is_numpy_dtype(envs.obs_dtype):
         yield f"{made} obs_dtype={envs.obs_dtype!r:.60}. Use a dtype of numpy, such as np.dtype(np.float32), also " \
               "for tensors."
@@ -40,6 +42,10 @@ def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
             yield f"{made} the metric name {name!r:.60}. {COLUMNS}"
         elif name in LOGGED or name.startswith(("episodic_", "avg_episodic_")):
             yield f"{made} the metric name {name}, which the log writes itself. Use another name."
+
+
+def _is_shape(given: Any) -> bool:
+    return isinstance(given, (tuple, list)) and all(isinstance(size, (int, np.integer)) and size >= 0 for size in given)
 
 
 def is_numpy_dtype(given: Any) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
 from proximo.envs.own_attributes import problems_of_envs
+from proximo.envs.own_pure import CheckedPure, state_difference
 from proximo.envs.own_steps import (
     described,
     fields_of,
@@ -72,6 +73,8 @@ class CheckedEnvs:
         self._choices = None if parts is None else int(parts.sum())  # that a mask covers
         self._starts = np.cumsum([0] if parts is None else parts)[:-1]  # of the components of an action
         self._steps = 0  # since reset()
+        if envs.play == "inside":
+            self.pure = CheckedPure(envs.pure, self._starts)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._envs, name)
@@ -89,10 +92,9 @@ class CheckedEnvs:
             call = "step"
             after, step = jax.eval_shape(pure.step, state, jax.ShapeDtypeStruct((rows, *action_shape(space)), dtype))
             self._checked(step, call, rows)
-            if (before := jax.tree.map(str, state)) != (now := jax.tree.map(str, after)):
+            if difference := state_difference(state, after):
                 raise UsageError(f"{type(pure).__name__}.step() returned a state of another structure, shape or dtype "
-                                 f"than it was given: {now!r:.200} instead of {before!r:.200}. Keep it as reset() "
-                                 "makes it.")
+                                 f"than it was given: {difference}. Keep it as reset() makes it.")
         except UsageError as error:
             raise EnvError(str(error)) from error
         except Exception as error:

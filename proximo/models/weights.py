@@ -9,6 +9,9 @@ from proximo.errors import FilesError
 
 Shape = tuple[int, ...]
 MOST_NAMED = 3  # differences in a message
+SAME_NETWORK = ("Resume with the network with which the run was started: the same make_agent, or the same sizes. "
+                "Names, shapes and order of the parameters must be the same. To begin another network with these "
+                "weights, see \"Begin with trained weights\" in docs/add-a-network.md.")
 NUMBERS = {"weights": "weights", "obs_moments": "statistics of observations", "ret_moments": "statistics of returns"}
 
 

@@ -11,6 +11,7 @@ from proximo.envs.moments import Statistics
 from proximo.envs.normalize import pack_statistics, unpack_statistics
 from proximo.envs.pure import pack_tree, unpack_tree
 from proximo.errors import UsageError
+from proximo.models.weights import SAME_NETWORK
 from proximo.on_jax.train_step import TrainState
 from proximo.types import Carry
 
@@ -34,7 +35,8 @@ def restore(kept: dict[str, Any], state: TrainState, cfg: Config) -> TrainState:
     if {name: x.shape for name, x in expected.items()} != {name: np.shape(x) for name, x in found.items()}:
         sizes = [sum(np.size(x) for name, x in arrays.items() if name.startswith(".weights"))
                  for arrays in (found, expected)]
-        raise UsageError(f"The checkpoint has another network: {sizes[0]} weights. This run's network has {sizes[1]}.")
+        raise UsageError(f"The checkpoint has a network of {sizes[0]} weights, but this run's network has {sizes[1]}. "
+                         f"{SAME_NETWORK}")
     adam = unpack_tree(found, state.adam)
     scale = 1.0 if cfg.desired_kl is None else cfg.adapted_scale(adam.scale, cfg.desired_kl)
     adam = adam._replace(scale=jnp.asarray(scale, adam.scale.dtype))

@@ -10,7 +10,7 @@ from torch import nn
 from proximo.config import Config
 from proximo.envs.normalize import continue_statistics, pack_statistics, unpack_statistics
 from proximo.errors import UsageError, reading_checkpoint
-from proximo.models.weights import check_weights
+from proximo.models.weights import SAME_NETWORK, check_weights
 from proximo.on_torch.learner import Adam
 from proximo.protocols import VecEnv
 from proximo.types import Carry
@@ -64,15 +64,15 @@ def check_parameters(state: dict[str, Any], agent: nn.Module) -> None:
 
     Checkpoints of version 0.1 do not name them; then the numbers of weights are compared.
     """
-    found, wanted = state["adam"]["weights"].size, sum(x.numel() for x in agent.parameters())
-    if found != wanted:
-        raise UsageError(f"The checkpoint has a network of {found} weights, but this run's network has {wanted}.")
     here = describe_parameters(agent)
     for before, now in zip(state.get("parameters", here), here):
         if before != now:
             raise UsageError(f"The network of the checkpoint has the parameter {before} where this run's network has "
-                             f"{now}. Resume with the network with which the run was started: names, shapes and order "
-                             "of the parameters must be the same.")
+                             f"{now}. {SAME_NETWORK}")
+    found, wanted = state["adam"]["weights"].size, sum(x.numel() for x in agent.parameters())
+    if found != wanted:
+        raise UsageError(f"The checkpoint has a network of {found} weights, but this run's network has {wanted}. "
+                         f"{SAME_NETWORK}")
 
 
 def named_weights(agent: nn.Module) -> dict[str, np.ndarray]:

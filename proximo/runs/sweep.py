@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 from proximo.config import Config
 from proximo.errors import UsageError
@@ -34,6 +34,11 @@ def configure_sweep(config: str | Config | type[Config] | None, env: Any, own: O
     if empty := [name for name, given in lists.items() if not given]:
         raise UsageError(f"{', '.join(empty)}: the list is empty. Give at least one value.")
     others = {name: value for name, value in values.items() if name not in lists}
+    hints = get_type_hints(Config)
+    if several := [name for name, value in others.items() if isinstance(value, (list, tuple, range)) and name in hints
+                   and get_origin(hints[name]) is not tuple]:
+        raise UsageError(f"a sweep cannot have several values of {', '.join(several)}. Use one value, or several of "
+                         f"{', '.join(swept_fields(Config))} or seed.")
     cfg, variant = configure(config, env, own, {"framework": "jax"} | others)
     return cfg, variant, {name: [getattr(with_changes(cfg, {name: value}), name) for value in given]
                           for name, given in lists.items()}

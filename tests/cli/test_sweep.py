@@ -108,6 +108,12 @@ def test_an_environment_that_is_no_id_is_refused(env, tmp_path):
         proximo.sweep("ppo", env, run_dir=str(tmp_path / "runs"))
 
 
+def test_several_values_of_another_field_are_refused_as_by_the_command(tmp_path):
+    """The sentence said that the number is none, not that a sweep cannot have several."""
+    with pytest.raises(UsageError, match="a sweep cannot have several values of num_envs, model. Use one value, or several of lear"):
+        proximo.sweep("ppo", num_envs=[8, 16], model=("a", "b"), hidden_sizes=(64, 64), run_dir=str(tmp_path / "runs"))
+
+
 def test_what_does_not_fit_a_sweep_is_refused(whole, tmp_path, capsys):
     """All problems at once, exit code 2, and nothing is written."""
     shutil.copytree(whole, tmp_path / "runs")

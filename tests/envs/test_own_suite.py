@@ -9,9 +9,10 @@ from torch.utils._pytree import tree_map_only
 import proximo
 from proximo.envs.gym import make_gym
 from proximo.envs.own_attributes import is_numpy_dtype
+from proximo.envs.own_pure import state_difference
 from proximo.envs.own_steps import first_without_choice, state_problem
 from proximo.envs.own_suite import MEMBERS, make_complete
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, NumbersError, UsageError
 from proximo.on_torch import compiled as compiled_module
 from tests.support.batched import Carts, make_carts
 from tests.support.runs import same_weights
@@ -220,6 +221,8 @@ def test_an_episode_that_begins_without_the_last_observation_of_the_one_before_i
 @pytest.mark.parametrize(("attribute", "given", "said"), [
     ("obs_dtype", torch.float32, r"obs_dtype=torch.float32. Use a dtype of numpy, such as np.dtype\(np.float32\)"),
     ("obs_dtype", None, "obs_dtype=None. Use a dtype of numpy"),
+    ("obs_shape", None, "obs_shape=None. Use a tuple of whole numbers"),
+    ("obs_shape", (4.0,), r"obs_shape=\(4.0,\). Use a tuple of whole numbers"),
     ("action_space", 2, "action_space=2. Use the gymnasium.Space of one environment"),
     ("observation_space", (4,), r"observation_space=\(4,\). Use the gymnasium.Space of one environment, or"),
 ])
@@ -536,6 +539,51 @@ def test_a_state_in_jax_that_changes_its_dtype_is_told():
     envs.pure.step = drifting
     with pytest.raises(EnvError, match=r"ControlPure\.step\(\) returned a state of another structure, shape or dtype"):
         make_complete(lambda cfg, seeds: envs, None, [1, 2])
+
+
+def test_a_state_in_jax_is_compared_leaf_by_leaf():
+    """Long states were printed, and cut before the place where they differ."""
+    jax = pytest.importorskip("jax")
+    zeros = jax.numpy.zeros
+    state = {"position": zeros((8, 3)), "inner": (zeros(8), zeros(8, int))}
+    before, whole, more, listed = (jax.eval_shape(lambda made=made: made) for made in (
+        state, state | {"inner": (zeros(8, int), zeros(8, int))}, state | {"speed": zeros(8)},
+        state | {"inner": list(state["inner"])}))
+    assert state_difference(before, before) == ""
+    assert state_difference(before, whole) == "state['inner'][0] is int32 (8,) instead of float32 (8,)"
+    assert state_difference(before, more) == "state['speed'] is float32 (8,) instead of missing"
+    assert "instead of" in state_difference(before, listed)
+
+
+@pytest.mark.parametrize("change", [
+    lambda step: {"truncated": step.first, "terminated": step.first},
+    lambda step: {"final_obs": None},
+    lambda step: {"first": step.first & False},
+    lambda step: {"mask": step.first[:, None] & np.array([False, False])}, None])
+def test_a_rule_that_a_step_in_jax_breaks_ends_training(change):
+    """Compiled code raises nothing: the same weights were trained as with other ends, or by actions that are forbidden."""
+    def make_envs(cfg, seeds):
+        envs = jax_line()(cfg, seeds)
+        reset, step = envs.pure.reset, envs.pure.step
+
+        def broken(state, action):
+            after, result = step(state, action)
+            mask = ~result.first[:, None] | np.array([True, False])
+            return after, result._replace(**{"mask": mask} | (change(result) if change else {}))
+
+        def masked(key):
+            state, result = reset(key)
+            return state, result._replace(mask=result.first[:, None] | np.array([True, True]))
+
+        envs.pure.reset, envs.pure.step = masked, broken
+        return envs
+
+    training = proximo.iterations("ppo", make_envs=make_envs, env_id="Line-v0", framework="jax", **TOLD)
+    if change is None:
+        assert [it.iteration for it in training] == [1, 2]
+        return
+    with pytest.raises(NumbersError, match="not finite in iteration 1 .*terminated and truncated both true"):
+        list(training)
 
 
 @pytest.mark.parametrize("play", ["Inside", None, "host"])

@@ -150,7 +150,11 @@ def test_a_resume_with_the_same_weights_in_another_order_is_refused(tmp_path):
                                          r"trunk.b.weight \(4, 4\). Resume with"):
         next(train(cfg(""), make_gym, make("b", "a"), state=first))
     assert next(train(cfg(""), make_gym, make("a", "b"), state=first)).iteration == 2
+    with pytest.raises(UsageError, match=r"trunk.a.weight .* trunk.c.weight \(4, 4\). Resume with .*Begin with trained weights"):
+        next(train(cfg(""), make_gym, make("c", "d", "e"), state=first))
     del first["parameters"]
+    with pytest.raises(UsageError, match="has a network of 55 weights, but this run's network has 75. Resume with"):
+        next(train(cfg(""), make_gym, make("c", "d", "e"), state=first))
     assert next(train(cfg(""), make_gym, make("b", "a"), state=first)).iteration == 2
 
 

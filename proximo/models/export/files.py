@@ -115,8 +115,9 @@ def trace(portable: Portable) -> torch.export.ExportedProgram:
     except Exception as error:  # the tracer or a custom network may raise anything
         raise UsageError(f"The network cannot be exported ({type(error).__name__}: {first_line(error)}). A network of "
                          "your own must consist of operations of torch, without Python conditions on the values or the "
-                         "number of observations; Dict and Tuple observations must go through "
-                         "proximo.on_torch.encoders.Encoder.") from error
+                         "number of observations. Dict and Tuple observations must go through "
+                         "proximo.on_torch.encoders.Encoder, and are not an array before it: read their leading axes "
+                         "from what it returns.") from error
 
 
 def description(model: Trained, portable: Portable) -> dict[str, Any]:

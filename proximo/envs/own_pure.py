@@ -1,0 +1,74 @@
+"""Environments of the user's as functions of JAX: their state keeps its layout, and their steps keep the rules."""
+
+from typing import Any
+
+import numpy as np
+
+from proximo.protocols import Array, PureEnv, Step
+
+
+class CheckedPure:
+    """A PureEnv where a step that breaks a rule has the reward NaN: its gradient is NaN, which ends training.
+
+    Compiled code cannot raise an exception. The rules are those that `CheckedEnvs` checks on the host: an episode is
+    not terminated and truncated at once, what ends it is followed by a reset as `final_obs` says, and a mask leaves a
+    choice to every component of an action.
+
+    Args:
+        pure: The environments.
+        starts: Of the components after the first, in the mask.
+    """
+
+    def __init__(self, pure: PureEnv, starts: np.ndarray) -> None:
+        self._pure, self._starts = pure, starts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pure, name)
+
+    def reset(self, key: Array) -> tuple[Any, Step]:
+        """See PureEnv.reset."""
+        return self._pure.reset(key)
+
+    def step(self, state: Any, action: Array) -> tuple[Any, Step]:
+        """See PureEnv.step."""
+        import jax.numpy as jnp
+
+        state, step = self._pure.step(state, action)
+        return state, step._replace(reward=jnp.where(self._breaks_a_rule(step), jnp.nan, step.reward))
+
+    def _breaks_a_rule(self, step: Step) -> Array:
+        """Return (N,) bool."""
+        over = step.terminated | step.truncated
+        wrong = step.terminated & step.truncated
+        if step.final_obs is None:
+            wrong |= step.first & step.valid
+        elif not self._pure.players:
+            wrong |= over & step.valid & ~step.first
+        if step.mask is not None:
+            import jax.numpy as jnp
+
+            free = jnp.all(jnp.stack([part.any(1) for part in jnp.split(step.mask, self._starts, axis=1)]), axis=0)
+            wrong |= ~(free | over) if step.final_obs is None else ~free
+        return wrong
+
+
+def state_difference(before: Any, after: Any) -> str:
+    """Return where the state after a step has another structure, shape or dtype than before it, "" if nowhere.
+
+    Args:
+        before: The state, as `jax.eval_shape` returns it.
+        after: That after a step.
+    """
+    import jax
+
+    def leaves(state: Any) -> dict[str, str]:
+        return {jax.tree_util.keystr(path): f"{leaf.dtype} {leaf.shape}{' of weak type' if leaf.weak_type else ''}"
+                for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]}
+
+    old, new = leaves(before), leaves(after)
+    different = [f"state{name} is {new.get(name, 'missing')} instead of {old.get(name, 'missing')}"
+                 for name in {**old, **new} if old.get(name) != new.get(name)]
+    if different:
+        return ", ".join(different[:3]) + (f" and {len(different) - 3} more" if len(different) > 3 else "")
+    was, now = str(jax.tree.structure(before)), str(jax.tree.structure(after))
+    return "" if was == now else f"{now:.100} instead of {was:.100}"
