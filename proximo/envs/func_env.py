@@ -1,0 +1,196 @@
+"""Functional environments: Gymnasium's FuncEnv, one environment as pure functions of JAX, as a batch that resets."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from proximo.config import Config
+from proximo.envs.episodes import Running, count_episodes, start_episodes
+from proximo.envs.own_pure import state_difference
+from proximo.envs.pure import PureVec, cond_of_any
+from proximo.errors import UsageError
+from proximo.protocols import Episode, Step
+
+
+class FuncEnv(Protocol):
+    """What is read of a `gymnasium.experimental.functional.FuncEnv`; another class with the same members works, too.
+
+    All functions are of one environment. A state is any pytree of arrays, `rng` a key of JAX.
+    """
+
+    observation_space: gymnasium.Space[Any]  # a Box
+    action_space: gymnasium.Space[Any]
+
+    def initial(self, rng: Any) -> Any:
+        """Return the first state of an episode."""
+        ...
+
+    def transition(self, state: Any, action: Any, rng: Any) -> Any:
+        """Return the state that follows."""
+        ...
+
+    def observation(self, state: Any, rng: Any) -> Any:
+        """Return the observation of a state, with the shape of `observation_space`."""
+        ...
+
+    def reward(self, state: Any, action: Any, next_state: Any, rng: Any) -> Any:
+        """Return the reward of a transition, ()."""
+        ...
+
+    def terminal(self, state: Any, rng: Any) -> Any:
+        """Return whether a state ends the episode, () bool. A time limit is no such state."""
+        ...
+
+    def state_info(self, state: Any) -> dict[str, Any]:
+        """Return {"action_mask": bool} of the actions that a state allows, or {}."""
+        ...
+
+
+class FuncState(NamedTuple):
+    """All that continues N environments."""
+
+    inner: Any  # their states, with a first axis of N
+    running: Running
+    key: Array
+
+
+class FuncPure:
+    """N copies of a functional environment as a PureEnv that resets in the same step.
+
+    Each of the four functions that take `rng` has its own key in every step and environment.
+
+    Args:
+        env: The environment.
+        num_envs: N.
+        max_episode_steps: Steps after which an episode is truncated; None: never.
+
+    Raises:
+        UsageError: The observation space is no Box, or `max_episode_steps` is below 1.
+    """
+
+    players: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
+
+    def __init__(self, env: FuncEnv, num_envs: int, max_episode_steps: int | None = None) -> None:
+        if not isinstance(env.observation_space, spaces.Box):
+            raise UsageError(f"{type(env).__name__}.observation_space={env.observation_space!r:.100} is not a Box. "
+                             "Return one array from observation(), such as jax.nn.one_hot(state, n), and describe it "
+                             "as a Box.")
+        if max_episode_steps is not None and max_episode_steps < 1:
+            raise UsageError(f"max_episode_steps={max_episode_steps} is not allowed. Use a whole number from 1, or "
+                             "None for episodes without a time limit.")
+        self.env, self.num_envs, self._limit = env, num_envs, max_episode_steps
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.obs_shape: tuple[int, ...] = env.observation_space.shape
+        self.obs_dtype = np.dtype(env.observation_space.dtype)
+        self._to_env = _action_of(env.action_space)
+
+    def reset(self, key: Array) -> tuple[FuncState, Step]:
+        """See PureEnv.reset."""
+        key, own = jax.random.split(key)
+        inner, obs = self._begin(own)
+        running, no = start_episodes(self.num_envs, jnp), jnp.zeros(self.num_envs, bool)
+        step = Step(obs=obs, first=~no, mask=self._mask(inner), reward=running.ret, terminated=no, truncated=no,
+                    final_obs=obs, valid=~no, episode=Episode(finished=no, ret=running.ret, length=running.length),
+                    metrics={})
+        return FuncState(inner=inner, running=running, key=key), step
+
+    def step(self, state: FuncState, action: Array) -> tuple[FuncState, Step]:
+        """See PureEnv.step. UsageError if a function of the environment returns something else."""
+        key, own, first = jax.random.split(state.key, 3)
+        after, final_obs, reward, terminated = jax.vmap(self._play)(state.inner, self._to_env(action), self._keys(own))
+        if difference := state_difference(state.inner, after):
+            raise UsageError(f"{type(self.env).__name__}.transition() returned a state of another structure, shape or "
+                             f"dtype than initial(): {difference}. Keep them, such as by .astype(jnp.float32).")
+        late = state.running.length + 1 >= self._limit if self._limit else jnp.zeros(self.num_envs, bool)
+        truncated = ~terminated & late
+        over, valid = terminated | truncated, jnp.ones(self.num_envs, bool)
+        running, episode = count_episodes(state.running, reward, over, valid, jnp)
+
+        def begin_again(over: Array, first: Array, *ended: Any) -> Any:
+            def choose(new: Array, old: Array) -> Array:
+                return jax.vmap(jnp.where)(over, new, old)
+
+            return jax.tree.map(choose, self._begin(first), ended)
+
+        inner, obs = cond_of_any(over.any(), begin_again, lambda over, first, *kept: kept, over, first, after,
+                                 final_obs)
+        step = Step(obs=obs, first=over, mask=self._mask(inner), reward=reward, terminated=terminated,
+                    truncated=truncated, final_obs=final_obs, valid=valid, episode=episode, metrics={})
+        return FuncState(inner=inner, running=running, key=key), step
+
+    def _keys(self, key: Array) -> Array:
+        return jax.random.split(key, self.num_envs)
+
+    def _begin(self, key: Array) -> tuple[Any, Array]:
+        """Return first states and their observations."""
+        def begin(key: Array) -> tuple[Any, Array]:
+            own, sensor = jax.random.split(key)
+            inner = _without_weak_types(self.env.initial(own))
+            return inner, jnp.asarray(self.env.observation(inner, sensor), self.obs_dtype)
+
+        return jax.vmap(begin)(self._keys(key))
+
+    def _play(self, state: Any, action: Array, key: Array) -> tuple[Any, Array, Array, Array]:
+        """Step one environment. Returns its next state, the observation, the reward and whether it terminated."""
+        keys = jax.random.split(key, 4)
+        after = _without_weak_types(self.env.transition(state, action, keys[0]))
+        return (after, jnp.asarray(self.env.observation(after, keys[1]), self.obs_dtype),
+                self._number("reward", self.env.reward(state, action, after, keys[2])).astype(jnp.float32),
+                self._number("terminal", self.env.terminal(after, keys[3])).astype(bool))
+
+    def _number(self, name: str, given: Any) -> Array:
+        """Return what a function returned; UsageError if it is not one number."""
+        found = jnp.asarray(given)
+        if found.shape:
+            raise UsageError(f"{type(self.env).__name__}.{name}() returned an array of shape {found.shape}. Return one "
+                             "number: the functions are called for one environment.")
+        return found
+
+    def _mask(self, inner: Any) -> Array | None:
+        """Return what the states allow, (N, A) bool; None if they do not say."""
+        mask: Array | None = jax.vmap(lambda state: self.env.state_info(state).get("action_mask"))(inner)
+        return None if mask is None else mask.astype(bool)
+
+
+def from_func_env(env: FuncEnv, max_episode_steps: int | None = None) -> Callable[[Config, Sequence[int]], PureVec]:
+    """Make the function that `make_envs=` of `proximo.train`, `sweep`, `evaluate` and others takes.
+
+    Args:
+        env: One environment as functions, such as a subclass of `gymnasium.experimental.functional.FuncEnv`.
+        max_episode_steps: Steps after which an episode is truncated; None: never.
+
+    Returns:
+        (cfg, seeds) -> a batch of `len(seeds)` environments.
+
+    Raises:
+        UsageError: The observation space is no Box, or `max_episode_steps` is below 1.
+    """
+    FuncPure(env, 1, max_episode_steps)  # raises before training
+    return lambda cfg, seeds: PureVec(FuncPure(env, len(seeds), max_episode_steps), seeds[0])
+
+
+def _action_of(space: gymnasium.Space[Any]) -> Callable[[Array], Array]:
+    """Return the function from actions of the policy, (N, ...), to those of the space: with its start and bounds."""
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        start = np.asarray(space.start, np.int32)
+        return lambda action: action + start
+    if isinstance(space, spaces.Box):
+        low, high = space.low, space.high
+        return lambda action: jnp.clip(action, low, high)
+    return lambda action: action
+
+
+def _without_weak_types(state: Any) -> Any:
+    """Return a state whose arrays have fixed dtypes: those of numbers of Python would change with what is added."""
+    def fixed(x: Any) -> Array:
+        x = jnp.asarray(x)
+        return jax.lax.convert_element_type(x, x.dtype) if x.weak_type else x
+
+    return jax.tree.map(fixed, state)

@@ -1,0 +1,211 @@
+"""Functional environments against Gymnasium's own loop over them, and against definitions in Python."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import proximo
+from proximo.errors import EnvError, UsageError
+from tests.support.runs import same_weights
+
+jax = pytest.importorskip("jax")
+func_env = pytest.importorskip("proximo.envs.func_env")
+jnp = jax.numpy
+
+TOLD = {"num_envs": 4, "num_steps": 16, "num_minibatches": 2, "total_timesteps": 128, "logger": "none"}
+
+
+class Walk:
+    """A walk over the places 0 to 6 that ends at 6; where it begins, and by how much it moves, is random."""
+
+    observation_space = spaces.Box(0, 7, (2,), np.float32)
+    action_space = spaces.Discrete(2, start=5)
+
+    def initial(self, rng):
+        return {"place": jax.random.randint(rng, (), 0, 3), "steps": 0}
+
+    def transition(self, state, action, rng):
+        return {"place": jnp.clip(state["place"] + jnp.where(action == 6, 1, -1), 0, 6), "steps": state["steps"] + 1}
+
+    def observation(self, state, rng):
+        return jnp.stack([state["place"], state["steps"]])
+
+    def reward(self, state, action, next_state, rng):
+        return next_state["place"] - 0.5 * action
+
+    def terminal(self, state, rng):
+        return state["place"] == 6
+
+    def state_info(self, state):
+        return {"action_mask": jnp.stack([state["place"] > 0, True])}
+
+
+def play(envs, actions):
+    """Return the Steps of a VecEnv as dicts of numpy arrays."""
+    steps = [envs.reset(), *(envs.step(action) for action in actions)]
+    return [{name: np.asarray(x) for name, x in step._asdict().items() if name not in ("metrics", "episode")}
+            | {name: np.asarray(x) for name, x in step.episode._asdict().items()} for step in steps]
+
+
+def test_steps_are_those_of_gymnasium_where_nothing_is_drawn():
+    """CartPole of Gymnasium as functions, from the same first state; its functions are called one by one."""
+    cartpole = pytest.importorskip("gymnasium.envs.phys2d.cartpole").CartPoleFunctional()
+    envs = func_env.from_func_env(cartpole, 30)(None, [3, 4, 5])
+    actions = np.random.default_rng(1).integers(0, 2, (80, 3))
+    steps = play(envs, actions)
+    state = [steps[0]["obs"][i] for i in range(3)]
+    length = np.zeros(3, int)
+    for before, (action, step) in enumerate(zip(actions, steps[1:])):
+        for i in range(3):
+            state[i], old = np.asarray(cartpole.transition(state[i], action[i], None)), state[i]
+            length[i] += 1
+            np.testing.assert_allclose(step["final_obs"][i], state[i], rtol=1e-5, atol=1e-6, err_msg=str(before))
+            assert step["reward"][i] == cartpole.reward(old, action[i], state[i], None)
+            terminated = bool(cartpole.terminal(step["final_obs"][i], None))
+            assert (step["terminated"][i], step["truncated"][i]) == (terminated, length[i] == 30 and not terminated)
+            over = terminated or length[i] == 30
+            assert step["first"][i] == step["finished"][i] == over and step["valid"].all()
+            if over:
+                assert step["length"][i] == step["ret"][i] == length[i]
+                assert (np.abs(step["obs"][i]) <= 0.05).all() and (step["obs"][i] != step["final_obs"][i]).all()
+                state[i], length[i] = step["obs"][i], 0
+            else:
+                assert (step["obs"][i] == step["final_obs"][i]).all()
+                state[i] = step["obs"][i]
+    assert any(step["truncated"].any() for step in steps) and any(step["terminated"].any() for step in steps)
+
+
+def test_masks_starts_and_ends_of_a_walk():
+    """The policy's actions count from 0. Every environment and every episode has first states of its own."""
+    envs = func_env.from_func_env(Walk(), 8)(None, list(range(64)))
+    steps = play(envs, np.ones((20, 64), int))
+    assert envs.obs_dtype == np.float32 and steps[0]["obs"].shape == (64, 2)
+    for before, after in pairwise(steps):
+        assert (after["final_obs"][:, 0] == before["obs"][:, 0] + 1).all()
+        assert (after["reward"] == after["final_obs"][:, 0] - 3.0).all()
+        assert (after["terminated"] == (after["final_obs"][:, 0] == 6)).all()
+        assert (after["mask"] == np.stack([after["obs"][:, 0] > 0, np.ones(64, bool)], 1)).all()
+    first = np.concatenate([step["obs"][step["first"], 0] for step in steps])
+    assert {*first} == {0, 1, 2} and len({*steps[0]["obs"][:, 0]}) == 3
+    left = play(envs, np.zeros((9, 64), int))
+    assert [bool(step["truncated"].all()) for step in left] == [False] * 8 + [True, False]
+
+
+def test_each_function_has_noise_of_its_own():
+    class Noisy(Walk):
+        observation_space = spaces.Box(-9, 9, (3,), np.float32)
+
+        def initial(self, rng):
+            return jax.random.normal(rng, (2,))
+
+        def transition(self, state, action, rng):
+            return jax.random.normal(rng, (2,))
+
+        def observation(self, state, rng):
+            return jnp.append(state, jax.random.normal(rng))
+
+        def reward(self, state, action, next_state, rng):
+            return jax.random.normal(rng)
+
+        def terminal(self, state, rng):
+            return jax.random.normal(rng) > 1
+
+        def state_info(self, state):
+            return {}
+
+    steps = play(func_env.from_func_env(Noisy())(None, list(range(500))), np.zeros((8, 500), int))
+    drawn = np.concatenate([np.column_stack([step["final_obs"], step["reward"], step["terminated"]]) for step in steps[1:]])
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(5)).max() < 0.06  # 4,000 rows: 0.016 is the deviation of a coefficient
+    assert len(np.unique(drawn[:, :4])) > 0.998 * drawn[:, :4].size  # some numbers of float32 are drawn twice
+    assert not any(step["truncated"].any() for step in steps)
+    firsts = np.concatenate([step["obs"][step["first"]] for step in steps])
+    assert len(np.unique(firsts)) > 0.998 * firsts.size and 0.1 < drawn[:, 4].mean() < 0.22  # 0.159 of a normal are above 1
+
+
+def test_actions_are_those_of_the_space():
+    box = spaces.Box(np.float32([-1, 0]), np.float32([1, np.inf]))
+    clipped = func_env._action_of(box)(jnp.array([[-3.0, -3.0], [3.0, 3.0]]))
+    assert (clipped == np.array([[-1, 0], [1, 3]])).all()
+    moved = func_env._action_of(spaces.MultiDiscrete([2, 3], start=[1, -1]))(jnp.array([[0, 0], [1, 2]]))
+    assert (moved == np.array([[1, -1], [2, 1]])).all()
+
+
+@pytest.mark.parametrize("fields", [{}, {"recurrent": "lstm"}, {"norm_obs": True, "norm_reward": True}])
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_resume_is_exact(framework, fields, tmp_path):
+    """With masks and first states that are drawn, in both frameworks."""
+    make_envs = func_env.from_func_env(Walk(), 9)
+
+    def train(folder, **more):
+        return proximo.train("ppo", make_envs=make_envs, env_id="Walk-v0", framework=framework,
+                             run_dir=tmp_path / folder, **TOLD | fields | more)
+
+    def stop(it):
+        if it.iteration == 1:
+            raise proximo.StopTraining
+
+    train("whole")
+    train("halves", callbacks=[stop])
+    proximo.resume(tmp_path / "halves", make_envs=make_envs)
+    assert same_weights(tmp_path / "whole", tmp_path / "halves")
+
+
+def test_runs_that_train_at_once_are_single_runs(tmp_path):
+    """Everything is mapped once more. The bits are the same with one thread."""
+    def train(folder, **fields):
+        return proximo.train("ppo", make_envs=func_env.from_func_env(Walk(), 9), env_id="Walk-v0", framework="jax",
+                             run_dir=tmp_path / folder, threads=1, **TOLD | fields)
+
+    both = train("both", seed=4, num_seeds=2)
+    assert all(same_weights(train(str(seed), seed=seed), both / f"seed-{seed}") for seed in (4, 5))
+
+
+@pytest.mark.parametrize(("change", "limit", "said"), [
+    ({"observation_space": spaces.Discrete(7)}, 9, r"Changed.observation_space=Discrete\(7\) is not a Box. Return one array"),
+    ({}, 0, "max_episode_steps=0 is not allowed. Use a whole number from 1, or None")])
+def test_what_cannot_be_a_batch_is_refused_at_once(change, limit, said):
+    changed = type("Changed", (Walk,), change)
+    with pytest.raises(UsageError, match=said):
+        func_env.from_func_env(changed(), limit)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"observation": lambda self, state, rng: jnp.zeros(3)}, r"returned obs of shape \(4, 3\) .* has to be \(4, 2\)"),
+    ({"reward": lambda self, *given: jnp.zeros(2)}, r"^Changed.reward\(\) returned an array of shape \(2,\). Return one number"),
+    ({"transition": lambda self, state, action, rng: state | {"place": 0.5}}, r"^Changed.transition\(\) returned a state of another .* than "
+     r"initial\(\): state\['place'\] is float32 \(4,\) instead of int32 \(4,\). Keep them"),
+    ({"terminal": lambda self, state, rng: state["nothing"]}, "raised KeyError: 'nothing'")])
+def test_a_function_that_is_wrong_is_named_before_training(change, said):
+    make_envs = func_env.from_func_env(type("Changed", (Walk,), change)())
+    with pytest.raises(EnvError, match=said):
+        next(proximo.iterations("ppo", make_envs=make_envs, env_id="Walk-v0", framework="jax", **TOLD))
+
+
+def test_an_environment_with_the_functions_of_gymnax(tmp_path):
+    """The class of docs/coming-from.md around the functions that gymnax has."""
+    page = (Path(__file__).parents[2] / "docs" / "coming-from.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?class Gymnax.*?)```", page, re.S)
+    names = {}
+    exec(block, names)
+
+    class Steps:
+        num_actions = 2
+
+        def observation_space(self, params):
+            return spaces.Box(0, 1, (2, 3))
+
+        def reset_env(self, key, params):
+            return jnp.zeros((2, 3)), {"time": 0}
+
+        def step_env(self, key, state, action, params):
+            time = state["time"] + 1
+            return jnp.full((2, 3), 1.0 * time), {"time": time}, action.astype(jnp.float32), time >= params, {}
+
+    envs = func_env.from_func_env(names["Gymnax"](Steps(), 7), 5)(None, [1, 2])
+    steps = play(envs, np.ones((6, 2), int))
+    assert [step["truncated"].all() for step in steps] == [False] * 5 + [True, False]
+    assert (steps[5]["final_obs"] == 5).all() and (steps[5]["ret"] == 5).all() and (steps[6]["obs"] == 1).all()
