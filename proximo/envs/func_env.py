@@ -21,7 +21,8 @@ from proximo.protocols import Episode, Step
 class FuncEnv(Protocol):
     """What is read of a `gymnasium.experimental.functional.FuncEnv`; another class with the same members works, too.
 
-    All functions are of one environment. A state is any pytree of arrays, `rng` a key of JAX.
+    Pictures need the functions `render_init`, `render_image` and `render_close` as well, and may have
+    `metadata["render_fps"]`. All functions are of one environment. A state is any pytree of arrays, `rng` a key of JAX.
     """
 
     observation_space: gymnasium.Space[Any]  # a Box
@@ -90,6 +91,7 @@ class FuncPure:
         self.obs_shape: tuple[int, ...] = env.observation_space.shape
         self.obs_dtype = np.dtype(env.observation_space.dtype)
         self._to_env = _action_of(env.action_space)
+        self._canvas: Any = None  # of render_init
 
     def reset(self, key: Array) -> tuple[FuncState, Step]:
         """See PureEnv.reset."""
@@ -124,6 +126,25 @@ class FuncPure:
         step = Step(obs=obs, first=over, mask=self._mask(inner), reward=reward, terminated=terminated,
                     truncated=truncated, final_obs=final_obs, valid=valid, episode=episode, metrics={})
         return FuncState(inner=inner, running=running, key=key), step
+
+    def render(self, state: FuncState) -> np.ndarray | None:
+        """Return the picture of the first environment, (H, W, 3) uint8; None if it has no `render_image`."""
+        env: Any = self.env
+        if not hasattr(env, "render_image"):
+            return None
+        try:
+            if self._canvas is None:
+                self._canvas = env.render_init()
+            self._canvas, picture = env.render_image(jax.tree.map(lambda x: x[0], state.inner), self._canvas)
+        except NotImplementedError:  # by the class of Gymnasium
+            return None
+        return np.asarray(picture)
+
+    def close(self) -> None:
+        """Close what pictures are drawn on."""
+        env: Any = self.env
+        if self._canvas is not None:
+            env.render_close(self._canvas)
 
     def _keys(self, key: Array) -> Array:
         return jax.random.split(key, self.num_envs)
@@ -173,7 +194,14 @@ def from_func_env(env: FuncEnv, max_episode_steps: int | None = None) -> Callabl
         UsageError: The observation space is no Box, or `max_episode_steps` is below 1.
     """
     FuncPure(env, 1, max_episode_steps)  # raises before training
-    return lambda cfg, seeds: PureVec(FuncPure(env, len(seeds), max_episode_steps), seeds[0])
+
+    def make_envs(cfg: Config, seeds: Sequence[int]) -> PureVec:
+        pure = FuncPure(env, len(seeds), max_episode_steps)
+        envs = PureVec(pure, seeds[0], close=pure.close)
+        envs.render_fps = getattr(env, "metadata", {}).get("render_fps")
+        return envs
+
+    return make_envs
 
 
 def _action_of(space: gymnasium.Space[Any]) -> Callable[[Array], Array]:

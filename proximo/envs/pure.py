@@ -110,6 +110,7 @@ class PureVec:
         self.reset()
         self._state = unpack_tree(state, self._state)
 
-    def render(self) -> None:
-        """Return None: these environments have no picture."""
-        return
+    def render(self) -> np.ndarray | None:
+        """Return what `pure.render(state)` draws, (H, W, 3) uint8; None if `pure` does not draw."""
+        draw = getattr(self.pure, "render", None)
+        return None if draw is None or self._state is None else draw(self._state)

@@ -164,6 +164,35 @@ def test_runs_that_train_at_once_are_single_runs(tmp_path):
     assert all(same_weights(train(str(seed), seed=seed), both / f"seed-{seed}") for seed in (4, 5))
 
 
+def test_pictures_are_of_the_first_environment(tmp_path):
+    """An environment without `render_image`, or with that of Gymnasium's class, has none."""
+    class Drawn(Walk):
+        metadata = {"render_fps": 12}
+
+        def render_init(self):
+            return 0
+
+        def render_image(self, state, canvas):
+            return canvas + 1, np.full((8, 8, 3), 10 * state["place"], np.uint8) + canvas
+
+        def render_close(self, canvas):
+            self.closed = canvas
+
+    env = Drawn()
+    envs = func_env.from_func_env(env)(None, [1, 2])
+    assert envs.render() is None and envs.render_fps == 12
+    for drawn, begin_or_step in enumerate([envs.reset, lambda: envs.step(np.array([1, 0]))]):
+        place = int(begin_or_step().obs[0, 0])
+        assert (envs.render() == 10 * place + drawn).all()
+    envs.close()
+    assert env.closed == 2
+    for other in (Walk(), pytest.importorskip("gymnasium.experimental.functional").FuncEnv()):
+        other.observation_space, other.action_space = Walk.observation_space, Walk.action_space
+        pure = func_env.FuncPure(other, 1)
+        assert pure.render(func_env.FuncState(inner=np.zeros(1), running=None, key=None)) is None
+        pure.close()
+
+
 @pytest.mark.parametrize(("change", "limit", "said"), [
     ({"observation_space": spaces.Discrete(7)}, 9, r"Changed.observation_space=Discrete\(7\) is not a Box. Return one array"),
     ({}, 0, "max_episode_steps=0 is not allowed. Use a whole number from 1, or None")])
