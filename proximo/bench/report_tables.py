@@ -81,16 +81,19 @@ def evaluations_table(groups: Groups) -> Table:
             continue
         for row in published_for(runs[0].variant, env_id):
             if row.protocol == "evaluation":
-                found = estimate(ours)
-                other = "" if row.env_id == row.published_env_id else f"published for {row.published_env_id}"
+                found, same = estimate(ours), all(steps_of(one) == row.steps for one in runs)
+                remarks = [f"published for {row.published_env_id}" * (row.env_id != row.published_env_id),
+                           "other numbers of steps" * (not same), row.differs]
                 rows.append([env_id, label, f"{interval_text(found)} ({count_text(len(ours), 'seed')}, "
                              f"{_steps(runs)})", row.implementation,
-                             f"{number_text(row.mean)} ({steps_text(row.steps)})", interval_verdict(found, row.mean),
-                             "; ".join(filter(None, [other, row.differs])), row.source])
+                             f"{number_text(row.mean)} ({steps_text(row.steps)})",
+                             interval_verdict(found, row.mean) if same else "no verdict",
+                             "; ".join(filter(None, remarks)), row.source])
     return Table(head=["environment", "run", "ours, IQM [95 %]", "published by", "published", "verdict", "remark",
                        "source"], rows=rows,
                  note="Evaluations of trained agents, which publications give for one or a few tuned agents. Verdict: "
-                      "above or below if our 95 % interval does not contain the published mean, otherwise within.")
+                      "above or below if our 95 % interval does not contain the published mean, otherwise within; "
+                      "none where the numbers of steps differ.")
 
 
 def interval_verdict(found: Estimate, published: float) -> str:

@@ -6,20 +6,13 @@ makes its environments again instead of continuing them with a part of their sta
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 
 from proximo.config import Config
 from proximo.envs.state_codes import OpaqueError, decode_value, encode_function, encode_value, holds_state
 from proximo.errors import notify, warn, warn_once
-
-
-class StateFunctions(NamedTuple):
-    """How the state of one environment is read and written."""
-
-    get: Callable[[gymnasium.Env], dict[str, Any]]  # OpaqueError: it cannot be saved
-    set: Callable[[gymnasium.Env, dict[str, Any]], None]
 
 
 def announce_rebuilds(cfg: Config, processes: int) -> None:
@@ -111,9 +104,6 @@ def set_env_state(env: gymnasium.Env, state: dict[str, Any], excluded: tuple[str
                 del attributes[name]
         for name, code in codes.items():
             attributes[name] = decode_value(code, attributes.get(name))
-
-
-PLAIN_STATE = StateFunctions(get=get_env_state, set=set_env_state)
 
 
 def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:

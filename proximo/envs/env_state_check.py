@@ -7,7 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from proximo.envs.spaces import scripted_action
-from proximo.errors import ProximoError, warn, warn_once
+from proximo.envs.state_codes import OpaqueError
+from proximo.errors import ProximoError, notify, warn, warn_once
 from proximo.protocols import Step, VecEnv
 
 BEFORE, AFTER, AGAIN = 20, 30, 20  # steps before the copy takes over the state, steps that must then be equal, and
@@ -47,7 +48,10 @@ def replays_exactly(envs: Replayable, make: Callable[[int], Replayable], seed: i
         except ProximoError as error:
             warn(f"It was tested with two more environments whether their state can be saved, and one failed: {error}")
             return False
-        except Exception:  # also OpaqueError: there is no state
+        except OpaqueError as error:
+            notify(f"The environments have a state that cannot be saved: {error}.")
+            return False
+        except Exception:  # there is no state
             return False
     if not exact:
         warn_if_random(make, seed)

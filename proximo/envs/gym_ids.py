@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.envs.registration import parse_env_id, registry
 
+from proximo.envs.atari_ids import is_atari
 from proximo.envs.imports import import_named
 from proximo.envs.render import use_egl_when_headless
 from proximo.envs.spaces import QuickDiscrete
@@ -37,6 +38,8 @@ def gym_id(env_id: str, typed: str = "") -> str:
     advice = nearest(name, [known for known in registry if not _is_retired(known)])
     if name.endswith(".py"):
         advice = f" If it is a file, give its path with --env-file {name}."
+    elif is_atari(name):
+        advice = " It is an Atari game: leave the name of the variant out, or use one of Atari, such as ppo_atari."
     elif name == env_id:
         advice += f" If a package registers it, name its module: MODULE:{name}."
     module = env_id.rpartition(":")[0]

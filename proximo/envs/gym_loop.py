@@ -7,13 +7,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from proximo.envs.env_state import PLAIN_STATE, StateFunctions, warn_if_opaque
+from proximo.envs.env_state import warn_if_opaque
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_checks import check_envs, converted_answer, converted_obs, reset_answer, terminal, wrong_numbers
 from proximo.envs.image_axes import as_returned
-from proximo.envs.images import frames_of
+from proximo.envs.images import check_repeats, frames_of
 from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
+from proximo.envs.mujoco_state import read_state, write_state
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.spaces import action_writer, check_actions, read_space
 from proximo.envs.time_limit import close_env
@@ -32,7 +33,6 @@ class GymEnvs:
         env_id: The id of the environment, for error messages.
         autoreset: "same-step" or "next-step".
         first_index: The number of the first environment, for error messages.
-        state_functions: How the state of one environment is read and written.
 
     Raises:
         UsageError: There is no policy for the observation or action space, or environments have different spaces.
@@ -44,10 +44,9 @@ class GymEnvs:
     metric_names: tuple[str, ...] = ()
 
     def __init__(self, make_env: Callable[[], gymnasium.Env], seeds: Sequence[int], env_id: str,
-                 autoreset: str = "same-step", first_index: int = 0,
-                 state_functions: StateFunctions = PLAIN_STATE) -> None:
-        self._make_one = lambda seed: GymEnvs(make_env, [seed], env_id, autoreset, state_functions=state_functions)
-        self._state_functions, self._env_id, self.first_index = state_functions, env_id, first_index
+                 autoreset: str = "same-step", first_index: int = 0) -> None:
+        self._make_one = lambda seed: GymEnvs(make_env, [seed], env_id, autoreset)
+        self._env_id, self.first_index = env_id, first_index
         self.num_envs, self._seeds, self._same_step = len(seeds), [int(x) for x in seeds], autoreset == "same-step"
         self._exact: bool | None = None  # whether a replay from a saved state was exact; None: not tried yet
         self._envs: list[gymnasium.Env] = []
@@ -183,6 +182,7 @@ class GymEnvs:
         return np.asarray(self._converted(i, converted_obs, observation, reader, where=" (at reset)"))
 
     def _open_masks(self) -> None:
+        check_repeats(self._envs[0], self._env_id)
         self._set_masks(MaskReader(self.action_space, self.num_envs, self._reader.masked, self._env_id,
                                    self._mask_methods))
 
@@ -213,7 +213,7 @@ class GymEnvs:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state, exact or not; OpaqueError if it cannot be saved."""
-        parts = {str(i): self._state_functions.get(env) for i, env in enumerate(self._envs)}
+        parts = {str(i): read_state(env) for i, env in enumerate(self._envs)}
         return {"envs": parts, "episodes": self._episodes.state(), "time": self._time, "over": self._over.copy(),
                 "masked": self._masks is not None}
 
@@ -225,7 +225,7 @@ class GymEnvs:
     def load(self, state: dict[str, Any]) -> None:
         """See VecEnv.load."""
         for i, env in enumerate(self._envs):
-            self._state_functions.set(env, state["envs"][str(i)])
+            write_state(env, state["envs"][str(i)])
         self._episodes.load(state["episodes"])
         self._time = int(state["time"])
         if state["masked"] and self._masks is None:

@@ -59,6 +59,16 @@ def with_image_settings(env: gym.Env, settings: ImageSettings, name: str) -> gym
     return env
 
 
+def check_repeats(env: gym.Env, name: str) -> None:
+    """Raise UsageError if actions of an environment with masks are repeated: the next mask may forbid them."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, RepeatAction):
+            raise UsageError(f"frame_skip={env.times} repeats actions, and {name} returns an action_mask, which may "
+                             "forbid an action after its first time. Leave --frame-skip out, or repeat actions within "
+                             "the environment.")
+        env = env.env
+
+
 def frames_of(env: gym.Env, axes: Axes) -> FrameStack | None:
     """Return the stack of frames that the images of an environment are; None if they are not stacked.
 

@@ -4,14 +4,10 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-import gymnasium
-import numpy as np
 from gymnasium.envs.registration import registry
 
 from proximo.config import Config
-from proximo.envs.env_state import StateFunctions, get_env_state, set_env_state
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym_ids import gym_id
 from proximo.envs.gym_loop import GymEnvs
@@ -20,10 +16,6 @@ from proximo.envs.render import use_egl_when_headless
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError, warn, warn_once
 from proximo.protocols import VecEnv
-
-EXCLUDED = ("model", "data", "mujoco_renderer")  # MuJoCo's own functions save these, or they only draw
-DERIVED = ("xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "subtree_com",
-           "cinert", "cvel", "cacc", "cfrc_int", "cfrc_ext", "qfrc_actuator", "actuator_force", "sensordata")
 
 
 def make_mujoco(cfg: Config, seeds: Sequence[int]) -> VecEnv:
@@ -83,7 +75,7 @@ def mujoco_id(env_id: str) -> str:
 def make_mujoco_rows(source: EnvSource, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
     """Make environments in this process; see GymEnvs. The state of MuJoCo can be saved, that of dm_control cannot."""
     pass_on_warnings(source.name)
-    return GymEnvs(partial(make_from_source, source), seeds, source.name, autoreset, first_index, MUJOCO_STATE)
+    return GymEnvs(partial(make_from_source, source), seeds, source.name, autoreset, first_index)
 
 
 def pass_on_warnings(name: str) -> None:
@@ -94,42 +86,3 @@ def pass_on_warnings(name: str) -> None:
     ours = str(getattr(registry.get(name), "entry_point", "")).startswith("gymnasium.envs.mujoco.")
     if ours and (mujoco := importlib.import_module("mujoco")).get_mju_user_warning() is None:
         mujoco.set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text.strip()}"))
-
-
-def get_mujoco_state(env: gymnasium.Env) -> dict[str, Any]:
-    """Return the simulation and what the environment and its wrappers hold; OpaqueError if it cannot be saved."""
-    from gymnasium.envs.mujoco import MujocoEnv
-
-    bare = env.unwrapped
-    if not isinstance(bare, MujocoEnv):
-        return get_env_state(env)
-    import mujoco
-
-    attributes = get_env_state(env, EXCLUDED)
-    physics = np.empty(mujoco.mj_stateSize(bare.model, mujoco.mjtState.mjSTATE_INTEGRATION))
-    mujoco.mj_getState(bare.model, bare.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
-    derived = {name: np.array(getattr(bare.data, name)) for name in DERIVED}
-    return {"env": attributes, "physics": physics, "derived": derived}
-
-
-def set_mujoco_state(env: gymnasium.Env, state: dict[str, Any]) -> None:
-    """Continue from what get_mujoco_state returned.
-
-    Derived arrays are half a step behind the state, and rewards are computed from them. Therefore they are saved too.
-    """
-    bare: Any = env.unwrapped
-    if "physics" not in state:
-        set_env_state(env, state)
-        return
-    import mujoco
-
-    set_env_state(env, state["env"], EXCLUDED)
-    physics = np.array(state["physics"], np.float64)
-    mujoco.mj_setState(bare.model, bare.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
-    mujoco.mj_forward(bare.model, bare.data)  # changes the warm start of the solver: the state is set a second time
-    mujoco.mj_setState(bare.model, bare.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
-    for name, value in state["derived"].items():
-        getattr(bare.data, name)[...] = value
-
-
-MUJOCO_STATE = StateFunctions(get=get_mujoco_state, set=set_mujoco_state)  # also of environments without MuJoCo

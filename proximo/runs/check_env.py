@@ -19,7 +19,7 @@ from proximo.envs.gym_checks import check_envs, reset_answer, step_answer
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import env_source, make_from_source, own_source
 from proximo.envs.masks import LATE_MASK, mask_reader
-from proximo.envs.mujoco import MUJOCO_STATE, mujoco_id
+from proximo.envs.mujoco import mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
 from proximo.errors import AnswerError, EnvError, UsageError, with_place
@@ -123,7 +123,7 @@ def _subject(env: Any, cfg: Config) -> Subject:
             return LimitedEnv(make(), cfg.env_timeout, source.name)
 
     return Subject(name=source.name, make=make_limited,
-                   make_rows=lambda seeds: GymEnvs(make_limited, seeds, source.name, state_functions=MUJOCO_STATE))
+                   make_rows=lambda seeds: GymEnvs(make_limited, seeds, source.name))
 
 
 def _space_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]:

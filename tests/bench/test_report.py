@@ -265,8 +265,9 @@ def test_verdicts_only_where_the_same_thing_was_measured(out):
 def test_published_evaluations_are_compared_with_the_interval_of_ours(out):
     """The zoo's 500 of CartPole-v1 against evaluations that are moved to lie above, around and below it."""
     runs = group_runs(read_runs(out))["CartPole-v1", "ppo"]
-    for shift, word in ((10, "above"), (0, "within"), (-10, "below")):
-        moved = [run._replace(evaluation={"episodic_return_mean": 500 + shift + k}) for run, k in zip(runs, (-1, 0, 1))]
+    for shift, steps, word in ((10, 100_000, "above"), (0, 100_000, "within"), (-10, 100_000, "below"), (-10, 4_000, "no verdict")):
+        moved = [run._replace(evaluation={"episodic_return_mean": 500 + shift + k}, summary={},
+                              config=run.config | {"total_timesteps": steps}) for run, k in zip(runs, (-1, 0, 1))]
         rows = [dict(zip(table.head, row)) for table in [evaluations_table({("CartPole-v1", "ppo"): moved})]
                 for row in table.rows]
         assert [row["verdict"] for row in rows if row["published by"] == "rl-zoo ppo"] == [word]

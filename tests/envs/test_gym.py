@@ -129,12 +129,14 @@ def test_state_taken_between_an_end_and_its_reset():
 
 
 @pytest.mark.parametrize("env_id", ["LunarLander-v3", "BipedalWalker-v3"])
-def test_state_of_a_physics_engine_is_none(env_id):
-    """Box2D's world cannot be saved: state() is None."""
+def test_state_of_a_physics_engine_is_none(env_id, caplog):
+    """Box2D's world cannot be saved: state() is None, and what holds it is named."""
     pytest.importorskip("Box2D")
     envs = make_envs(env_id)
     envs.reset()
-    assert envs.state() is None
+    with caplog.at_level("INFO"):
+        assert envs.state() is None
+    assert "a state that cannot be saved: its attribute 'world' holds a value of the type b2World." in caplog.text
 
 
 def test_state_is_none_if_a_copy_does_not_continue_from_it():

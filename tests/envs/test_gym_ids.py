@@ -38,6 +38,7 @@ def test_an_unknown_id_may_be_one_of_a_package(env_id, guess, monkeypatch):
 
 
 @pytest.mark.parametrize(("env_id", "advice"), [
+    ("ALE/Pong-v5", "It is an Atari game: leave the name of the variant out, or use one of Atari, such as ppo_atari."),
     ("my_env.py", "If it is a file, give its path with --env-file my_env.py."),
     ("tests.support.probes:Constant", "The module tests.support.probes does not register it. To use its class Constant, write "
                                       "--env-file PATH.py:Constant (from Python: env=Constant)."),

@@ -27,6 +27,14 @@ def test_masks_follow_the_environment(name, mode):
         envs.step(np.argmin(step.mask, axis=1))
 
 
+@pytest.mark.parametrize("name", ["Masked", "DictMasked"])
+def test_actions_with_a_mask_are_not_repeated(name):
+    """The mask after the first time may forbid the second; the wrapper took the forbidden action."""
+    cfg = Config(env_id=f"tests.support.probes:{name}-v0", frame_skip=2)
+    with pytest.raises(UsageError, match=f"frame_skip=2 repeats actions, and .*{name}-v0 returns an action_mask, which may"):
+        make_gym(cfg, [1]).reset()
+
+
 def test_no_mask_without_one():
     assert make_gym(Config(env_id="CartPole-v1"), [1]).reset().mask is None
 

@@ -7,13 +7,16 @@ import gymnasium
 import numpy as np
 import pytest
 
+import proximo
 from proximo.envs.env_state_check import same_steps
+from proximo.envs.gym import make_gym
 from proximo.envs.gym_source import EnvSource
 from proximo.envs.mujoco import make_mujoco, make_mujoco_rows
 from proximo.envs.render import use_egl_when_headless
 from proximo.errors import UsageError, warn_once
 from proximo.variants import Continuous
 from tests.support.normalized import Normalized
+from tests.support.runs import same_weights
 
 mujoco = pytest.importorskip("mujoco")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -78,6 +81,25 @@ def test_state_continues_exactly(env_id):
     other.load(state)
     for action in plan[40:]:
         assert same_steps(envs.step(action), other.step(action))
+
+
+def test_other_variants_save_the_state_of_mujoco(tmp_path):
+    """They made such environments again every 50 iterations, and check-env said that the state can be saved."""
+    def make_env():
+        return gymnasium.wrappers.ClipAction(gymnasium.make("Hopper-v4"))
+
+    def stop(it):
+        if it.iteration == 2:
+            raise proximo.StopTraining
+
+    fields = {"num_envs": 4, "num_steps": 32, "logger": "none", "total_timesteps": 512}
+    envs = make_gym(proximo.Config(env_id="Hopper-v4", num_envs=2), [1, 2])
+    assert envs.keeps_state
+    envs.close()
+    proximo.train("ppo", env=make_env, run_dir=tmp_path / "whole", **fields)
+    proximo.train("ppo", env=make_env, run_dir=tmp_path / "halves", callbacks=[stop], **fields)
+    proximo.resume(tmp_path / "halves", env=make_env)
+    assert same_weights(tmp_path / "whole", tmp_path / "halves")
 
 
 def test_normalised_with_one_statistic():
