@@ -146,6 +146,9 @@ class Log:
             if name.startswith("user/"):
                 warn(f"{name} was not returned in the first iteration, so metrics.csv has no column for it. Return the "
                      "same names in every iteration.")
+            elif name == "eval/return_mean":
+                warn("metrics.csv has no columns for evaluations, because the run began without --eval-every. "
+                     "TensorBoard and the tracker have them.")
         cells = [number(values.get(name, math.nan)) for name in self._names[3:]]
         self._metrics.write(f"{begin},{','.join(cells)}\n")
 

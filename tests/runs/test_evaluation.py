@@ -182,3 +182,10 @@ def test_an_environment_and_a_network_of_ones_own_are_evaluated(tmp_path):
     folder = proximo.train(env=lambda: gym.make("CartPole-v1"), num_envs=2, num_steps=16, total_timesteps=128,
                            hidden_sizes=(8,), run_dir=str(tmp_path / "own"), logger="none", eval_every=64)
     assert list(evaluations(folder)) == [2, 4]
+
+
+def test_evaluations_that_begin_at_a_resume_are_told_to_be_missing_in_the_table(tmp_path, capsys):
+    """The columns of metrics.csv are those of the first iteration."""
+    assert train(tmp_path / "run", "--total-timesteps", "128") == 0
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "320", "--eval-every", "64", "--eval-episodes", "1"]) == 0
+    assert capsys.readouterr().err.count("metrics.csv has no columns for evaluations, because the run began without") == 1
