@@ -6,6 +6,7 @@ left.
 """
 
 import multiprocessing
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -228,9 +229,11 @@ def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name
         if late.is_set():
             raise EnvError(f"{name}: {len(bundles)} worker processes did not start within {timeout:g} s. The machine "
                            "is busy, or an environment is slow to make. Allow more with --env-timeout.") from error
-        in_pool = multiprocessing.current_process().daemon
-        advice = ("Leave env_workers out, or use concurrent.futures.ProcessPoolExecutor instead of a Pool." if in_pool
-                  else "A script that trains must do so under `if __name__ == \"__main__\":`.")
+        advice = "A script that trains must do so under `if __name__ == \"__main__\":`."
+        if multiprocessing.current_process().daemon:
+            advice = "Leave env_workers out, or use concurrent.futures.ProcessPoolExecutor instead of a Pool."
+        elif getattr(sys.modules["__main__"], "__file__", "") == "<stdin>":
+            advice = "Workers read the program again, and it came from standard input: write it into a file."
         raise EnvError(f"{name}: a worker process did not start ({type(error).__name__}: {error}). {advice}") from error
     finally:
         timer.cancel()

@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 
@@ -352,6 +354,14 @@ def test_a_worker_of_a_pool_is_told_what_to_use(monkeypatch):
     monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
     with pytest.raises(EnvError, match="Leave env_workers out, or use concurrent.futures.ProcessPoolExecutor"):
         make_envs().reset()
+
+
+def test_a_program_from_standard_input_is_told_to_be_written_into_a_file():
+    """Workers run the program again, which is not there any more."""
+    program = "from proximo.envs.gym import make_gym\nfrom proximo.config import Config\n"
+    program += "if __name__ == '__main__':\n    make_gym(Config(num_envs=1, env_workers=1), [1]).reset()\n"
+    ended = subprocess.run([sys.executable, "-"], input=program, text=True, capture_output=True, timeout=100)
+    assert "it came from standard input: write it into a file." in ended.stderr.splitlines()[-1]
 
 
 def test_what_a_notebook_defines_is_said_to_be_missing_in_workers():
