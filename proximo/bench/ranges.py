@@ -10,12 +10,17 @@ import numpy as np
 Space = Mapping[str, dict[str, Any]]  # field -> {low, high}, {low, high, log = true} or {choices = [...]}
 
 
+CODE = ("env_file", "env_wrappers")  # name scripts and modules, which --allow-import allows for [overrides]
+
+
 def space_problems(space: Space, dropped: Collection[int | str] = ()) -> list[str]:
     """Return what is wrong with a [space], one sentence each; it may be empty if parts of it were dropped."""
     if not space and "space" not in dropped:
         return ["there is no [space]. Each of its lines is a field with {low, high}, {low, high, log = true} or "
                 "{choices = [...]}."]
-    return [problem for name, given in space.items() if (problem := range_problem(name, given))]
+    return [problem for name, given in space.items()
+            if (problem := f"space: {name} names environments, which are those of the whole file. Put it into "
+                           "[overrides], or write one file for each." * (name in CODE) or range_problem(name, given))]
 
 
 def twice(overrides: Mapping[str, Any], space: Space) -> list[str]:

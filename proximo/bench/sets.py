@@ -2,9 +2,10 @@
 
 import hashlib
 import reprlib
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, get_type_hints
 
 from proximo.bench.names import ASIDE, clashes, folder_of
@@ -12,7 +13,7 @@ from proximo.bench.records import RunTable, SetFile
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.config import Config
-from proximo.envs.imports import check_imports
+from proximo.envs.imports import check_imports, split_file
 from proximo.errors import UsageError, nearest
 from proximo.facts import Facts, converted, describe_type, facts, facts_of_all, is_convertible
 from proximo.problems import config_problems
@@ -154,15 +155,33 @@ def config_of(row: Row, overrides: Mapping[str, object]) -> Config:
 
 def check_set_imports(rows: Iterable[Row], allowed: Collection[str], source: Path) -> None:
     """Raise UsageError if environments of a file name modules or scripts that the user has not allowed."""
-    problems = []
+    problems: list[str] = []
     for row in rows:
         for env_id in row.env_ids:
+            cfg = replace(config_of(row, row.overrides), env_id=env_id)
+            problems += (absent := _absent_script(cfg, allowed, source)).values()
             try:
-                check_imports(replace(config_of(row, row.overrides), env_id=env_id), allowed, source)
+                check_imports(cfg, {*allowed, *absent}, source)
             except UsageError as error:
                 problems += str(error).splitlines()
     if problems:
         raise UsageError("\n".join(dict.fromkeys(problems)))
+
+
+def _absent_script(cfg: Config, allowed: Collection[str], source: Path) -> dict[str, str]:
+    """Return the script that does not exist, unless the user has named that very path, and what to do about it.
+
+    No script of the same name takes its place, as it does for a run: names of runs and studies depend on `env_file`.
+    """
+    script, member = split_file(cfg.env_file)
+    if script.suffix != ".py" or script.is_file() or script.absolute() in [Path(one).absolute() for one in allowed]:
+        return {}
+    name, suffix = PureWindowsPath(script).name, f":{member}" if member else ""
+    same = (Path(one).resolve().as_posix() for one in allowed if Path(one).name == name and Path(one).is_file())
+    place = next(same, f"/PATH/{name}")
+    return {str(script): f"{source} names the file {script}, but there is no {script.absolute()}. If you have it in "
+                         f'another place and trust it, write env_file = "{place}{suffix}" in {source} and add '
+                         f"--allow-import {shlex.quote(place)}."}
 
 
 def _read_rows(table: RunTable, shared: dict[str, Any], number: int, problems: list[str],

@@ -22,12 +22,12 @@ from proximo.bench.progress import progress
 from proximo.bench.records import Summary
 from proximo.bench.task import PATIENCE, Ended, Where, stop_all
 from proximo.bench.tune_report import report_best, report_start, report_trial
-from proximo.bench.tune_search import Search, latest_score, load_search, scaled, suggest, trial_problems
-from proximo.bench.tune_study import REASON, SharedStudy, locked_when_free, shared_study
+from proximo.bench.tune_search import Search, is_evaluated, latest_score, load_search, scaled, suggest, trial_problems
+from proximo.bench.tune_study import REASON, SharedStudy, has_trained, locked_when_free, shared_study
 from proximo.errors import FilesError, UsageError, notify
 
 if TYPE_CHECKING:
-    from optuna import Study, Trial
+    from optuna import Trial
 
 REPORTS_PER_RUN = 10  # to the pruner
 HERE = Where()
@@ -154,29 +154,33 @@ def _run_trial(trial: "Trial", context: Context) -> float:
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
     trial.set_user_attr("folder", name)
     scores: list[float] = []
+    compared: list[float | None] = []  # what the pruner sees of finished runs; None: no evaluation
+    evaluated = is_evaluated(search, overrides)
     for seed in search.seeds:
         for env_id in search.env_ids:
             job = Job(variant=search.variant, env_id=env_id, seed=seed, steps=search.steps, label=name,
                       overrides=dict(overrides))
             with locked_when_free((context.work.folder / job.folder).parent, context.shared.halt):  # of equal trials
-                scores.append(_run_job(trial, context, job, scores))
+                scores.append(_run_job(trial, context, job, compared))
+                run_dir = context.work.folder / job.folder
+                compared.append(latest_score(run_dir, search, env_id, True) if evaluated else scores[-1])
     return float(np.mean(scores))
 
 
-def _run_job(trial: "Trial", context: Context, job: Job, scores: list[float]) -> float:
-    """Train or resume one run, unless it has finished, and return its score. `scores` are those before it."""
+def _run_job(trial: "Trial", context: Context, job: Job, compared: list[float | None]) -> float:
+    """Train or resume one run, unless it has finished, and return its score."""
     search, work = context.search, context.work
     while not record_if_finished(work.folder, job):
         if context.shared.halt.is_set():
             raise TuneHaltedError
         (running,) = start_jobs(work, [job])
         try:
-            ended = _watch(trial, context, running, scores)
+            ended = _watch(trial, context, running, compared)
         finally:
             stop_all([running.handle], PATIENCE)
         outcome, lines = close_job(work.folder, running, ended)
         if outcome == "failed":
-            if ended.code == UsageError.exit_code and not _has_trained(context.shared.study):
+            if ended.code == UsageError.exit_code and not has_trained(context.shared.study):
                 raise TrialRefusedError("\n".join(line.removeprefix("proximo: ") for line in lines.splitlines()))
             raise TrialRunError(f"{job.folder}: {lines}")
         if outcome == "lost":
@@ -187,13 +191,8 @@ def _run_job(trial: "Trial", context: Context, job: Job, scores: list[float]) ->
     return scaled(float(score), search, job.env_id)
 
 
-def _has_trained(study: "Study") -> bool:
-    from optuna.trial import TrialState
-    return any(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in study.trials)
-
-
-def _watch(trial: "Trial", context: Context, running: RunningJob, scores: list[float]) -> Ended:
-    """Wait for a task, and report the mean score so far to the pruner.
+def _watch(trial: "Trial", context: Context, running: RunningJob, compared: list[float | None]) -> Ended:
+    """Wait for a task, and report the mean so far to the pruner: of evaluations or of training scores, never of both.
 
     Raises:
         TrialPruned: If the pruner gives up the trial.
@@ -201,14 +200,17 @@ def _watch(trial: "Trial", context: Context, running: RunningJob, scores: list[f
     """
     import optuna
     job, run_dir = running.job, context.work.folder / running.job.folder
+    evaluated = is_evaluated(context.search, job.overrides)
     reports = _reports_due(run_dir, job)  # what a run that continues has reported before
     while (ended := running.handle.poll()) is None:
         if context.shared.halt.wait(0.1):
             raise TuneHaltedError
         due = _reports_due(run_dir, job)
-        if due > reports and (value := latest_score(run_dir, context.search, job.env_id)) is not None:
+        if due <= reports or None in compared:
+            continue
+        if (value := latest_score(run_dir, context.search, job.env_id, evaluated)) is not None:
             reports = due
-            trial.report(float(np.mean([*scores, value])), len(scores) * REPORTS_PER_RUN + due)
+            trial.report(float(np.mean([*compared, value])), len(compared) * REPORTS_PER_RUN + due)
             if trial.should_prune():
                 raise optuna.TrialPruned
     return ended

@@ -128,23 +128,29 @@ def trial_problems(row: Row, values: Mapping[str, Any]) -> list[str]:
                               for problem in config_problems(config_of(one, {**row.overrides, **values}))))
 
 
-def latest_score(run_dir: Path, search: Search, env_id: str) -> float | None:
-    """Return the newest evaluation of a run (--eval-every), otherwise its newest training score; None without one."""
+def is_evaluated(search: Search, overrides: Mapping[str, Any]) -> bool:
+    """Return whether the pruner compares the evaluations of runs with these overrides instead of training scores."""
+    return search.metric == "episodic_return" and config_of(search.row, overrides).eval_every > 0
+
+
+def latest_score(run_dir: Path, search: Search, env_id: str, evaluated: bool) -> float | None:
+    """Return the newest evaluation of a run if it is evaluated, otherwise its newest training score; None without one.
+
+    The two are never mixed, because they are on two scales.
+    """
     try:
         with open_regular(run_dir / "metrics.csv", most=None) as file:
             whole = file.read().decode(errors="replace").rpartition("\n")[0]  # the last line may be incomplete
             rows = list(csv.DictReader(whole.splitlines()))
     except (OSError, csv.Error):
         return None
-    evaluations = ["eval/return_mean"] * (search.metric == "episodic_return")
-    for column in (*evaluations, f"charts/{search.metric}"):
-        for row in reversed(rows):
-            try:
-                number = float(row.get(column) or "nan")
-            except ValueError:
-                continue
-            if np.isfinite(number):
-                return scaled(number, search, env_id)
+    for row in reversed(rows):
+        try:
+            number = float(row.get("eval/return_mean" if evaluated else f"charts/{search.metric}") or "nan")
+        except ValueError:
+            continue
+        if np.isfinite(number):
+            return scaled(number, search, env_id)
     return None
 
 

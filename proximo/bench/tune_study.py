@@ -131,6 +131,13 @@ def _has_scores(study: "Study") -> bool:
                                                          TrialState.WAITING)))
 
 
+def has_trained(study: "Study") -> bool:
+    """Return whether a trial has ended with a score, or was given up."""
+    from optuna.trial import TrialState
+
+    return any(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in study.trials)
+
+
 def _meaning(search: Search) -> dict[str, Any]:
     """Return what the scores of trials depend on: all but how trials are chosen, given up, counted and logged."""
     skipped = logging_fields()

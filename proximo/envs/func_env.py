@@ -12,6 +12,7 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.envs.episodes import Running, count_episodes, start_episodes
+from proximo.envs.func_checks import check_func_env
 from proximo.envs.own_pure import state_difference
 from proximo.envs.pure import PureVec, cond_of_any
 from proximo.errors import UsageError
@@ -48,10 +49,6 @@ class FuncEnv(Protocol):
         """Return whether a state ends the episode, () bool. A time limit is no such state."""
         ...
 
-    def state_info(self, state: Any) -> dict[str, Any]:
-        """Return {"action_mask": bool} of the actions that a state allows, or {}."""
-        ...
-
 
 class FuncState(NamedTuple):
     """All that continues N environments."""
@@ -64,7 +61,7 @@ class FuncState(NamedTuple):
 class FuncPure:
     """N copies of a functional environment as a PureEnv that resets in the same step.
 
-    Each of the four functions that take `rng` has its own key in every step and environment.
+    Each function that takes `rng` has its own key in every step and environment.
 
     Args:
         env: The environment.
@@ -72,23 +69,17 @@ class FuncPure:
         max_episode_steps: Steps after which an episode is truncated; None: never.
 
     Raises:
-        UsageError: The observation space is no Box, or `max_episode_steps` is below 1.
+        UsageError: See check_func_env.
     """
 
     players: tuple[str, ...] = ()
     metric_names: tuple[str, ...] = ()
 
     def __init__(self, env: FuncEnv, num_envs: int, max_episode_steps: int | None = None) -> None:
-        if not isinstance(env.observation_space, spaces.Box):
-            raise UsageError(f"{type(env).__name__}.observation_space={env.observation_space!r:.100} is not a Box. "
-                             "Return one array from observation(), such as jax.nn.one_hot(state, n), and describe it "
-                             "as a Box.")
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise UsageError(f"max_episode_steps={max_episode_steps} is not allowed. Use a whole number from 1, or "
-                             "None for episodes without a time limit.")
+        check_func_env(env, max_episode_steps)
         self.env, self.num_envs, self._limit = env, num_envs, max_episode_steps
         self.observation_space, self.action_space = env.observation_space, env.action_space
-        self.obs_shape: tuple[int, ...] = env.observation_space.shape
+        self.obs_shape: tuple[int, ...] = tuple(env.observation_space.shape or ())
         self.obs_dtype = np.dtype(env.observation_space.dtype)
         self._to_env = _action_of(env.action_space)
         self._canvas: Any = None  # of render_init
@@ -109,7 +100,8 @@ class FuncPure:
         after, final_obs, reward, terminated = jax.vmap(self._play)(state.inner, self._to_env(action), self._keys(own))
         if difference := state_difference(state.inner, after):
             raise UsageError(f"{type(self.env).__name__}.transition() returned a state of another structure, shape or "
-                             f"dtype than initial(): {difference}. Keep them, such as by .astype(jnp.float32).")
+                             f"dtype than initial(): {difference}. All states need those of initial(); N "
+                             "environments have a first axis of N.")
         late = state.running.length + 1 >= self._limit if self._limit else jnp.zeros(self.num_envs, bool)
         truncated = ~terminated & late
         over, valid = terminated | truncated, jnp.ones(self.num_envs, bool)
@@ -176,8 +168,14 @@ class FuncPure:
 
     def _mask(self, inner: Any) -> Array | None:
         """Return what the states allow, (N, A) bool; None if they do not say."""
-        mask: Array | None = jax.vmap(lambda state: self.env.state_info(state).get("action_mask"))(inner)
-        return None if mask is None else mask.astype(bool)
+        look: Callable[[Any], dict[str, Any]] = getattr(self.env, "state_info", lambda state: {})
+
+        def read(state: Any) -> Array | None:
+            mask = look(state).get("action_mask")
+            parts = mask if isinstance(mask, (list, tuple)) else [mask]
+            return None if mask is None else jnp.concatenate([jnp.atleast_1d(jnp.asarray(x, bool)) for x in parts])
+
+        return jax.vmap(read, axis_size=self.num_envs)(inner)
 
 
 def from_func_env(env: FuncEnv, max_episode_steps: int | None = None) -> Callable[[Config, Sequence[int]], PureVec]:
@@ -191,7 +189,7 @@ def from_func_env(env: FuncEnv, max_episode_steps: int | None = None) -> Callabl
         (cfg, seeds) -> a batch of `len(seeds)` environments.
 
     Raises:
-        UsageError: The observation space is no Box, or `max_episode_steps` is below 1.
+        UsageError: See check_func_env.
     """
     FuncPure(env, 1, max_episode_steps)  # raises before training
 

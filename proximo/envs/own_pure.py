@@ -8,7 +8,7 @@ from proximo.protocols import Array, PureEnv, Step
 
 
 class CheckedPure:
-    """A PureEnv where a step that breaks a rule has the reward NaN: its gradient is NaN, which ends training.
+    """A PureEnv where a step in which a row breaks a rule has the reward NaN: so has the gradient, which ends training.
 
     Compiled code cannot raise an exception. The rules are those that `CheckedEnvs` checks on the host: an episode is
     not terminated and truncated at once, what ends it is followed by a reset as `final_obs` says, and a mask leaves a
@@ -34,7 +34,7 @@ class CheckedPure:
         import jax.numpy as jnp
 
         state, step = self._pure.step(state, action)
-        return state, step._replace(reward=jnp.where(self._breaks_a_rule(step), jnp.nan, step.reward))
+        return state, step._replace(reward=jnp.where(self._breaks_a_rule(step).any(), jnp.nan, step.reward))
 
     def _breaks_a_rule(self, step: Step) -> Array:
         """Return (N,) bool."""

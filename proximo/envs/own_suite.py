@@ -89,6 +89,8 @@ class CheckedEnvs:
         try:
             state, step = jax.eval_shape(pure.reset, jax.random.key(0))
             self._checked(step, call, rows)
+            if step.mask is not None:  # of a later reset, CheckedPure notices it
+                self._check_choices(jax.jit(pure.reset)(jax.random.key(0))[1], None)
             call = "step"
             after, step = jax.eval_shape(pure.step, state, jax.ShapeDtypeStruct((rows, *action_shape(space)), dtype))
             self._checked(step, call, rows)
@@ -211,12 +213,15 @@ class CheckedEnvs:
             raise UsageError(f"{self._name}: an episode ends in a step with final_obs, and first is False. Reset the "
                              "environment in the same step and return first = True, or return final_obs = None.")
 
-    def _check_numbers(self, step: Step, before: int = 0) -> None:
-        """Raise EnvError if a number that is learned from is not finite: statistics would spread it to all rows."""
-        over = step.terminated | step.truncated if step.final_obs is None else None
+    def _check_choices(self, step: Step, over: Array | None, before: int = 0) -> None:
         if step.mask is not None and (row := first_without_choice(step.mask, self._starts, over)) is not None:
             raise EnvError(f"environment {before + row} ({self._name}), step {self._steps}: the mask allows no action. "
                            "Return True for at least one.")
+
+    def _check_numbers(self, step: Step, before: int = 0) -> None:
+        """Raise EnvError if a number that is learned from is not finite: statistics would spread it to all rows."""
+        over = step.terminated | step.truncated if step.final_obs is None else None
+        self._check_choices(step, over, before)
         for name, x, read in (("observation", step.obs, None), ("reward", step.reward, step.valid),
                               ("final_obs", step.final_obs, step.truncated)):
             if x is not None and (row := first_not_finite(x, read)) is not None:

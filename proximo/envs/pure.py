@@ -44,7 +44,7 @@ def unpack_tree(packed: dict[str, np.ndarray], like: Any) -> Any:
     """Return the state that pack_tree packed. `like` is a state of the same structure."""
     def find(path: Any, leaf: Array) -> Array:
         value = jnp.asarray(packed[jax.tree_util.keystr(path)], plain(leaf).dtype)
-        return jax.random.wrap_key_data(value) if _is_key(leaf) else value
+        return jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf)) if _is_key(leaf) else value
 
     return jax.tree_util.tree_map_with_path(find, like)
 

@@ -131,10 +131,10 @@ def not_finite(obs: Array, iteration: str, steps: int) -> ProximoError:
     if rows.all():
         return NumbersError(f"The loss or its gradient is not finite in {iteration}, after {steps} steps. The weights "
                             "are those before it. Lower --learning-rate, or check that the environments return finite "
-                            "observations, final_obs and rewards in every step. Environments of your own in JAX also "
-                            "end so where a step breaks a rule of docs/batched-environments.md: terminated and "
-                            "truncated both true, no final_obs where an episode begins, or a mask that allows no "
-                            "action.")
+                            "observations, final_obs and rewards in every step. With environments of your own in JAX, "
+                            "this is also what a step leads to that breaks a rule of docs/batched-environments.md: a "
+                            "mask that allows no action, terminated and truncated both true, no final_obs where an "
+                            "episode begins, or final_obs without first where one ends.")
     where = f"environment {int(rows.argmin())}" if rows.any() else "all environments"
     return EnvError(f"{where}: the observation is not finite (NaN or infinity) in {iteration}, after {steps} steps. "
                     "End the episode (terminated) and reset that environment where the simulation is not stable. The "

@@ -35,8 +35,10 @@ def restore(kept: dict[str, Any], state: TrainState, cfg: Config) -> TrainState:
     if {name: x.shape for name, x in expected.items()} != {name: np.shape(x) for name, x in found.items()}:
         sizes = [sum(np.size(x) for name, x in arrays.items() if name.startswith(".weights"))
                  for arrays in (found, expected)]
-        raise UsageError(f"The checkpoint has a network of {sizes[0]} weights, but this run's network has {sizes[1]}. "
-                         f"{SAME_NETWORK}")
+        name = next(name for name in {**found, **expected}
+                    if name not in found or name not in expected or np.shape(found[name]) != expected[name].shape)
+        raise UsageError(f"The checkpoint has a network of {sizes[0]} weights, but this run's network has {sizes[1]}: "
+                         f"{name} is different. {SAME_NETWORK}")
     adam = unpack_tree(found, state.adam)
     scale = 1.0 if cfg.desired_kl is None else cfg.adapted_scale(adam.scale, cfg.desired_kl)
     adam = adam._replace(scale=jnp.asarray(scale, adam.scale.dtype))

@@ -35,8 +35,8 @@ def configure_sweep(config: str | Config | type[Config] | None, env: Any, own: O
         raise UsageError(f"{', '.join(empty)}: the list is empty. Give at least one value.")
     others = {name: value for name, value in values.items() if name not in lists}
     hints = get_type_hints(Config)
-    if several := [name for name, value in others.items() if isinstance(value, (list, tuple, range)) and name in hints
-                   and get_origin(hints[name]) is not tuple]:
+    if several := [name for name, value in others.items() if name in hints and get_origin(hints[name]) is not tuple
+                   and (isinstance(value, (list, tuple, range)) or getattr(value, "shape", None))]:
         raise UsageError(f"a sweep cannot have several values of {', '.join(several)}. Use one value, or several of "
                          f"{', '.join(swept_fields(Config))} or seed.")
     cfg, variant = configure(config, env, own, {"framework": "jax"} | others)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,10 +17,11 @@ from proximo.bench import tune_study
 from proximo.bench.names import file_name
 from proximo.bench.progress import progress
 from proximo.bench.records import SearchFile
+from proximo.bench.sets import check_set_imports, load_set
 from proximo.bench.task import Where
 from proximo.bench.tune import tune
 from proximo.bench.tune_journal import journal
-from proximo.bench.tune_search import SEARCH_KEYS, latest_score, load_search, scaled
+from proximo.bench.tune_search import SEARCH_KEYS, is_evaluated, latest_score, load_search, scaled
 from proximo.bench.tune_study import REASON, make_sampler, shared_study
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
@@ -241,27 +243,31 @@ def test_draws_are_keyed_by_seed_trial_and_field():
 
 
 def test_evaluations_are_what_a_pruner_sees(file, tmp_path):
-    """The last evaluation counts before the training scores; without one the last training score does."""
+    """With evaluations the last one counts, never a training score; otherwise the last training score does."""
     search = load_search(file)
+    assert [is_evaluated(search, {"eval_every": every}) for every in (0, 10)] == [False, True]
+    assert not is_evaluated(search._replace(metric="episodic_length"), {"eval_every": 10})
     (tmp_path / "metrics.csv").write_text("iteration,charts/episodic_return,eval/return_mean\n1,5,nan\n2,6,\n")
-    assert latest_score(tmp_path, search, "CartPole-v1") == 6
+    assert latest_score(tmp_path, search, "CartPole-v1", evaluated=False) == 6
+    assert latest_score(tmp_path, search, "CartPole-v1", evaluated=True) is None
     with (tmp_path / "metrics.csv").open("a") as table:
         table.write("3,7,20\n4,8,nan\n")
-    assert latest_score(tmp_path, search, "CartPole-v1") == 20
-    assert latest_score(tmp_path, search._replace(metric="episodic_length"), "CartPole-v1") is None
+    assert latest_score(tmp_path, search, "CartPole-v1", evaluated=True) == 20
+    assert latest_score(tmp_path, search, "CartPole-v1", evaluated=False) == 8
+    assert latest_score(tmp_path, search._replace(metric="episodic_length"), "CartPole-v1", evaluated=False) is None
 
 
 def test_a_score_is_on_the_scale_of_its_environment(file, tmp_path):
     """260 lies in the middle between what counts as 0 and what counts as 1."""
     search = load_search(file)._replace(target_scores={"CartPole-v1": [20, 500]})
     (tmp_path / "metrics.csv").write_text("iteration,charts/episodic_return\n1,260\n")
-    assert latest_score(tmp_path, search, "CartPole-v1") == scaled(260, search, "CartPole-v1") == 0.5
+    assert latest_score(tmp_path, search, "CartPole-v1", evaluated=False) == scaled(260, search, "CartPole-v1") == 0.5
 
 
 def test_a_line_that_is_being_written_is_no_score(file, tmp_path):
     """4 is the beginning of 480."""
     (tmp_path / "metrics.csv").write_text("iteration,charts/episodic_return\n1,475\n2,4")
-    assert latest_score(tmp_path, load_search(file), "CartPole-v1") == 475
+    assert latest_score(tmp_path, load_search(file), "CartPole-v1", evaluated=False) == 475
 
 
 @pytest.mark.parametrize("ids", [["ALE/Pong-v5", "ALE_Pong-v5"], ["A-v0", "A-v0"]])
@@ -508,3 +514,42 @@ def test_a_search_without_a_result_may_be_corrected(file, tmp_path):
         tune(file, out=out, trials=1, command=FAKE)
     file.write_text(SEARCH)
     assert tune(file, out=out, trials=1, command=FAKE) == 0
+
+
+@pytest.mark.parametrize("command", ["tune", "bench"])
+def test_a_script_in_another_folder_is_allowed_as_the_sentence_says(command, tmp_path, monkeypatch, capsys):
+    """A path of the file begins at the working directory. What the sentence tells to write is accepted."""
+    script, path = tmp_path / "a b" / "ware.py", tmp_path / "file.toml"
+    script.parent.mkdir()
+    script.touch()
+    task = 'variant = "ppo"\nenv_ids = ["Ware-v0"]\nsteps = 10000\n'
+    script_line = '[overrides]\nenv_file = "ware.py:Ware"\n'
+    path.write_text(task + script_line + "[space]\ngamma = {low = 0.9, high = 0.99}\n" if command == "tune" else
+                    script_line + "[[run]]\n" + task)
+    monkeypatch.chdir(tmp_path)
+    assert main([command, str(path)]) == 2
+    assert 'write env_file = "/PATH/ware.py:Ware"' in capsys.readouterr().err
+    assert main([command, str(path), "--allow-import", "a b/ware.py"]) == 2
+    said = capsys.readouterr().err
+    line, allowed = re.search(r"there is no .*ware\.py\..* write (env_file = .*) in .* and add --allow-import (.*)\.$", said).groups()
+    assert (line, allowed) == (f'env_file = "{script.as_posix()}:Ware"', shlex.quote(script.as_posix()))
+    path.write_text(path.read_text().replace('env_file = "ware.py:Ware"', line))
+    rows = [load_search(path).row] if command == "tune" else load_set(path).rows
+    check_set_imports(rows, shlex.split(allowed), path)
+    with pytest.raises(UsageError, match="whose code would run on this machine"):
+        check_set_imports(rows, [], path)
+
+
+@pytest.mark.parametrize("field", ["env_file", "env_wrappers"])
+@pytest.mark.parametrize("command", ["tune", "pbt"])
+def test_a_space_names_no_code(command, field, tmp_path, capsys):
+    """Scripts among the choices were run without --allow-import."""
+    script = tmp_path / "evil.py"
+    script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    path = tmp_path / "search.toml"
+    path.write_text(f'variant = "ppo"\n{"env_ids" if command == "tune" else "env_id"} = '
+                    f'{["Some-v0"] if command == "tune" else "Some-v0"!r}\nsteps = 1000\n[space]\n{field} = '
+                    f'{{choices = ["{script}"]}}\n'.replace("'", '"'))
+    assert main([command, str(path), "--out", str(tmp_path / "out")]) == 2
+    assert f"space: {field} names environments, which are those of the whole file." in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()

@@ -194,7 +194,12 @@ def test_pictures_are_of_the_first_environment(tmp_path):
 
 
 @pytest.mark.parametrize(("change", "limit", "said"), [
-    ({"observation_space": spaces.Discrete(7)}, 9, r"Changed.observation_space=Discrete\(7\) is not a Box. Return one array"),
+    ({"observation_space": spaces.Discrete(7)}, 9, r"Changed.observation_space=Discrete\(7\) is not a Box of one axis or more. Return"),
+    ({"observation_space": spaces.Box(0, 1, ())}, 9, "is not a Box of one axis or more"),
+    ({"observation_space": spaces.Box(0, 9, (2,), np.int64)}, 9, "has the dtype int64, which JAX does not have"),
+    ({"action_space": spaces.Dict(a=spaces.Discrete(2))}, 9, "Changed.action_space=Dict.* is not supported. Use Discrete"),
+    ({"action_space": spaces.MultiDiscrete([[2, 3]])}, 9, "is not supported"), ({}, 2.5, "max_episode_steps=2.5 is not allowed"),
+    ({}, "9", "max_episode_steps='9' is not"), ({}, True, "max_episode_steps=True is not"),
     ({}, 0, "max_episode_steps=0 is not allowed. Use a whole number from 1, or None")])
 def test_what_cannot_be_a_batch_is_refused_at_once(change, limit, said):
     changed = type("Changed", (Walk,), change)
@@ -202,11 +207,63 @@ def test_what_cannot_be_a_batch_is_refused_at_once(change, limit, said):
         func_env.from_func_env(changed(), limit)
 
 
+def test_what_is_no_environment_is_refused():
+    class Nothing:
+        observation_space = action_space = None
+
+    with pytest.raises(UsageError, match=r"Walk is a class. Give an environment: Walk\(\)."):
+        func_env.from_func_env(Walk)
+    with pytest.raises(UsageError, match="Nothing lacks initial, transition, observation, reward, terminal of a functional"):
+        func_env.from_func_env(Nothing())
+
+
+def test_an_environment_may_have_no_state_and_masks_in_parts():
+    class Stateless(Walk):
+        action_space = spaces.MultiDiscrete([2, 3])
+
+        def initial(self, rng):
+            return ()
+
+        def transition(self, state, action, rng):
+            return state
+
+        def observation(self, state, rng):
+            return jnp.zeros(2)
+
+        def reward(self, state, action, next_state, rng):
+            return action.sum()
+
+        def terminal(self, state, rng):
+            return False
+
+        def state_info(self, state):
+            return {"action_mask": ([True, False], [True, True, False])}
+
+    first, step = play(func_env.from_func_env(Stateless(), 5)(None, [1, 2, 3]), np.array([[[0, 1]] * 3]))
+    assert first["mask"].tolist() == [[True, False, True, True, False]] * 3 and step["reward"].tolist() == [1, 1, 1]
+
+
+def test_a_state_may_hold_keys_of_any_generator():
+    class Keyed(Walk):
+        def initial(self, rng):
+            return {"place": 0, "steps": 0, "key": jax.random.key(jax.random.randint(rng, (), 0, 99), impl="rbg")}
+
+        def transition(self, state, action, rng):
+            return Walk.transition(self, state, action, rng) | {"key": jax.random.split(state["key"])[0]}
+
+    envs, other = (func_env.from_func_env(Keyed(), 9)(None, seeds) for seeds in ([1, 2], [3, 4]))
+    play(envs, np.ones((3, 2), int))
+    other.load(envs.state())
+    same = jax.tree.map(lambda one, two: bool((jax.random.key_data(one) == jax.random.key_data(two)).all()),
+                        envs._state.inner["key"], other._state.inner["key"])
+    assert same
+
+
 @pytest.mark.parametrize(("change", "said"), [
     ({"observation": lambda self, state, rng: jnp.zeros(3)}, r"returned obs of shape \(4, 3\) .* has to be \(4, 2\)"),
     ({"reward": lambda self, *given: jnp.zeros(2)}, r"^Changed.reward\(\) returned an array of shape \(2,\). Return one number"),
     ({"transition": lambda self, state, action, rng: state | {"place": 0.5}}, r"^Changed.transition\(\) returned a state of another .* than "
-     r"initial\(\): state\['place'\] is float32 \(4,\) instead of int32 \(4,\). Keep them"),
+     r"initial\(\): state\['place'\] is float32 \(4,\) instead of int32 \(4,\). All states need"),
     ({"terminal": lambda self, state, rng: state["nothing"]}, "raised KeyError: 'nothing'")])
 def test_a_function_that_is_wrong_is_named_before_training(change, said):
     make_envs = func_env.from_func_env(type("Changed", (Walk,), change)())
@@ -222,7 +279,8 @@ def test_an_environment_with_the_functions_of_gymnax(tmp_path):
     exec(block, names)
 
     class Steps:
-        num_actions = 2
+        def action_space(self, params):
+            return spaces.Discrete(2)
 
         def observation_space(self, params):
             return spaces.Box(0, 1, (2, 3))

@@ -1,5 +1,7 @@
 """Environments from a function of the user's are checked before training."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,11 +11,12 @@ from torch.utils._pytree import tree_map_only
 import proximo
 from proximo.envs.gym import make_gym
 from proximo.envs.own_attributes import is_numpy_dtype
-from proximo.envs.own_pure import state_difference
+from proximo.envs.own_pure import CheckedPure, state_difference
 from proximo.envs.own_steps import first_without_choice, state_problem
 from proximo.envs.own_suite import MEMBERS, make_complete
 from proximo.errors import EnvError, NumbersError, UsageError
 from proximo.on_torch import compiled as compiled_module
+from proximo.protocols import Step
 from tests.support.batched import Carts, make_carts
 from tests.support.runs import same_weights
 
@@ -553,6 +556,39 @@ def test_a_state_in_jax_is_compared_leaf_by_leaf():
     assert state_difference(before, whole) == "state['inner'][0] is int32 (8,) instead of float32 (8,)"
     assert state_difference(before, more) == "state['speed'] is float32 (8,) instead of missing"
     assert "instead of" in state_difference(before, listed)
+
+
+@pytest.mark.parametrize(("change", "players", "broken"), [
+    ({}, (), False),
+    ({"terminated": [True, False], "truncated": [True, False], "first": [True, False]}, (), True),
+    ({"terminated": [True, False], "truncated": [True, False], "first": [True, False], "valid": [False, True]}, (), True),
+    ({"terminated": [True, False]}, (), True), ({"terminated": [True, False]}, ("a", "b"), False),
+    ({"terminated": [True, False], "valid": [False, True]}, (), False),
+    ({"terminated": [True, False], "final_obs": None, "mask": [[False, False], [True, True]]}, (), False),
+    ({"final_obs": None, "mask": [[False, False], [True, True]]}, (), True),
+    ({"final_obs": None, "first": [True, False]}, (), True),
+    ({"final_obs": None, "first": [True, False], "valid": [False, True]}, (), False),
+    ({"terminated": [True, False], "first": [True, False], "mask": [[False, False], [True, True]]}, (), True),
+])
+def test_which_steps_in_jax_break_a_rule(change, players, broken):
+    """An end of two kinds, one without what follows it, and masks without a choice; fillers and the end of a game may."""
+    jnp = pytest.importorskip("jax").numpy
+    no, yes, zero = jnp.zeros(2, bool), jnp.ones(2, bool), jnp.zeros(2)
+    step = Step(obs=zero, first=no, mask=jnp.ones((2, 2), bool), reward=zero, terminated=no, truncated=no, final_obs=zero, valid=yes,
+                episode=None, metrics={})
+    step = step._replace(**{name: None if x is None else jnp.array(x) for name, x in change.items()})
+    pure = SimpleNamespace(players=players, step=lambda state, action: (state, step))
+    _, found = CheckedPure(pure, np.zeros(0, int)).step(None, None)
+    assert bool(jnp.isnan(found.reward).all()) == bool(jnp.isnan(found.reward).any()) == broken
+
+
+def test_a_mask_without_a_choice_at_the_first_reset_in_jax_is_a_fault():
+    envs = jax_line()(None, [1, 2])
+    reset, step = envs.pure.reset, envs.pure.step
+    envs.pure.reset = lambda key: (reset(key)[0], reset(key)[1]._replace(mask=np.zeros((2, 2), bool)))
+    envs.pure.step = lambda state, action: (step(state, action)[0], step(state, action)[1]._replace(mask=np.ones((2, 2), bool)))
+    with pytest.raises(EnvError, match="step 0: the mask allows no action"):
+        make_complete(lambda cfg, seeds: envs, None, [1, 2])
 
 
 @pytest.mark.parametrize("change", [
