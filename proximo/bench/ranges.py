@@ -18,9 +18,7 @@ def space_problems(space: Space, dropped: Collection[int | str] = ()) -> list[st
     if not space and "space" not in dropped:
         return ["there is no [space]. Each of its lines is a field with {low, high}, {low, high, log = true} or "
                 "{choices = [...]}."]
-    return [problem for name, given in space.items()
-            if (problem := f"space: {name} names environments, which are those of the whole file. Put it into "
-                           "[overrides], or write one file for each." * (name in CODE) or range_problem(name, given))]
+    return [problem for name, given in space.items() if (problem := range_problem(name, given))]
 
 
 def twice(overrides: Mapping[str, Any], space: Space) -> list[str]:
@@ -37,6 +35,9 @@ def example_of(space: Space) -> dict[str, Any]:
 
 def range_problem(name: str, given: Any) -> str:
     """Return what is wrong with the range of a field; an empty text if nothing is."""
+    if name in CODE:
+        return (f"space: {name} names environments, which are those of the whole file. Put it into [overrides], or "
+                "write one file for each.")
     keys = given.keys() if isinstance(given, dict) else set()
     if keys == {"choices"} and isinstance(given["choices"], list) and given["choices"]:
         return ""
