@@ -19,6 +19,7 @@ from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from proximo.envs.joint_actions import action_shape
+from proximo.envs.time_limit import time_limit
 from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
 from proximo.errors import EnvError, UsageError, warn_once
@@ -56,13 +57,14 @@ class WorkerEnvs:
         if len(seeds) % workers:
             raise UsageError(f"The {len(seeds)} environments of a process cannot be divided among "
                              f"env_workers={workers}. Use a number of workers that divides them.")
-        probe = make_rows(seeds[:1])
-        try:
-            self.obs_shape, self.obs_dtype, self.action_space = probe.obs_shape, probe.obs_dtype, probe.action_space
-            self.observation_space, self.frames = probe.observation_space, probe.frames
-            sample = probe.reset()
-        finally:
-            probe.close()
+        with time_limit(timeout, f"{name}: making and resetting the first environment"):
+            probe = make_rows(seeds[:1])
+            try:
+                self.obs_shape, self.obs_dtype, self.action_space = probe.obs_shape, probe.obs_dtype, probe.action_space
+                self.observation_space, self.frames = probe.observation_space, probe.frames
+                sample = probe.reset()
+            finally:
+                probe.close()
         floats = isinstance(self.action_space, (spaces.Box, spaces.Dict, spaces.Tuple))
         self._action_dtype: np.dtype = np.dtype(np.float32 if floats else np.int64)
         self._action_shape = action_shape(self.action_space)

@@ -1,7 +1,7 @@
 """proximo.load, evaluate and watch: check the arguments, load a model, play in its environment or another one."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from proximo.catalog import Parts, config_class
+from proximo.config import Config
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError, nearest
 from proximo.facts import converted
@@ -18,14 +19,14 @@ from proximo.models.model import Model
 from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, record_video
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.video import check_format
-from proximo.runs.arguments import folder_of, modules_of, own_parts
+from proximo.runs.arguments import check_wrappers, folder_of, modules_of, own_parts
 from proximo.runs.files import given_path
 from proximo.runs.own_parts import OwnParts, own_arguments, own_env_argument
-from proximo.runs.resolve import usage_errors
+from proximo.runs.resolve import usage_errors, with_changes
 from proximo.runs.run import config_from
 from proximo.runs.run_group import check_one_run
 
-PARTS = ("make_envs", "make_agent", "config", "allow_import")
+PARTS = ("make_envs", "make_agent", "config", "allow_import", "env_kwargs")
 BOUNDS = {"episodes": (1, MOST_EPISODES), "num_envs": (1, MOST_EPISODES), "seed": (0, math.inf),
           "max_steps": (1, math.inf), "max_frames": (1, math.inf)}
 NUMBERS = ("episodes", "deterministic", "seed")  # other arguments of evaluate and watch, for messages
@@ -118,11 +119,24 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
     moved = with_moved_script(cfg, (*allowed, *model.allow_import))
     check_imports(moved, (*allowed, *model.allow_import), source)
     if isinstance(env, str):
-        moved = replace(cfg, env_id=env, env_kwargs=())
-    if moved is not cfg:
+        moved = replace(cfg, env_id=env)
+    kept = model.cfg.env_kwargs if env is None or (argument == "env" and not isinstance(env, str)) else ()
+    moved = replace(moved, env_kwargs=_joined_kwargs(cfg, kept, parts.get("env_kwargs", ())))
+    if moved != model.cfg:
         model = copy(model)
         model.cfg = moved
     return model, own.playing_parts(model.variant, model.cfg.framework)
+
+
+def _joined_kwargs(cfg: Config, kept: Collection[str], given: Any) -> tuple[str, ...]:
+    """Return arguments of the environment as texts; those that are given take precedence over those of the run.
+
+    Raises:
+        UsageError: `given` is neither a dict nor a list of texts.
+    """
+    check_wrappers({"env_kwargs": given})
+    texts = (*kept, *with_changes(cfg, {"env_kwargs": given}).env_kwargs)
+    return tuple({text.partition("=")[0]: text for text in texts}.values())
 
 
 def wrong_values(how: Mapping[str, Any]) -> list[str]:

@@ -45,14 +45,16 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
     Args:
         model: A model, or a folder as for `load`.
         episodes: Number of episodes; in self-play rounded up to as many for each player.
-        env: As in `proximo.train`; None: the environment of the run. An id is made without the arguments of that one.
+        env: As in `proximo.train`; None: the environment of the run. Another environment than that of the run is made
+            without the arguments of that one. A run that was trained with `env=FUNCTION` passes its `env_kwargs` again.
         deterministic: Take the most likely actions; False samples them.
         seed: The seed of environments and actions.
         max_steps: Longest episode, in steps. An environment with a longer one plays no further episodes. None: 50,000.
         num_envs: Most environments that are open at once, never more than `episodes`; None: 8. Each has a seed of its
             own, so another number plays other episodes. In self-play they are players, rounded up to whole games.
-        parts: `make_envs` and `make_agent`, if the run was started with them; `config`, the class of its configuration,
-            as in `load`; `allow_import=[...]`, modules and scripts that may be imported because the model names them.
+        parts: `env_kwargs`, arguments of the environment, which take precedence over those of the run; `make_envs` and
+            `make_agent`, if the run was started with them; `config`, the class of its configuration, as in `load`;
+            `allow_import=[...]`, modules and scripts that may be imported because the model names them.
 
     Returns:
         Raw returns and lengths of the episodes.

@@ -356,6 +356,17 @@ def test_a_worker_of_a_pool_is_told_what_to_use(monkeypatch):
         make_envs().reset()
 
 
+def test_the_first_environment_that_hangs_ends_in_an_error():
+    """It is made in this process, to read its spaces; nothing watched it."""
+    class Waiting(Probe):
+        def reset(self, **options):
+            time.sleep(600)
+
+    make = partial(GymEnvs, Waiting, env_id="Waiting")
+    with pytest.raises(EnvError, match="Waiting: making and resetting the first environment did not return within 0.5 s"):
+        WorkerEnvs(make, [1, 2], workers=2, timeout=0.5, name="Waiting")
+
+
 def test_a_program_from_standard_input_is_told_to_be_written_into_a_file():
     """Workers run the program again, which is not there any more."""
     program = "from proximo.envs.gym import make_gym\nfrom proximo.config import Config\n"

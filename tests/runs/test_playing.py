@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import dataclass
+from functools import partial
 
 import gymnasium as gym
 import pytest
@@ -200,3 +201,26 @@ def test_a_folder_of_several_runs_names_one_of_them(run, tmp_path):
     for call in (proximo.load, proximo.evaluate):
         with pytest.raises(UsageError, match=f"contains 2 runs. Name one of them, such as {tmp_path / 'seed-1'}"):
             call(tmp_path)
+
+
+def lengths_of_slips(run, **how):
+    return proximo.evaluate(run, 6, deterministic=False, **how).lengths
+
+
+def test_another_environment_is_made_without_the_arguments_of_that_of_the_run(tmp_path):
+    """They overrode those of the function: a test in another setting was one in that of training."""
+    def frozen(**more):
+        return gym.make("FrozenLake-v1", **more)
+
+    run = proximo.train("ppo", env_id="FrozenLake-v1", env_kwargs={"is_slippery": False, "map_name": "4x4"}, run_dir=tmp_path / "run",
+                        **FIELDS)
+    still, slips = lengths_of_slips(run), lengths_of_slips(run, env="FrozenLake-v1")
+    assert still != slips
+    assert lengths_of_slips(run, env=partial(frozen, is_slippery=True)) == slips == lengths_of_slips(run, env=frozen)
+    assert lengths_of_slips(run, env_kwargs={"is_slippery": True}) == slips
+    assert lengths_of_slips(run, env=frozen, env_kwargs={"is_slippery": False}) == still
+    own = proximo.train("ppo", env=frozen, env_kwargs={"is_slippery": False}, run_dir=tmp_path / "own", **FIELDS)
+    assert lengths_of_slips(own, env=frozen) == still  # that of the run: a function is not recorded, its arguments are
+    assert lengths_of_slips(own, env=frozen, env_kwargs={"is_slippery": True}) == slips
+    with pytest.raises(UsageError, match="env_kwargs='slippery' is one text. Write a dict"):
+        proximo.evaluate(run, 2, env_kwargs="slippery")
