@@ -120,6 +120,8 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
     check_imports(moved, (*allowed, *model.allow_import), source)
     if isinstance(env, str):
         moved = replace(cfg, env_id=env)
+    elif moved is cfg:
+        moved = model.cfg  # with the names of the run, which an environment of the program does not need
     kept = model.cfg.env_kwargs if env is None or (argument == "env" and not isinstance(env, str)) else ()
     moved = replace(moved, env_kwargs=_joined_kwargs(cfg, kept, parts.get("env_kwargs", ())))
     if moved != model.cfg:
