@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from proximo.catalog import Parts, parts_of
+from proximo.envs.gym_source import joined_kwargs
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError
 from proximo.models.model import Model
@@ -62,8 +63,8 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False, env_
     model = model_of_run(path, best)
     cfg = with_moved_script(replace(model.cfg, env_id="", env_file="") if env_id else model.cfg, allow_import)
     check_imports(cfg, allow_import, path)
-    given = {text.partition("=")[0]: text for text in (*(() if env_id else cfg.env_kwargs), *env_kwargs)}
-    model.cfg = replace(cfg, env_id=env_id or cfg.env_id, env_kwargs=tuple(given.values()))
+    kwargs = joined_kwargs(*(() if env_id else cfg.env_kwargs), *env_kwargs)
+    model.cfg = replace(cfg, env_id=env_id or cfg.env_id, env_kwargs=kwargs)
     if (env_id or env_kwargs) and (wrong := config_problems(model.cfg)):
         raise UsageError("\n".join(wrong))
     return model, parts_of(model.variant, "torch")

@@ -147,6 +147,11 @@ def kwargs_of(texts: Collection[str]) -> dict[str, Any]:
     return found
 
 
+def joined_kwargs(*texts: str) -> tuple[str, ...]:
+    """Return arguments of an environment, key=value, each once: later ones take precedence."""
+    return tuple({text.partition("=")[0]: text for text in texts}.values())
+
+
 def source_problems(cfg: Config) -> list[str]:
     """Return one sentence for each text of env_kwargs and env_wrappers that has another form."""
     keys = [text.partition("=")[0] for text in cfg.env_kwargs]

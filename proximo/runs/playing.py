@@ -11,6 +11,7 @@ import numpy as np
 
 from proximo.catalog import Parts, config_class
 from proximo.config import Config
+from proximo.envs.gym_source import joined_kwargs
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError, nearest
 from proximo.facts import converted
@@ -137,8 +138,7 @@ def _joined_kwargs(cfg: Config, kept: Collection[str], given: Any) -> tuple[str,
         UsageError: `given` is neither a dict nor a list of texts.
     """
     check_wrappers({"env_kwargs": given})
-    texts = (*kept, *with_changes(cfg, {"env_kwargs": given}).env_kwargs)
-    return tuple({text.partition("=")[0]: text for text in texts}.values())
+    return joined_kwargs(*kept, *with_changes(cfg, {"env_kwargs": given}).env_kwargs)
 
 
 def wrong_values(how: Mapping[str, Any]) -> list[str]:
