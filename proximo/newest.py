@@ -1,4 +1,4 @@
-"""Refuse snapshot() and weights() of an iteration when a later one has begun: training changes what they read."""
+"""Refuse snapshot(), weights() and call_envs() of an iteration when a later one has begun: training has gone on."""
 
 from collections.abc import Callable, Generator
 from functools import partial, wraps
@@ -11,28 +11,29 @@ Arguments = ParamSpec("Arguments")
 
 
 class Newest:
-    """The newest iteration of a training: the only one whose snapshot() and weights() are still known."""
+    """The newest iteration of a training: the only one whose snapshot(), weights() and call_envs() have a meaning."""
 
     def __init__(self) -> None:
         self.number, self.closed = 0, False
 
     def guarded(self, it: Iteration) -> Iteration:
-        """Return an Iteration whose snapshot() and weights() raise UsageError when they are called too late."""
-        return it._replace(snapshot=partial(self._call, it, "snapshot"), weights=partial(self._call, it, "weights"))
+        """Return an Iteration whose functions raise UsageError when they are called too late."""
+        return it._replace(snapshot=partial(self._call, it, "snapshot"), weights=partial(self._call, it, "weights"),
+                           call_envs=partial(self._call, it, "call_envs"))
 
-    def _call(self, it: Iteration, name: str) -> Any:
+    def _call(self, it: Iteration, name: str, *arguments: Any) -> Any:
         if self.number != it.iteration:
             raise UsageError(f"{name}() of iteration {it.iteration} was called when iteration {self.number} had begun, "
                              "which changes what it returns. Call it before the next iteration.")
-        if self.closed and name == "snapshot":
-            raise UsageError(f"snapshot() of iteration {it.iteration} was called when training had ended, which closes "
+        if self.closed and name != "weights":
+            raise UsageError(f"{name}() of iteration {it.iteration} was called when training had ended, which closes "
                              "the environments. Call it inside of the loop over iterations.")
-        return getattr(it, name)()
+        return getattr(it, name)(*arguments)
 
 
 def only_newest(train: Callable[Arguments, Generator[Iteration, None, None]]
                 ) -> Callable[Arguments, Generator[Iteration, None, None]]:
-    """Decorate a generator of iterations: their snapshot() and weights() are refused when a later one has begun."""
+    """Decorate a generator of iterations: their functions are refused when a later one has begun."""
     @wraps(train)
     def guarded(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Generator[Iteration, None, None]:
         newest, training = Newest(), train(*args, **kwargs)

@@ -138,7 +138,7 @@ class FinishedEpisodes(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """The result of one iteration. Call `snapshot` and `weights`, which copy from the device, before the next one."""
+    """The result of one iteration. Call `snapshot`, `weights` and `call_envs` before the next one begins."""
 
     iteration: int  # 1..num_iterations
     steps: int  # environment steps so far (valid rows), over all ranks
@@ -146,6 +146,7 @@ class Iteration(NamedTuple):
     finished: FinishedEpisodes
     snapshot: Callable[[], dict[str, Any]]  # everything that train(state=...) continues from
     weights: Callable[[], dict[str, np.ndarray]]  # the agent's parameters by name
+    call_envs: Callable[..., list[Any]]  # (name, *arguments): calls a method of every environment of this process
     spec: Spec  # of the environments
     players: tuple[str, ...]  # labels of the rows of one game in self-play, otherwise ()
     statistics: Statistics | None  # numpy, equal on all ranks but for `running`; None: nothing is normalised

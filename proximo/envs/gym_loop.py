@@ -1,12 +1,13 @@
 """Single Gymnasium environments, stepped by one loop into preallocated arrays."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from proximo.envs.calls import call_method
 from proximo.envs.env_state import warn_if_opaque
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
@@ -48,7 +49,6 @@ class GymEnvs:
         self._make_one = lambda seed: GymEnvs(make_env, [seed], env_id, autoreset)
         self._env_id, self.first_index = env_id, first_index
         self.num_envs, self._seeds, self._same_step = len(seeds), [int(x) for x in seeds], autoreset == "same-step"
-        self._exact: bool | None = None  # whether a replay from a saved state was exact; None: not tried yet
         self._envs: list[gymnasium.Env] = []
         try:
             for _ in self._seeds:
@@ -200,12 +200,10 @@ class GymEnvs:
     def _fault(self, i: int, cause: str) -> EnvError:
         return EnvError(f"environment {self.first_index + i} ({self._env_id}), step {self._time}: {cause}")
 
-    @property
+    @cached_property
     def keeps_state(self) -> bool:
         """See VecEnv.keeps_state. The first call compares steps with those of a copy and stores the answer."""
-        if self._exact is None:
-            self._exact = replays_exactly(self, self._make_one, self._seeds[0])
-        return self._exact
+        return replays_exactly(self, self._make_one, self._seeds[0])
 
     def state(self) -> dict[str, Any] | None:
         """See VecEnv.state."""
@@ -213,9 +211,8 @@ class GymEnvs:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state, exact or not; OpaqueError if it cannot be saved."""
-        parts = {str(i): read_state(env) for i, env in enumerate(self._envs)}
-        return {"envs": parts, "episodes": self._episodes.state(), "time": self._time, "over": self._over.copy(),
-                "masked": self._masks is not None}
+        return {"envs": {str(i): read_state(env) for i, env in enumerate(self._envs)}, "time": self._time,
+                "episodes": self._episodes.state(), "over": self._over.copy(), "masked": self._masks is not None}
 
     def begin_episode(self) -> np.ndarray:
         """Begin a new episode in row 0 without a seed. Returns its first observation."""
@@ -227,13 +224,16 @@ class GymEnvs:
         for i, env in enumerate(self._envs):
             write_state(env, state["envs"][str(i)])
         self._episodes.load(state["episodes"])
-        self._time = int(state["time"])
+        self._time, self._any_over = int(state["time"]), True
         if state["masked"] and self._masks is None:
             self._open_masks()
         self._over[:] = state["over"]
-        self._any_over = True
         self._plays = [partial(self._begin_late, i) if self._over[i] and not self._same_step else env.step
                        for i, env in enumerate(self._envs)]
+
+    def call(self, name: str, *arguments: Any) -> list[Any]:
+        """See call_envs."""
+        return [call_method(env, partial(self._fault, i), name, *arguments) for i, env in enumerate(self._envs)]
 
     @property
     def render_fps(self) -> float | None:

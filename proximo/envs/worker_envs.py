@@ -22,7 +22,7 @@ from proximo.envs.joint_actions import action_shape
 from proximo.envs.time_limit import time_limit
 from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
 from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
-from proximo.errors import EnvError, UsageError, warn_once
+from proximo.errors import EnvError, ProximoError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
 
 Answer = TypeVar("Answer")
@@ -184,6 +184,15 @@ class WorkerEnvs:
     def render(self) -> np.ndarray | None:
         """See VecEnv.render."""
         return self._call("get_picture")[0]
+
+    def call(self, name: str, *arguments: Any) -> list[Any]:
+        """See call_envs. The workers live on after an error of a method."""
+        found: list[Any] = []
+        for answer in self._call("call_rows", name, *arguments):
+            if isinstance(answer, ProximoError):
+                raise answer
+            found += answer
+        return found
 
     def _call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
         """Call a method of every Bundle, or read an attribute."""

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from proximo.envs.calls import call_envs
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.obs_faults import space_layout
 from proximo.errors import LOGGER, EnvError, ProximoError, UsageError
@@ -153,6 +154,13 @@ class Bundle(gymnasium.Env[Any, Any]):
     def get_picture(self) -> np.ndarray | None:
         """Return a picture of the first environment of all workers."""
         return self._envs.render() if self._envs.first_index == 0 else None
+
+    def call_rows(self, name: str, *arguments: Any) -> list[Any] | ProximoError:
+        """Call a method of every environment. A fault is returned: if it were raised, Gymnasium would print it."""
+        try:
+            return call_envs(self._envs, name, *arguments)
+        except ProximoError as error:
+            return error
 
     def close(self) -> None:
         """Close the environments."""

@@ -1,11 +1,13 @@
 """Proximal policy optimization as a generator. Logging, saving and stopping are done by the loop that calls it."""
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from proximo.config import Config
+from proximo.envs.calls import call_envs
 from proximo.envs.env_state import has_envs
 from proximo.envs.episodes import finished_episodes
 from proximo.errors import reading_checkpoint, warn
@@ -25,20 +27,15 @@ from proximo.types import Iteration
 @only_newest
 def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any] = ppo_loss,
           state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
-    """Train with proximal policy optimization (Schulman et al. 2017, algorithm 1), which train_step.py writes out.
-
-    Environments whose state cannot be saved are made again every cfg.checkpoint_every iterations, resumed or not, and
-    where a resume begins.
+    """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields one Iteration after every update.
 
     Args:
         cfg: The hyper-parameters.
-        make_envs: (cfg, seeds) -> environments, one per seed.
+        make_envs: (cfg, seeds) -> environments, one per seed. If their state cannot be saved, they are made again every
+            cfg.checkpoint_every iterations, and at a resume.
         make_agent: (spec, cfg) -> the agent, a flax.nnx.Module; see proximo.protocols.Agent.
         loss_fn: (LossInputs, cfg) -> the loss and named statistics.
         state: The snapshot() of an earlier Iteration, to continue from.
-
-    Yields:
-        One Iteration after every update. Call its snapshot() and weights() before the next one.
 
     Raises:
         UsageError: The configuration, the environments or the snapshot do not fit.
@@ -109,8 +106,8 @@ class History:
                          snapshot=lambda: snapshot(now := state(), steps, latest, statistics,
                                                    player.pack(now) if player.keeps_state else {}),
                          weights=lambda: {name: np.array(x) for name, x in state().adam.weights.items()},
-                         spec=player.normalizer.spec, players=player.envs.players, statistics=statistics,
-                         keeps_state=player.keeps_state)
+                         call_envs=partial(call_envs, player.envs), spec=player.normalizer.spec,
+                         players=player.envs.players, statistics=statistics, keeps_state=player.keeps_state)
 
 
 def mean_latest(latest: dict[str, np.ndarray]) -> dict[str, float]:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from proximo.config import Config
+from proximo.envs.calls import refuse_call
 from proximo.envs.episodes import finished_episodes
 from proximo.newest import only_newest
 from proximo.on_torch.distributed import gather_episodes, merge_over_ranks
@@ -68,8 +69,9 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
             finished, steps = finished_episodes(*gather_episodes(setup.world, played.episode, rollout.valid), steps)
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
                             snapshot=partial(overlapped_snapshot, iteration, steps, setup, player.before),
-                            weights=partial(named_weights, setup.agent), spec=setup.normalizer.spec,
-                            players=setup.envs.players, statistics=carry.statistics, keeps_state=setup.keeps_state)
+                            weights=partial(named_weights, setup.agent), call_envs=refuse_call,
+                            spec=setup.normalizer.spec, players=setup.envs.players, statistics=carry.statistics,
+                            keeps_state=setup.keeps_state)
     finally:
         player.close()
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from proximo.config import Config
+from proximo.envs.calls import call_envs
 from proximo.envs.episodes import finished_episodes
 from proximo.newest import only_newest
 from proximo.on_torch.distributed import gather_episodes, leave, merge_over_ranks
@@ -30,11 +31,10 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
           state: dict[str, Any] | None = None, set_up: Callable[..., Any] = set_up) -> Generator[Iteration, None, None]:
     """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields one Iteration after every update.
 
-    Environments whose state cannot be saved are made again every cfg.checkpoint_every iterations, and at a resume.
-
     Args:
         cfg: The hyper-parameters.
-        make_envs: (cfg, seeds) -> environments, one per seed.
+        make_envs: (cfg, seeds) -> environments, one per seed. If their state cannot be saved, they are made again every
+            cfg.checkpoint_every iterations, and at a resume.
         make_agent: (spec, cfg) -> the agent, an nn.Module; see proximo.protocols.Agent.
         loss_fn: (LossInputs, cfg) -> the loss and named statistics.
         state: The snapshot() of an earlier Iteration, to continue from.
@@ -66,7 +66,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
             finished, steps = finished_episodes(*gather_episodes(world, played.episode, played.rollout.valid), steps)
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished, players=envs.players,
                             spec=setup.normalizer.spec, statistics=shared_statistics, keeps_state=setup.keeps_state,
-                            weights=partial(named_weights, setup.agent), snapshot=partial(snapshot, iteration, steps,
+                            call_envs=partial(call_envs, envs), weights=partial(named_weights, setup.agent),
+                            snapshot=partial(snapshot, iteration, steps,
                                 setup.adam, setup.agent, carry, envs.state, setup.keeps_state))
     finally:
         envs.close()

@@ -15,8 +15,8 @@ from tests.support.runs import terminate
 
 
 def ended(number, keeps_state=True):
-    return Iteration(iteration=number, steps=number, stats={}, finished=None, snapshot=lambda: {"number": number}, weights=dict,
-                     spec=None, players=(), statistics=None, keeps_state=keeps_state)
+    return Iteration(iteration=number, steps=number, stats={}, finished=None, snapshot=lambda: {"number": number},
+                     weights=dict, call_envs=list, spec=None, players=(), statistics=None, keeps_state=keeps_state)
 
 
 LOG = SimpleNamespace(state=dict)

@@ -147,7 +147,8 @@ def test_copies_are_rare_where_they_are_expensive(monkeypatch):
 
     nothing = np.zeros(0)
     it = Iteration(iteration=1, steps=1, stats={}, finished=FinishedEpisodes(nothing, nothing, nothing, nothing),
-                   snapshot=snapshot, weights=dict, spec=None, players=(), statistics=None, keeps_state=True)
+                   snapshot=snapshot, weights=dict, call_envs=list, spec=None, players=(), statistics=None,
+                   keeps_state=True)
     for cost, expected in ((0.001, 1.001), (0.05, 5.05)):  # noqa: B007 (snapshot reads it)
         recent, now[0] = Recent(), 0.0
         taken.clear()

@@ -18,7 +18,7 @@ from proximo.models.export.eject.rewrites import rewritten
 
 # Fields that the file does not need: every row is valid, and nothing is masked, remembered, normalised or saved.
 GONE = {
-    "Iteration": ("snapshot", "spec", "players", "statistics", "keeps_state"),
+    "Iteration": ("snapshot", "call_envs", "spec", "players", "statistics", "keeps_state"),
     "FinishedEpisodes": ("step", "row", "length"), "Episode": ("length",), "Adam": ("scale",), "Carry": ("first",),
     "Rollout": ("first",), "Batch": ("first",), "Step": ("first",), "PlayedStep": ("logprob", "value", "final"),
     "Metrics": ("valid",), "Minibatches": ("count",), "LossInputs": ("count",)}

@@ -93,7 +93,7 @@ def _fields(setup: Any, plain: bool) -> dict[str, Any]:
 
 def _dropped_fields(setup: Any, cfg: Config) -> dict[str, frozenset[str]]:
     """Return the fields that only the parts of the library read which the ejected file leaves out."""
-    found = {"Iteration": frozenset(("snapshot", "spec", "players", "statistics", "keeps_state")),
+    found = {"Iteration": frozenset(("snapshot", "call_envs", "spec", "players", "statistics", "keeps_state")),
              "FinishedEpisodes": frozenset(("step", "row", "length")), "Setup": frozenset(("device",)),
              "AtariName": frozenset(("sticky",)), "Episode": frozenset(("length",))}
     if obs_layout(setup.normalizer.spec.observation_space) is None:  # no Dict or Tuple
