@@ -59,7 +59,6 @@ class Config:
     """divide rewards by the running standard deviation of the discounted return"""
     clip_norm_reward: float = setting(10.0, group="environment", above=0, detail="31", off=1e9)
     """clip normalised rewards to [-value, value]"""
-
     # Policy: the shapes of the weights depend on these fields
     model: Model = setting("mlp", group="policy", detail="21")
     """network below the heads: mlp for flat observations, cnn (Nature-CNN) or impala for images"""
@@ -161,7 +160,8 @@ class Config:
     """environment steps between two evaluations (deterministic actions, RUN/model-best is kept); 0: none"""
     eval_episodes: int = setting(8, group="logging", minimum=1, resume="free")
     """episodes of each evaluation"""
-
+    eval_env_kwargs: facts.Arguments = setting((), group="logging", resume="free")
+    """arguments of the environments of evaluations, key=value; they take precedence over those of env_kwargs"""
     # Machine: libraries, devices and processes; the arithmetic depends on all but device_ids
     framework: Framework = setting("torch", group="machine")
     """array library"""

@@ -40,7 +40,7 @@ FREE = {
     "total_timesteps", "learning_rate", "anneal_lr", "adam_eps", "gamma", "gae_lambda", "bootstrap_truncated",
     "num_minibatches", "update_epochs", "norm_adv", "clip_coef", "anneal_clip", "clip_vloss", "ent_coef", "anneal_ent", "vf_coef",
     "max_grad_norm", "desired_kl", "target_kl", "rpo_alpha", "checkpoint_every", "exp_name", "keep_checkpoints", "require_same_cpu", "logger", "track",
-    "wandb_project_name", "wandb_entity", "capture_video", "eval_every", "eval_episodes", "record_video_step_frequency", "env_timeout", "device_ids",
+    "wandb_project_name", "wandb_entity", "capture_video", "eval_every", "eval_episodes", "eval_env_kwargs", "record_video_step_frequency", "env_timeout", "device_ids",
     "collective_timeout", "restart_envs"}
 
 
@@ -89,8 +89,8 @@ def finished(tmp_path_factory):
 @pytest.mark.parametrize("name", facts(Config))
 def test_a_run_goes_on_with_every_free_field_changed_and_refuses_the_others(name, finished, tmp_path, capsys):
     """The commands themselves: two more iterations, or exit code 2 and a folder as it was."""
-    if name in ("device_ids", "track", "restart_envs"):
-        pytest.skip("needs a GPU, Weights & Biases or worker processes")
+    if name in ("device_ids", "track", "restart_envs", "eval_env_kwargs"):
+        pytest.skip("needs a GPU, Weights & Biases, worker processes or evaluations")
     cfg = Config(**json.loads((finished / "config.json").read_text())["config"])
     value = {"total_timesteps": 128, "logger": "none", "num_minibatches": 1, "gamma": 0.5, "gae_lambda": 0.5,
              "device": "cpu", "engine": "gym", "env_file": "/other.py", "init_from": "/other"}.get(name, another(cfg, name))

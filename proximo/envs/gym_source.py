@@ -16,6 +16,7 @@ from proximo.errors import EnvError, ProximoError, UsageError, with_place
 from proximo.facts import type_problems
 
 OWN = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
+SINGLE = (*OWN, "eval_env_kwargs")  # fields that only single Gymnasium environments have
 IMAGES = ImageSettings._fields
 ADVICE = " Put it into a module, pass env=lambda: WRAPPER(gymnasium.make(ID)), or use env_workers=0."
 EMULATOR = ("noop_max", "frame_skip", "max_pool", "end_on_life_loss", "fire_reset", "screen_size", "grayscale",
@@ -153,11 +154,16 @@ def joined_kwargs(*texts: str) -> tuple[str, ...]:
 
 
 def source_problems(cfg: Config) -> list[str]:
-    """Return one sentence for each text of env_kwargs and env_wrappers that has another form."""
-    keys = [text.partition("=")[0] for text in cfg.env_kwargs]
-    wrong = [f"env_kwargs: {text!r} is not key=value. Write it like --env-kwargs size=5 continuous=False."
-             for text, key in zip(cfg.env_kwargs, keys) if "=" not in text or not key.isidentifier()]
-    wrong += [f"env_kwargs has {key} twice. Give it once." for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    """Return one sentence for each text of env_kwargs, eval_env_kwargs and env_wrappers that has another form."""
+    wrong = []
+    for name, flag in (("env_kwargs", "--env-kwargs"), ("eval_env_kwargs", "--eval-env-kwargs")):
+        keys = [text.partition("=")[0] for text in getattr(cfg, name)]
+        wrong += [f"{name}: {text!r} is not key=value. Write it like {flag} size=5 continuous=False."
+                  for text, key in zip(getattr(cfg, name), keys) if "=" not in text or not key.isidentifier()]
+        wrong += [f"{name} has {key} twice. Give it once." for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    if cfg.eval_env_kwargs and not cfg.eval_every:
+        wrong.append("eval_env_kwargs has no effect without evaluations. Set eval_every to the number of environment "
+                     "steps between two of them.")
     return wrong + [f"env_wrappers: {text!r} is not module:Wrapper. Write it like --env-wrappers my_module:MyWrapper."
                     for text in cfg.env_wrappers if not all(text.rpartition(":")[::2])]
 
@@ -176,8 +182,8 @@ def single_env_problems(cfg: Config, engine: str) -> list[str]:
     """Return one sentence for each field that only single Gymnasium environments have, where there are none."""
     single, emulator = cfg.limits.gymnasium and engine == "gym", cfg.limits.emulator
     if cfg.limits.gymnasium and emulator and not plays_atari(cfg):
-        return [*_unavailable(cfg, () if single else OWN, engine), *_emulator_problems(cfg)]
-    wrong = _unavailable(cfg, (*(() if single else OWN), *(() if single or emulator else IMAGES)), engine)
+        return [*_unavailable(cfg, () if single else SINGLE, engine), *_emulator_problems(cfg)]
+    wrong = _unavailable(cfg, (*(() if single else SINGLE), *(() if single or emulator else IMAGES)), engine)
     if emulator and cfg.resize != type(cfg).resize:
         wrong.append(f"resize={cfg.resize} is not available in this variant. Use --screen-size {cfg.resize}.")
     return wrong

@@ -131,10 +131,11 @@ def modules_of(allow_import: Any) -> tuple[str, ...]:
 def check_wrappers(values: Mapping[str, Any]) -> None:
     """Raise UsageError if env_wrappers has anything but texts: they are recorded, and made again on resume.
 
-    env_kwargs is a dict, or a list of texts such as size=5.
+    env_kwargs and eval_env_kwargs are dicts, or lists of texts such as size=5.
     """
-    if isinstance(kwargs := values.get("env_kwargs"), str):
-        raise UsageError(f"env_kwargs={kwargs!r:.60} is one text. Write a dict: env_kwargs={{'size': 5}}.")
+    for name in ("env_kwargs", "eval_env_kwargs"):
+        if isinstance(kwargs := values.get(name), str):
+            raise UsageError(f"{name}={kwargs!r:.60} is one text. Write a dict: {name}={{'size': 5}}.")
     given = values.get("env_wrappers", ())
     if isinstance(given, str):
         raise UsageError(f"env_wrappers={given!r:.60} is one text. Write a list: env_wrappers=[{given!r:.60}].")

@@ -2,17 +2,21 @@
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from proximo.catalog import Parts
+from proximo.envs.gym_source import joined_kwargs
 from proximo.errors import FilesError, ProximoError, UsageError, warn
 from proximo.models.evaluate import MAX_STEPS, Evaluation
-from proximo.models.play import HowPlayed, play_in_new_envs
+from proximo.models.play import HowPlayed, make_playing_envs, play_in_new_envs
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.save_folder import save_model
+from proximo.models.task import check_task
+from proximo.protocols import Spec
 from proximo.runs.checkpoint import load_tree, save_tree
 from proximo.runs.run import BEST, Run
 from proximo.types import Iteration
@@ -33,7 +37,21 @@ class Evaluator:
 
     def __init__(self, run: Run, parts: Parts) -> None:
         self._run, self._parts = run, parts
+        self._cfg = replace(run.cfg, env_kwargs=joined_kwargs(*run.cfg.env_kwargs, *run.cfg.eval_env_kwargs))
         self._best: float | None = None  # None: not read yet
+
+    def check_envs(self, spec: Spec) -> None:
+        """Try whether `eval_env_kwargs` make an environment with the spaces of training.
+
+        Raises:
+            UsageError, EnvError: They do not.
+        """
+        if self._cfg.eval_env_kwargs:
+            envs = make_playing_envs(self._cfg, self._parts, self._cfg.limits.max_players, self._cfg.seed)
+            try:
+                check_task(spec, envs, bool(self._cfg.norm_obs))
+            finally:
+                envs.close()
 
     def metrics(self, it: Iteration) -> dict[str, float]:
         """Evaluate if it is due, and keep the model if no earlier one is better.
@@ -57,7 +75,7 @@ class Evaluator:
 
     def _evaluate(self) -> Evaluation:
         """Play all episodes. Those that did not end may be the best ones: without them, no mean is computed."""
-        cfg = self._run.cfg
+        cfg = self._cfg
         model = model_from(read_model(self._run.folder), cfg, self._parts.make_actor)
         found = play_in_new_envs(model, self._parts, HowPlayed(episodes=cfg.eval_episodes, seed=cfg.seed))
         if (ended := len(found.returns)) < cfg.eval_episodes:

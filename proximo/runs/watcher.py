@@ -94,6 +94,8 @@ class Watcher:
         if world_from_environment().rank > 0:
             return signals.received is not None
         shares = self._recorder.shares()
+        if self.log is None and self._evaluator is not None:
+            self._evaluator.check_envs(it.spec)
         log = self.log = self.log or self._open_log(it)
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
         it = it._replace(stats=it.stats | shares | evaluated)

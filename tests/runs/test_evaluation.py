@@ -2,6 +2,7 @@
 
 import shutil
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -189,3 +190,55 @@ def test_evaluations_that_begin_at_a_resume_are_told_to_be_missing_in_the_table(
     assert train(tmp_path / "run", "--total-timesteps", "128") == 0
     assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "320", "--eval-every", "64", "--eval-episodes", "1"]) == 0
     assert capsys.readouterr().err.count("metrics.csv has no columns for evaluations, because the run began without") == 1
+
+
+class Bonus(gym.Wrapper):
+    """CartPole with another reward at each step, which an argument chooses."""
+
+    def __init__(self, reward=1.0, floats=4):
+        super().__init__(gym.make("CartPole-v1", max_episode_steps=9))
+        self.reward = reward
+        self.observation_space = gym.spaces.Box(-9, 9, (floats,))
+
+    def reset(self, **options):
+        obs, info = self.env.reset(**options)
+        return np.resize(obs, self.observation_space.shape), info
+
+    def step(self, action):
+        obs, _, *end = self.env.step(action)
+        return np.resize(obs, self.observation_space.shape), self.reward, *end
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_evaluations_may_have_arguments_of_their_own(tmp_path, framework):
+    """Training has rewards of 3, evaluations of 0.5; other arguments are those of training. A resume may change them."""
+    fields = {"num_envs": 2, "num_steps": 16, "num_minibatches": 1, "eval_every": 32, "framework": framework}
+    run = proximo.train(env=Bonus, env_kwargs={"reward": 3.0, "floats": 5}, eval_env_kwargs={"reward": 0.5},
+                        total_timesteps=64, run_dir=str(tmp_path / "run"), **fields)
+    table = rows(run, "metrics.csv")
+    assert [float(row["eval/return_mean"]) / float(row["eval/length_mean"]) for row in table] == [0.5, 0.5]
+    assert {float(row["return"]) / float(row["length"]) for row in rows(run, "episodes.csv")} == {3.0}
+    proximo.resume(run, env=Bonus, total_timesteps=96, eval_env_kwargs={})
+    last = rows(run, "metrics.csv")[-1]
+    assert float(last["eval/return_mean"]) / float(last["eval/length_mean"]) == 3.0
+
+
+@pytest.mark.parametrize("kwargs, sentence", [({"reword": 1}, "could not be made with env_kwargs reword=1"),
+                                              ({"floats": 3}, "observations")])
+def test_wrong_arguments_of_evaluations_are_found_before_the_log_begins(tmp_path, kwargs, sentence):
+    """The run ends after its first iteration, long before the first evaluation, and leaves no folder."""
+    with pytest.raises(proximo.UsageError, match=sentence):
+        proximo.train(env=Bonus, eval_env_kwargs=kwargs, total_timesteps=1024, eval_every=1024, num_envs=2, num_steps=16,
+                      run_dir=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (("--eval-env-kwargs", "a=1"), "eval_env_kwargs has no effect without evaluations"),
+    (("--eval-every", "64", "--eval-env-kwargs", "a"), "eval_env_kwargs: 'a' is not key=value"),
+    (("--eval-every", "64", "--eval-env-kwargs", "a=1", "a=2"), "eval_env_kwargs has a twice"),
+    (("--eval-every", "64", "--eval-env-kwargs", "a=1", "--engine", "envpool"), "eval_env_kwargs is not available")])
+def test_what_eval_env_kwargs_cannot_be(tmp_path, words, sentence, capsys):
+    """One sentence each, with exit code 2."""
+    assert train(tmp_path / "run", *words) == 2
+    assert sentence in capsys.readouterr().err
