@@ -124,7 +124,7 @@ class SearchFile(TypedDict, total=False):
     steps: int
     seeds: Seeds
     trials: int
-    metric: Literal["episodic_return", "episodic_length"]
+    metric: Literal["episodic_return", "episodic_length", "evaluation"]
     pruner: str
     storage: str
     sampler_seed: int

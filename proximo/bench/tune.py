@@ -2,28 +2,41 @@
 
 import hashlib
 import json
-import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from proximo.bench.files import read_record
+from proximo.bench.halt import halt_on_signals
 from proximo.bench.jobs import Job
 from proximo.bench.names import folder_name
 from proximo.bench.places import open_place, where_problems
 from proximo.bench.process import COMMAND, RunningJob, Work, close_job, record_if_finished, start_jobs
 from proximo.bench.progress import progress
-from proximo.bench.records import Summary
 from proximo.bench.task import PATIENCE, Ended, Where, stop_all
 from proximo.bench.tune_report import report_best, report_start, report_trial
-from proximo.bench.tune_search import Search, is_evaluated, latest_score, load_search, scaled, suggest, trial_problems
-from proximo.bench.tune_study import REASON, SharedStudy, has_trained, locked_when_free, shared_study
+from proximo.bench.tune_search import (
+    Search,
+    final_score,
+    is_evaluated,
+    latest_score,
+    load_search,
+    suggest,
+    trial_problems,
+)
+from proximo.bench.tune_study import (
+    REASON,
+    REPORTS,
+    SharedStudy,
+    has_trained,
+    locked_when_free,
+    queue_again,
+    shared_study,
+)
 from proximo.errors import FilesError, UsageError, notify
 
 if TYPE_CHECKING:
@@ -87,7 +100,7 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
     where = replace(where, workers=where.workers or 1)
     folder = Path(out or Path("runs") / "tune" / folder_name(search.name))
     folder.mkdir(parents=True, exist_ok=True)
-    with _halt_on_signals() as halt, shared_study(search, folder, halt) as shared:
+    with halt_on_signals() as halt, shared_study(search, folder, halt) as shared:
         place = open_place(where, folder)
         try:
             work = Work(folder=folder, place=place, where=where, command=tuple(command))
@@ -135,7 +148,7 @@ def _run_until_enough(context: Context) -> None:
             with suppress(FilesError):  # the disk is full: the trial is taken over as that of a process that was killed
                 study.tell(trial, state=TrialState.FAIL)
                 if trial.params and not isinstance(error, TrialRefusedError):
-                    study.enqueue_trial(trial.params)  # its finished runs count when the search continues
+                    queue_again(study, study.trials[trial.number])
             if isinstance(error, TuneHaltedError):
                 return
             raise
@@ -153,6 +166,8 @@ def _run_trial(trial: "Trial", context: Context) -> float:
         raise optuna.TrialPruned(problems[0])
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
     trial.set_user_attr("folder", name)
+    for step, value in trial.user_attrs.get(REPORTS, {}).items():  # of the trial that this one continues
+        trial.report(value, int(step))
     scores: list[float] = []
     compared: list[float | None] = []  # what the pruner sees of finished runs; None: no evaluation
     evaluated = is_evaluated(search, overrides)
@@ -185,10 +200,10 @@ def _run_job(trial: "Trial", context: Context, job: Job, compared: list[float | 
             raise TrialRunError(f"{job.folder}: {lines}")
         if outcome == "lost":
             notify(f"again {job.folder} ({lines}): it continues from its newest checkpoint")
-    score = read_record(work.folder / job.folder / "summary.json", Summary).get(f"{search.metric}_mean")
+    score = final_score(work.folder / job.folder, search, job.env_id)
     if score is None:
         raise TrialRunError(f"{job.folder}: no episode ended, so there is no {search.metric}. Use more steps.")
-    return scaled(float(score), search, job.env_id)
+    return score
 
 
 def _watch(trial: "Trial", context: Context, running: RunningJob, compared: list[float | None]) -> Ended:
@@ -218,29 +233,3 @@ def _watch(trial: "Trial", context: Context, running: RunningJob, compared: list
 
 def _reports_due(run_dir: Path, job: Job) -> int:
     return min(REPORTS_PER_RUN, REPORTS_PER_RUN * progress(run_dir)[0] // job.steps)
-
-
-class Halt(Event):
-    """Is set when a signal has ended a search."""
-
-    number: int = signal.SIGINT
-    """the number of the signal"""
-
-
-@contextmanager
-def _halt_on_signals() -> Iterator[Halt]:
-    """Set an event on Ctrl-C and SIGTERM, so that every thread stops its own run in order."""
-    halt, before = Halt(), {}
-
-    def set_halt(number: int, _: object) -> None:
-        halt.number = number
-        halt.set()
-    try:
-        before = {number: signal.signal(number, set_halt) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # outside the main thread, whose program handles signals
-        pass
-    try:
-        yield halt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

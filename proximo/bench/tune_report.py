@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def report_trial(trial: "FrozenTrial", space: Space) -> None:
     """Log how a trial ended, with its values, and why if it failed or is impossible."""
     value = "" if trial.value is None else f" {trial.value:.4g}"
+    value = f" (last report{value})" if value and trial.state.name == "PRUNED" else value
     reason = trial.user_attrs.get(REASON, "")
     lines = f"\n{reason}" if reason else ""
     notify(f"trial {trial.number} {_outcome(trial)}{value} {field_values(trial.params, space)}{lines}")

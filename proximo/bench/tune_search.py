@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from proximo.bench.files import read_record
 from proximo.bench.names import clashes, file_name
 from proximo.bench.ranges import Space, draw_value, ends_of, is_whole, range_problem, space_problems, twice
-from proximo.bench.records import SearchFile
+from proximo.bench.records import SearchFile, Summary
 from proximo.bench.sets import Row, config_of, override_problems, read_seeds, task_problems
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 SEARCH_KEYS = ("title", "variant", "env_ids", "steps", "seeds", "trials", "metric", "pruner", "storage", "sampler_seed",
                "overrides", "space", "target_scores")
 PRUNERS = ("median", "hyperband", "none")
+EVALUATION = "evaluation"  # the metric that is no training score
 MOST_TRIED = 200  # trials that are drawn to find one that is possible
 
 class Search(NamedTuple):
@@ -87,6 +89,7 @@ def load_search(path: str | Path) -> Search:
         refused = override_problems(row.variant, row.overrides)
         rest = replace(row, overrides={}) if refused else row
         problems += refused + twice(row.overrides, space)
+        problems += [] if refused or dropped else _metric_problems(content)
         problems += _value_problems(rest, space, not (wrong or refused or dropped))
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
@@ -95,6 +98,15 @@ def load_search(path: str | Path) -> Search:
                   metric=content.get("metric", "episodic_return"), pruner=content.get("pruner", "median"),
                   storage=content.get("storage", ""), sampler_seed=content.get("sampler_seed", 0),
                   overrides=content.get("overrides", {}), space=space, target_scores=targets)
+
+
+def _metric_problems(content: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the metric: evaluations must happen."""
+    every, steps = content.get("overrides", {}).get("eval_every", 0), content.get("steps", 0)
+    if content.get("metric") != EVALUATION or 0 < every <= steps:
+        return []
+    return [f'metric = "evaluation" needs an evaluation in every run. Write eval_every = {max(1, steps // 10)} into '
+            f"[overrides]: the environment steps between two of them, at most the steps of a run."]
 
 
 def suggest(trial: "Trial", space: Space) -> dict[str, Any]:
@@ -130,7 +142,7 @@ def trial_problems(row: Row, values: Mapping[str, Any]) -> list[str]:
 
 def is_evaluated(search: Search, overrides: Mapping[str, Any]) -> bool:
     """Return whether the pruner compares the evaluations of runs with these overrides instead of training scores."""
-    return search.metric == "episodic_return" and config_of(search.row, overrides).eval_every > 0
+    return search.metric != "episodic_length" and config_of(search.row, overrides).eval_every > 0
 
 
 def latest_score(run_dir: Path, search: Search, env_id: str, evaluated: bool) -> float | None:
@@ -152,6 +164,14 @@ def latest_score(run_dir: Path, search: Search, env_id: str, evaluated: bool) ->
         if np.isfinite(number):
             return scaled(number, search, env_id)
     return None
+
+
+def final_score(run_dir: Path, search: Search, env_id: str) -> float | None:
+    """Return the score of a finished run on the scale of the search; None if no episode has ended."""
+    if search.metric == EVALUATION:
+        return latest_score(run_dir, search, env_id, True)
+    found = read_record(run_dir / "summary.json", Summary).get(f"{search.metric}_mean")
+    return None if found is None else scaled(float(found), search, env_id)
 
 
 def scaled(score: float, search: Search, env_id: str) -> float:

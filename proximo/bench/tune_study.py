@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from proximo.bench.sets import logging_fields
 from proximo.bench.tune_journal import journal
-from proximo.bench.tune_search import Search
+from proximo.bench.tune_search import EVALUATION, Search
 from proximo.errors import UsageError, notify, warn
 from proximo.runs.lock import locked
 
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial
 
 WORKERS = "workers"  # folder with one folder for each process, which holds its lock while it works
 WORKER = "worker"  # attribute of a trial: the name of that folder
 REASON = "reason"  # attribute of a trial that failed or is impossible
+REPORTS = "reports"  # attribute of a trial that continues another one: what that one has reported, by step
 SEARCH = "search"  # attribute of a study: what the scores of its trials depend on
 
 
@@ -70,8 +72,14 @@ class SharedStudy(NamedTuple):
                 continue
             self.study.tell(trial.number, state=TrialState.FAIL)
             if trial.params:
-                self.study.enqueue_trial(trial.params)
+                queue_again(self.study, trial)
                 notify(f"trial {trial.number} was interrupted. It continues as a new trial.")
+
+
+def queue_again(study: "Study", trial: "FrozenTrial") -> None:
+    """Queue a trial that was interrupted: its finished runs count, and so does what it has reported to the pruner."""
+    reports = {str(step): value for step, value in trial.intermediate_values.items()}
+    study.enqueue_trial(trial.params, user_attrs={REPORTS: reports})
 
 
 @contextmanager
@@ -140,7 +148,7 @@ def has_trained(study: "Study") -> bool:
 
 def _meaning(search: Search) -> dict[str, Any]:
     """Return what the scores of trials depend on: all but how trials are chosen, given up, counted and logged."""
-    skipped = logging_fields()
+    skipped = {name for name in logging_fields() if search.metric != EVALUATION or not name.startswith("eval_")}
     tables = {"overrides": {name: value for name, value in search.overrides.items() if name not in skipped},
               "space": search.space, "target_scores": search.target_scores}
     return {"variant": search.variant, "env_ids": search.env_ids, "steps": search.steps, "seeds": search.seeds,

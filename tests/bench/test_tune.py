@@ -318,6 +318,8 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path):
     (lost,) = [trial for trial in trials if trial.state.name == "FAIL"]
     assert len({json.dumps(trial.params) for trial in trials}) == 4
     assert [trial.params for trial in trials].count(lost.params) == 2
+    (again,) = [trial for trial in trials if trial.params == lost.params and trial.state.name == "COMPLETE"]
+    assert lost.intermediate_values.items() <= again.intermediate_values.items()
     for run_dir in out.glob("CartPole-v1/*/1"):
         lines = (run_dir / "metrics.csv").read_text().splitlines()[1:]
         assert [line.split(",")[0] for line in lines] == [str(k) for k in range(1, 21)]

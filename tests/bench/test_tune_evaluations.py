@@ -1,12 +1,16 @@
 """Searches whose runs are evaluated while they train: what the pruner sees."""
 
+import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from proximo.bench.tune import tune
 from proximo.bench.tune_journal import journal
+from proximo.bench.tune_search import load_search
+from proximo.errors import UsageError
 
 optuna = pytest.importorskip("optuna")
 
@@ -64,6 +68,38 @@ def test_the_pruner_compares_means_of_evaluations_only(tmp_path, monkeypatch):
     first, second = ([value for step, value in found.items() if (step > 10) == later] for later in (False, True))
     assert first and set(first) <= {1000 + part for part in parts}
     assert second and set(second) <= {(1020 + 2000 + part) / 2 for part in parts}
+
+
+def test_the_score_may_be_the_last_evaluation(tmp_path, monkeypatch):
+    """The mean over seeds of 1000 * seed + 20, on the scale of the target scores."""
+    monkeypatch.setenv("FAKE_SECONDS", "1")
+    text = SEARCH.replace("trials = 1", 'trials = 1\nmetric = "evaluation"')
+    (tmp_path / "search.toml").write_text(text + '[target_scores]\n"CartPole-v1" = [20, 1020]\n')
+    command = (sys.executable, "-c", TRAINER.replace("SEEDS", "'12'"))
+    assert tune(tmp_path / "search.toml", out=tmp_path / "out", command=command) == 0
+    assert json.loads((tmp_path / "out" / "best.json").read_text())["value"] == pytest.approx(1.5)
+
+
+def test_a_search_by_evaluations_belongs_to_their_settings(tmp_path, monkeypatch):
+    """Scores of evaluations in another environment are not comparable; for training scores they do not count."""
+    monkeypatch.setenv("FAKE_SECONDS", "0")
+    file, command = tmp_path / "search.toml", (sys.executable, "-c", TRAINER.replace("SEEDS", "'12'"))
+    for metric, refused in (("episodic_return", False), ("evaluation", True)):
+        text = SEARCH.replace("trials = 1", f'trials = 1\nmetric = "{metric}"')
+        file.write_text(text)
+        assert tune(file, out=tmp_path / metric, command=command) == 0
+        file.write_text(text.replace("eval_every = 2000", 'eval_every = 2000\neval_env_kwargs = ["sutton=True"]'))
+        with pytest.raises(UsageError, match="another search: overrides.eval_env_kwargs") if refused else nullcontext():
+            tune(file, out=tmp_path / metric, command=command)
+
+
+@pytest.mark.parametrize("line", ["", "eval_every = 0", "eval_every = 10001"])
+def test_a_search_by_evaluations_needs_them(tmp_path, line):
+    """Without one in every run there is no score."""
+    (tmp_path / "search.toml").write_text(SEARCH.replace("eval_every = 2000", line).replace(
+        "trials = 1", 'trials = 1\nmetric = "evaluation"'))
+    with pytest.raises(UsageError, match='metric = "evaluation" needs an evaluation in every run. Write eval_every = 1000'):
+        load_search(tmp_path / "search.toml")
 
 
 def test_a_trial_with_a_seed_that_has_no_evaluation_is_not_compared(tmp_path, monkeypatch):
