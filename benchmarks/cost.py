@@ -104,7 +104,7 @@ def table(axis: str, points: dict[tuple[str, int], dict[str, float] | None]) -> 
 
 def draw(axes: "list[Axes]", axis: str, points: dict[tuple[str, int], dict[str, float] | None]) -> None:
     """Draw speed into the first and memory into the second of two axes."""
-    from proximo.models.plot import PALETTE
+    from proximo.models.pictures import PALETTE
 
     for way, color in zip(WAYS, PALETTE, strict=False):
         found = [(size, one) for size in AXES[axis] if (one := points[way, size])]

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proximo.models.curves import read_episodes, rolling_mean
-from proximo.models.pictures import save_figure
-from proximo.models.plot import PALETTE, Curve, average_over_seeds
+from proximo.models.curves import Curve, average_over_seeds, read_episodes, rolling_mean
+from proximo.models.pictures import PALETTE, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

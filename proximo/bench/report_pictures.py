@@ -12,7 +12,7 @@ from proximo.bench.published import atari_game, atari_scores
 from proximo.bench.results import Groups, RunResult, metric_of
 from proximo.bench.statistics import bootstrap, curve_bands, normalise
 from proximo.bench.text import count_text
-from proximo.models.plot import PALETTE, drawn_text
+from proximo.models.pictures import PALETTE, drawn_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

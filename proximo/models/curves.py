@@ -1,8 +1,8 @@
-"""The episodes of a run, read from episodes.csv, and their rolling mean."""
+"""The episodes of a run, read from episodes.csv, and their rolling mean; learning curves and their mean over seeds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -11,6 +11,7 @@ from proximo.errors import warn_once
 from proximo.runs.files import open_regular
 
 MOST = 2.0**62  # of a number: damaged lines may have any
+POINTS = 1000  # of a mean over seeds
 WINDOW = 100  # episodes of a rolling mean, as in published tables
 
 
@@ -77,3 +78,41 @@ def last_of_equal(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     """Keep the last y of each x, where x rises: parallel environments often end an episode at the same step."""
     last = np.append(x[1:] != x[:-1], True) if len(x) else np.zeros(0, bool)
     return x[last], y[last]
+
+
+class Curve(NamedTuple):
+    """The learning curve of one run."""
+
+    variant: str
+    config: dict[str, Any]
+    steps: np.ndarray
+    """(E,) environment steps when each episode ended, rising"""
+    returns: np.ndarray
+    """(E,) undiscounted returns of raw rewards"""
+    path: Path = Path()
+    """the folder of the run"""
+
+
+def average_over_seeds(curves: Sequence[Curve], window: int = WINDOW) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Average rolling means over runs from where all have an episode; each run counts up to where it stopped.
+
+    Args:
+        curves: At least one curve with episodes.
+        window: Episodes of the rolling mean.
+
+    Returns:
+        Environment steps, mean and population standard deviation, (POINTS,) each.
+    """
+    curves = [curve for curve in curves if len(curve.steps)]
+    end = max(curve.steps[-1] for curve in curves)
+    at = np.linspace(max(curve.steps[0] for curve in curves), end, POINTS)
+    values = np.empty((len(curves), POINTS))
+    for value, curve in zip(values, curves, strict=True):
+        value[:] = np.interp(at, *last_of_equal(curve.steps, rolling_mean(curve.returns, window)), left=np.nan)
+        value[at > curve.steps[-1] + 0.05 * end] = np.nan  # stopped early; a long last episode does not count as that
+    reached = np.isfinite(values)
+    count = reached.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        mean = np.where(reached, values, 0).sum(axis=0) / count
+        deviation = np.sqrt(np.where(reached, (values - mean) ** 2, 0).sum(axis=0) / count)
+    return at, mean, deviation

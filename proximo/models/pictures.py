@@ -9,6 +9,8 @@ from proximo.runs.writing import ELSEWHERE, whole_file
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe & Ito 2008
+
 
 def save_figure(figure: "Figure", out: Path, otherwise: str = ELSEWHERE) -> Path:
     """Write a picture whose format is that of the ending of `out`, PNG without one, and return `out`.
@@ -40,3 +42,8 @@ def check_picture(out: Path) -> None:
 
 def _format(out: Path) -> str:
     return out.suffix.removeprefix(".").lower() or "png"
+
+
+def drawn_text(text: str) -> str:
+    """Return text that matplotlib draws as it is: `$` begins no formula, and a label that begins with `_` is shown."""
+    return f"{' ' * text.startswith('_')}{text}".replace("$", r"\$")

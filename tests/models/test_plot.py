@@ -9,8 +9,8 @@ from PIL import Image
 
 from proximo.bench.results import differing_settings, read_runs
 from proximo.errors import FilesError, UsageError
-from proximo.models.curves import last_of_equal, read_episodes, rolling_mean
-from proximo.models.plot import Curve, average_over_seeds, draw_curves, find_runs, group_curves, plot, read_curve
+from proximo.models.curves import Curve, average_over_seeds, last_of_equal, read_episodes, rolling_mean
+from proximo.models.plot import draw_curves, find_runs, group_curves, plot, read_curve
 from tests.support.full_disk import bytes_below, full_disk
 
 
@@ -83,6 +83,34 @@ def test_a_run_counts_to_the_end_of_the_picture_if_it_nearly_reached_it():
               Curve("ppo", {}, steps[:94], np.full(94, 10.0))]
     _, mean, _ = average_over_seeds(curves)
     assert mean[-1] == 4.0
+
+
+def test_the_mean_begins_where_all_runs_have_an_episode():
+    """Before that it would be the curve of one of them, and jump when the next one begins."""
+    steps = np.arange(1, 101) * 10
+    curves = [Curve("ppo", {}, steps, np.full(100, 2.0)), Curve("ppo", {}, steps[30:], np.full(70, 6.0))]
+    at, mean, deviation = average_over_seeds(curves)
+    assert at[0] == 310 and (mean == 4.0).all() and (deviation == 2.0).all()
+
+
+def test_numbers_in_labels_have_as_few_digits_as_distinguish_them(tmp_path):
+    """Three digits where they suffice, and more where two settings would share a name; whole numbers stay."""
+    for k, (rate, gamma, envs) in enumerate([(0.0016340733664249774, 0.99, 4), (0.0028773528450070842, 0.990001, 8)]):
+        fake_run(tmp_path / str(k), 1, learning_rate=rate, gamma=gamma, num_envs=envs)
+    (groups,) = group_curves([read_curve(run) for run in find_runs([tmp_path])]).values()
+    assert list(groups) == ["ppo, learning_rate=0.00163, gamma=0.99, num_envs=4",
+                            "ppo, learning_rate=0.00288, gamma=0.990001, num_envs=8"]
+
+
+def test_of_very_many_lines_the_best_are_named(tmp_path):
+    """35 settings: the last entry counts those without a name, which end lower."""
+    for k in range(35):
+        run = fake_run(tmp_path / str(k), 1, gamma=k / 100)
+        (run / "episodes.csv").write_text(f"step,row,return,length,seconds\n10,0,{k},5,1\n20,0,{k},5,1\n")
+    (axes,) = draw_curves([tmp_path]).axes
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names[-1] == "and 5 lines with lower returns at the end" and len(names) == 31
+    assert {name.split("gamma=")[1].split(" ")[0] for name in names[:-1]} == {f"{k / 100:.3g}" for k in range(5, 35)}
 
 
 def test_seeds_share_a_line_and_settings_that_differ_split_it(tmp_path):

@@ -1,0 +1,106 @@
+"""One panel of a picture of learning curves: the lines of one environment, with their names."""
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from proximo.models.curves import Curve, average_over_seeds
+from proximo.models.pictures import PALETTE, drawn_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Groups = dict[str, list[Curve]]  # label -> curves
+MOST_DOTS = 4000
+MOST_INSIDE = 8  # lines of text that fit into a panel; more are beside it
+MOST_NAMES = 30  # lines of a panel that are named
+MOST_SILENT = 8  # runs without an episode that are named
+WIDTH = 60  # characters of a line of text
+
+
+def lines_of_text(groups: Groups) -> int:
+    """Return how many lines of text the names of a panel have."""
+    names = sum(len(_name(label, curves)) for label, curves in list(groups.items())[:MOST_NAMES])
+    return names + min(len(_silent(groups)), MOST_SILENT + 1) + (len(groups) > MOST_NAMES)
+
+
+def draw_panel(axes: "Axes", env_id: str, groups: Groups, window: int) -> None:
+    """Draw the curves of one environment. Of many lines, only those with the highest returns at the end are named.
+
+    Args:
+        axes: The panel.
+        env_id: The environment.
+        groups: The curves of each line.
+        window: Episodes of the rolling mean.
+    """
+    named = sorted(groups, key=lambda label: -_last_mean(groups[label], window))[:MOST_NAMES]
+    for index, (label, curves) in enumerate(groups.items()):
+        if ended := [curve for curve in curves if len(curve.steps)]:
+            style = {"color": PALETTE[index % len(PALETTE)],
+                     "linestyle": ("-", "--", ":")[index // len(PALETTE) % 3]}
+            name = drawn_text("\n".join(_name(label, ended))) if label in named else None
+            _draw_line(axes, name, ended, window, style)
+            if len(ended) == len(groups) == 1:
+                _draw_episodes(axes, ended[0], style["color"])
+    silent = _silent(groups)
+    sentences = [*map(drawn_text, silent[:MOST_SILENT]),
+                 *[f"and {len(silent) - MOST_SILENT} more"] * (len(silent) > MOST_SILENT)]
+    if len(groups) > MOST_NAMES:
+        sentences.append(f"and {len(groups) - MOST_NAMES} lines with lower returns at the end")
+    empty = len(silent) == sum(map(len, groups.values()))
+    _finish_panel(axes, env_id, sentences, empty, beside=lines_of_text(groups) > MOST_INSIDE)
+
+
+def _name(label: str, curves: Sequence[Curve]) -> list[str]:
+    seeds = f"{len(curves)} seed{'' if len(curves) == 1 else 's'}"
+    return wrap(f"{label} ({seeds})", WIDTH)
+
+
+def _last_mean(curves: Sequence[Curve], window: int) -> float:
+    """Return the mean of the last episodes of all curves; minus infinity without any."""
+    means = [float(np.mean(curve.returns[-window:])) for curve in curves if len(curve.returns)]
+    return sum(means) / len(means) if means else float("-inf")
+
+
+def _silent(groups: Groups) -> list[str]:
+    return [f"{label}, seed {curve.config['seed']}: no episode finished" for label, curves in groups.items()
+            for curve in curves if not len(curve.steps)]
+
+
+def _draw_line(axes: "Axes", name: str | None, curves: list[Curve], window: int, style: dict[str, Any]) -> None:
+    at, mean, deviation = average_over_seeds(curves, window)
+    axes.plot(at, mean, linewidth=1.8, label=name, **style)
+    if len(curves) > 1:
+        axes.fill_between(at, mean - deviation, mean + deviation, color=style["color"], alpha=0.2, linewidth=0)
+
+
+def _draw_episodes(axes: "Axes", curve: Curve, color: str) -> None:
+    """Draw a dot for each episode; the fewer they are, the larger and the darker."""
+    every = ceil(len(curve.steps) / MOST_DOTS)
+    density = min(1.0, len(curve.steps) / MOST_DOTS) ** 0.5
+    axes.plot(curve.steps[::every], curve.returns[::every], "o", color=color, alpha=0.65 - 0.4 * density,
+              markersize=5.5 - 3 * density, markeredgewidth=0, zorder=1)
+
+
+def _finish_panel(axes: "Axes", env_id: str, sentences: Iterable[str], empty: bool, beside: bool) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    axes.set_title(drawn_text(env_id.rpartition(":")[2]), fontsize=12, fontweight="bold")
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("episodic return")
+    axes.spines[["top", "right"]].set_visible(False)
+    if empty:
+        axes.set(xticks=[], yticks=[])
+        axes.text(0.5, 0.5, "\n".join(sentences), transform=axes.transAxes, ha="center", va="center", color="0.35")
+        return
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.grid(color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.01)
+    for sentence in sentences:
+        axes.plot([], [], " ", label=sentence)
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if beside else {}
+    axes.legend(fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", **place)
