@@ -10,6 +10,7 @@ from proximo.protocols import Array
 
 MOST_COUNTED = 2.0**23  # the largest weight of earlier rows in float32, which cannot count further than 2**24
 MOST_MERGED = MOST_COUNTED / 2  # the same after ranks were merged, which leaves room for the rows of a rollout
+IN_MODELS = ("mean", "var", "count")  # what a trained model has of its moments
 PRIOR_COUNT = 1e-4  # the weight of the mean 0 and variance 1 that moments begin with, as in openai/baselines
 
 
@@ -19,6 +20,7 @@ class Moments(NamedTuple):
     mean: Array  # (*shape,)
     var: Array  # (*shape,)
     count: Array  # ()
+    rest: Array = None  # (2, *shape), what float32 has lost of mean and var; 0 in float64. A trained model has none
 
 
 class Increments(NamedTuple):
@@ -40,7 +42,8 @@ class Statistics(NamedTuple):
 def start_moments(shape: tuple[int, ...], xp: Any = np) -> Moments:
     """Return the moments of no rows. `xp` is numpy or jax.numpy."""
     dtype = xp.float64 if xp is np else xp.float32
-    return Moments(mean=xp.zeros(shape, dtype), var=xp.ones(shape, dtype), count=xp.asarray(PRIOR_COUNT, dtype))
+    return Moments(mean=xp.zeros(shape, dtype), var=xp.ones(shape, dtype), count=xp.asarray(PRIOR_COUNT, dtype),
+                   rest=xp.zeros((2, *shape), dtype))
 
 
 def known_statistics(start: Callable[[], Statistics], known: Mapping[str, Moments]) -> Statistics:
@@ -50,7 +53,9 @@ def known_statistics(start: Callable[[], Statistics], known: Mapping[str, Moment
         UsageError: They have other shapes.
     """
     empty = start()
-    begun = {name: Moments(*(np.asarray(x, empty.running.dtype) for x in found)) for name, found in known.items()}
+    dtype = empty.running.dtype
+    begun = {name: getattr(empty, name)._replace(**{field: np.asarray(x, dtype) for field, x in zip(IN_MODELS, found)})
+             for name, found in known.items()}
     wrong = [name for name, found in begun.items()
              if any(x.shape != y.shape for x, y in zip(found, getattr(empty, name)))]
     if wrong:
@@ -61,9 +66,6 @@ def known_statistics(start: Callable[[], Statistics], known: Mapping[str, Moment
 def update_moments(moments: Moments, batch: Array, counted: Array | None, xp: Any = np) -> Moments:
     """Add rows.
 
-    In JAX, rows before the last 2**23 (2**22 with several ranks) lose their weight gradually: float32 could not add
-    more, and the variance would grow without bound.
-
     Args:
         moments: The moments so far.
         batch: (N, *shape).
@@ -71,7 +73,9 @@ def update_moments(moments: Moments, batch: Array, counted: Array | None, xp: An
         xp: numpy, jax.numpy or torch_arrays.
     """
     number, mean, within = _moments_of_batch(batch, counted, moments.mean.dtype, xp)
-    count = moments.count if xp is np else countable(moments.count, xp)
+    if not (xp is np or is_double(moments.mean)):
+        return _add_in_float32(moments, number, mean, within, xp)
+    count = moments.count
     total = count + number
     share = number / total  # 0 if no row is added
     delta = mean - moments.mean
@@ -84,12 +88,32 @@ def update_moments(moments: Moments, batch: Array, counted: Array | None, xp: An
     delta *= count * share
     spread += delta
     spread /= total
-    return Moments(mean=moved, var=spread, count=total)
+    return Moments(mean=moved, var=spread, count=total, rest=moments.rest)
 
 
-def countable(count: Array, xp: Any) -> Array:
-    """Return a number of rows to which more can be added in its dtype."""
-    return count if is_double(count) else xp.minimum(count, MOST_COUNTED)
+def _add_in_float32(moments: Moments, number: Any, mean: Array, within: Array | None, xp: Any) -> Moments:
+    """Add rows by their moments, with compensated sums (Kahan 1965): one row in millions changes no digit of float32.
+
+    Rows before the last 2**23 (2**22 with several ranks) lose their weight gradually, because float32 counts no
+    further.
+    """
+    count = xp.minimum(moments.count, MOST_COUNTED)
+    total = count + number
+    share = number / total
+    delta = mean - moments.mean - moments.rest[0]
+    spread = delta * delta * (count * share) + (0 if within is None else within)
+    mean, low = compensated_sum(moments.mean, moments.rest[0], delta * share)
+    var, low_var = compensated_sum(moments.var, moments.rest[1], (spread - number * moments.var) / total)
+    begun = count >= number  # before, most of var is the prior, which does not cancel exactly
+    return Moments(mean=mean, var=xp.where(begun, var, (moments.var * count + spread) / total), count=total,
+                   rest=xp.stack([low, xp.where(begun, low_var, 0)]))
+
+
+def compensated_sum(x: Array, rest: Array, step: Array) -> tuple[Array, Array]:
+    """Return x + rest + step, rounded, and what rounding has lost of it (Kahan 1965)."""
+    step = step + rest
+    total = x + step
+    return total, step - (total - x)
 
 
 def is_double(x: Array) -> bool:
@@ -112,8 +136,9 @@ def _moments_of_batch(batch: Array, counted: Array | None, dtype: Any, xp: Any) 
 
 def increments_since(base: Moments, local: Moments) -> Increments:
     """Return what rows have added to `base`, where `local` are the moments that include them."""
-    first = (local.mean - base.mean) * local.count
-    second = local.var * local.count - base.var * base.count + (local.mean - base.mean) * first
+    moved = local.mean - base.mean + (local.rest[0] - base.rest[0])
+    first = moved * local.count
+    second = local.var * local.count - base.var * base.count + moved * first
     return Increments(count=local.count - base.count, first=first, second=second)
 
 
@@ -127,7 +152,9 @@ def add_increments(base: Moments, added: Increments, most: float = np.inf, xp: A
     total = base.count + added.count
     shift = added.first / total
     spread = xp.maximum(base.var * base.count + added.second - shift * added.first, 0)
-    return Moments(mean=base.mean + shift, var=spread / total, count=xp.minimum(total, most))
+    mean, low = (base.mean + shift, base.rest[0]) if is_double(base.mean) else compensated_sum(
+        base.mean, base.rest[0], shift)
+    return Moments(mean=mean, var=spread / total, count=xp.minimum(total, most), rest=xp.stack([low, 0 * low]))
 
 
 def merge_statistics(base: Statistics, local: Statistics, reduce_sum: Callable[[np.ndarray], np.ndarray],

@@ -234,9 +234,10 @@ def pack_statistics(statistics: Statistics | None) -> dict[str, np.ndarray] | No
 
 
 def unpack_statistics(packed: dict[str, Any] | None) -> Statistics | None:
-    """Return the statistics that pack_statistics packed, in float64."""
+    """Return the statistics that pack_statistics packed, in float64; earlier versions packed no `rest`."""
     if packed is None:
         return None
+    packed = {f"{name}_rest": np.zeros((2, *np.shape(packed[f"{name}_mean"]))) for name in ("obs", "ret")} | packed
     obs, ret = (Moments(**{field: np.asarray(packed[f"{name}_{field}"], np.float64) for field in Moments._fields})
                 for name in ("obs", "ret"))
     return Statistics(obs=obs, ret=ret, running=np.asarray(packed["running"], np.float64))

@@ -6,7 +6,7 @@ from typing import Any
 
 from proximo.config import Config
 from proximo.envs.memory_needs import network_memory
-from proximo.envs.moments import Moments
+from proximo.envs.moments import IN_MODELS
 from proximo.errors import FilesError, reading
 from proximo.models.model import Model
 from proximo.models.save_folder import moments_of
@@ -36,7 +36,7 @@ def model_of_checkpoint(folder: Path, newest: dict[str, Any]) -> tuple[int, dict
     with reading(f"{folder} does not fit the model of its run", "Use another checkpoint."):
         model = newest | {"weights": checkpoint_weights(state, newest["weights"])}
         for name in moments_of(newest):
-            model[f"{name}_moments"] = {field: state["statistics"][f"{name}_{field}"] for field in Moments._fields}
+            model[f"{name}_moments"] = {field: state["statistics"][f"{name}_{field}"] for field in IN_MODELS}
         return state["steps"], model
 
 

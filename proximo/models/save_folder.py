@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.moments import Moments, Statistics
+from proximo.envs.moments import IN_MODELS, Moments, Statistics
 from proximo.errors import UsageError
 from proximo.models.spaces import space_to_json
 from proximo.protocols import Spec
@@ -63,11 +63,11 @@ def model_tree(variant: str, cfg: Config, spec: Spec, moments: Mapping[str, Mome
             "obs_dtype": str(np.dtype(spec.obs_dtype)), "action_space": space_to_json(spec.action_space),
             "observation_space": None if spec.observation_space is None else space_to_json(spec.observation_space),
             "weights": weights, "own_parts": dict(own_parts)}
-    return tree | {f"{name}_moments": {field: np.asarray(x) for field, x in each._asdict().items()}
+    return tree | {f"{name}_moments": {field: np.asarray(getattr(each, field)) for field in IN_MODELS}
                    for name, each in moments.items() if each is not None}
 
 
 def moments_of(tree: Mapping[str, Any]) -> dict[str, Moments]:
     """Return the statistics that the content of a model folder has."""
-    return {name: Moments(*(tree[f"{name}_moments"][field] for field in Moments._fields)) for name in ("obs", "ret")
+    return {name: Moments(*(tree[f"{name}_moments"][field] for field in IN_MODELS)) for name in ("obs", "ret")
             if f"{name}_moments" in tree}

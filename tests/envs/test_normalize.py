@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.envs.moments import PRIOR_COUNT, Moments, Statistics, merge_statistics, most_merged, update_moments
+from proximo.envs.moments import (
+    PRIOR_COUNT,
+    Moments,
+    Statistics,
+    merge_statistics,
+    most_merged,
+    start_moments,
+    update_moments,
+)
 from proximo.envs.normalize import (
     apply_statistics,
     continue_statistics,
@@ -299,7 +307,9 @@ def test_packed_statistics_are_exact():
     statistics = count_step(start_statistics(3, (2,)), some_step(np.random.default_rng(0), over=0), CFG)
     packed = pack_statistics(statistics)
     again = unpack_statistics(packed)
-    assert set(packed) == {"running", *(f"{a}_{b}" for a in ("obs", "ret") for b in ("mean", "var", "count"))}
+    assert set(packed) == {"running", *(f"{a}_{b}" for a in ("obs", "ret") for b in ("mean", "var", "count", "rest"))}
+    earlier = unpack_statistics({name: x for name, x in packed.items() if not name.endswith("_rest")})
+    assert not earlier.obs.rest.any() and earlier.obs.rest.shape == (2, 2) and earlier.ret.rest.shape == (2,)
     for one, other in zip((*again.obs, *again.ret, again.running), (*statistics.obs, *statistics.ret, statistics.running),
                           strict=True):
         assert np.array_equal(one, other) and one.dtype == np.float64
@@ -329,7 +339,7 @@ def test_many_rows_in_float32_do_not_inflate_the_variance():
     variance at 0 and 1."""
     jax = pytest.importorskip("jax")
     jnp = jax.numpy
-    few = Moments(mean=jnp.zeros(()), var=jnp.ones(()), count=jnp.float32(2**24 - 1000))
+    few = start_moments((), jnp)._replace(count=jnp.float32(2**24 - 1000))
 
     def add(moments, key):
         return update_moments(moments, jax.random.normal(key, (10,)), None, jnp), None
@@ -337,6 +347,39 @@ def test_many_rows_in_float32_do_not_inflate_the_variance():
     after = jax.jit(lambda start: jax.lax.scan(add, start, jax.random.split(jax.random.key(0), 200_000))[0])(few)
     assert abs(float(after.var) - 1) < 1e-2 and abs(float(after.mean)) < 1e-2
     assert float(after.count) <= 2**23 + 10
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_the_mean_in_float32_follows_after_many_rows(num_envs):
+    """Against numpy's float64, which begins with as many rows: a mean of 0.9 or 100 moves to that of two million rows,
+    and variances too. One row in 2**23 is less than a digit of float32."""
+    jax = pytest.importorskip("jax")
+    jnp, rng = jax.numpy, np.random.default_rng(0)
+    old, new = np.array([[0.9, 100.0], [0.1, 1.0]]), np.array([[1.25, 105.0], [0.05, 2.0]])
+    rows = (new[0] + new[1] * rng.standard_normal((2_000_000 // num_envs, num_envs, 2))).astype(np.float32)
+    plain = Moments(mean=old[0], var=old[1] ** 2, count=np.float64(2**22), rest=np.zeros((2, 2)))
+    compiled = Moments(*(jnp.asarray(x, jnp.float32) for x in plain))
+    add = jax.jit(lambda start, rows: jax.lax.scan(lambda m, batch: (update_moments(m, batch, None, jnp), None), start, rows)[0])
+    compiled = add(compiled, rows)
+    every = rows.reshape(-1, 2).astype(np.float64)
+    plain = update_moments(plain, every, None)
+    np.testing.assert_allclose(compiled.mean, plain.mean, rtol=1e-5)
+    np.testing.assert_allclose(compiled.var, plain.var, rtol=1e-3)
+    assert float(compiled.count) == float(plain.count)
+
+
+def test_moments_in_float32_of_few_rows():
+    """Against numpy: the variance of the first rows does not suffer from the prior, which is much larger."""
+    jax = pytest.importorskip("jax")
+    jnp, rng = jax.numpy, np.random.default_rng(0)
+    for counted in (None, np.array([True, False, True])):
+        plain, single = start_moments((2,)), start_moments((2,), jnp)
+        for _ in range(20):
+            batch = (rng.standard_normal((3, 2)) * [1e-4, 1e-3] + [0.01, 1.0]).astype(np.float32)
+            plain = update_moments(plain, batch, counted)
+            single = update_moments(single, jnp.asarray(batch), counted, jnp)
+            np.testing.assert_allclose(single.mean, plain.mean, rtol=1e-6)
+            np.testing.assert_allclose(single.var, plain.var, rtol=1e-3)
 
 
 def test_ranks_count_on_in_float32_after_many_rows():
