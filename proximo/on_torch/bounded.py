@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from proximo.on_torch.distributions import ActionHead, Gaussian
 
-EDGE = 1e-6  # an action counts as at least this part of the box away from its bounds, where densities are not finite
+EDGE = 2.0**-24  # actions are moved this part of the box away from its bounds, where atanh and log are infinite
 ROUNDS = 6  # proposals for one Gamma variate: the probability that all are rejected is below 2e-8, see gamma_variate
 NODES = 16  # of the quadrature of Squashed.entropy
 
