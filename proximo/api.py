@@ -125,7 +125,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
         UsageError: An argument cannot work; all problems are listed. The other errors are those of `train`.
     """
     from proximo.processes import world_from_environment
-    from proximo.runs.arguments import configure, own_parts, problems_of_iterations, with_fixed_fields
+    from proximo.runs.arguments import configure, for_programs, own_parts, problems_of_iterations
     from proximo.runs.init_from import with_start
     from proximo.runs.resolve import problems_of, resolve
     from proximo.runs.session import set_passive_openmp_wait
@@ -139,7 +139,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
     set_passive_openmp_wait(cfg)
     parts = own.parts(variant, cfg.framework)
     parts = parts if state else with_start(parts, cfg)
-    return with_fixed_fields(parts.train(cfg, parts.make_envs, parts.make_agent, state=state), cfg)
+    return for_programs(parts.train(cfg, parts.make_envs, parts.make_agent, state=state), cfg, variant, own)
 
 
 @unbroken_imports()

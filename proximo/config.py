@@ -101,7 +101,7 @@ class Config:
     learning_rate: float = setting(2.5e-4, group="training", above=0, resume="free", sweep=True)
     """step size of Adam"""
     anneal_lr: Schedule = setting("linear", **FREE, detail="4", off="none", switch=("none", "linear"))
-    """how the learning rate decreases to 0; --anneal-lr alone means linear, --no-anneal-lr means none"""
+    """how the learning rate decreases towards 0; --anneal-lr alone means linear, --no-anneal-lr means none"""
     adam_eps: float = setting(1e-5, group="training", above=0, resume="free", detail="3", off=1e-8, sweep=True)
     """epsilon of Adam"""
     gamma: float = setting(0.99, group="training", minimum=0, maximum=1, resume="free", detail="5", sweep=True)
@@ -117,15 +117,15 @@ class Config:
     norm_adv: facts.NormAdv = setting("minibatch", **FREE, detail="7", off="none", switch=("none", "minibatch"))
     """rows over which advantages are normalised; --norm-adv alone means minibatch, --no-norm-adv means none"""
     clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", off=1e9, sweep=True)
-    """epsilon: the gradient stops where an update moves the ratio out of [1 - epsilon, 1 + epsilon]"""
+    """epsilon: no gradient where the ratio has left [1 - epsilon, 1 + epsilon] in the direction of the advantage"""
     anneal_clip: Schedule = setting("none", **FREE, detail="A1", off="none", switch=("none", "linear"))
-    """how epsilon decreases to 0; --anneal-clip alone means linear, --no-anneal-clip means none"""
+    """how epsilon decreases towards 0; --anneal-clip alone means linear, --no-anneal-clip means none"""
     clip_vloss: bool = setting(True, group="training", resume="free", detail="9", off=False)
     """clip the value to the old value +- clip_coef, and use the larger of the clipped and unclipped squared errors"""
     ent_coef: float = setting(0.01, group="training", minimum=0, resume="free", detail="10", off=0.0, sweep=True)
     """weight of the entropy bonus"""
     anneal_ent: Schedule = setting("none", **FREE, switch=("none", "linear"))
-    """how the weight of the entropy bonus decreases to 0; --anneal-ent alone means linear, --no-anneal-ent none"""
+    """how the weight of the entropy bonus decreases towards 0; --anneal-ent alone means linear, --no-anneal-ent none"""
     vf_coef: float = setting(0.5, group="training", minimum=0, resume="free", detail="10", sweep=True)
     """weight of the value loss"""
     max_grad_norm: float = setting(0.5, group="training", above=0, resume="free", detail="11", off=1e9, sweep=True)

@@ -45,7 +45,7 @@ class Step(NamedTuple):
     reward: Array  # (N,) float32   what the learner sees (clipped, scaled)
     terminated: Array  # (N,) bool  the task ended: the value of what follows is 0
     truncated: Array  # (N,) bool   cut by a time limit: what follows is worth V(final_obs); never True with terminated
-    final_obs: Array | None  # (N, *obs_shape)  observation after the action, where the episode ended. None: always obs
+    final_obs: Array | None  # (N, *obs_shape)  what the action led to, where the episode ended. None: obs is that
     valid: Array  # (N,) bool  False in filler rows, whose action was ignored: there is nothing to learn
     episode: Episode
     metrics: dict[str, Array]  # further values to log as charts/<name>, (N,) each, NaN where there is none; see COUNTS

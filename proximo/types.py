@@ -151,3 +151,4 @@ class Iteration(NamedTuple):
     players: tuple[str, ...]  # labels of the rows of one game in self-play, otherwise ()
     statistics: Statistics | None  # numpy, equal on all ranks but for `running`; None: nothing is normalised
     keeps_state: bool  # False: a snapshot is exact only where iteration % checkpoint_every == 0
+    model: Any = None  # () -> proximo.Model, the agent as it acts; in callbacks and in the loop of proximo.iterations

@@ -51,9 +51,15 @@ def save_model(folder: Path, variant: str, cfg: Config, spec: Spec, statistics: 
     Raises:
         FilesError: The folder cannot be written.
     """
+    save_tree(folder, trained_tree(variant, cfg, spec, statistics, weights, own_parts))
+
+
+def trained_tree(variant: str, cfg: Config, spec: Spec, statistics: Statistics | None, weights: dict[str, np.ndarray],
+                 own_parts: Mapping[str, str] = NO_PARTS) -> dict[str, Any]:
+    """Return the content of the folder that save_model writes from the same arguments."""
     moments = {"obs": statistics.obs if statistics is not None and cfg.norm_obs else None,
                "ret": statistics.ret if statistics is not None and cfg.norm_reward else None}
-    save_tree(folder, model_tree(variant, cfg, spec, moments, weights, own_parts))
+    return model_tree(variant, cfg, spec, moments, weights, own_parts)
 
 
 def model_tree(variant: str, cfg: Config, spec: Spec, moments: Mapping[str, Moments | None],

@@ -8,10 +8,9 @@ from proximo.types import LossInputs
 
 
 def ppo_loss(batch: LossInputs, cfg: Config) -> tuple[Array, dict[str, Array]]:
-    """Compute the loss of one minibatch. Every mean is over the valid rows of all ranks.
+    """Return the loss of one minibatch to minimise, a scalar, and named scalars for the log.
 
-    Returns:
-        The loss to minimise, a scalar, and named scalars for the log.
+    Each is this rank's share of a mean: a sum over its valid rows, divided by the number of valid rows of all ranks.
     """
     def mean(x: Array) -> Array:
         return jnp.where(batch.valid, x, 0.0).sum() / batch.count

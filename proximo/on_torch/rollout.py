@@ -30,11 +30,11 @@ class Collected(NamedTuple):
     rollout: Rollout
     carry: Carry
     episode: Episode  # (T, N) numpy arrays
-    metrics: dict[str, float]  # charts/<name>: means over all rows, or counts
+    metrics: dict[str, float]  # charts/<name>; see Step.metrics
 
 
 class Storage(RolloutBuffer):
-    """A rollout buffer of tensors. The network reads and writes `rows` and `masks`, numpy environments their memory."""
+    """A rollout buffer of tensors, which networks read as `rows` and `masks`. Numpy environments share their memory."""
 
     def __init__(self, envs: VecEnv, obs_dtype: np.dtype[Any], num_steps: int, head: Head, mask_size: int | None,
                  device: torch.device, obs_rows: int | None = None) -> None:
@@ -138,7 +138,7 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
 
 
 def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.ndarray) -> Collected:
-    """Return what was played, and its values; `bootstrapped` (T, N) or (T, 1): where final_value is of this rollout."""
+    """Return what was played, and its values. final_value was written where `bootstrapped` (T, N) or (T, 1) is True."""
     logprob, value, last = policy.evaluate(storage, closing)
     check_evaluated(logprob, value, last, storage.tensors["reward"].shape)
     next_value = torch.cat([value[1:], last[None]])

@@ -148,7 +148,7 @@ def check_groups(envs: VecEnv, cfg: Config) -> None:
 
 
 def one_group(carry: Carry, cfg: Config) -> Carry:
-    """Return the rows that the policy acts for at once."""
+    """Return the part of a carry that one group of environments has."""
     rows = slice(len(carry.obs) // cfg.env_groups)
     return carry._replace(obs=carry.obs[rows], mask=None if carry.mask is None else carry.mask[rows],
                           first=carry.first[rows], state=tuple(x[rows] for x in carry.state))

@@ -96,12 +96,13 @@ def _problems_of_state(state: Any, cfg: Config) -> list[str]:
     return refused_changes(replace(cfg, run_dir=""), state.get("fixed", {}))
 
 
-def with_fixed_fields(training: Generator[Iteration, None, None], cfg: Config) -> Generator[Iteration, None, None]:
-    """Add to the snapshot() of every iteration the values that a training which continues from it cannot change."""
+def for_programs(training: Generator[Iteration, None, None], cfg: Config, variant: str,
+                 own: OwnParts) -> Generator[Iteration, None, None]:
+    """Add model() to every iteration, and to its snapshot() the values that a later training cannot change."""
     fixed = fixed_on_resume(replace(cfg, run_dir=""))
     with closing(training):
         for it in training:
-            yield it._replace(snapshot=partial(_with_fixed, it.snapshot, fixed))
+            yield own.with_model(it, cfg, variant)._replace(snapshot=partial(_with_fixed, it.snapshot, fixed))
 
 
 def _with_fixed(snapshot: Callable[[], dict[str, Any]], fixed: dict[str, Any]) -> dict[str, Any]:

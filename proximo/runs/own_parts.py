@@ -11,8 +11,10 @@ from proximo.catalog import Parts, config_class, parts_of, variant_of
 from proximo.config import Config
 from proximo.envs.gym_source import passed_env_problems
 from proximo.errors import UsageError, warn
+from proximo.models.model import Model
 from proximo.models.play import record_run_video
-from proximo.models.read_folder import read_model
+from proximo.models.read_folder import model_from, read_model
+from proximo.models.save_folder import trained_tree
 from proximo.models.spaces import spec_from
 from proximo.models.task import check_bounds, check_task
 from proximo.protocols import MakeEnvs, VecEnv
@@ -21,6 +23,7 @@ from proximo.runs.checkpoint import MANIFEST
 from proximo.runs.evaluation import Evaluator
 from proximo.runs.files import is_folder
 from proximo.runs.run import Run, parts_of_run
+from proximo.types import Iteration
 
 ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn",
              "config": "config"}
@@ -74,6 +77,14 @@ class OwnParts(NamedTuple):
 
     def _make_actor(self, framework: str) -> Callable[..., Any] | None:
         return None if self.make_agent is None else partial(_actor_class(framework), self.make_agent)
+
+    def with_model(self, it: Iteration, cfg: Config, variant: str) -> Iteration:
+        """Return an iteration whose model() makes the trained model that a run would save."""
+        def model() -> Model:
+            tree = trained_tree(variant, cfg, it.spec, it.statistics, it.weights(), self.names)
+            return model_from(tree, cfg, self.playing_parts(variant, cfg.framework).make_actor)
+
+        return it._replace(model=model)
 
     def problems(self, cfg: Config) -> list[str]:
         """Return what is wrong with these parts, and with settings that they do not take."""

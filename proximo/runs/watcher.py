@@ -73,7 +73,7 @@ class Watcher:
         self._recorder, self._meter = recorder or Recorder(), meter
         self.stop_reason = ""  # why a callback ends the run; "": none does
         self._record_video, self._evaluator = own.video_recorder(run), own.evaluator(run)
-        self._callbacks = own.callbacks
+        self._own = own
         self._started = time.perf_counter()
         self.log: Log | None = None  # None: no iteration has ended, or another rank writes
         self.saved_iteration = 0  # the newest that this process has saved
@@ -98,8 +98,8 @@ class Watcher:
             self._evaluator.check_envs(it.spec)
         log = self.log = self.log or self._open_log(it)
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
-        it = it._replace(stats=it.stats | shares | evaluated)
-        returned, self.stop_reason = run_callbacks(self._callbacks, it)
+        it = self._own.with_model(it._replace(stats=it.stats | shares | evaluated), self.run.cfg, self.run.variant)
+        returned, self.stop_reason = run_callbacks(self._own.callbacks, it)
         if self.stop_reason:
             log.end_early(self.stop_reason)
         log.iteration(it.iteration, it.steps, it.stats | returned, it.finished)

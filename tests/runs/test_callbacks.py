@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import proximo
+from proximo.errors import UsageError
+from proximo.on_torch.assemble import assemble
 from proximo.runs.checkpoint import checkpoints
 from tests.support.runs import rows, same_weights
 
@@ -204,3 +206,35 @@ def test_a_fault_of_a_callback_loses_at_most_its_own_iteration(fault, tmp_path, 
     assert "Iteration 2 was saved. Resume with: " in caplog.text
     proximo.resume(folder, logger="none")
     assert same_weights(folder, train(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("fields", [{}, {"framework": "jax"}, {"norm_obs": True, "norm_reward": True}, {"recurrent": "lstm"},
+                                    {"env_workers": 2}, {"overlap": True}], ids=str)
+def test_a_callback_gets_the_model(tmp_path, fields):
+    """In the last iteration it acts as the model of the run does; playing with it changes nothing in what is learned."""
+    def play(it):
+        models.append(it.model())
+        returns.append(proximo.evaluate(models[-1], episodes=1).returns)
+
+    models, returns = [], []
+    small = {"env_id": "CartPole-v1", "total_timesteps": 96, "num_envs": 2, "num_steps": 16, "num_minibatches": 1} | fields
+    run = proximo.train("ppo", callbacks=[play], run_dir=str(tmp_path / "with"), **small)
+    assert same_weights(run, proximo.train("ppo", run_dir=str(tmp_path / "without"), **small))
+    assert len(models) == len(returns) == 3
+    saved, obs = proximo.load(run), np.random.default_rng(0).normal(size=(50, 4))
+    for model, equal in ((models[-1], True), (models[0], False)):
+        for one in (saved, model):
+            one.reset()
+        pairs = [(saved.value(row), model.value(row)) for row in obs]
+        assert all(np.array_equal(one, other) for one, other in pairs) == equal
+
+
+def test_the_loop_has_the_model_too():
+    """With a network of the program; in the next iteration it is too late."""
+    its = []
+    for it in proximo.iterations("ppo", env_id="CartPole-v1", make_agent=assemble, total_timesteps=64, num_envs=2, num_steps=16,
+                                 num_minibatches=1):
+        assert it.model().act(np.zeros(4)) in (0, 1)
+        its.append(it)
+    with pytest.raises(UsageError, match=r"weights\(\) of iteration 1 was called when iteration 2 had begun"):
+        its[0].model()
