@@ -14,8 +14,8 @@ CARRY = ("    carry: Carry\n", "    carry: Carry  # (N, *obs_shape), the observa
 BIND = ("learner.bind(", "bind(")
 # A mean divides by a constant, for which XLA multiplies by its reciprocal: the same number where it is a power of two.
 LOSS: Rewrites = {"ppo_loss": (
-    ("\n\n    Each is this rank's share of a mean: a sum over its valid rows, divided by the number of valid rows of all "
-     "ranks.\n    ", ""),
+    ("\n\n    Each is this rank's share of a mean: a sum over its valid rows, divided by the number of valid rows of "
+     "all ranks.\n    ", ""),
     ("    def mean(x: Array) -> Array:\n        return jnp.where(batch.valid, x, 0.0).sum() / batch.count\n\n", ""),
     ("policy_loss = mean(", "policy_loss = jnp.mean("), ("0.5 * mean(", "0.5 * jnp.mean("),
     ("entropy = mean(", "entropy = jnp.mean("), ('"old_approx_kl": mean(', '"old_approx_kl": jnp.mean('),
