@@ -22,7 +22,7 @@ from proximo.runs.callbacks import Callback
 from proximo.runs.checkpoint import MANIFEST
 from proximo.runs.evaluation import Evaluator
 from proximo.runs.files import is_folder
-from proximo.runs.run import Run, parts_of_run
+from proximo.runs.run import UNNAMED, Run, parts_of_run
 from proximo.types import Iteration
 
 ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn",
@@ -124,7 +124,7 @@ class OwnParts(NamedTuple):
         if self.wrong:
             raise UsageError("\n".join(self.wrong))
         lacking = [name for name, part in ARGUMENTS.items()
-                   if f"{name}=..." in run.resume_with and getattr(self, part) is None]
+                   if name in run.own_parts and getattr(self, part) is None]
         if lacking or (run.resume_with.startswith("python ") and self.train is None):
             raise UsageError(f"{run.folder} was trained with parts of its own. Resume it with: {run.resume_line}" + (
                 "\nenv is the function, the class or the object of the program that started the run: an id does not "
@@ -132,7 +132,7 @@ class OwnParts(NamedTuple):
         if self.config is not None and variant_of(self.config) != run.variant:
             raise UsageError(f"config={self.config.__name__} belongs to {variant_of(self.config)}, and {run.folder} "
                              f"was trained with {run.variant}. Pass the class of the run, or leave config out.")
-        has_id = not any(f"{name}=..." in run.resume_with for name in ("env", "make_envs"))
+        has_id = not own_env_argument(run.own_parts)
         if has_id and self.make_envs is not None and self.train is None:
             raise UsageError(f"{run.folder} was trained with env_id={run.cfg.env_id}, and the resume was given an "
                              "environment of a program. Leave env and make_envs out.")
@@ -195,9 +195,9 @@ def resume_call(names: Iterable[str]) -> str:
 
 def announce_parts(before: Run, after: Run) -> None:
     """Warn of parts of a program that the record of a run does not have, or names otherwise."""
-    old = {name: "" for name in ARGUMENTS if f"{name}=..." in before.resume_with} | {**before.own_parts}
+    old = before.own_parts
     changed = [f"{name} {old.get(name, 'none')} -> {new}" for name, new in after.own_parts.items()
-               if old.get(name, "none") not in (new, "")]  # an earlier version did not record names
+               if old.get(name, "none") not in (new, UNNAMED)]
     if changed:
         warn(f"{after.folder} continues with parts of the program that it was not trained with: {', '.join(changed)}. "
              "config.json names them from here on.")

@@ -26,6 +26,7 @@ from proximo.runs.writing import write_json
 
 NEW_RUN = ", or choose another folder with --run-dir"  # what to do where its files cannot be written
 BEST = "model-best"  # in the folder of a run: the best model of the evaluations during training
+UNNAMED = "own"  # a part of a program whose name an earlier version did not record
 SWEEP = "sweep.json"  # in the folder of a sweep: lists the folders of its runs
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 # What `resume_with` may be. A file may have anything else, which is not printed as a line to copy.
@@ -174,7 +175,7 @@ def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> Ru
     kind = class_in_file(variant, path, config_class)
     return Run(folder=folder, cfg=config_from(content["config"], kind, path), variant=variant,
                resume_with=content.get("resume_with", ""), processes=content.get("processes", 1),
-               own_parts=content.get("own_parts", {}))
+               own_parts=own_settings(content))
 
 
 def own_settings(record: Mapping[str, Any]) -> dict[str, str]:
@@ -184,7 +185,7 @@ def own_settings(record: Mapping[str, Any]) -> dict[str, str]:
     program changes it. Earlier versions did not record all names.
     """
     return dict(record.get("own_parts") or dict.fromkeys(
-        re.findall(r"(\w+)=\.\.\.", record.get("resume_with", "")), "own"))
+        re.findall(r"(\w+)=\.\.\.", record.get("resume_with", "")), UNNAMED))
 
 
 def parts_of_run(folder: Path) -> dict[str, str]:
