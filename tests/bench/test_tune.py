@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,10 +20,10 @@ from proximo.bench.progress import progress
 from proximo.bench.records import SearchFile
 from proximo.bench.sets import check_set_imports, load_set
 from proximo.bench.task import Where
-from proximo.bench.tune import tune
+from proximo.bench.tune import Context, _run_trial, tune
 from proximo.bench.tune_journal import journal
-from proximo.bench.tune_search import SEARCH_KEYS, is_evaluated, latest_score, load_search, scaled
-from proximo.bench.tune_study import REASON, make_sampler, shared_study
+from proximo.bench.tune_search import SEARCH_KEYS, is_evaluated, latest_score, load_search, scaled, suggest
+from proximo.bench.tune_study import REASON, SharedStudy, make_sampler, queue_again, shared_study
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
 from tests.support.fake_trainer import FAKE
@@ -318,12 +319,27 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path):
     (lost,) = [trial for trial in trials if trial.state.name == "FAIL"]
     assert len({json.dumps(trial.params) for trial in trials}) == 4
     assert [trial.params for trial in trials].count(lost.params) == 2
-    (again,) = [trial for trial in trials if trial.params == lost.params and trial.state.name == "COMPLETE"]
-    assert lost.intermediate_values.items() <= again.intermediate_values.items()
     for run_dir in out.glob("CartPole-v1/*/1"):
         lines = (run_dir / "metrics.csv").read_text().splitlines()[1:]
         assert [line.split(",")[0] for line in lines] == [str(k) for k in range(1, 21)]
     assert not list((out / "workers").glob("*/.lock"))
+
+
+def test_a_trial_that_is_queued_again_has_the_reports_of_the_interrupted_one(file, tmp_path, monkeypatch):
+    """The pruner compares them with those of other trials, as if there had been no interruption."""
+    monkeypatch.setattr("proximo.bench.tune._run_job", lambda *_: 7.0)
+    search, study = load_search(file), optuna.create_study(direction="maximize")
+    shared = SharedStudy(study=study, folder=tmp_path, worker="", halt=Event(), first=0)
+    context = Context(search=search, work=SimpleNamespace(folder=tmp_path), shared=shared, trials=1)
+    lost = study.ask()
+    values = suggest(lost, search.space)
+    for step, value in ((1, 20.0), (2, 30.0)):
+        lost.report(value, step)
+    study.tell(lost, state=optuna.trial.TrialState.FAIL)
+    queue_again(study, study.trials[0])
+    again = study.ask()
+    assert _run_trial(again, context) == 7 and suggest(again, search.space) == values
+    assert study.trials[1].intermediate_values == {1: 20.0, 2: 30.0}
 
 
 @pytest.mark.parametrize("before, after, told", [

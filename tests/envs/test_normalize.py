@@ -363,8 +363,8 @@ def test_the_mean_in_float32_follows_after_many_rows(num_envs):
     compiled = add(compiled, rows)
     every = rows.reshape(-1, 2).astype(np.float64)
     plain = update_moments(plain, every, None)
-    np.testing.assert_allclose(compiled.mean, plain.mean, rtol=1e-5)
-    np.testing.assert_allclose(compiled.var, plain.var, rtol=1e-3)
+    np.testing.assert_allclose(compiled.mean, plain.mean, rtol=1e-6)
+    np.testing.assert_allclose(compiled.var, plain.var, rtol=1e-6)
     assert float(compiled.count) == float(plain.count)
 
 
