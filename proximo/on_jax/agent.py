@@ -5,7 +5,7 @@ from typing import Any
 from flax import nnx
 from jax import Array
 
-from proximo.on_jax.parts import map_rows
+from proximo.on_jax.row_parts import map_rows
 from proximo.protocols import Acted
 
 State = tuple[Array, ...]

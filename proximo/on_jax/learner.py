@@ -11,7 +11,7 @@ from jax import Array, lax
 
 from proximo.config import Config
 from proximo.on_jax.parameters import Weights, pack
-from proximo.on_jax.parts import sum_rows
+from proximo.on_jax.row_parts import sum_rows
 from proximo.types import Batch, Coefficients, LossInputs, Minibatches, Rollout
 
 BETA1 = 0.9

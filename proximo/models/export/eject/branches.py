@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.definition import Definition, Edit, without_docstring
-from proximo.models.export.eject.facts import DROPPED_CALLS
+from proximo.models.export.eject.known import DROPPED_CALLS
 from proximo.models.export.eject.purity import is_pure
 from proximo.models.export.eject.values import Scope
 

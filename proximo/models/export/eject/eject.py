@@ -7,8 +7,8 @@ from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.atari_ids import is_atari
 from proximo.errors import UsageError, notify
-from proximo.models.export.eject.facts import Facts
 from proximo.models.export.eject.jax_limits import jax_refusals
+from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.layout import WIDTH
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.specialise import Specialiser

@@ -8,7 +8,7 @@ from typing import Any
 
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.definition import Edit, walk
-from proximo.models.export.eject.facts import ERRORS, IDENTITIES, SIMPLER, ZEROS
+from proximo.models.export.eject.known import ERRORS, IDENTITIES, SIMPLER, ZEROS
 from proximo.models.export.eject.purity import is_pure
 from proximo.models.export.eject.value import Value
 from proximo.models.export.eject.values import Scope

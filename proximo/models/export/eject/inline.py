@@ -5,8 +5,8 @@ import ast
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.calls import Call, argument_of, check_arguments
 from proximo.models.export.eject.definition import Definition, Edit, Function, code_of, parameters, without_docstring
-from proximo.models.export.eject.facts import ERRORS
 from proximo.models.export.eject.fold import COMPOSITE
+from proximo.models.export.eject.known import ERRORS
 from proximo.models.export.eject.purity import is_pure
 
 LONGEST = 90  # characters of an expression that is written where its function was called

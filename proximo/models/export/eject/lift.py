@@ -7,7 +7,7 @@ from functools import partial
 from proximo.models.export.eject.bindings import bindings
 from proximo.models.export.eject.branches import delete
 from proximo.models.export.eject.definition import Definition, Edit, Function, loaded_names, parameters, walk
-from proximo.models.export.eject.facts import CLOSURES
+from proximo.models.export.eject.known import CLOSURES
 from proximo.models.export.eject.library import Import, Library
 
 

@@ -11,8 +11,8 @@ from proximo.models.export.eject.bindings import Bindings, bind_attributes, call
 from proximo.models.export.eject.branches import statement_edits
 from proximo.models.export.eject.calls import Call, Named, find_calls
 from proximo.models.export.eject.definition import Definition, Edit, Function, parameters, walk, without_docstring
-from proximo.models.export.eject.facts import CHECKED, ERRORS, Facts
 from proximo.models.export.eject.fold import expression_edits
+from proximo.models.export.eject.known import CHECKED, ERRORS, Facts
 from proximo.models.export.eject.library import Import, Library
 from proximo.models.export.eject.parameters import constant_argument
 from proximo.models.export.eject.polish import polish_edits

@@ -4,7 +4,7 @@ import ast
 
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.definition import walk
-from proximo.models.export.eject.facts import PURE
+from proximo.models.export.eject.known import PURE
 
 CHANGE_NOTHING = frozenset((
     "zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "full", "arange", "tensor", "array", "asarray",

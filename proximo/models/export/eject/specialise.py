@@ -8,9 +8,9 @@ from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.calls import Call
 from proximo.models.export.eject.comments import present_edits
 from proximo.models.export.eject.definition import Definition, Edit, apply_all, code_of, parameters, walk
-from proximo.models.export.eject.facts import DROPPED_METHODS, HEADINGS, INLINED
 from proximo.models.export.eject.inline import inline_edit, is_short_function
 from proximo.models.export.eject.inline_body import MOST_LINES, MOST_OF_RECORD, inline_body
+from proximo.models.export.eject.known import DROPPED_METHODS, HEADINGS, INLINED
 from proximo.models.export.eject.lift import lift_function
 from proximo.models.export.eject.merge import merge_class
 from proximo.models.export.eject.needless_defaults import default_edits

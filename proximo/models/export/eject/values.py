@@ -13,7 +13,7 @@ import torch
 from proximo.config import Config
 from proximo.models.export.eject.bindings import bindings, called_name
 from proximo.models.export.eject.definition import Definition, Function
-from proximo.models.export.eject.facts import IDENTITIES, KNOBS, PURE, Facts
+from proximo.models.export.eject.known import IDENTITIES, KNOBS, PURE, Facts
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.value import (
     PRESENT,

@@ -14,8 +14,8 @@ from proximo.models.export.eject.calls import Named, find_calls
 from proximo.models.export.eject.comments import present_edits, tidy_comments
 from proximo.models.export.eject.definition import Definition, apply_all
 from proximo.models.export.eject.every_row_valid import REWRITES
-from proximo.models.export.eject.facts import Facts
 from proximo.models.export.eject.jax_rewrites import jax_rewrites
+from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.library import Library, definition_text, module_names
 from proximo.models.export.eject.polish import polish_edits
 from proximo.models.export.eject.rewrites import CHECKED_CONFIG, GAMES_OF_POOL, SELF_PLAY, rewritten

@@ -8,7 +8,7 @@ from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.on_jax import parts
 from proximo.on_jax.loss import ppo_loss
-from proximo.on_jax.parts import map_rows, number_of_parts, sum_rows
+from proximo.on_jax.row_parts import map_rows, number_of_parts, sum_rows
 from proximo.on_jax.setup import first_state, make_inside_player
 from tests.support.jax_adapter import compile_fast
 
