@@ -29,16 +29,16 @@ def main() -> None:
     os.environ["NPROC"] = "1"  # read when JAX starts
 
     from proximo import Config, iterations
-    from proximo.on_jax import parts
+    from proximo.on_jax import row_parts
 
     cfg = Config(framework="jax", engine="jax", threads=1, num_envs=args.envs, num_steps=args.steps,
                  num_minibatches=args.minibatches, update_epochs=args.epochs,
                  total_timesteps=args.envs * args.steps * (args.rounds + 2))
     spent: dict[str, list[float]] = {}
-    runs: dict[str, Any] = {"in parts": (parts.ROWS, iterations(cfg)), "all rows": (WHOLE, iterations(cfg))}
+    runs: dict[str, Any] = {"in parts": (row_parts.ROWS, iterations(cfg)), "all rows": (WHOLE, iterations(cfg))}
     for _ in range(args.rounds + 1):  # the first round compiles
         for name, (rows, run) in runs.items():
-            parts.ROWS = rows
+            row_parts.ROWS = rows
             began = time.process_time()
             next(run)
             spent.setdefault(name, []).append(1000 * (time.process_time() - began))

@@ -6,7 +6,7 @@ import pytest
 
 from proximo.catalog import parts_of
 from proximo.config import Config
-from proximo.on_jax import parts
+from proximo.on_jax import row_parts
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.row_parts import map_rows, number_of_parts, sum_rows
 from proximo.on_jax.setup import first_state, make_inside_player
@@ -25,13 +25,13 @@ def test_parts_are_equal_and_of_at_most_1024_rows(rows, expected):
 
 
 def test_a_gpu_gets_all_rows_at_once(monkeypatch):
-    monkeypatch.setattr(parts, "on_cpu", lambda: False)
+    monkeypatch.setattr(row_parts, "on_cpu", lambda: False)
     assert number_of_parts(2**20) == 1
 
 
 def test_results_are_those_of_all_rows(monkeypatch):
     """On trees with None, of integers that are exact in any order of summation."""
-    monkeypatch.setattr(parts, "ROWS", 4)
+    monkeypatch.setattr(row_parts, "ROWS", 4)
     x, y = np.arange(24, dtype=np.float32).reshape(4, 3, 2), np.arange(12).reshape(4, 3)
     mapped = map_rows(lambda x, none, y: {"a": x[..., 0] + y, "none": none}, x, None, y)
     np.testing.assert_array_equal(mapped["a"], x[..., 0] + y)
@@ -49,7 +49,7 @@ def one_iteration(loss_fn=ppo_loss):
 
 def test_an_iteration_in_parts_equals_a_whole_one_up_to_rounding(monkeypatch):
     """Weights, moments and statistics. A loss of one's own gets whole minibatches: it may not be a sum over rows."""
-    monkeypatch.setattr(parts, "ROWS", 16)
+    monkeypatch.setattr(row_parts, "ROWS", 16)
     seen = []
 
     def own_loss(batch, cfg):
