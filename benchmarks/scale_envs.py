@@ -40,12 +40,12 @@ def train(folder: Path, rule: str, factor: int, steps: int) -> list[Path]:
 def read_curve(run: Path) -> Curve:
     """Read the episodes of one seed."""
     episodes = read_episodes(run)
-    return Curve(variant="ppo", config={}, steps=episodes.step, returns=episodes.ret)
+    return Curve(variant="ppo", config={}, steps=episodes.step, values=episodes.ret)
 
 
 def steps_until_solved(curve: Curve) -> float:
     """Return the steps after which the mean of the last 100 episodes is at least 475 for the first time."""
-    reached = np.flatnonzero(rolling_mean(curve.returns)[99:] >= SOLVED)
+    reached = np.flatnonzero(rolling_mean(curve.values)[99:] >= SOLVED)
     return float(curve.steps[99 + reached[0]]) if len(reached) else np.inf
 
 
@@ -54,7 +54,7 @@ def table_row(rule: str, factor: int, runs: list[Path]) -> str:
     curves, config = [read_curve(run) for run in runs], json.loads((runs[0] / "config.json").read_text())["config"]
     solved = [steps_until_solved(curve) for curve in curves]
     middle = float(np.median(solved))
-    last = [curve.returns[-100:].mean() for curve in curves]
+    last = [curve.values[-100:].mean() for curve in curves]
     size = config["num_envs"] * config["num_steps"] // config["num_minibatches"]
     return (f"| {'-' if factor == 1 else RULES[rule]} | {config['num_envs']} | {config['num_minibatches']} x {size} | "
             f"{'not reached' if np.isinf(middle) else f'{middle:,.0f}'} | {np.isfinite(solved).sum()} of {len(runs)} | "

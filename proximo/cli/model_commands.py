@@ -97,8 +97,10 @@ class PlotArguments:
     """folders of runs, or folders that contain runs"""
     out: Path = Path("curves.png")
     """the picture"""
-    window: int = 100
-    """episodes that a point of the curve averages over"""
+    metric: str = ""
+    """column of metrics.csv to draw, such as eval/return_mean or losses/entropy; empty: the returns of episodes"""
+    window: int | None = None
+    """episodes (unset: 100) or lines of metrics.csv (unset: 1) that a point of the curve averages over"""
 
 
 @dataclass
@@ -196,12 +198,12 @@ def watch_command(args: WatchArguments) -> int:
 def plot_command(args: PlotArguments) -> int:
     """Draw learning curves and print the path of the picture."""
     from proximo.models.pictures import check_picture
-    from proximo.models.plot import find_runs, plot
+    from proximo.models.plot import check_metric, find_runs, plot
 
     wrong = folder_problems("--out", args.out, "curves.png") or usage_errors(lambda: check_picture(args.out))
-    wrong += usage_errors(lambda: find_runs(args.runs))
-    check_least(args, *wrong, window=1)
-    print(plot(args.runs, args.out, args.window))
+    wrong += usage_errors(lambda: check_metric(find_runs(args.runs), args.metric))
+    check_least(args, *wrong, **({} if args.window is None else {"window": 1}))
+    print(plot(args.runs, args.out, args.window, args.metric))
     return 0
 
 

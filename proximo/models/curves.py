@@ -64,6 +64,34 @@ def _rows(lines: list[str], names: list[str], wanted: tuple[str, ...]) -> Iterat
                 yield row
 
 
+def read_metric(run: Path, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Read a column of metrics.csv, without the lines in which it is empty or not a finite number.
+
+    Returns:
+        Environment steps and values, (E,) each; None if there is no such column.
+
+    Raises:
+        FilesError: metrics.csv is not a regular file.
+    """
+    columns = metric_names(run)
+    if name not in columns:
+        return None
+    with open_regular(run / "metrics.csv", most=None) as file:
+        lines = file.read().decode(errors="replace").split("\n")
+    rows = list(_rows(lines[1:-1], columns, ("global_step", name)))
+    table = np.array(rows, np.float64).reshape(-1, 2).T
+    return table[0].astype(np.int64), table[1]
+
+
+def metric_names(run: Path) -> list[str]:
+    """Return the columns of metrics.csv; none before the first iteration has ended."""
+    try:
+        with open_regular(run / "metrics.csv", most=None) as file:
+            return file.readline(1 << 16).decode(errors="replace").strip().split(",")
+    except FileNotFoundError:
+        return []
+
+
 def rolling_mean(values: np.ndarray, window: int = WINDOW) -> np.ndarray:
     """Return (E,): the mean of each value and of the up to window-1 values before it."""
     values = np.asarray(values, np.float64)
@@ -86,19 +114,19 @@ class Curve(NamedTuple):
     variant: str
     config: dict[str, Any]
     steps: np.ndarray
-    """(E,) environment steps when each episode ended, rising"""
-    returns: np.ndarray
-    """(E,) undiscounted returns of raw rewards"""
+    """(E,) environment steps when each episode ended, or each line of metrics.csv was written; rising"""
+    values: np.ndarray
+    """(E,) undiscounted returns of raw rewards, or another metric"""
     path: Path = Path()
     """the folder of the run"""
 
 
 def average_over_seeds(curves: Sequence[Curve], window: int = WINDOW) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Average rolling means over runs from where all have an episode; each run counts up to where it stopped.
+    """Average rolling means over runs from where all have a value; each run counts up to where it stopped.
 
     Args:
-        curves: At least one curve with episodes.
-        window: Episodes of the rolling mean.
+        curves: At least one curve with values.
+        window: Values of the rolling mean.
 
     Returns:
         Environment steps, mean and population standard deviation, (POINTS,) each.
@@ -108,7 +136,7 @@ def average_over_seeds(curves: Sequence[Curve], window: int = WINDOW) -> tuple[n
     at = np.linspace(max(curve.steps[0] for curve in curves), end, POINTS)
     values = np.empty((len(curves), POINTS))
     for value, curve in zip(values, curves, strict=True):
-        value[:] = np.interp(at, *last_of_equal(curve.steps, rolling_mean(curve.returns, window)), left=np.nan)
+        value[:] = np.interp(at, *last_of_equal(curve.steps, rolling_mean(curve.values, window)), left=np.nan)
         value[at > curve.steps[-1] + 0.05 * end] = np.nan  # stopped early; a long last episode does not count as that
     reached = np.isfinite(values)
     count = reached.sum(axis=0)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from math import ceil
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from proximo.models.curves import Curve, average_over_seeds
+from proximo.models.curves import WINDOW, Curve, average_over_seeds
 from proximo.models.pictures import PALETTE, drawn_text
 
 if TYPE_CHECKING:
@@ -21,37 +21,55 @@ MOST_SILENT = 8  # runs without an episode that are named
 WIDTH = 60  # characters of a line of text
 
 
-def lines_of_text(groups: Groups) -> int:
+class Drawn(NamedTuple):
+    """What the curves show."""
+
+    metric: str = ""  # a column of metrics.csv; "": the returns of episodes
+    window: int = WINDOW  # values of the rolling mean
+
+    @property
+    def axis(self) -> str:
+        """The label of the axis."""
+        return self.metric or "episodic return"
+
+    @property
+    def missing(self) -> str:
+        """What a run without a value lacks."""
+        return f"no value of {self.metric}" if self.metric else "no episode finished"
+
+
+def lines_of_text(groups: Groups, what: Drawn) -> int:
     """Return how many lines of text the names of a panel have."""
     names = sum(len(_name(label, curves)) for label, curves in list(groups.items())[:MOST_NAMES])
-    return names + min(len(_silent(groups)), MOST_SILENT + 1) + (len(groups) > MOST_NAMES)
+    return names + min(len(_silent(groups, what)), MOST_SILENT + 1) + (len(groups) > MOST_NAMES)
 
 
-def draw_panel(axes: "Axes", env_id: str, groups: Groups, window: int) -> None:
-    """Draw the curves of one environment. Of many lines, only those with the highest returns at the end are named.
+def draw_panel(axes: "Axes", env_id: str, groups: Groups, what: Drawn) -> None:
+    """Draw the curves of one environment. Of many lines, only those with the highest values at the end are named.
 
     Args:
         axes: The panel.
         env_id: The environment.
         groups: The curves of each line.
-        window: Episodes of the rolling mean.
+        what: What they show.
     """
-    named = sorted(groups, key=lambda label: -_last_mean(groups[label], window))[:MOST_NAMES]
+    named = sorted(groups, key=lambda label: -_last_mean(groups[label], what.window))[:MOST_NAMES]
     for index, (label, curves) in enumerate(groups.items()):
         if ended := [curve for curve in curves if len(curve.steps)]:
             style = {"color": PALETTE[index % len(PALETTE)],
                      "linestyle": ("-", "--", ":")[index // len(PALETTE) % 3]}
             name = drawn_text("\n".join(_name(label, ended))) if label in named else None
-            _draw_line(axes, name, ended, window, style)
+            _draw_line(axes, name, ended, what.window, style)
             if len(ended) == len(groups) == 1:
                 _draw_episodes(axes, ended[0], style["color"])
-    silent = _silent(groups)
+    silent = _silent(groups, what)
     sentences = [*map(drawn_text, silent[:MOST_SILENT]),
                  *[f"and {len(silent) - MOST_SILENT} more"] * (len(silent) > MOST_SILENT)]
     if len(groups) > MOST_NAMES:
-        sentences.append(f"and {len(groups) - MOST_NAMES} lines with lower returns at the end")
+        sentences.append(f"and {len(groups) - MOST_NAMES} lines with lower values at the end")
     empty = len(silent) == sum(map(len, groups.values()))
-    _finish_panel(axes, env_id, sentences, empty, beside=lines_of_text(groups) > MOST_INSIDE)
+    axes.set_ylabel(drawn_text(what.axis))
+    _finish_panel(axes, env_id, sentences, empty, beside=lines_of_text(groups, what) > MOST_INSIDE)
 
 
 def _name(label: str, curves: Sequence[Curve]) -> list[str]:
@@ -61,12 +79,12 @@ def _name(label: str, curves: Sequence[Curve]) -> list[str]:
 
 def _last_mean(curves: Sequence[Curve], window: int) -> float:
     """Return the mean of the last episodes of all curves; minus infinity without any."""
-    means = [float(np.mean(curve.returns[-window:])) for curve in curves if len(curve.returns)]
+    means = [float(np.mean(curve.values[-window:])) for curve in curves if len(curve.values)]
     return sum(means) / len(means) if means else float("-inf")
 
 
-def _silent(groups: Groups) -> list[str]:
-    return [f"{label}, seed {curve.config['seed']}: no episode finished" for label, curves in groups.items()
+def _silent(groups: Groups, what: Drawn) -> list[str]:
+    return [f"{label}, seed {curve.config['seed']}: {what.missing}" for label, curves in groups.items()
             for curve in curves if not len(curve.steps)]
 
 
@@ -78,10 +96,10 @@ def _draw_line(axes: "Axes", name: str | None, curves: list[Curve], window: int,
 
 
 def _draw_episodes(axes: "Axes", curve: Curve, color: str) -> None:
-    """Draw a dot for each episode; the fewer they are, the larger and the darker."""
+    """Draw a dot for each value; the fewer they are, the larger and the darker."""
     every = ceil(len(curve.steps) / MOST_DOTS)
     density = min(1.0, len(curve.steps) / MOST_DOTS) ** 0.5
-    axes.plot(curve.steps[::every], curve.returns[::every], "o", color=color, alpha=0.65 - 0.4 * density,
+    axes.plot(curve.steps[::every], curve.values[::every], "o", color=color, alpha=0.65 - 0.4 * density,
               markersize=5.5 - 3 * density, markeredgewidth=0, zorder=1)
 
 
@@ -90,7 +108,6 @@ def _finish_panel(axes: "Axes", env_id: str, sentences: Iterable[str], empty: bo
 
     axes.set_title(drawn_text(env_id.rpartition(":")[2]), fontsize=12, fontweight="bold")
     axes.set_xlabel("environment steps")
-    axes.set_ylabel("episodic return")
     axes.spines[["top", "right"]].set_visible(False)
     if empty:
         axes.set(xticks=[], yticks=[])

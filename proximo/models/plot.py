@@ -7,11 +7,13 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from proximo.catalog import VARIANTS
-from proximo.errors import FilesError, UsageError, warn, warn_once
+from proximo.errors import FilesError, UsageError, nearest, one_line, warn, warn_once
 from proximo.facts import facts_of_all
-from proximo.models.curves import WINDOW, Curve, read_episodes
-from proximo.models.panels import MOST_INSIDE, Groups, draw_panel, lines_of_text
+from proximo.models.curves import WINDOW, Curve, metric_names, read_episodes, read_metric
+from proximo.models.panels import MOST_INSIDE, Drawn, Groups, draw_panel, lines_of_text
 from proximo.models.pictures import save_figure
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
@@ -47,47 +49,68 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(run for runs in found.values() for run in runs))
 
 
-def plot(runs: Sequence[Path], out: Path, window: int = WINDOW) -> Path:
+def plot(runs: Sequence[Path], out: Path, window: int | None = None, metric: str = "") -> Path:
     """Draw the learning curves of runs. Runs of one variant, environment and setting are the seeds of one line.
 
     Args:
         runs: Folders of runs, or folders that contain runs.
         out: The picture; its ending gives the format.
-        window: Episodes of the rolling mean.
+        window: Episodes of the rolling mean, or lines of metrics.csv; None: 100 and 1.
+        metric: A column of metrics.csv that is drawn in place of the returns of episodes.
 
     Returns:
         `out`.
 
     Raises:
-        UsageError: A folder neither is nor contains a run, or the format is unknown.
+        UsageError: A folder neither is nor contains a run, the format is unknown, or no run has the metric.
         FilesError: The config.json of a named run is damaged, or `out` cannot be written.
     """
-    return save_figure(draw_curves(runs, window), out)
+    return save_figure(draw_curves(runs, window, metric), out)
 
 
-def draw_curves(runs: Sequence[Path], window: int = WINDOW) -> "Figure":
+def draw_curves(runs: Sequence[Path], window: int | None = None, metric: str = "") -> "Figure":
     """Return the picture that `plot` writes; raises what it raises."""
     from matplotlib.figure import Figure
 
-    curves = list(_read_curves(find_runs(runs), runs))
+    what = Drawn(metric, window or (1 if metric else WINDOW))
+    found = find_runs(runs)
+    check_metric(found, metric)
+    curves = list(_read_curves(found, runs, metric))
     if not any(len(curve.steps) for curve in curves):
-        ended = any((curve.path / "episodes.csv").exists() for curve in curves)
-        warn(f"{'No episode has finished in these runs' if ended else 'These runs have no episodes.csv'}, so the "
-             "picture has no line. Train longer, or give other runs.")
+        _warn_of_nothing(curves, metric)
     panels = {env_id: {label: _one_per_seed(group) for label, group in groups.items()}
               for env_id, groups in group_curves(curves).items()}
     columns = min(ceil(len(panels) ** 0.5), 3)
     rows = ceil(len(panels) / columns)
-    most = max(map(lines_of_text, panels.values()))
+    most = max(lines_of_text(groups, what) for groups in panels.values())
     width, height = (9.2, max(4.2, 0.18 * most + 0.6)) if most > MOST_INSIDE else (5.2, 4.2)
     figure = Figure(figsize=(max(7.5, width * columns), height * rows + 0.5), dpi=150, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, (env_id, groups) in zip(grid, panels.items(), strict=False):
-        draw_panel(axes, env_id, groups, window)
+        draw_panel(axes, env_id, groups, what)
     for axes in grid[len(panels):]:
         axes.set_axis_off()
-    figure.supxlabel(_footnote(panels, window), fontsize=8, color="0.4")
+    figure.supxlabel(_footnote(panels, what), fontsize=8, color="0.4")
     return figure
+
+
+def check_metric(runs: Sequence[Path], metric: str) -> None:
+    """Raise UsageError if a metric was given that is a column of no metrics.csv."""
+    known = {name: None for run in runs for name in metric_names(run)} if metric else {metric: None}
+    if metric not in known:
+        names = ", ".join(name for name in known if "/" in name) or "no metrics yet"
+        raise UsageError(f"metric={one_line(metric)} is in no metrics.csv of these runs.{nearest(metric, known)} They "
+                         f"have {names}.")
+
+
+def _warn_of_nothing(curves: Sequence[Curve], metric: str) -> None:
+    if metric:
+        lack = f"These runs have no value of {metric}"
+    elif any((curve.path / "episodes.csv").exists() for curve in curves):
+        lack = "No episode has finished in these runs"
+    else:
+        lack = "These runs have no episodes.csv"
+    warn(f"{lack}, so the picture has no line. Train longer, or give other runs.")
 
 
 def group_curves(curves: Sequence[Curve]) -> Panels:
@@ -117,21 +140,23 @@ def _short(value: Any, rivals: Collection[Any]) -> str:
     return f"{value:.{digits}g}"
 
 
-def read_curve(run: Path) -> Curve:
-    """Read the episodes and the settings of a run."""
+def read_curve(run: Path, metric: str = "") -> Curve:
+    """Read the episodes, or a column of metrics.csv, and the settings of a run."""
     record = read_record(run)
     config: dict[str, Any] = {"env_id": "?", "seed": 0, **record["config"], **own_settings(record)}
-    episodes = read_episodes(run)
-    return Curve(variant=record["variant"], config=config, steps=episodes.step, returns=episodes.ret,
-                 path=run)
+    if metric:
+        steps, values = read_metric(run, metric) or (np.zeros(0, np.int64), np.zeros(0))
+    else:
+        steps, _, values, _ = read_episodes(run)
+    return Curve(variant=record["variant"], config=config, steps=steps, values=values, path=run)
 
 
-def _read_curves(found: Sequence[Path], named: Sequence[Path]) -> Iterator[Curve]:
+def _read_curves(found: Sequence[Path], named: Sequence[Path], metric: str) -> Iterator[Curve]:
     """Yield the curves of runs; a damaged one that was found below a folder, and not named, is left out."""
     left_out: list[FilesError] = []
     for run in found:
         try:
-            yield read_curve(run)
+            yield read_curve(run, metric)
         except FilesError as error:
             left_out.append(error)
             if run in named or len(left_out) == len(found):
@@ -144,13 +169,17 @@ def _one_per_seed(curves: Sequence[Curve]) -> list[Curve]:
                            finished=lambda curve: (curve.path / "summary.json").exists())
 
 
-def _footnote(panels: Panels, window: int) -> str:
+def _footnote(panels: Panels, what: Drawn) -> str:
     """Explain the line, and the band and the dots where there are any."""
     counts = [[sum(len(curve.steps) > 0 for curve in curves) for curves in one.values()] for one in panels.values()]
     most = max(count for one in counts for count in one)
     if not most:
         return ""
-    line = f"line: mean of the last {window} episodes"
+    values = "values" if what.metric else "episodes"
+    line = f"line: mean of the last {what.window} {values}" if what.window > 1 else "line"
     if most > 1:
-        line += ", averaged over seeds; band: one standard deviation over seeds"
-    return line + "; dots: episodes of a single run" * ([1] in counts)
+        line += ", averaged over seeds" if what.window > 1 else ": mean over seeds"
+        line += "; band: one standard deviation over seeds"
+    elif what.window == 1:
+        line += f": {values} of a single run"
+    return line + f"; dots: {values} of a single run" * ([1] in counts)

@@ -109,7 +109,7 @@ def test_of_very_many_lines_the_best_are_named(tmp_path):
         (run / "episodes.csv").write_text(f"step,row,return,length,seconds\n10,0,{k},5,1\n20,0,{k},5,1\n")
     (axes,) = draw_curves([tmp_path]).axes
     names = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert names[-1] == "and 5 lines with lower returns at the end" and len(names) == 31
+    assert names[-1] == "and 5 lines with lower values at the end" and len(names) == 31
     assert {name.split("gamma=")[1].split(" ")[0] for name in names[:-1]} == {f"{k / 100:.3g}" for k in range(5, 35)}
 
 
@@ -279,3 +279,43 @@ def test_a_damaged_run_below_a_folder_is_left_out(tmp_path, caplog):
     (tmp_path / "runs" / "1" / "config.json").write_text("{")
     with pytest.raises(FilesError):
         plot([tmp_path / "runs"], tmp_path / "curve.png")
+
+
+def metrics_run(folder: Path, seed: int, table: str) -> Path:
+    """A run with a metrics.csv."""
+    run = fake_run(folder, seed)
+    (run / "metrics.csv").write_text(f"iteration,global_step,eval/return_mean,losses/entropy\n{table}")
+    return run
+
+
+def test_a_metric_is_drawn_in_place_of_returns(tmp_path):
+    """Lines without a finite value are left out: at 200 steps 15 and 25, at 400 steps 30 and 50. The line that is being
+    written counts only when it ends."""
+    metrics_run(tmp_path / "1", 1, "1,100,,0.5\n2,200,15,0.4\n3,300,nan,0.3\n4,400,30,0.2\n5,500,9")
+    metrics_run(tmp_path / "2", 2, "1,100,,0.5\n2,200,25,0.4\n3,300,inf,0.3\n4,400,50,0.2\n")
+    (axes,) = draw_curves([tmp_path], metric="eval/return_mean").axes
+    (line,) = axes.lines
+    assert (line.get_xdata()[[0, -1]].tolist(), line.get_ydata()[[0, -1]].tolist()) == ([200, 400], [20, 40])
+    assert axes.get_ylabel() == "eval/return_mean"
+    mean = draw_curves([tmp_path], window=2, metric="losses/entropy").axes[0].lines[0]
+    assert mean.get_ydata()[[0, -1]].tolist() == pytest.approx([0.5, 0.25])
+
+
+def test_what_a_picture_of_a_metric_says_of_itself(tmp_path):
+    """The footnote, and runs without a value."""
+    metrics_run(tmp_path / "1", 1, "1,100,,0.5\n2,200,,0.4\n")
+    metrics_run(tmp_path / "2", 2, "1,100,7,0.5\n2,200,8,0.4\n")
+    figure = draw_curves([tmp_path], metric="eval/return_mean")
+    assert "ppo, seed 1: no value of eval/return_mean" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert figure.get_supxlabel() == "line: values of a single run; dots: values of a single run"
+    several = draw_curves([tmp_path], metric="losses/entropy").get_supxlabel()
+    assert several == "line: mean over seeds; band: one standard deviation over seeds"
+
+
+def test_a_metric_that_no_run_has_is_refused(tmp_path):
+    """With the names that there are, and the nearest one."""
+    metrics_run(tmp_path / "1", 1, "1,100,,0.5\n")
+    with pytest.raises(UsageError, match="Did you mean losses/entropy? They have eval/return_mean, losses/entropy".replace("?", "[?]")):
+        draw_curves([tmp_path], metric="losses/entrpy")
+    with pytest.raises(UsageError, match="no metrics yet"):
+        draw_curves([fake_run(tmp_path / "other", 1)], metric="losses/entropy")
