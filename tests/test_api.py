@@ -21,7 +21,7 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
-from proximo.errors import EnvError, FilesError, NumbersError, UsageError
+from proximo.errors import EnvError, FilesError, NumbersError, UsageError, warn_once
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.distributions import CategoricalHead
@@ -845,3 +845,12 @@ def test_another_name_for_an_environment_is_said(tmp_path, caplog):
                            total_timesteps=512, logger="none")
     assert "The run is recorded as CartPole-v1, and the environment that it trains is" in caplog.text
     assert proximo.load(folder).cfg.env_id == "CartPole-v1"
+
+
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_a_recurrent_layer_that_a_network_of_ones_own_lacks_is_told(tmp_path, caplog, recurrent):
+    """The network is that of the program, whatever the field says."""
+    warn_once.cache_clear()
+    proximo.train(cfg(tmp_path / "run", recurrent=recurrent), make_agent=tiny_agent)
+    assert ("recurrent=lstm has no effect, because the network that make_agent returned is not recurrent" in caplog.text) == (
+        recurrent == "lstm")

@@ -13,7 +13,7 @@ from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_source import OWN, check_env_fields
 from proximo.envs.own_suite import make_complete
-from proximo.errors import UsageError, warn
+from proximo.errors import UsageError, warn, warn_once
 from proximo.facts import fixed_on_resume, refused_changes
 from proximo.protocols import AGENT_PARTS
 from proximo.runs.announce import announce_preset, announce_variant
@@ -67,6 +67,9 @@ def _make_complete_agent(make_agent: Part, spec: Any, cfg: Config) -> Any:
     if missing := [name for name in AGENT_PARTS if not hasattr(agent, name)]:
         raise UsageError(f"make_agent returned {agent!r:.60}, which lacks {', '.join(missing)} of Agent "
                          "(proximo/protocols.py). Return a network such as SharedAgent: docs/add-a-network.md.")
+    if cfg.recurrent != "none" and not agent.recurrent:
+        warn_once(f"recurrent={cfg.recurrent} has no effect, because the network that make_agent returned is not "
+                  "recurrent.")
     return agent
 
 
