@@ -33,7 +33,8 @@ def call_envs(envs: VecEnv, name: str, *arguments: Any) -> list[Any]:
     call = getattr(envs, "call", None)
     if call is None:
         raise UsageError(f"call_envs({name!r}): these environments are stepped together and have no methods of their "
-                         "own. Use engine=gym, or give the class that make_envs makes a method call(name, *arguments).")
+                         "own. Single environments of Gymnasium have them (engine=gym), and a class that make_envs "
+                         "makes may have a method call(name, *arguments).")
     return list(call(name, *arguments))
 
 
