@@ -99,8 +99,8 @@ class PlotArguments:
     """the picture"""
     metric: str = ""
     """column of metrics.csv to draw, such as eval/return_mean or losses/entropy; empty: the returns of episodes"""
-    window: int | None = None
-    """episodes (unset: 100) or lines of metrics.csv (unset: 1) that a point of the curve averages over"""
+    window: int = 0
+    """values that a point of the curve averages over; 0: 100 episodes, or one line of metrics.csv"""
 
 
 @dataclass
@@ -202,8 +202,8 @@ def plot_command(args: PlotArguments) -> int:
 
     wrong = folder_problems("--out", args.out, "curves.png") or usage_errors(lambda: check_picture(args.out))
     wrong += usage_errors(lambda: check_metric(find_runs(args.runs), args.metric))
-    check_least(args, *wrong, **({} if args.window is None else {"window": 1}))
-    print(plot(args.runs, args.out, args.window, args.metric))
+    check_least(args, *wrong, window=0)
+    print(plot(args.runs, args.out, args.window or None, args.metric))
     return 0
 
 
