@@ -22,7 +22,21 @@ def folder_of(env_id: str, label: str) -> str:
     return f"{file_name(env_id)}/{file_name(label)}"
 
 
-def clashes(folders: Iterable[str], remedy: str = "Give one of them another label.") -> list[str]:
-    """Return one sentence for each folder that several runs of a file have; it ends with what to do."""
+OTHER_LABEL = "Give one of them another label, which differs in more than case and in letters of ASCII."
+
+
+def clashes(folders: Iterable[str], remedy: str = OTHER_LABEL) -> list[str]:
+    """Return one sentence for each folder that several runs of a file have; it ends with what to do.
+
+    Names that differ in upper and lower case only are one folder on some systems.
+    """
+    folders = list(folders)
+    times = Counter(map(str.casefold, folders))
+    twice = dict.fromkeys(folder for folder in folders if times[folder.casefold()] > 1)
     return [f"two runs would both write to {folder}. {remedy}"
-            for folder, times in Counter(folders).items() if times > 1]
+            for folder in {folder.casefold(): folder for folder in twice}.values()]
+
+
+def setting_text(value: object) -> str:
+    """Return the value of a setting for a label, True and None in lower case. The case of a text may matter."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

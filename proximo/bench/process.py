@@ -140,6 +140,8 @@ def close_job(folder: Path, running: RunningJob, ended: Ended) -> tuple[Outcome,
         if times < TRIES:
             return "lost", end_text(ended)
         lines += f"\n{end_text(ended)}, {times} times without a new checkpoint"
+    elif ended.code > PeerError.exit_code:  # no error that Proximo has named
+        lines += f"\nthe process ended with {end_text(ended)}"
     _update_record(folder, job, status="failed", exit_code=ended.code, lines=lines, lost={})
     return "failed", lines
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from proximo.bench.ablations import find_ablations
+from proximo.bench.continuing import how_to_continue
 from proximo.bench.files import read_record
 from proximo.bench.published import published_for
 from proximo.bench.records import BenchRecord
@@ -39,7 +40,7 @@ from proximo.bench.results import (
 )
 from proximo.bench.statistics import estimate, require_packages
 from proximo.bench.text import Table, count_text
-from proximo.runs.command_line import command_line, pasted
+from proximo.runs.command_line import command_line
 from proximo.runs.files import refuse_links
 from proximo.runs.writing import whole_file
 
@@ -168,8 +169,8 @@ def _failures(runs: Sequence[RunResult], directory: Path) -> list[Section]:
             what = f"The evaluation of {name}" if run.summary else name
             parts += [f"{what} failed. The last lines of its log:", Block(run.failure)]
         elif not run.summary:
-            parts.append(f"{name} is not finished: it runs, was stopped, or ended with an error that it printed. To "
-                         f"continue it: proximo resume {pasted(run.path)}, or the command that trains all of them.")
+            parts.append(f"{name} is not finished: it runs, was stopped, or ended with an error that it printed. "
+                         f"{how_to_continue(run.path)}, or the command that trains all of them.")
     return [Section("Failed and unfinished runs", parts)] if parts else []
 
 

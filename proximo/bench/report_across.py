@@ -8,9 +8,9 @@ from proximo.bench.published import atari_game, atari_scores, atari_source
 from proximo.bench.report_page import Part, Picture, Section
 from proximo.bench.report_pictures import human_picture, profiles_picture
 from proximo.bench.report_tables import atari_table
-from proximo.bench.results import Groups, metric_of, scores_of
-from proximo.bench.statistics import estimate, normalise, performance_profiles, probability_of_improvement
-from proximo.bench.text import Table, interval_text
+from proximo.bench.results import Groups, metric_of, scores_of, steps_of
+from proximo.bench.statistics import Estimate, estimate, normalise, performance_profiles, probability_of_improvement
+from proximo.bench.text import Table, interval_text, number_text
 
 
 def across_environments(groups: Groups) -> list[Section]:
@@ -39,17 +39,21 @@ def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str
     matrices, name = _matrices(groups, labels, env_ids)
     left_out = [f"{more} of {label} in {env_id}" for label, matrix in matrices.items() for env_id in env_ids
                 if (more := len(_scores(groups, env_id, label)) - len(matrix))]
-    equal: list[Part] = [f"In this section, all environments of a row have the same number of runs: the first ones of "
+    steps = sorted({steps_of(run) for env_id in env_ids for label in labels for run in groups[env_id, label]})
+    notes: list[Part] = [f"The runs have different lengths: {', '.join(f'{one:,}' for one in steps)} steps."] * (
+        len(env_ids) == 1 and len(steps) > 1)
+    notes += [f"In this section, all environments of a row have the same number of runs: the first ones of "
                          f"each. Left out are {', '.join(left_out)}."] if left_out else []
     everything = np.concatenate([matrix.ravel() for matrix in matrices.values()])
     thresholds = np.linspace(everything.min(), everything.max(), 60)
     profiles = performance_profiles(matrices, thresholds)
-    aggregates = [[label, str(matrix.shape[1]), str(len(matrix)), interval_text(estimate(matrix)),
-                   interval_text(estimate(matrix, np.mean))] for label, matrix in matrices.items()]
-    pairs = [[a, b, interval_text(probability_of_improvement(matrices[a], matrices[b]))]
+    aggregates = [[label, str(matrix.shape[1]), str(len(matrix)), _estimate_text(estimate(matrix), len(matrix)),
+                   _estimate_text(estimate(matrix, np.mean), len(matrix))] for label, matrix in matrices.items()]
+    pairs = [[a, b, _estimate_text(probability_of_improvement(matrices[a], matrices[b]),
+                                   min(len(matrices[a]), len(matrices[b])))]
              for k, a in enumerate(matrices) for b in list(matrices)[k + 1:]]
     return [
-        *equal,
+        *notes,
         Table(head=["run", "environments", "seeds", "IQM [95 %]", "mean [95 %]"], rows=aggregates,
               note=f"Scores are {name}."),
         Picture(profiles_picture(profiles, thresholds, name), "Performance profiles with 95 % intervals."),
@@ -57,6 +61,11 @@ def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str
               note="Probability of improvement (Agarwal et al. 2021): over all pairs of these runs, averaged "
                    "over environments."),
     ]
+
+
+def _estimate_text(found: Estimate, seeds: int) -> str:
+    """Return an estimate with its interval, which one seed does not have."""
+    return interval_text(found) if seeds > 1 else f"{number_text(found.value)} (one seed)"
 
 
 def _scores(groups: Groups, env_id: str, label: str) -> np.ndarray:

@@ -151,7 +151,9 @@ def _cells(scores: np.ndarray, of: str = "") -> list[str]:
 
 
 def _mean_std(scores: np.ndarray) -> str:
-    return f"{number_text(scores.mean())} ± {number_text(scores.std())}" if len(scores) else "-"
+    if len(scores) < 2:  # one seed has no spread
+        return number_text(scores[0]) if len(scores) else "-"
+    return f"{number_text(scores.mean())} ± {number_text(scores.std())}"
 
 
 def _steps(runs: Sequence[RunResult]) -> str:

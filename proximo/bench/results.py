@@ -77,7 +77,7 @@ def read_runs(directory: str | Path) -> list[RunResult]:
     if not runs:
         raise UsageError(f"{one_line(directory)} contains no runs. A run is a folder with a config.json.")
     kept = without_repeats(
-        _with_differences(runs), finished=lambda run: bool(run.summary),
+        with_differences(runs), finished=lambda run: bool(run.summary),
         sample=lambda run: (run.env_id, run.label, run.seed, None if run.config else run.path))  # None: it is known
     return sorted(kept, key=lambda run: (run.env_id, bool(run.ablates), run.label, run.seed))
 
@@ -175,7 +175,7 @@ def run_folders(directory: Path) -> Iterable[Path]:
                         and not (path / name.removesuffix(".job.json") / "config.json").exists())
 
 
-def _with_differences(runs: list[RunResult]) -> list[RunResult]:
+def with_differences(runs: list[RunResult]) -> list[RunResult]:
     """Add to labels the settings in which runs of one label differ: such runs are not samples of one setting.
 
     What a config.json does not say, because it is damaged or of an earlier version, is no difference.
@@ -239,5 +239,5 @@ def _label(variant: str, config: dict[str, Any], own: dict[str, str]) -> str:
     if config.get("local_num_envs") is not None:
         skipped.add("num_envs")  # follows from it and the number of processes
     defaults = {f.name: list(f.default) if isinstance(f.default, tuple) else f.default for f in fields(kind)}
-    return label_of(variant, {name: value for name, value in config.items()
+    return label_of(variant, {name: Path(value).name if name == "env_file" else value for name, value in config.items()
                               if name in defaults and name not in skipped and value != defaults[name]} | own)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PureWindowsPath
 from typing import Any, get_type_hints
 
-from proximo.bench.names import ASIDE, clashes, folder_of
+from proximo.bench.names import ASIDE, clashes, folder_of, setting_text
 from proximo.bench.records import RunTable, SetFile
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
@@ -71,8 +71,8 @@ def logging_fields() -> set[str]:
 
 def label_of(variant: str, overrides: Mapping[str, object]) -> str:
     """Return a name such as ppo-gamma=0.9,norm_adv=none; a hash shortens names that are too long for a folder."""
-    skipped = logging_fields()
-    parts = ",".join(f"{name}={value}".lower() for name, value in sorted(overrides.items()) if name not in skipped)
+    counted = sorted(overrides.keys() - logging_fields())
+    parts = ",".join(f"{name}={setting_text(overrides[name])}" for name in counted)
     if len(parts) > 120:
         parts = f"{parts[:100]}~{hashlib.sha256(parts.encode()).hexdigest()[:8]}"
     return f"{variant}-{parts}" if parts else variant

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from math import ceil
-from textwrap import wrap
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 Groups = dict[str, list[Curve]]  # label -> curves
 MOST_DOTS = 4000
-MOST_INSIDE = 8  # lines of text that fit into a panel; more are beside it
+MOST_INSIDE = 4  # lines of text above the curves of a panel; more are beside it
+LINE_SHARE = 0.055  # of the height of a panel, for a line of text
 MOST_NAMES = 30  # lines of a panel that are named
 MOST_SILENT = 8  # runs without an episode that are named
 WIDTH = 60  # characters of a line of text
@@ -69,7 +70,7 @@ def draw_panel(axes: "Axes", env_id: str, groups: Groups, what: Drawn) -> None:
         sentences.append(f"and {len(groups) - MOST_NAMES} lines with lower values at the end")
     empty = len(silent) == sum(map(len, groups.values()))
     axes.set_ylabel(drawn_text(what.axis))
-    _finish_panel(axes, env_id, sentences, empty, beside=lines_of_text(groups, what) > MOST_INSIDE)
+    _finish_panel(axes, env_id, sentences, empty, lines_of_text(groups, what))
 
 
 def _name(label: str, curves: Sequence[Curve]) -> list[str]:
@@ -103,7 +104,7 @@ def _draw_episodes(axes: "Axes", curve: Curve, color: str) -> None:
               markersize=5.5 - 3 * density, markeredgewidth=0, zorder=1)
 
 
-def _finish_panel(axes: "Axes", env_id: str, sentences: Iterable[str], empty: bool, beside: bool) -> None:
+def _finish_panel(axes: "Axes", env_id: str, sentences: Iterable[str], empty: bool, lines: int) -> None:
     from matplotlib.ticker import EngFormatter
 
     axes.set_title(drawn_text(env_id.rpartition(":")[2]), fontsize=12, fontweight="bold")
@@ -111,7 +112,8 @@ def _finish_panel(axes: "Axes", env_id: str, sentences: Iterable[str], empty: bo
     axes.spines[["top", "right"]].set_visible(False)
     if empty:
         axes.set(xticks=[], yticks=[])
-        axes.text(0.5, 0.5, "\n".join(sentences), transform=axes.transAxes, ha="center", va="center", color="0.35")
+        text = "\n".join(fill(one, WIDTH - 10) for one in sentences)
+        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="0.35")
         return
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(color="0.9", linewidth=0.8)
@@ -119,5 +121,9 @@ def _finish_panel(axes: "Axes", env_id: str, sentences: Iterable[str], empty: bo
     axes.margins(x=0.01)
     for sentence in sentences:
         axes.plot([], [], " ", label=sentence)
-    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if beside else {}
-    axes.legend(fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", **place)
+    place: dict[str, Any] = {"bbox_to_anchor": (1, 1)}
+    if lines <= MOST_INSIDE:
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, low + (high - low) / (1 - LINE_SHARE * (lines + 0.5)))
+        place = {}
+    axes.legend(loc="upper left", fontsize=8, frameon=False, **place)

@@ -169,6 +169,13 @@ def _one_per_seed(curves: Sequence[Curve]) -> list[Curve]:
                            finished=lambda curve: (curve.path / "summary.json").exists())
 
 
+def _ends_differ(panels: Panels) -> bool:
+    """Return whether a line averages runs of which some end before others, see average_over_seeds."""
+    ends = [[int(curve.steps[-1]) for curve in curves if len(curve.steps)] for one in panels.values()
+            for curves in one.values()]
+    return any(found and min(found) < 0.95 * max(found) for found in ends)
+
+
 def _footnote(panels: Panels, what: Drawn) -> str:
     """Explain the line, and the band and the dots where there are any."""
     counts = [[sum(len(curve.steps) > 0 for curve in curves) for curves in one.values()] for one in panels.values()]
@@ -179,6 +186,7 @@ def _footnote(panels: Panels, what: Drawn) -> str:
     line = f"line: mean of the last {what.window} {values}" if what.window > 1 else "line"
     if most > 1:
         line += ", averaged over seeds" if what.window > 1 else ": mean over seeds"
+        line += " (those that have not ended before)" if _ends_differ(panels) else ""
         line += "; band: one standard deviation over seeds"
     elif what.window == 1:
         line += f": {values} of a single run"

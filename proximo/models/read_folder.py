@@ -45,6 +45,8 @@ def load_model_tree(folder: Path) -> dict[str, Any]:
     try:
         return load_tree(folder, ModelFile)
     except FilesError as error:
+        if isinstance(error.__cause__, PermissionError):
+            raise FilesError(f"{error}. Its owner can allow it: chmod -R a+rX {folder}") from error
         advice = [str(error).rstrip(".")]
         if "Restore" not in advice[0]:
             advice.append("Restore it from a copy")

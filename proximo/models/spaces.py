@@ -38,9 +38,23 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def _bound_to_json(bound: np.ndarray) -> Any:
-    """Return one number where all are equal: an image has many. Booleans become 0 and 1."""
+    """Return one number where all are equal: an image has many. Booleans become 0 and 1; see _with_texts."""
     bound = bound.astype(np.uint8) if bound.dtype == np.bool_ else bound
-    return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound.tolist()
+    return _with_texts(bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound.tolist())
+
+
+def _with_texts(bound: Any) -> Any:
+    """Return nested lists of numbers with the texts "inf" and "-inf" in place of what JSON does not have."""
+    if isinstance(bound, list):
+        return [_with_texts(one) for one in bound]
+    return str(bound) if isinstance(bound, float) and not math.isfinite(bound) else bound
+
+
+def _with_numbers(bound: Any) -> Any:
+    """Return nested lists of numbers in which `_with_texts` has replaced some. Earlier versions wrote -Infinity."""
+    if isinstance(bound, list):
+        return [_with_numbers(one) for one in bound]
+    return float(bound) if isinstance(bound, str) else bound
 
 
 def spec_from(tree: dict[str, Any]) -> Spec:
@@ -95,7 +109,7 @@ def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:
         return gym.spaces.Tuple([space_from_json(part) for part in data["parts"]])
     check_numbers(data["shape"])
     dtype: Any = np.dtype(data["dtype"])
-    low, high = (np.full(data["shape"], data[name], dtype) for name in ("low", "high"))
+    low, high = (np.full(data["shape"], _with_numbers(data[name]), dtype) for name in ("low", "high"))
     return gym.spaces.Box(low, high, dtype=dtype)
 
 

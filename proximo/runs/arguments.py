@@ -5,8 +5,9 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from inspect import get_annotations
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from proximo.catalog import check_given_id, choose_variant, config_class, config_of_env, variant_by_spaces, variant_of
 from proximo.config import Config
@@ -79,6 +80,21 @@ def problems_of_class(config: Any) -> list[str]:
         return []
     return [f"config={config!r:.60} is not a class of configurations. Pass the subclass of proximo.Config that the run "
             "was started with, or leave it out."]
+
+
+def problems_of_defaults(kind: type[Config], variant: type[Config]) -> list[str]:
+    """Return a sentence for each default of a class of a program that is not used, because it lacks an annotation."""
+    wrong = []
+    for one in kind.__mro__[:kind.__mro__.index(variant)]:
+        for name in sorted((vars(one).keys() & kind.__dataclass_fields__.keys()) - get_annotations(one).keys()):
+            advice = f"For a schedule, name it {name}_at" if callable(vars(one)[name]) and f"{name}_at" in dir(kind) \
+                else f"Write {name}: {_type_text(kind.__dataclass_fields__[name].type)} = VALUE"
+            wrong.append(f"{one.__name__}.{name} is not used, because it has no annotation of a type. {advice}.")
+    return wrong
+
+
+def _type_text(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
 
 
 def problems_of_iterations(state: Any, cfg: Config) -> list[str]:
@@ -200,6 +216,8 @@ def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnPar
     if "__dataclass_fields__" not in vars(kind) and vars(kind).keys() & kind.__dataclass_fields__.keys():
         raise UsageError(f"{kind.__name__} needs the decorator @dataclass(frozen=True), otherwise its defaults are "
                          "not used.")
+    if wrong := problems_of_defaults(kind, config_class(variant)):
+        raise UsageError("\n".join(wrong))
     cfg = with_changes(config() if isinstance(config, type) else config, values)
     if "make_envs" in own.names and "env_id" not in values and cfg.env_id == config_class(variant).env_id:
         warn(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}. Name the environments "

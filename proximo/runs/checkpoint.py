@@ -50,9 +50,9 @@ def save_tree(folder: Path, tree: dict[str, Any], otherwise: str = RESUME) -> No
                 shutil.rmtree(path, ignore_errors=True)  # left by a process that was killed
         beside.mkdir()
         arrays: dict[str, np.ndarray] = {}
-        text = json.dumps(_without_arrays(tree, "", arrays), indent=1)
+        (beside / TREE).write_text(json.dumps(_without_arrays(tree, "", arrays), indent=1))
         save_file(arrays, beside / TENSORS)
-        (beside / TREE).write_text(text)
+        shutil.copymode(beside / TREE, beside / TENSORS)  # safetensors lets only the owner read its files
         sums = {name: sha256(beside / name) for name in (TENSORS, TREE)}
         (beside / MANIFEST).write_text(json.dumps({"format": 1, "sha256": sums}, indent=1))
         for path in [*beside.iterdir(), beside]:

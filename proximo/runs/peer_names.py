@@ -5,7 +5,10 @@ POPART = "Values are not normalised (PopArt): norm_reward=True normalises reward
 PEERS = {  # names of Stable-Baselines3 and others
     "algo": "PPO is the only algorithm", "batch_size": MINIBATCH, "minibatch_size": MINIBATCH,
     "normalize_value": POPART, "popart": POPART, "value_norm": POPART,
-    "callback": "Use callbacks=[FUNCTION]", "clip_range": "Use clip_coef=...",
+    "callback": "Use callbacks=[FUNCTION]", "eval_freq": "Use eval_every=...",
+    "n_eval_episodes": "Use eval_episodes=...",
+    "eval_env": "Use eval_every=... with eval_env_kwargs={...}, or proximo.evaluate(it.model(), env=...) in a callback",
+    "features_extractor_class": "Use make_agent=FUNCTION for a network of your own", "clip_range": "Use clip_coef=...",
     "clip_range_vf": "Use clip_vloss=True, which clips values by clip_coef", "n_envs": "Use num_envs=...",
     "lr": "Use learning_rate=...", "n_epochs": "Use update_epochs=...", "n_steps": "Use num_steps=...",
     "net_arch": "Use hidden_sizes=(64, 64)",
@@ -15,6 +18,7 @@ PEERS = {  # names of Stable-Baselines3 and others
                      "network of your own",
     "tensorboard_log": "Every run writes RUN/tensorboard: set run_dir=RUN", "use_sde": "Use distribution=gsde",
     "verbose": "Use logger=console or logger=none"}
-ADVICE = {"preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
+ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
+          "preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
           "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3].",
           **{name: f" {advice} (docs/coming-from.md)." for name, advice in PEERS.items()}}

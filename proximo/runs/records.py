@@ -9,7 +9,8 @@ Arrays = dict[str, Array]
 Sums = TypedDict("Sums", {"tensors.safetensors": str, "tree.json": str})
 Dtype = Literal["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
                 "float64"]
-Numbers = float | bool | list[Any]  # one number where all are equal; version 0.2.0.dev0 wrote booleans
+# One number where all are equal, or nested lists. JSON has no infinite numbers. Version 0.2.0.dev0 wrote booleans.
+Numbers = float | bool | Literal["inf", "-inf"] | list[Any]
 
 
 class SpaceRecord(TypedDict):

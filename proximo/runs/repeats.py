@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from proximo.errors import notify
+from proximo.runs.videos import changed_at
 
 
 class InFolder(Protocol):
@@ -27,8 +28,8 @@ def without_repeats(runs: Iterable[Known], sample: Callable[[Known], Hashable],
         sample: Returns the settings and the seed of a run.
         finished: Returns whether a run is finished.
     """
-    def rank(run: Known) -> tuple[bool, float]:
-        return finished(run), run.path.stat().st_mtime if run.path.exists() else 0
+    def rank(run: Known) -> tuple[bool, int]:  # exports and evaluations change the folder itself
+        return finished(run), max(map(changed_at, (run.path / "summary.json", run.path / "metrics.csv")))
 
     runs = list(runs)
     kept: dict[Hashable, Known] = {}

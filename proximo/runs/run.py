@@ -99,11 +99,17 @@ def check_new(folders: Sequence[Path], resume_line: str) -> None:
     """
     for folder in folders if world_from_environment().rank == 0 else ():
         if (folder / "config.json").exists() or (folder / SWEEP).exists():
+            begun = "" if has_begun(folder) else " It has not finished an iteration: if nothing trains it, remove it."
             raise UsageError(f"{folder} contains a run already. Resume it with `{resume_line}`, or choose "
-                             "another folder with --run-dir.")
+                             f"another folder with --run-dir.{begun}")
         if any((folder / "checkpoints").glob("[0-9]*")):
             raise UsageError(f"{folder} contains checkpoints of a run without its config.json. Move them to another "
                              "place, or choose another folder with --run-dir.")
+
+
+def has_begun(folder: Path) -> bool:
+    """Return whether a run, or one of several in a folder, has finished an iteration."""
+    return any(folder.glob("metrics.csv")) or any(folder.glob("*/metrics.csv"))
 
 
 def write_config(run: Run) -> None:

@@ -69,7 +69,7 @@ def test_seeds_without_a_score_are_not_counted(tmp_path):
     runs[0] = runs[0]._replace(evaluation={"episodic_return_mean": 70.0})
     groups = {("A-v0", "one"): runs}
     (row,) = results_table(groups).rows
-    assert row[2] == "3 of 5" and row[4] == "20.00 ± 8.16" and row[6] == "70.00 ± 0.00 (1 of 5 seeds)"
+    assert row[2] == "3 of 5" and row[4] == "20.00 ± 8.16" and row[6] == "70.00 (1 of 5 seeds)"
     said = " ".join(map(str, _summary(runs, groups, {}).parts))
     assert "No episode ended in 2 of 5 runs in A-v0 (one). The returns are those of the others." in said
     assert "only 3 seeds" in said

@@ -135,10 +135,11 @@ function smoothed(pairs, weight) {  // exponential mean without the bias of its 
 function meanOfSeeds(series) {  // one curve for each setting, where all of its runs have points
   const groups = new Map();
   for (const one of series) groups.set(one.label, [...(groups.get(one.label) || []), one]);
-  return [...groups.values()].map(all => {
-    const kept = all.filter(one => one.points.length), first = Math.max(...kept.map(one => one.points[0][0]));
+  return [...groups.values()].flatMap(all => {
+    const seeds = new Map(all.filter(one => one.points.length).map(one => [one.seed, one]));  // a copy is no other seed
+    const kept = [...seeds.values()], first = Math.max(...kept.map(one => one.points[0][0]));
     const last = Math.min(...kept.map(one => one.points.at(-1)[0]));
-    if (kept.length < 2 || first >= last) return all[0];
+    if (kept.length < 2 || first >= last) return kept;
     const places = kept.map(() => 0), points = [];
     for (let k = 0; k <= 200; k++) {
       const x = first + (last - first) * k / 200;
@@ -196,7 +197,7 @@ class Charts {  // the controls, the legend and all panels of one environment at
       if (!this.panels.has(spec.title)) this.panels.set(spec.title, new Chart(this.grid, spec.title.replace(/^(losses|charts)\//, ""),
         spec.title, this.view, () => this.draw()));
       const series = seen.filter(run => spec.from === "episodes" || run.names.includes(spec.title)).map(run => ({
-        label: run.label, name: single ? run.name : `${run.label} seed ${run.seed}`, color: color(run.key), points: this.points(run, spec)}));
+        label: run.label, seed: run.seed, name: single ? run.name : `${run.label} seed ${run.seed}`, color: color(run.key), points: this.points(run, spec)}));
       this.panels.get(spec.title).series = this.mean.checked ? meanOfSeeds(series) : series;
     }
     this.mean.parentNode.hidden = new Set(runs.map(run => run.label)).size === runs.length;

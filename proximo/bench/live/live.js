@@ -81,6 +81,7 @@ function warnings(found) {  // what holds for several runs is said once
   for (const run of found) {
     if (run.state === "silent") say("silent", run.why, run.name);
     if (run.state === "stopped") say("stopped", "No process writes to them. Continue a run with: proximo resume RUN", run.name);
+    if (run.state === "failed" && !run.failure) say("numbers were not finite", "This says where: proximo doctor RUN/repro", run.name);
     if (run.skipped) say("only the end of a very long log is shown", "", run.name);
     for (const one of run.warnings) say(`${one.metric} is ${one.side} its usual range`, one.advice, `${run.name} (${number(one.value)})`);
     if (run.failure) make("pre", make("li", list, "", `${run.name} failed. The last lines of its log:`), "", run.failure);

@@ -12,7 +12,15 @@ from proximo.bench.live.downsample import Thinned
 from proximo.bench.live.follow import Curves, points_of_each
 from proximo.bench.live.state import State, run_state
 from proximo.bench.live.warnings import Warned, warnings_of
-from proximo.bench.results import Groups, RunResult, differing_settings, read_run, run_folders, run_name
+from proximo.bench.results import (
+    Groups,
+    RunResult,
+    differing_settings,
+    read_run,
+    run_folders,
+    run_name,
+    with_differences,
+)
 from proximo.errors import UsageError, one_line
 from proximo.runs.files import is_folder
 from proximo.runs.videos import changed_at, videos_of
@@ -65,6 +73,8 @@ class LiveRuns:
                 self._search()
                 self._searched = time.monotonic()
             found = [self._follow(folder) for folder in self._found]
+            runs = with_differences([one.run for one in found])
+            found = [one._replace(run=run) for one, run in zip(found, runs)]
         return sorted(found, key=lambda one: (one.run.env_id, one.run.label, one.run.seed, one.name))
 
     def number(self, one: Followed) -> str:

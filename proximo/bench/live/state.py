@@ -3,10 +3,10 @@
 import math
 from typing import NamedTuple
 
+from proximo.bench.continuing import how_to_continue, was_not_finite
 from proximo.bench.live.follow import Curves
 from proximo.bench.results import RunResult, steps_of
 from proximo.bench.status import SILENT, process_ended, seconds_since
-from proximo.runs.command_line import pasted
 from proximo.runs.lock import NAME, holder
 
 
@@ -60,7 +60,7 @@ def _word(run: RunResult, age: float | None) -> tuple[str, str]:
         return "finished", ""
     process = holder(run.path)
     if not (run.path / NAME).exists():
-        return "stopped", f"No process writes to it. Continue it with: proximo resume {pasted(run.path)}"
+        return "failed" if was_not_finite(run.path) else "stopped", how_to_continue(run.path)
     if process_ended(process):
         return "stopped", f"{process[:1].upper()}{process[1:]} has ended without writing a summary, as after SIGKILL."
     if age is not None and age > SILENT:

@@ -59,6 +59,9 @@ def write_lines(live: LiveRuns, every: float = LINE_SECONDS) -> None:
         time.sleep(every)
 
 
+LEAST_NAME = 16  # characters of the column of names, also where the terminal is narrow
+
+
 def line_of(one: Followed) -> str:
     """Write what is known of a run in one line of printable characters."""
     state = one.state
@@ -78,7 +81,8 @@ def text_view(found: Sequence[Followed]) -> "Group":
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("state", "run", "done", "return", "its curve", "steps/s", "left", "last line"):
         table.add_column(name, justify="left" if name in ("state", "run", "its curve") else "right",
-                         no_wrap=name != "run", overflow="fold")
+                         no_wrap=name not in ("run", "its curve"), overflow="crop" if name == "its curve" else "fold",
+                         min_width=LEAST_NAME if name == "run" else None)
     for one in found:
         state = one.state
         cells = [state.word, one.name, f"{state.share:.0%}", number_text(one.curves.mean_return, 1),

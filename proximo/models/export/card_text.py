@@ -1,6 +1,7 @@
 """The page of a card: Markdown behind the front matter that the Hugging Face Hub reads."""
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,7 +69,12 @@ def training_lines(model: Model, run: Mapping[str, Any]) -> list[str]:
                if name not in skipped and value != getattr(kind, name, None)}
     return [*lines, f"Hyper-parameters that differ from the defaults of {model.variant}:", "",
             "| hyper-parameter | value |", "|---|---|",
-            *(f"| {name} | {str(value).replace('|', '/')} |" for name, value in changed.items())]
+            *(f"| {name} | {_cell(name, value)} |" for name, value in changed.items())]
+
+
+def _cell(name: str, value: object) -> str:
+    """Return a value for a table: of a path, which may be private, only the last part."""
+    return (str(value).rpartition("/")[2] if name in ("env_file", "init_from") else str(value)).replace("|", "/")
 
 
 def without_folder(command: str) -> str:
@@ -79,4 +85,4 @@ def without_folder(command: str) -> str:
         return ""
     kept = [word for word, before in zip(words, ["", *words])
             if not word.startswith(FOLDER_FLAG) and before != FOLDER_FLAG]
-    return shlex.join(word.rsplit("/", 1)[-1] if word.endswith(".py") else word for word in kept)
+    return shlex.join(re.sub(r"(^|=)[^=]*/(?=[^/=]+\.py(:\w+)?$)", r"\1", word) for word in kept)

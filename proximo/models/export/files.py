@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from proximo.config import Config
 from proximo.errors import UsageError, first_line
 from proximo.models.export.check import check_same_actions
 from proximo.models.export.observations import torch_dtype
@@ -121,13 +122,19 @@ def trace(portable: Portable) -> torch.export.ExportedProgram:
 
 
 def description(model: Trained, portable: Portable) -> dict[str, Any]:
-    """Return what a file says about itself: environment, spaces, inputs and outputs."""
+    """Return what a file says about itself: environment, its changes, spaces, inputs and outputs."""
     space = model.spec.observation_space
-    return {"variant": model.variant, "env_id": model.cfg.env_id,
+    return {"variant": model.variant, "env_id": model.cfg.env_id, "preprocessing": preprocessing(model.cfg),
             "action_space": space_to_json(model.spec.action_space),
             "observation_space": None if space is None else space_to_json(space),
             "inputs": [described(port) for port in portable.inputs],
             "outputs": [described(port) for port in portable.outputs]}
+
+
+def preprocessing(cfg: Config) -> dict[str, Any]:
+    """Return the settings that change the observations of the environment before the network gets them."""
+    names = ("env_wrappers", "frame_skip", "grayscale", "resize", "frame_stack")
+    return {name: value for name in names if (value := getattr(cfg, name)) not in ((), 1, False, None)}
 
 
 def described(port: Port) -> dict[str, Any]:
@@ -150,7 +157,7 @@ def write_onnx(program: torch.export.ExportedProgram, portable: Portable, about:
     graph = converted.model.graph
     for value, port in zip((*graph.inputs, *graph.outputs), (*portable.inputs, *portable.outputs), strict=True):
         value.shape = onnx_ir.Shape(("N", *port.shape))
-    converted.model.metadata_props[ABOUT] = json.dumps(about)
+    converted.model.metadata_props[ABOUT] = json.dumps(about, allow_nan=False)
     converted.save(path, external_data=False)
 
 
@@ -161,7 +168,7 @@ def write_pt2(program: torch.export.ExportedProgram, portable: Portable, about: 
     """
     program.example_inputs = None  # which torch would pickle
     content = io.BytesIO()  # where torch itself writes a file, it aborts the process if the disk is full
-    torch.export.save(program, content, extra_files={ABOUT: json.dumps(about)})
+    torch.export.save(program, content, extra_files={ABOUT: json.dumps(about, allow_nan=False)})
     path.write_bytes(content.getvalue())
 
 
