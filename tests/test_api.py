@@ -364,6 +364,20 @@ def test_what_is_no_configuration_is_refused():
     class Bare(Config):
         seed = 3
 
+    @dataclass(frozen=True)
+    class Typed(proximo.Config):
+        hidden_sizes = (8,)
+        gamma = 0.5
+
+        def learning_rate(self, iteration):
+            return 1e-3
+
+    with pytest.raises(UsageError) as refused:
+        proximo.train(Typed, total_timesteps=512)
+    assert str(refused.value).splitlines() == [
+        f"Typed.{name} is not used, because it has no annotation of a type. {advice}." for name, advice in (
+            ("gamma", "Write gamma: float = VALUE"), ("hidden_sizes", "Write hidden_sizes: tuple[int, ...] = VALUE"),
+            ("learning_rate", "For a schedule, name it learning_rate_at"))]
     with pytest.raises(UsageError, match="Bare needs the decorator @dataclass"):
         proximo.train(Bare)
     for wrong in (3, dict, {"seed": 1}):

@@ -112,6 +112,13 @@ def test_curve_bands_contain_the_line():
     assert (bands["low"] <= bands["iqm"]).all() and (bands["iqm"] <= bands["high"]).all()
 
 
+def test_a_resampled_seed_counts_with_its_whole_curve():
+    """Curves that are constant have a band that is constant: points of their own would make it ragged."""
+    bands = curve_bands(np.repeat([[0.0], [1.0], [2.0]], 50, axis=1))
+    assert all(len(set(bands[name])) == 1 for name in ("low", "iqm", "high"))
+    assert bands["low"][0] < 0.5 and bands["high"][0] > 1.5
+
+
 def test_verdicts_match_welchs_test():
     """Against scipy's test of two samples; the verdict knows only mean and deviation of the second one."""
     ours, theirs = SCORES[:, 0], OTHERS[:, 0]

@@ -120,7 +120,7 @@ class Plain(gym.Env):
         return np.zeros(2, np.float32), 1.0, self.terminated, False, {}
 
 
-@pytest.mark.parametrize("value", ["False", b"x", [None], [False], (True,)])
+@pytest.mark.parametrize("value", ["False", b"x", [None], [False], (True,), float("nan")])
 def test_an_episode_ends_by_a_boolean_or_a_number(value):
     envs = GymEnvs(lambda: Plain(value), [1], "Plain")
     envs.reset()

@@ -185,6 +185,17 @@ def test_what_cannot_be_json_is_not_written_in_part(tmp_path):
     assert not (tmp_path / "kept").exists()
 
 
+def test_all_files_may_be_read_by_those_whom_the_umask_allows(tmp_path):
+    """A colleague copies the folder: weights are no exception."""
+    before = os.umask(0o022)
+    try:
+        save_tree(tmp_path / "model", {"weights": np.zeros(3)})
+    finally:
+        os.umask(before)
+    assert {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "model").iterdir()} == dict.fromkeys(
+        ("manifest.json", "tree.json", "tensors.safetensors"), 0o644)
+
+
 def test_files_are_plain(tmp_path):
     """Only safetensors and JSON, with the sums of both."""
     save_tree(tmp_path / "kept", {"weights": np.arange(3)})

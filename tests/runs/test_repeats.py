@@ -23,7 +23,9 @@ def test_the_newest_finished_run_of_each_seed_stays(order, tmp_path, caplog):
         ("old", 1, True), ("new", 1, True), ("unfinished", 1, False), ("other", 2, False))]
     for age, run in enumerate(runs):
         run.path.mkdir()
-        os.utime(run.path, (age, age))
+        (run.path / "metrics.csv").touch()
+        os.utime(run.path / "metrics.csv", (age, age))
+        os.utime(run.path, (9 - age, 9 - age))  # an export changes the folder
     given = [runs[k] for k in order]
     kept = without_repeats(given, sample=lambda run: run.seed, finished=lambda run: run.finished)
     assert kept == [run for run in given if run.path.name in ("new", "other")]

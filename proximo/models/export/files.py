@@ -133,8 +133,8 @@ def description(model: Trained, portable: Portable) -> dict[str, Any]:
 
 def preprocessing(cfg: Config) -> dict[str, Any]:
     """Return the settings that change the observations of the environment before the network gets them."""
-    names = ("env_wrappers", "frame_skip", "grayscale", "resize", "frame_stack")
-    return {name: value for name in names if (value := getattr(cfg, name)) not in ((), 1, False, None)}
+    nothing = {"frame_skip": 1, "frame_stack": 1, "grayscale": False, "resize": None, "env_wrappers": ()}
+    return {name: getattr(cfg, name) for name, value in nothing.items() if getattr(cfg, name) != value}
 
 
 def described(port: Port) -> dict[str, Any]:

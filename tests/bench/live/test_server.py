@@ -88,10 +88,16 @@ def test_states(serve, tmp_path):
         "env_id": "CartPole-v1", "label": "ppo", "variant": "ppo", "seed": 1, "steps": 100, "status": "failed",
         "lines": "the loss is not finite", "ablates": ""}))
     RunFolder(tmp_path / "empty").lock()
+    (RunFolder(tmp_path / "nan").grow(1).folder / "repro").mkdir()
+    resumed = RunFolder(tmp_path / "resumed").grow(1, seed=2)
+    (resumed.folder / "repro").mkdir()
+    os.utime(resumed.folder / "repro", (1, 1))  # it has continued since
     found = {run["name"]: run for run in data(serve(tmp_path))["runs"]}
     assert {name: run["state"] for name, run in found.items()} == {
         "finished": "finished", "stopped": "stopped", "killed": "stopped", "silent": "silent", "failed": "failed",
-        "empty": "running"}
+        "empty": "running", "nan": "failed", "resumed": "stopped"}
+    assert found["nan"]["why"] == f"Its numbers were not finite. This says where: proximo doctor {tmp_path / 'nan' / 'repro'}"
+    assert found["resumed"]["why"] == f"Continue it with: proximo resume {resumed.folder}"
     assert found["failed"]["failure"] == "the loss is not finite" and "SIGKILL" in found["killed"]["why"]
 
 
@@ -251,3 +257,11 @@ def test_ctrl_c_ends_the_command_without_a_traceback(tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 0 and "Traceback" not in err + out
+
+
+def test_settings_that_differ_in_length_or_case_are_not_one(serve, tmp_path):
+    """A page averages the runs of one label: those of another length, or of arguments in another case, have others."""
+    RunFolder(tmp_path / "a", env_kwargs=["level=A"]).grow(1)
+    RunFolder(tmp_path / "b", env_kwargs=["level=a"]).grow(1)
+    RunFolder(tmp_path / "c", total=500, env_kwargs=["level=a"]).grow(1)
+    assert len({run["label"] for run in data(serve(tmp_path))["runs"]}) == 3

@@ -12,8 +12,9 @@ import torch
 from gymnasium import spaces
 
 from proximo.cli.main import main
+from proximo.config import Config
 from proximo.errors import FilesError, UsageError
-from proximo.models.export.files import export_model, run_onnx, run_pt2
+from proximo.models.export.files import export_model, preprocessing, run_onnx, run_pt2
 from proximo.models.export.portable import Portable
 from proximo.on_torch.assemble import assemble
 from tests.support.models import random_model
@@ -238,3 +239,10 @@ def test_a_full_disk_leaves_the_older_file(tmp_path):
     assert done.returncode == 5 and "Traceback" not in done.stderr, done.stderr
     assert said.startswith(f"proximo: {tmp_path / 'model' / 'agent.pt2'} could not be written")
     assert run_pt2(tmp_path / "model" / "agent.pt2") and not list((tmp_path / "model").glob(".*"))
+
+
+def test_a_file_names_what_changes_observations_before_it():
+    """Only what differs from none; whoever has the file alone can do the same."""
+    plain, images = Config(), Config(resize=24, grayscale=True, frame_stack=2, env_wrappers=("module:Wrapper",))
+    assert preprocessing(plain) == {}
+    assert preprocessing(images) == {"env_wrappers": ("module:Wrapper",), "grayscale": True, "resize": 24, "frame_stack": 2}

@@ -17,6 +17,7 @@ from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
 from proximo.models.export import shared
 from proximo.models.export.card import Score, confirms, copy_video, score_of
+from proximo.models.export.card_text import without_folder
 from proximo.models.export.hub import Repository, hub_errors
 from tests.support.full_disk import bytes_below, full_disk
 from tests.support.hub import COMMIT, TOKEN, hub_server
@@ -277,3 +278,12 @@ def test_a_full_disk_is_no_fault_of_the_hub():
     with pytest.raises(OSError, match="No space left") as caught, hub_errors(Repository("me/x")):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert not isinstance(caught.value, FilesError)
+
+
+@pytest.mark.parametrize("given, shown", [
+    ("proximo train ppo --env-file=/home/me/my_env.py --seed 1", "proximo train ppo --env-file=my_env.py --seed 1"),
+    ("proximo train ppo --env-file /home/me/my_env.py:Env", "proximo train ppo --env-file my_env.py:Env"),
+    ("/home/me/train.py --run-dir runs/a --gamma 0.9", "train.py --gamma 0.9"),
+    ("proximo train ppo --init-from runs/a/b", "proximo train ppo --init-from runs/a/b")])
+def test_the_command_of_a_card_has_no_folders_of_programs(given, shown):
+    assert without_folder(given) == shown
