@@ -11,6 +11,8 @@ from proximo.cli.bench_commands import AllowImport
 from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run, missing_run, model_of_run
 from proximo.cli.model_commands import RunFolder, check_least
+from proximo.envs.gym_source import preprocessing
+from proximo.errors import notify
 from proximo.models.evaluate import MAX_STEPS
 from proximo.runs.command_line import pasted
 from proximo.runs.resolve import usage_errors
@@ -114,7 +116,11 @@ def export_command(args: ExportArguments) -> int:
 
     out = args.out or args.run / f"agent.{args.to or 'onnx'}"
     check_least(args, *missing_run(args.run), *usage_errors(lambda: chosen_format(out, args.to, args.also)))
-    exported = export_model(model_of_run(args.run, args.best), out, args.to, args.also, args.mask)
+    model = model_of_run(args.run, args.best)
+    exported = export_model(model, out, args.to, args.also, args.mask)
+    if changes := preprocessing(model.cfg):
+        notify(f"The file takes observations after {', '.join(f'{name}={value}' for name, value in changes.items())}, "
+               "which belong to the environment. Apply them before it.")
     print(out)
     for label, ports in (("inputs", exported.inputs), ("outputs", exported.outputs)):
         print(f"  {label}: {', '.join(port.text for port in ports)}")

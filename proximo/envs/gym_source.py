@@ -56,6 +56,12 @@ def image_settings(cfg: Config) -> ImageSettings:
     return PLAIN if cfg.limits.emulator else ImageSettings(cfg.frame_skip, cfg.grayscale, cfg.resize, cfg.frame_stack)
 
 
+def preprocessing(cfg: Config) -> dict[str, Any]:
+    """Return the settings that change the observations of the environment before the network gets them."""
+    nothing = {"frame_skip": 1, "frame_stack": 1, "grayscale": False, "resize": None, "env_wrappers": ()}
+    return {name: getattr(cfg, name) for name, value in nothing.items() if getattr(cfg, name) != value}
+
+
 def changed_fields(cfg: Config) -> list[str]:
     """Return the fields of OWN and IMAGES that differ from the variant's defaults."""
     return [name for name in (*OWN, *IMAGES) if getattr(cfg, name) != getattr(type(cfg), name)]

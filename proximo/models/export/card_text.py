@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proximo.envs.gym_source import preprocessing
 from proximo.envs.imports import import_flags
 from proximo.facts import facts
 from proximo.models.model import Model
@@ -35,9 +36,11 @@ def card_text(model: Model, record: dict[str, Any], run: Mapping[str, Any], pict
               shlex.join(["proximo", "verify", "agent", *flags]).ljust(37) + " # plays the episodes of the score again",
               shlex.join(["proximo", "watch", "agent", *flags]), "```", ""]
     needed = ", ".join(f"`{name}`" for name in flags[1::2])
+    changes = ", ".join(f"{name}={value}" for name, value in preprocessing(model.cfg).items())
+    after = f" after {changes}" if changes else ""
     lines += [f"The environment needs {needed}, which is not part of the model.", ""] * bool(flags)
     lines += ["```python", "import proximo", "", 'model = proximo.load("agent")',
-              "action = model.act(obs, deterministic=True)    # obs as the environment returns it", "```", "",
+              f"action = model.act(obs, deterministic=True)    # obs as the environment returns it{after}", "```", "",
               "The folder contains weights and numbers only, no pickle and no code.", "", *training_lines(model, run)]
     return "\n".join(lines) + "\n"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from proximo.config import Config
+from proximo.envs.gym_source import preprocessing
 from proximo.errors import UsageError, first_line
 from proximo.models.export.check import check_same_actions
 from proximo.models.export.observations import torch_dtype
@@ -129,12 +129,6 @@ def description(model: Trained, portable: Portable) -> dict[str, Any]:
             "observation_space": None if space is None else space_to_json(space),
             "inputs": [described(port) for port in portable.inputs],
             "outputs": [described(port) for port in portable.outputs]}
-
-
-def preprocessing(cfg: Config) -> dict[str, Any]:
-    """Return the settings that change the observations of the environment before the network gets them."""
-    nothing = {"frame_skip": 1, "frame_stack": 1, "grayscale": False, "resize": None, "env_wrappers": ()}
-    return {name: getattr(cfg, name) for name, value in nothing.items() if getattr(cfg, name) != value}
 
 
 def described(port: Port) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from gymnasium import spaces
 
 from proximo.cli.main import main
 from proximo.config import Config
+from proximo.envs.gym_source import preprocessing
 from proximo.errors import FilesError, UsageError
-from proximo.models.export.files import export_model, preprocessing, run_onnx, run_pt2
+from proximo.models.export.files import export_model, run_onnx, run_pt2
 from proximo.models.export.portable import Portable
 from proximo.on_torch.assemble import assemble
 from tests.support.models import random_model
