@@ -70,8 +70,9 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     groups, lacking = group_runs(runs), lacking_runs(runs)
     bench = read_record(directory / "bench.json", BenchRecord)
     title = str(bench.get("title") or f"Runs in {directory.name}")
-    sections = [_summary(runs, groups, bench), *_results(groups, lacking), *across_environments(groups),
-                *single_runs(runs, groups, directory), *_settings(runs, groups, bench), *_failures(runs, directory)]
+    sections = [_summary(runs, groups, bench, _not_started(directory, bench)), *_results(groups, lacking),
+                *across_environments(groups), *single_runs(runs, groups, directory),
+                *_settings(runs, groups, bench), *_failures(runs, directory)]
     target = Path(out) if str(out).endswith(".html") else Path(out or directory) / "report.html"
     refuse_links(target.with_suffix(ending) for ending in (".html", ".md", ".csv"))
     with whole_file(target) as html:  # all three, or none
@@ -83,7 +84,14 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     return target
 
 
-def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any]) -> Section:
+def _not_started(directory: Path, bench: dict[str, Any]) -> str:
+    """Return how many jobs of a benchmark have neither a run nor a record; "" if all have one."""
+    waiting = sum(not (directory / name / "config.json").exists() and not (directory / f"{name}.job.json").exists()
+                  for name in bench.get("jobs", []))
+    return f", {waiting} not started" if waiting else ""
+
+
+def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any], waiting: str = "") -> Section:
     failed = sum(bool(run.failure) for run in runs)
     unfinished = sum(not run.summary and not run.failure for run in runs)
     scored = {key: len(scores_of(group)) for key, group in groups.items()}
@@ -94,8 +102,8 @@ def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any]) -
                 for row in published_for(group[0].variant, env_id) if row.protocol == "training"]
     counts = [f"{verdicts.count(word)} {word}" for word in ("above", "within", "below") if word in verdicts]
     parts: list[Part] = [f"{count_text(sum(map(len, groups.values())), 'finished run')} in "
-                         f"{count_text(len(groups), 'group')}; {failed} failed, {unfinished} unfinished. A group is "
-                         "one environment with one setting; its runs differ in the seed only."]
+                         f"{count_text(len(groups), 'group')}; {failed} failed, {unfinished} unfinished{waiting}. "
+                         "A group is one environment with one setting; its runs differ in the seed only."]
     if counts:
         parts.append(f"Compared with published results: {', '.join(counts)}, "
                      f"{verdicts.count('')} without a verdict.")

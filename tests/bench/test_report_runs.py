@@ -2,6 +2,7 @@
 
 import json
 
+from proximo.bench.report import report
 from proximo.bench.report_page import Charts, Folded, Video
 from proximo.bench.report_runs import single_runs
 from proximo.bench.results import group_runs, read_runs
@@ -44,3 +45,11 @@ def test_every_hyper_parameter(tmp_path):
     (folded,) = sections_of(tmp_path)["Hyper-parameters"]
     assert isinstance(folded, Folded) and folded.table.head == ["field", "ppo", "ppo-gamma=0.9"]
     assert ["gamma", "0.99", "0.9"] in folded.table.rows and ["total_timesteps", "10000", "10000"] in folded.table.rows
+
+
+def test_jobs_that_have_not_started_are_counted(tmp_path):
+    """Of four jobs of a benchmark one has finished, one has failed before it wrote anything, and two have not begun."""
+    RunFolder(tmp_path / "CartPole-v1" / "ppo" / "1").grow(30).finish()
+    (tmp_path / "CartPole-v1" / "ppo" / "2.job.json").write_text(json.dumps({"status": "failed", "lines": "no"}))
+    (tmp_path / "bench.json").write_text(json.dumps({"jobs": [f"CartPole-v1/ppo/{seed}" for seed in (1, 2, 3, 4)]}))
+    assert "1 finished run in 1 group; 1 failed, 0 unfinished, 2 not started." in report(tmp_path).with_suffix(".md").read_text()
