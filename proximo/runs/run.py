@@ -99,7 +99,7 @@ def check_new(folders: Sequence[Path], resume_line: str) -> None:
     """
     for folder in folders if world_from_environment().rank == 0 else ():
         if (folder / "config.json").exists() or (folder / SWEEP).exists():
-            begun = "" if has_begun(folder) else " It has not finished an iteration: if nothing trains it, remove it."
+            begun = "" if has_begun(folder) else " It has not finished an iteration: remove it if no process trains it."
             raise UsageError(f"{folder} contains a run already. Resume it with `{resume_line}`, or choose "
                              f"another folder with --run-dir.{begun}")
         if any((folder / "checkpoints").glob("[0-9]*")):

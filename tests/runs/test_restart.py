@@ -121,6 +121,18 @@ def test_another_configuration_is_refused_with_the_differences(tmp_path, capsys)
     assert "variant=ppo_continuous_action was given, but the run has variant=ppo" in capsys.readouterr().err
 
 
+def test_a_folder_without_an_iteration_says_that_nothing_is_lost(tmp_path, capsys):
+    """As an environment leaves it that ends the process in its first reset. With an iteration, nothing of it is said."""
+    (tmp_path / "none").mkdir()
+    write_config(Run(tmp_path / "none", Config(run_dir=str(tmp_path / "none")), "ppo"))
+    train(tmp_path / "some")
+    for name, said in (("none", True), ("some", False)):
+        assert train(tmp_path / name) == train(tmp_path / name, *AUTO, "--env-id", "Acrobot-v1") == 2
+        message = capsys.readouterr().err
+        assert ("It has not finished an iteration: remove it if no process trains it" in message) == said
+        assert ("It has not finished an iteration: remove it to begin again" in message) == said
+
+
 def test_what_a_resume_may_change_changes_and_the_machines_choices_stay(tmp_path, capsys):
     """The command names the module of its environment, so that the recorded run may import it."""
     module = ("--env-id", "tests.support.probes:Masked-v0")
