@@ -4,8 +4,11 @@ from collections.abc import Callable, Generator
 from functools import partial, wraps
 from typing import Any, ParamSpec
 
-from proximo.errors import UsageError
+from proximo.errors import UsageError, warn_once
 from proximo.types import Iteration
+
+REMADE = ("The state of these environments cannot be saved. They are made again every checkpoint_every iterations, "
+          "without what call_envs has changed: let the function that makes them read such a value.")
 
 Arguments = ParamSpec("Arguments")
 
@@ -21,14 +24,17 @@ class Newest:
         return it._replace(snapshot=partial(self._call, it, "snapshot"), weights=partial(self._call, it, "weights"),
                            call_envs=partial(self._call, it, "call_envs"))
 
-    def _call(self, it: Iteration, name: str, *arguments: Any) -> Any:
+    def _call(self, it: Iteration, name: str, /, *arguments: Any, **options: Any) -> Any:
         if self.number != it.iteration:
             raise UsageError(f"{name}() of iteration {it.iteration} was called when iteration {self.number} had begun, "
                              "which changes what it returns. Call it before the next iteration.")
         if self.closed and name != "weights":
             raise UsageError(f"{name}() of iteration {it.iteration} was called when training had ended, which closes "
                              "the environments. Call it inside of the loop over iterations.")
-        return getattr(it, name)(*arguments)
+        found = getattr(it, name)(*arguments, **options)
+        if name == "call_envs" and not it.keeps_state:
+            warn_once(REMADE)
+        return found
 
 
 def only_newest(train: Callable[Arguments, Generator[Iteration, None, None]]

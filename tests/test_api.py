@@ -27,6 +27,7 @@ from proximo.on_torch.assemble import assemble
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.mlp import MLP
+from proximo.runs.arguments import problems_of_defaults
 from proximo.runs.presets import presets
 from proximo.runs.resolve import with_changes
 from proximo.types import LossInputs
@@ -378,6 +379,11 @@ def test_what_is_no_configuration_is_refused():
         f"Typed.{name} is not used, because it has no annotation of a type. {advice}." for name, advice in (
             ("gamma", "Write gamma: float = VALUE"), ("hidden_sizes", "Write hidden_sizes: tuple[int, ...] = VALUE"),
             ("learning_rate", "For a schedule, name it learning_rate_at"))]
+    @dataclass(frozen=True, slots=True)
+    class Slotted(proximo.Config):
+        gamma: float = 0.5
+
+    assert problems_of_defaults(Slotted, Config) == []
     with pytest.raises(UsageError, match="Bare needs the decorator @dataclass"):
         proximo.train(Bare)
     for wrong in (3, dict, {"seed": 1}):

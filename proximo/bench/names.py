@@ -22,7 +22,7 @@ def folder_of(env_id: str, label: str) -> str:
     return f"{file_name(env_id)}/{file_name(label)}"
 
 
-OTHER_LABEL = "Give one of them another label, which differs in more than case and in letters of ASCII."
+OTHER_LABEL = "Give one of them a label that differs in ASCII letters or digits, and not only in upper and lower case."
 
 
 def clashes(folders: Iterable[str], remedy: str = OTHER_LABEL) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from proximo.bench.ablations import find_ablations
-from proximo.bench.continuing import how_to_continue
+from proximo.bench.continuing import how_to_continue, was_not_finite
 from proximo.bench.files import read_record
 from proximo.bench.published import published_for
 from proximo.bench.records import BenchRecord
@@ -177,8 +177,10 @@ def _failures(runs: Sequence[RunResult], directory: Path) -> list[Section]:
             what = f"The evaluation of {name}" if run.summary else name
             parts += [f"{what} failed. The last lines of its log:", Block(run.failure)]
         elif not run.summary:
+            advice = how_to_continue(run.path) + ("" if was_not_finite(run.path) else
+                                                  ", or the command that trains all of them")
             parts.append(f"{name} is not finished: it runs, was stopped, or ended with an error that it printed. "
-                         f"{how_to_continue(run.path)}, or the command that trains all of them.")
+                         f"{advice}.")
     return [Section("Failed and unfinished runs", parts)] if parts else []
 
 

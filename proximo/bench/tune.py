@@ -20,11 +20,13 @@ from proximo.bench.progress import progress
 from proximo.bench.task import PATIENCE, Ended, Where, stop_all
 from proximo.bench.tune_report import report_best, report_start, report_trial
 from proximo.bench.tune_search import (
+    EVALUATION,
     Search,
     final_score,
     is_evaluated,
     latest_score,
     load_search,
+    never_evaluated,
     suggest,
     trial_problems,
 )
@@ -161,7 +163,7 @@ def _run_trial(trial: "Trial", context: Context) -> float:
     search = context.search
     values = suggest(trial, search.space)
     overrides: dict[str, Any] = search.overrides | values
-    if problems := trial_problems(search.row, values):
+    if problems := trial_problems(search.row, values) or never_evaluated(search, overrides):
         trial.set_user_attr(REASON, "\n".join(problems))
         raise optuna.TrialPruned(problems[0])
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
@@ -202,7 +204,8 @@ def _run_job(trial: "Trial", context: Context, job: Job, compared: list[float | 
             notify(f"again {job.folder} ({lines}): it continues from its newest checkpoint")
     score = final_score(work.folder / job.folder, search, job.env_id)
     if score is None:
-        raise TrialRunError(f"{job.folder}: no episode ended, so there is no {search.metric}. Use more steps.")
+        lack = "no evaluation" if search.metric == EVALUATION else "no episode"
+        raise TrialRunError(f"{job.folder}: {lack} has ended, so there is no score. Use more steps.")
     return score
 
 

@@ -102,8 +102,11 @@ def load_search(path: str | Path) -> Search:
 
 def _metric_problems(content: dict[str, Any]) -> list[str]:
     """Return what is wrong with the metric: evaluations must happen."""
-    every, steps = content.get("overrides", {}).get("eval_every", 0), content.get("steps", 0)
-    if content.get("metric") != EVALUATION or 0 < every <= steps:
+    if content.get("metric") != EVALUATION:
+        return []
+    steps = content.get("steps", 0)
+    cfg = VARIANTS[content["variant"]].config(total_timesteps=steps, **content.get("overrides", {})).resolved()
+    if 0 < cfg.eval_every <= cfg.num_iterations * cfg.batch_size:
         return []
     return [f'metric = "evaluation" needs an evaluation in every run. Write eval_every = {max(1, steps // 10)} into '
             f"[overrides]: the environment steps between two of them, at most the steps of a run."]
@@ -143,6 +146,15 @@ def trial_problems(row: Row, values: Mapping[str, Any]) -> list[str]:
 def is_evaluated(search: Search, overrides: Mapping[str, Any]) -> bool:
     """Return whether the pruner compares the evaluations of runs with these overrides instead of training scores."""
     return search.metric != "episodic_length" and config_of(search.row, overrides).eval_every > 0
+
+
+def never_evaluated(search: Search, overrides: Mapping[str, Any]) -> list[str]:
+    """Return why runs with these overrides have no evaluation that could be their score."""
+    cfg = config_of(search.row, overrides).resolved()
+    trained = cfg.num_iterations * cfg.batch_size
+    if search.metric != EVALUATION or cfg.eval_every <= trained:
+        return []
+    return [f"eval_every={cfg.eval_every} is more than the {trained} steps that these values train."]
 
 
 def latest_score(run_dir: Path, search: Search, env_id: str, evaluated: bool) -> float | None:

@@ -119,8 +119,9 @@ def export_command(args: ExportArguments) -> int:
     model = model_of_run(args.run, args.best)
     exported = export_model(model, out, args.to, args.also, args.mask)
     if changes := preprocessing(model.cfg):
-        notify(f"The file takes observations after {', '.join(f'{name}={value}' for name, value in changes.items())}, "
-               "which belong to the environment. Apply them before it.")
+        shown = ", ".join(f"{name}={value}" for name, value in changes.items())
+        notify(f"The file takes observations as the environment returns them with {shown}. Apply these settings before "
+               "the file.")
     print(out)
     for label, ports in (("inputs", exported.inputs), ("outputs", exported.outputs)):
         print(f"  {label}: {', '.join(port.text for port in ports)}")

@@ -1,23 +1,25 @@
 """Methods of environments that a program calls between two iterations (Iteration.call_envs)."""
 
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import gymnasium
 
-from proximo.errors import ProximoError, UsageError, what_failed
+from proximo.errors import EnvError, ProximoError, UsageError, one_line, what_failed
 from proximo.protocols import VecEnv
 
 PLAYING = ("reset", "step", "close")  # what training calls itself
 
 
-def call_envs(envs: VecEnv, name: str, *arguments: Any) -> list[Any]:
+def call_envs(envs: VecEnv, name: str, /, *arguments: Any, **options: Any) -> list[Any]:
     """Call a method of every environment of this process and of its workers.
 
     Args:
         envs: The environments. They have a method `call(name, *arguments)`, or are refused.
         name: The method, of the environment or of one of its wrappers.
         arguments: Its arguments, which worker processes receive as copies.
+        options: Its keyword arguments.
 
     Returns:
         What each environment returned, in order.
@@ -27,6 +29,8 @@ def call_envs(envs: VecEnv, name: str, *arguments: Any) -> list[Any]:
             methods of their own.
         EnvError: The method of an environment raised an exception.
     """
+    if not isinstance(name, str):
+        raise UsageError(f"call_envs({name!r:.60}): give the name of a method, as a text.")
     if name in PLAYING:
         raise UsageError(f"call_envs({name!r}) is refused, because training plays the episodes of these environments. "
                          "Call another method.")
@@ -35,16 +39,20 @@ def call_envs(envs: VecEnv, name: str, *arguments: Any) -> list[Any]:
         raise UsageError(f"call_envs({name!r}): these environments are stepped together and have no methods of their "
                          "own. Single environments of Gymnasium have them (engine=gym), and a class that make_envs "
                          "makes may have a method call(name, *arguments).")
-    return list(call(name, *arguments))
+    found = call(name, *arguments, **options)
+    if not isinstance(found, (list, tuple)):
+        raise EnvError(f"call({name!r}) of the environments returned {found!r:.60}; it must return a list.")
+    return list(found)
 
 
-def refuse_call(name: str, *arguments: Any) -> list[Any]:
+def refuse_call(name: str, /, *arguments: Any, **options: Any) -> list[Any]:
     """Raise UsageError: with `overlap`, the environments play the next rollout while callbacks run."""
     raise UsageError(f"call_envs({name!r}) is not available with overlap=True, which plays the next rollout meanwhile. "
                      "Leave overlap out.")
 
 
-def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception], name: str, *arguments: Any) -> Any:
+def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception], name: str, /, *arguments: Any,
+                **options: Any) -> Any:
     """Call a method of one environment or of one of its wrappers.
 
     Args:
@@ -52,6 +60,7 @@ def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception],
         fault: Makes the error of this environment from its cause.
         name: The method.
         arguments: Its arguments.
+        options: Its keyword arguments.
 
     Raises:
         UsageError: There is no such method.
@@ -65,8 +74,17 @@ def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception],
         raise UsageError(f"call_envs({name!r}): {env.unwrapped} has no method {name}. To set an attribute, call "
                          "\"set_wrapper_attr\" with its name and value.")
     try:
-        return method(*arguments)
+        return method(*arguments, **options)
     except (ProximoError, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise fault(what_failed(error, f"{name}() raised")) from error
+
+
+def check_sent(value: Any, what: str) -> None:
+    """Raise UsageError if a value cannot be sent between this process and its workers."""
+    try:
+        ForkingPickler.dumps(value)
+    except Exception as error:
+        raise UsageError(f"{what} cannot be sent between processes ({one_line(error)}). With env_workers, pass and "
+                         "return numbers, texts, arrays, and lists and dicts of these.") from error

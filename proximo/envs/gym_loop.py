@@ -231,9 +231,9 @@ class GymEnvs:
         self._plays = [partial(self._begin_late, i) if self._over[i] and not self._same_step else env.step
                        for i, env in enumerate(self._envs)]
 
-    def call(self, name: str, *arguments: Any) -> list[Any]:
+    def call(self, name: str, /, *args: Any, **options: Any) -> list[Any]:
         """See call_envs."""
-        return [call_method(env, partial(self._fault, i), name, *arguments) for i, env in enumerate(self._envs)]
+        return [call_method(env, partial(self._fault, i), name, *args, **options) for i, env in enumerate(self._envs)]
 
     @property
     def render_fps(self) -> float | None:

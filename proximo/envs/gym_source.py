@@ -58,8 +58,10 @@ def image_settings(cfg: Config) -> ImageSettings:
 
 def preprocessing(cfg: Config) -> dict[str, Any]:
     """Return the settings that change the observations of the environment before the network gets them."""
-    nothing = {"frame_skip": 1, "frame_stack": 1, "grayscale": False, "resize": None, "env_wrappers": ()}
-    return {name: getattr(cfg, name) for name, value in nothing.items() if getattr(cfg, name) != value}
+    nothing: dict[str, Any] = {"env_wrappers": (), "frame_skip": 1, "frame_stack": 1, "grayscale": False,
+                               "resize": None}
+    nothing |= {"screen_size": None, "max_pool": False} if cfg.limits.emulator else {}
+    return {name: getattr(cfg, name) for name, value in nothing.items() if getattr(cfg, name, value) != value}
 
 
 def changed_fields(cfg: Config) -> list[str]:
@@ -169,7 +171,7 @@ def source_problems(cfg: Config) -> list[str]:
         wrong += [f"{name} has {key} twice. Give it once." for key in dict.fromkeys(keys) if keys.count(key) > 1]
     if cfg.eval_env_kwargs and not cfg.eval_every:
         wrong.append("eval_env_kwargs has no effect without evaluations. Set eval_every to the number of environment "
-                     "steps between two of them.")
+                     "steps between two of them, or leave eval_env_kwargs out.")
     return wrong + [f"env_wrappers: {text!r} is not module:Wrapper. Write it like --env-wrappers my_module:MyWrapper."
                     for text in cfg.env_wrappers if not all(text.rpartition(":")[::2])]
 

@@ -56,6 +56,9 @@ def known_statistics(start: Callable[[], Statistics], known: Mapping[str, Moment
     dtype = empty.running.dtype
     begun = {name: getattr(empty, name)._replace(**{field: np.asarray(x, dtype) for field, x in zip(IN_MODELS, found)})
              for name, found in known.items()}
+    if dtype.itemsize < 8:  # float32 counts no further
+        begun = {name: found._replace(count=np.minimum(found.count, np.asarray(MOST_MERGED, dtype)))
+                 for name, found in begun.items()}
     wrong = [name for name, found in begun.items()
              if any(x.shape != y.shape for x, y in zip(found, getattr(empty, name)))]
     if wrong:
@@ -150,7 +153,7 @@ def most_merged(moments: Moments) -> float:
 def add_increments(base: Moments, added: Increments, most: float = np.inf, xp: Any = np) -> Moments:
     """Return `base` with a sum of increments_since(base, ...) added, and a count of `most` at most."""
     total = base.count + added.count
-    shift = added.first / total
+    shift = xp.asarray(added.first / total, base.mean.dtype)
     spread = xp.maximum(base.var * base.count + added.second - shift * added.first, 0)
     mean, low = (base.mean + shift, base.rest[0]) if is_double(base.mean) else compensated_sum(
         base.mean, base.rest[0], shift)

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
+from proximo.envs.calls import check_sent
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.time_limit import time_limit
 from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
@@ -185,14 +186,13 @@ class WorkerEnvs:
         """See VecEnv.render."""
         return self._call("get_picture")[0]
 
-    def call(self, name: str, *arguments: Any) -> list[Any]:
+    def call(self, name: str, /, *arguments: Any, **options: Any) -> list[Any]:
         """See call_envs. The workers live on after an error of a method."""
-        found: list[Any] = []
-        for answer in self._call("call_rows", name, *arguments):
-            if isinstance(answer, ProximoError):
-                raise answer
-            found += answer
-        return found
+        check_sent((arguments, options), f"call_envs({name!r}): an argument")
+        answers = self._call("call_rows", name, arguments, options)
+        if fault := next((answer for answer in answers if isinstance(answer, ProximoError)), None):
+            raise fault
+        return [one for answer in answers for one in answer]
 
     def _call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
         """Call a method of every Bundle, or read an attribute."""

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.calls import call_envs
+from proximo.envs.calls import call_envs, check_sent
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.obs_faults import space_layout
 from proximo.errors import LOGGER, EnvError, ProximoError, UsageError
@@ -155,10 +155,12 @@ class Bundle(gymnasium.Env[Any, Any]):
         """Return a picture of the first environment of all workers."""
         return self._envs.render() if self._envs.first_index == 0 else None
 
-    def call_rows(self, name: str, *arguments: Any) -> list[Any] | ProximoError:
+    def call_rows(self, name: str, arguments: Sequence[Any], options: dict[str, Any]) -> list[Any] | ProximoError:
         """Call a method of every environment. A fault is returned: if it were raised, Gymnasium would print it."""
         try:
-            return call_envs(self._envs, name, *arguments)
+            found = call_envs(self._envs, name, *arguments, **options)
+            check_sent(found, f"call_envs({name!r}): the result")
+            return found
         except ProximoError as error:
             return error
 

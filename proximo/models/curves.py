@@ -74,7 +74,7 @@ def read_metric(run: Path, name: str) -> tuple[np.ndarray, np.ndarray] | None:
         FilesError: metrics.csv is not a regular file.
     """
     columns = metric_names(run)
-    if name not in columns:
+    if not {"global_step", name} <= set(columns):
         return None
     with open_regular(run / "metrics.csv", most=None) as file:
         lines = file.read().decode(errors="replace").split("\n")
@@ -119,6 +119,8 @@ class Curve(NamedTuple):
     """(E,) undiscounted returns of raw rewards, or another metric"""
     path: Path = Path()
     """the folder of the run"""
+    trained: int = 0
+    """environment steps so far: its last episode ends before them; 0: not known"""
 
 
 def average_over_seeds(curves: Sequence[Curve], window: int = WINDOW) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -137,7 +139,8 @@ def average_over_seeds(curves: Sequence[Curve], window: int = WINDOW) -> tuple[n
     values = np.empty((len(curves), POINTS))
     for value, curve in zip(values, curves, strict=True):
         value[:] = np.interp(at, *last_of_equal(curve.steps, rolling_mean(curve.values, window)), left=np.nan)
-        value[at > curve.steps[-1] + 0.05 * end] = np.nan  # stopped early; a long last episode does not count as that
+        last = max(curve.steps[-1] + 0.05 * end, curve.trained)  # a long last episode does not count as an early stop
+        value[at > last] = np.nan
     reached = np.isfinite(values)
     count = reached.sum(axis=0)
     with np.errstate(invalid="ignore"):

@@ -19,7 +19,8 @@ MOST_INSIDE = 4  # lines of text above the curves of a panel; more are beside it
 LINE_SHARE = 0.055  # of the height of a panel, for a line of text
 MOST_NAMES = 30  # lines of a panel that are named
 MOST_SILENT = 8  # runs without an episode that are named
-WIDTH = 60  # characters of a line of text
+LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (1, 4)))  # of matplotlib; each for all colours
+WIDTH = 66  # characters of a line of text
 
 
 class Drawn(NamedTuple):
@@ -42,7 +43,7 @@ class Drawn(NamedTuple):
 def lines_of_text(groups: Groups, what: Drawn) -> int:
     """Return how many lines of text the names of a panel have."""
     names = sum(len(_name(label, curves)) for label, curves in list(groups.items())[:MOST_NAMES])
-    return names + min(len(_silent(groups, what)), MOST_SILENT + 1) + (len(groups) > MOST_NAMES)
+    return names + min(len(_silent(groups, what)), MOST_SILENT + 1) + (_drawn(groups) > MOST_NAMES)
 
 
 def draw_panel(axes: "Axes", env_id: str, groups: Groups, what: Drawn) -> None:
@@ -58,7 +59,7 @@ def draw_panel(axes: "Axes", env_id: str, groups: Groups, what: Drawn) -> None:
     for index, (label, curves) in enumerate(groups.items()):
         if ended := [curve for curve in curves if len(curve.steps)]:
             style = {"color": PALETTE[index % len(PALETTE)],
-                     "linestyle": ("-", "--", ":")[index // len(PALETTE) % 3]}
+                     "linestyle": LINES[index // len(PALETTE) % len(LINES)]}
             name = drawn_text("\n".join(_name(label, ended))) if label in named else None
             _draw_line(axes, name, ended, what.window, style)
             if len(ended) == len(groups) == 1:
@@ -66,8 +67,8 @@ def draw_panel(axes: "Axes", env_id: str, groups: Groups, what: Drawn) -> None:
     silent = _silent(groups, what)
     sentences = [*map(drawn_text, silent[:MOST_SILENT]),
                  *[f"and {len(silent) - MOST_SILENT} more"] * (len(silent) > MOST_SILENT)]
-    if len(groups) > MOST_NAMES:
-        sentences.append(f"and {len(groups) - MOST_NAMES} lines with lower values at the end")
+    if (drawn := _drawn(groups)) > MOST_NAMES:
+        sentences.append(f"and {drawn - MOST_NAMES} lines with lower values at the end")
     empty = len(silent) == sum(map(len, groups.values()))
     axes.set_ylabel(drawn_text(what.axis))
     _finish_panel(axes, env_id, sentences, empty, lines_of_text(groups, what))
@@ -84,6 +85,11 @@ def _last_mean(curves: Sequence[Curve], window: int) -> float:
     return sum(means) / len(means) if means else float("-inf")
 
 
+def _drawn(groups: Groups) -> int:
+    """Return how many lines have a value."""
+    return sum(any(len(curve.steps) for curve in curves) for curves in groups.values())
+
+
 def _silent(groups: Groups, what: Drawn) -> list[str]:
     return [f"{label}, seed {curve.config['seed']}: {what.missing}" for label, curves in groups.items()
             for curve in curves if not len(curve.steps)]
@@ -91,7 +97,8 @@ def _silent(groups: Groups, what: Drawn) -> list[str]:
 
 def _draw_line(axes: "Axes", name: str | None, curves: list[Curve], window: int, style: dict[str, Any]) -> None:
     at, mean, deviation = average_over_seeds(curves, window)
-    axes.plot(at, mean, linewidth=1.8, label=name, **style)
+    point: dict[str, Any] = {"marker": "o", "markevery": len(at)} if at[0] == at[-1] else {}
+    axes.plot(at, mean, linewidth=1.8, label=name, **point, **style)
     if len(curves) > 1:
         axes.fill_between(at, mean - deviation, mean + deviation, color=style["color"], alpha=0.2, linewidth=0)
 

@@ -1,7 +1,7 @@
 """Learning curves as a picture: one panel per environment, one line per setting, mean and spread over its seeds."""
 
 from collections.abc import Collection, Iterator, Sequence
-from math import ceil
+from math import ceil, isclose
 from os.path import isfile
 from pathlib import Path
 from textwrap import shorten
@@ -22,6 +22,7 @@ from proximo.runs.run import own_settings, read_record
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SHORT = 7  # characters of a number that is written as it is
 MOST_NAMED = 200  # characters of names of files in a message
 
 
@@ -132,11 +133,12 @@ def group_curves(curves: Sequence[Curve]) -> Panels:
 
 
 def _short(value: Any, rivals: Collection[Any]) -> str:
-    """Return a value as text; a number with as few digits as distinguish it and its rivals from each other."""
-    if not isinstance(value, float):
+    """Return a value as text; a long number with as few digits as distinguish it and its rivals, and them from 1."""
+    if not isinstance(value, float) or len(str(value)) <= SHORT:
         return str(value)
     numbers = {one for one in (value, *rivals) if isinstance(one, float)}
-    digits = next((few for few in (3, 5, 8) if len({f"{one:.{few}g}" for one in numbers}) == len(numbers)), 17)
+    digits = next((few for few in (3, 5, 8) if len({f"{one:.{few}g}" for one in numbers}) == len(numbers) and all(
+        isclose(1 - float(f"{one:.{few}g}"), 1 - one, rel_tol=0.01) for one in numbers)), 17)
     return f"{value:.{digits}g}"
 
 
@@ -148,7 +150,9 @@ def read_curve(run: Path, metric: str = "") -> Curve:
         steps, values = read_metric(run, metric) or (np.zeros(0, np.int64), np.zeros(0))
     else:
         steps, _, values, _ = read_episodes(run)
-    return Curve(variant=record["variant"], config=config, steps=steps, values=values, path=run)
+    lines = read_metric(run, "iteration")
+    return Curve(variant=record["variant"], config=config, steps=steps, values=values, path=run,
+                 trained=int(lines[0].max(initial=0)) if lines else 0)
 
 
 def _read_curves(found: Sequence[Path], named: Sequence[Path], metric: str) -> Iterator[Curve]:
@@ -171,8 +175,8 @@ def _one_per_seed(curves: Sequence[Curve]) -> list[Curve]:
 
 def _ends_differ(panels: Panels) -> bool:
     """Return whether a line averages runs of which some end before others, see average_over_seeds."""
-    ends = [[int(curve.steps[-1]) for curve in curves if len(curve.steps)] for one in panels.values()
-            for curves in one.values()]
+    ends = [[max(int(curve.steps[-1]), curve.trained) for curve in curves if len(curve.steps)]
+            for one in panels.values() for curves in one.values()]
     return any(found and min(found) < 0.95 * max(found) for found in ends)
 
 

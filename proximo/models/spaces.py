@@ -54,6 +54,8 @@ def _with_numbers(bound: Any) -> Any:
     """Return nested lists of numbers in which `_with_texts` has replaced some. Earlier versions wrote -Infinity."""
     if isinstance(bound, list):
         return [_with_numbers(one) for one in bound]
+    if isinstance(bound, str) and bound not in ("inf", "-inf"):
+        raise FilesError(f"the model has a bound {bound!r:.60} of a space. Use the folder that Proximo wrote.")
     return float(bound) if isinstance(bound, str) else bound
 
 

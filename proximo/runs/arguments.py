@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MemberDescriptorType
 from typing import Any, get_args
 
 from proximo.catalog import check_given_id, choose_variant, config_class, config_of_env, variant_by_spaces, variant_of
@@ -85,7 +86,8 @@ def problems_of_defaults(kind: type[Config], variant: type[Config]) -> list[str]
     """Return a sentence for each default of a class of a program that is not used, because it lacks an annotation."""
     wrong = []
     for one in kind.__mro__[:kind.__mro__.index(variant)]:
-        for name in sorted((vars(one).keys() & kind.__dataclass_fields__.keys()) - one.__annotations__.keys()):
+        own = {name for name, x in vars(one).items() if not isinstance(x, MemberDescriptorType)}  # of slots=True
+        for name in sorted((own & kind.__dataclass_fields__.keys()) - one.__annotations__.keys()):
             advice = f"For a schedule, name it {name}_at" if callable(vars(one)[name]) and f"{name}_at" in dir(kind) \
                 else f"Write {name}: {_type_text(kind.__dataclass_fields__[name].type)} = VALUE"
             wrong.append(f"{one.__name__}.{name} is not used, because it has no annotation of a type. {advice}.")

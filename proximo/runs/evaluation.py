@@ -10,7 +10,7 @@ import numpy as np
 
 from proximo.catalog import Parts
 from proximo.envs.gym_source import joined_kwargs
-from proximo.errors import FilesError, ProximoError, UsageError, warn
+from proximo.errors import EnvError, FilesError, ProximoError, UsageError, warn
 from proximo.models.evaluate import MAX_STEPS, Evaluation
 from proximo.models.play import HowPlayed, make_playing_envs, play_in_new_envs
 from proximo.models.read_folder import model_from, read_model
@@ -46,12 +46,16 @@ class Evaluator:
         Raises:
             UsageError, EnvError: They do not.
         """
-        if self._cfg.eval_env_kwargs:
+        if not self._cfg.eval_env_kwargs:
+            return
+        try:
             envs = make_playing_envs(self._cfg, self._parts, self._cfg.limits.max_players, self._cfg.seed)
             try:
                 check_task(spec, envs, bool(self._cfg.norm_obs))
             finally:
                 envs.close()
+        except (UsageError, EnvError) as error:
+            raise type(error)(f"eval_env_kwargs: {error}") from error
 
     def metrics(self, it: Iteration) -> dict[str, float]:
         """Evaluate if it is due, and keep the model if no earlier one is better.
@@ -89,13 +93,18 @@ class Evaluator:
             self._best = self._recorded_best()
         if mean >= self._best:
             self._best = mean
-            record = {"return_mean": mean, "iteration": it.iteration, "steps": it.steps}
+            record = {"return_mean": mean, "iteration": it.iteration, "steps": it.steps,
+                      "eval_env_kwargs": list(self._cfg.eval_env_kwargs)}
             save_tree(self._run.folder / BEST, read_model(self._run.folder) | {"best": record})
 
     def _recorded_best(self) -> float:
         """Return the mean return of the best model that earlier processes of this run have found."""
         try:
-            return float(_best_record(self._run.folder)["return_mean"])
+            found = _best_record(self._run.folder)
+            if found.get("eval_env_kwargs", given := list(self._cfg.eval_env_kwargs)) != given:
+                _set_aside(self._run.folder, "was evaluated with other eval_env_kwargs")
+                return -math.inf
+            return float(found["return_mean"])
         except (FilesError, KeyError, TypeError, ValueError) as error:
             warn(f"{self._run.folder / BEST} cannot be read ({error}). The best model is looked for again from here "
                  "on.")
@@ -114,12 +123,15 @@ def set_later_best_aside(run: Path, first: int) -> None:
     except (FilesError, KeyError, TypeError, AttributeError):  # the evaluation says so
         return
     if later:
-        aside = run / f"{BEST}.old"
-        if aside.exists():
-            shutil.rmtree(aside)
-        (run / BEST).rename(aside)
-        warn(f"{run / BEST} is of an iteration after the one from which the run continues. It was renamed to "
-             f"{aside.name}, and the best model is looked for again from here on.")
+        _set_aside(run, "is of an iteration after the one from which the run continues")
+
+
+def _set_aside(run: Path, why: str) -> None:
+    aside = run / f"{BEST}.old"
+    if aside.exists():
+        shutil.rmtree(aside)
+    (run / BEST).rename(aside)
+    warn(f"{run / BEST} {why}. It was renamed to {aside.name}, and the best model is looked for again from here on.")
 
 
 def _best_record(run: Path) -> dict[str, Any]:

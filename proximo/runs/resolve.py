@@ -93,6 +93,8 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
         UsageError: The variant does not have a field, or a value has a type that its field does not allow.
     """
     known, changes = facts(cfg), whole_paths(changes)
+    if changes.get("eval_every") == 0:  # of a run that is resumed without its evaluations
+        changes = {"eval_env_kwargs": ()} | changes
     wrong = [f"{one_line(name)} is not a field of this variant.{ADVICE.get(name) or nearest(name, known)}"
              for name in changes if name not in known]
     wrong += [SHIFT_GIVEN.format(changes["iteration_shift"])] if "iteration_shift" in changes else []

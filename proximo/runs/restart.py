@@ -18,7 +18,7 @@ from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, differs_from_variant
 from proximo.runs.resolve import resolve
-from proximo.runs.run import SWEEP, Run, forget_run, has_begun, read_config, run_folder
+from proximo.runs.run import NOT_BEGUN, SWEEP, Run, forget_run, has_begun, read_config, run_folder
 from proximo.runs.run_group import NO_MEMBERS, Members, member_folders, members_of_seeds
 from proximo.runs.session import resume, start
 
@@ -126,7 +126,7 @@ def _changes(cfg: Config, variant: str, own: OwnParts, before: Run, num_seeds: i
     if variant != before.variant:
         wrong = [f"variant={variant} was given, but the run has variant={before.variant}. Start a new run."]
     if wrong:
-        begun = [] if has_begun(before.folder) else ["It has not finished an iteration: remove it to begin again."]
+        begun = [] if has_begun(before.folder) else [NOT_BEGUN]
         raise UsageError("\n".join([f"{before.folder} contains another run:", *wrong, *begun]))
     if before.processes != processes:
         new = replace(_fitted(cfg, variant, own, processes), **recorded)

@@ -26,6 +26,7 @@ from proximo.runs.writing import write_json
 
 NEW_RUN = ", or choose another folder with --run-dir"  # what to do where its files cannot be written
 BEST = "model-best"  # in the folder of a run: the best model of the evaluations during training
+NOT_BEGUN = "It has not finished an iteration: remove it if no process trains it."
 UNNAMED = "own"  # a part of a program whose name an earlier version did not record
 SWEEP = "sweep.json"  # in the folder of a sweep: lists the folders of its runs
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
@@ -99,7 +100,7 @@ def check_new(folders: Sequence[Path], resume_line: str) -> None:
     """
     for folder in folders if world_from_environment().rank == 0 else ():
         if (folder / "config.json").exists() or (folder / SWEEP).exists():
-            begun = "" if has_begun(folder) else " It has not finished an iteration: remove it if no process trains it."
+            begun = "" if has_begun(folder) else f" {NOT_BEGUN}"
             raise UsageError(f"{folder} contains a run already. Resume it with `{resume_line}`, or choose "
                              f"another folder with --run-dir.{begun}")
         if any((folder / "checkpoints").glob("[0-9]*")):
@@ -109,7 +110,8 @@ def check_new(folders: Sequence[Path], resume_line: str) -> None:
 
 def has_begun(folder: Path) -> bool:
     """Return whether a run, or one of several in a folder, has finished an iteration."""
-    return any(folder.glob("metrics.csv")) or any(folder.glob("*/metrics.csv"))
+    names = ("metrics.csv", "*/metrics.csv", "checkpoints/[0-9]*", "*/checkpoints/[0-9]*")
+    return any(any(folder.glob(name)) for name in names)
 
 
 def write_config(run: Run) -> None:

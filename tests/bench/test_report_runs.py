@@ -53,3 +53,13 @@ def test_jobs_that_have_not_started_are_counted(tmp_path):
     (tmp_path / "CartPole-v1" / "ppo" / "2.job.json").write_text(json.dumps({"status": "failed", "lines": "no"}))
     (tmp_path / "bench.json").write_text(json.dumps({"jobs": [f"CartPole-v1/ppo/{seed}" for seed in (1, 2, 3, 4)]}))
     assert "1 finished run in 1 group; 1 failed, 0 unfinished, 2 not started." in report(tmp_path).with_suffix(".md").read_text()
+
+
+def test_a_run_that_was_not_finite_is_said_to_be_so(tmp_path):
+    """It is not to be continued, while another one is."""
+    RunFolder(tmp_path / "a").grow(3).finish()
+    (RunFolder(tmp_path / "nan", seed=2).grow(3).folder / "repro").mkdir()
+    RunFolder(tmp_path / "stopped", seed=3).grow(3)
+    text = report(tmp_path).with_suffix(".md").read_text()
+    assert f"Its numbers were not finite. This says where: proximo doctor {tmp_path / 'nan' / 'repro'}." in text
+    assert f"Continue it with: proximo resume {tmp_path / 'stopped'}, or the command that trains all of them." in text

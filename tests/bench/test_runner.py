@@ -264,7 +264,7 @@ def test_settings_of_every_run_may_not_make_two_runs_one_folder(tmp_path, capsys
     path.write_text(f"{row}overrides = {{gamma = 0.9}}\n{row}overrides = {{gamma = 0.5}}\n")
     assert len(jobs_of(load_set(path))[0]) == 6
     assert main(["bench", str(path), "--out", str(tmp_path / "out"), "--gamma", "0.8"]) == 2
-    assert "two runs would both write to A-v0/ppo-gamma=0.8. Give one of them another label, which" in capsys.readouterr().err
+    assert "two runs would both write to A-v0/ppo-gamma=0.8. Give one of them a label that" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     path.write_text(f'{row}{row}label = "ppo-changed_norm_adv"\n')
     with pytest.raises(UsageError, match="both write to A-v0/ppo-changed_norm_adv"):

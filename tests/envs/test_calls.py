@@ -1,5 +1,7 @@
 """Methods of environments that a program calls between two iterations, in one process and in workers."""
 
+import threading
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import proximo
 from proximo.config import Config
 from proximo.envs.calls import call_envs
 from proximo.envs.gym import make_gym
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, UsageError, warn_once
 from tests.support.workers import running_workers
 
 LAYOUTS = {"one process": {}, "workers": {"env_workers": 2}, "groups": {"env_workers": 2, "env_groups": 2},
@@ -32,6 +34,9 @@ class Level(gym.Env):
     def step(self, action):
         self.t += 1
         return np.full(2, self.t / 10, np.float32), self.level, self.t == 5, False, {}
+
+    def lock(self, value=None):
+        return threading.Lock()
 
     def set_level(self, level):
         self.level = float(level)
@@ -69,6 +74,14 @@ def test_what_cannot_be_called(carts, name, arguments, kind, sentence, capfd):
         call_envs(carts, name, *arguments)
     carts.step(np.zeros(4, np.int64))
     assert "ERROR" not in capfd.readouterr().err
+
+
+def test_keyword_arguments_may_have_any_name(carts):
+    """Also those that functions on the way have themselves."""
+    assert call_envs(carts, "set_wrapper_attr", name="length", value=0.5) == [True] * 4
+    assert call_envs(carts, "get_wrapper_attr", name="length") == [0.5] * 4
+    with pytest.raises(EnvError, match="set_wrapper_attr.. raised TypeError"):
+        call_envs(carts, "set_wrapper_attr", fault=1, envs=2, it=3)
 
 
 def test_workers_are_kept(carts):
@@ -137,3 +150,50 @@ def test_own_vector_environments_may_have_call():
             return (name, *arguments)
 
     assert call_envs(Answering(), "light", 1) == ["light", 1]
+
+
+class Opaque(Level):
+    """Its state cannot be saved."""
+
+    def __init__(self):
+        self.held = threading.Lock()
+
+
+def test_what_a_call_changes_is_lost_where_environments_are_made_again(caplog):
+    """They are made again after every second iteration, which is told."""
+    warn_once.cache_clear()
+    returns = []
+    for it in proximo.iterations(env=lambda: gym.wrappers.TimeLimit(Opaque(), 4), total_timesteps=128, checkpoint_every=2,
+                                 **SMALL):
+        returns.append(it.finished.ret[0])
+        it.call_envs("set_level", level=3)
+    assert returns == [0, 12, 0, 12] and "They are made again every checkpoint_every iterations" in caplog.text
+
+
+def test_what_cannot_be_sent_to_workers_is_told_and_they_live_on():
+    """An argument, and a result; in one process both are possible."""
+    for workers in (0, 2):
+        its = proximo.iterations(env=wrapped_level, total_timesteps=64, **SMALL | {"env_workers": workers})
+        it = next(its)
+        if workers:
+            with pytest.raises(UsageError, match=r"call_envs\('lock'\): the result cannot be sent between processes"):
+                it.call_envs("lock")
+            with pytest.raises(UsageError, match=r"call_envs\('lock'\): an argument cannot be sent between processes"):
+                it.call_envs("lock", value=threading.Lock())
+        else:
+            assert len(it.call_envs("lock", value=threading.Lock())) == 4
+        assert it.call_envs("set_level", level=3) == [4.0] * 4
+        next(its)
+        its.close()
+
+
+@pytest.mark.parametrize(("name", "answer", "kind", "sentence"), [
+    (3, [], UsageError, "give the name of a method"), ("light", 5, EnvError, "returned 5; it must return a list")])
+def test_wrong_names_and_answers(name, answer, kind, sentence):
+    """A name that is no text, and a class of make_envs that returns a number."""
+    class Answering:
+        def call(self, name, *arguments):
+            return answer
+
+    with pytest.raises(kind, match=sentence):
+        call_envs(Answering(), name)

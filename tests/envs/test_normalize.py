@@ -382,6 +382,20 @@ def test_moments_in_float32_of_few_rows():
             np.testing.assert_allclose(single.var, plain.var, rtol=1e-3)
 
 
+def test_merging_in_float32_loses_no_rows():
+    """Two ranks of numpy arrays add one row each, 2,000 times, which is less than a digit of the mean each time."""
+    base = start_statistics(1, (1,))
+    base = Statistics(*(Moments(*(np.asarray(x, np.float32) for x in moments)) for moments in base[:2]), running=base.running)
+    base = base._replace(obs=base.obs._replace(mean=np.float32([1000]), count=np.float32(2**22)))
+    for _ in range(2000):
+        one = base.obs._replace(mean=base.obs.mean, count=base.obs.count)
+        moved = one._replace(count=one.count + 1, rest=one.rest + np.float32([[3 / 2**22], [0]]))
+        merged = merge_statistics(base, base._replace(obs=moved), lambda sums: 2 * sums, most_merged(base.obs))
+        base = Statistics(*(Moments(*(np.asarray(x, np.float32) for x in moments)) for moments in merged[:2]),
+                          running=base.running)
+    assert base.obs.mean[0] + base.obs.rest[0, 0] - 1000 == pytest.approx(2000 * 2 * 3 / 2**22, rel=0.02)
+
+
 def test_ranks_count_on_in_float32_after_many_rows():
     """16 ranks of 2**16 rows an iteration pass 2**23 rows in the 9th; the moments stay those of the data, N(3, 2**2)."""
     jax = pytest.importorskip("jax")

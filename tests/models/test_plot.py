@@ -85,6 +85,14 @@ def test_a_run_counts_to_the_end_of_the_picture_if_it_nearly_reached_it():
     assert mean[-1] == 4.0
 
 
+def test_a_run_that_was_trained_to_the_end_counts_to_it(tmp_path):
+    """Its last episode may have ended long before: without its value, the mean would jump to that of the other run."""
+    steps = np.arange(1, 101) * 10
+    curves = [Curve("ppo", {}, steps, np.full(100, 2.0), trained=1000), Curve("ppo", {}, steps[:90], np.full(90, 6.0), trained=1000)]
+    assert (average_over_seeds(curves)[1] == 4.0).all()
+    assert read_curve(metrics_run(tmp_path / "1", 1, "1,100,,0.5\n2,200,,0.4\n")).trained == 200
+
+
 def test_the_mean_begins_where_all_runs_have_an_episode():
     """Before that it would be the curve of one of them, and jump when the next one begins."""
     steps = np.arange(1, 101) * 10
@@ -100,6 +108,24 @@ def test_numbers_in_labels_have_as_few_digits_as_distinguish_them(tmp_path):
     (groups,) = group_curves([read_curve(run) for run in find_runs([tmp_path])]).values()
     assert list(groups) == ["ppo, learning_rate=0.00163, gamma=0.99, num_envs=4",
                             "ppo, learning_rate=0.00288, gamma=0.990001, num_envs=8"]
+
+
+@pytest.mark.parametrize("pair", [(0.9995, 0.99), (0.9999, 0.9), (0.99912345, 0.5)])
+def test_a_discount_near_1_is_not_written_as_1(pair, tmp_path):
+    """Three digits would distinguish the two, and say something else."""
+    for k, gamma in enumerate(pair):
+        fake_run(tmp_path / str(k), 1, gamma=gamma)
+    (groups,) = group_curves([read_curve(run) for run in find_runs([tmp_path])]).values()
+    shown = [float(label.split("gamma=")[1]) for label in groups]
+    assert [1 - one for one in shown] == pytest.approx([1 - one for one in pair], rel=0.01)
+
+
+def test_a_line_of_one_point_is_seen(tmp_path):
+    """Two seeds with one evaluation each, at the same step."""
+    for seed in (1, 2):
+        metrics_run(tmp_path / str(seed), seed, f"1,100,{seed},0.5\n")
+    (axes,) = draw_curves([tmp_path], metric="eval/return_mean").axes
+    assert axes.lines[0].get_marker() == "o" and set(axes.lines[0].get_ydata()) == {1.5}
 
 
 def test_of_very_many_lines_the_best_are_named(tmp_path):

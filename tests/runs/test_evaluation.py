@@ -101,7 +101,7 @@ def test_a_best_model_that_a_resume_has_not_trained_yet_is_set_aside(tmp_path, m
     monkeypatch.setattr("proximo.runs.evaluation.play_in_new_envs", lambda *_, **__: proximo_evaluation(1.0))
     assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "160"]) == 0
     best, old = (load_tree(tmp_path / "run" / name)["best"] for name in ("model-best", "model-best.old"))
-    assert best == {"return_mean": 1.0, "iteration": 4, "steps": 128} and old["iteration"] == 10
+    assert best == {"return_mean": 1.0, "iteration": 4, "steps": 128, "eval_env_kwargs": []} and old["iteration"] == 10
     assert "model-best is of an iteration after the one from which the run continues. It was renamed" in capsys.readouterr().err
     assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "320"]) == 0
     assert load_tree(tmp_path / "run" / "model-best.old")["best"] == old, "the best of an earlier iteration stays where it is"
@@ -223,7 +223,7 @@ def test_evaluations_may_have_arguments_of_their_own(tmp_path, framework):
     assert float(last["eval/return_mean"]) / float(last["eval/length_mean"]) == 3.0
 
 
-@pytest.mark.parametrize("kwargs, sentence", [({"reword": 1}, "could not be made with env_kwargs reword=1"),
+@pytest.mark.parametrize("kwargs, sentence", [({"reword": 1}, "eval_env_kwargs: .*could not be made with env_kwargs reword=1"),
                                               ({"floats": 3}, "observations")])
 def test_wrong_arguments_of_evaluations_are_found_before_the_log_begins(tmp_path, kwargs, sentence):
     """The run ends after its first iteration, long before the first evaluation, and leaves no folder."""
@@ -242,3 +242,15 @@ def test_what_eval_env_kwargs_cannot_be(tmp_path, words, sentence, capsys):
     """One sentence each, with exit code 2."""
     assert train(tmp_path / "run", *words) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_best_model_of_other_evaluations_is_set_aside(tmp_path, caplog):
+    """Its mean of 3 per step could never be reached by evaluations with 0.5; without evaluations, the arguments go too."""
+    fields = {"num_envs": 2, "num_steps": 16, "num_minibatches": 1, "eval_every": 32}
+    run = proximo.train(env=Bonus, eval_env_kwargs={"reward": 3.0}, total_timesteps=64, run_dir=str(tmp_path / "run"), **fields)
+    proximo.resume(run, env=Bonus, total_timesteps=96, eval_env_kwargs={"reward": 0.5})
+    best, old = (load_tree(run / name)["best"] for name in ("model-best", "model-best.old"))
+    assert (best["iteration"], best["eval_env_kwargs"], old["eval_env_kwargs"]) == (3, ["reward=0.5"], ["reward=3.0"])
+    assert "model-best was evaluated with other eval_env_kwargs. It was renamed to model-best.old" in caplog.text
+    proximo.resume(run, env=Bonus, total_timesteps=128, eval_every=0)
+    assert rows(run, "metrics.csv")[-1]["eval/return_mean"] == ""

@@ -12,6 +12,7 @@ from proximo.facts import facts
 from proximo.models.model import Model
 
 FOLDER_FLAG = "--run-dir"  # a place on the machine of the author
+INIT_FLAG = "--init-from"
 
 
 def card_text(model: Model, record: dict[str, Any], run: Mapping[str, Any], pictures: Sequence[str]) -> str:
@@ -88,4 +89,6 @@ def without_folder(command: str) -> str:
         return ""
     kept = [word for word, before in zip(words, ["", *words])
             if not word.startswith(FOLDER_FLAG) and before != FOLDER_FLAG]
-    return shlex.join(re.sub(r"(^|=)[^=]*/(?=[^/=]+\.py(:\w+)?$)", r"\1", word) for word in kept)
+    short = [re.sub(r"^(--[\w-]+=)?.*/(?=[^/]+\.py(:\w+)?$)", r"\1", word) for word in kept]
+    return shlex.join(re.sub(r"^(--init-from=)?/.*/", r"\1", word) if INIT_FLAG in (before, word.partition("=")[0])
+                      else word for word, before in zip(short, ["", *short]))
