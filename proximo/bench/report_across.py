@@ -42,8 +42,8 @@ def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str
     steps = sorted({steps_of(run) for env_id in env_ids for label in labels for run in groups[env_id, label]})
     notes: list[Part] = [f"The runs have different lengths: {', '.join(f'{one:,}' for one in steps)} steps."] * (
         len(env_ids) == 1 and len(steps) > 1)
-    notes += [f"In this section, all environments of a row have the same number of runs: the first ones of "
-                         f"each. Left out are {', '.join(left_out)}."] if left_out else []
+    notes += [f"In this section, all environments of a row have the same number of runs: the first ones of each. Left "
+              f"out are {', '.join(left_out)}."] if left_out else []
     everything = np.concatenate([matrix.ravel() for matrix in matrices.values()])
     thresholds = np.linspace(everything.min(), everything.max(), 60)
     profiles = performance_profiles(matrices, thresholds)
