@@ -1,6 +1,5 @@
 """A search file: which fields may have which values, in which environments and with which seeds; and its scores."""
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,8 @@ from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 from proximo.facts import converted_fields, range_problems, shown
+from proximo.models.curves import read_metric
 from proximo.problems import config_problems
-from proximo.runs.files import open_regular
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -109,7 +108,7 @@ def _metric_problems(content: dict[str, Any]) -> list[str]:
     if 0 < cfg.eval_every <= cfg.num_iterations * cfg.batch_size:
         return []
     return [f'metric = "evaluation" needs an evaluation in every run. Write eval_every = {max(1, steps // 10)} into '
-            f"[overrides]: the environment steps between two of them, at most the steps of a run."]
+            "[overrides]: the environment steps between two of them, at most the steps of a run."]
 
 
 def suggest(trial: "Trial", space: Space) -> dict[str, Any]:
@@ -163,19 +162,10 @@ def latest_score(run_dir: Path, search: Search, env_id: str, evaluated: bool) ->
     The two are never mixed, because they are on two scales.
     """
     try:
-        with open_regular(run_dir / "metrics.csv", most=None) as file:
-            whole = file.read().decode(errors="replace").rpartition("\n")[0]  # the last line may be incomplete
-            rows = list(csv.DictReader(whole.splitlines()))
-    except (OSError, csv.Error):
+        found = read_metric(run_dir, "eval/return_mean" if evaluated else f"charts/{search.metric}")
+    except OSError:
         return None
-    for row in reversed(rows):
-        try:
-            number = float(row.get("eval/return_mean" if evaluated else f"charts/{search.metric}") or "nan")
-        except ValueError:
-            continue
-        if np.isfinite(number):
-            return scaled(number, search, env_id)
-    return None
+    return scaled(float(found[1][-1]), search, env_id) if found is not None and len(found[1]) else None
 
 
 def final_score(run_dir: Path, search: Search, env_id: str) -> float | None:

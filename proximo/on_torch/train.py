@@ -67,8 +67,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished, players=envs.players,
                             spec=setup.normalizer.spec, statistics=shared_statistics, keeps_state=setup.keeps_state,
                             call_envs=partial(call_envs, envs), weights=partial(named_weights, setup.agent),
-                            snapshot=partial(snapshot, iteration, steps,
-                                setup.adam, setup.agent, carry, envs.state, setup.keeps_state))
+                            snapshot=partial(snapshot, iteration, steps, setup.adam, setup.agent, carry, envs.state,
+                                             setup.keeps_state))
     finally:
         envs.close()
         leave(world)

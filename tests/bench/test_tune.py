@@ -248,7 +248,7 @@ def test_evaluations_are_what_a_pruner_sees(file, tmp_path):
     search = load_search(file)
     assert [is_evaluated(search, {"eval_every": every}) for every in (0, 10)] == [False, True]
     assert not is_evaluated(search._replace(metric="episodic_length"), {"eval_every": 10})
-    (tmp_path / "metrics.csv").write_text("iteration,charts/episodic_return,eval/return_mean\n1,5,nan\n2,6,\n")
+    (tmp_path / "metrics.csv").write_text("global_step,charts/episodic_return,eval/return_mean\n1,5,nan\n2,6,\n")
     assert latest_score(tmp_path, search, "CartPole-v1", evaluated=False) == 6
     assert latest_score(tmp_path, search, "CartPole-v1", evaluated=True) is None
     with (tmp_path / "metrics.csv").open("a") as table:
@@ -261,13 +261,13 @@ def test_evaluations_are_what_a_pruner_sees(file, tmp_path):
 def test_a_score_is_on_the_scale_of_its_environment(file, tmp_path):
     """260 lies in the middle between what counts as 0 and what counts as 1."""
     search = load_search(file)._replace(target_scores={"CartPole-v1": [20, 500]})
-    (tmp_path / "metrics.csv").write_text("iteration,charts/episodic_return\n1,260\n")
+    (tmp_path / "metrics.csv").write_text("global_step,charts/episodic_return\n1,260\n")
     assert latest_score(tmp_path, search, "CartPole-v1", evaluated=False) == scaled(260, search, "CartPole-v1") == 0.5
 
 
 def test_a_line_that_is_being_written_is_no_score(file, tmp_path):
     """4 is the beginning of 480."""
-    (tmp_path / "metrics.csv").write_text("iteration,charts/episodic_return\n1,475\n2,4")
+    (tmp_path / "metrics.csv").write_text("global_step,charts/episodic_return\n1,475\n2,4")
     assert latest_score(tmp_path, load_search(file), "CartPole-v1", evaluated=False) == 475
 
 
