@@ -17,8 +17,11 @@ from proximo.on_torch.aot_cache import Run, cache_folder, describe_layout, libra
 
 TensorFunction = Callable[..., Sequence[Tensor]]
 
-# Matrix products of at most this many rows are compiled in place instead of calling a library.
+# Matrix products of at most this many rows, or columns of few numbers each, are compiled in place. A library takes five
+# times as long for a product with 2 columns as for one with 1.
 FEW_ROWS = 8
+FEW_COLUMNS = 4
+FEW_TERMS = 2048
 
 
 def unsupported_reason() -> str | None:
@@ -84,7 +87,7 @@ def compile_ahead(function: TensorFunction, example: tuple[Tensor, ...], name: s
     layout = [describe_layout(tensor) for tensor in example]
     example, folder = unshared(example), cache_folder()
     with quiet(), one_sentence(name, folder):
-        graph = trace_function(function, example, FEW_ROWS_TABLE)
+        graph = trace_function(function, example, SMALL_PRODUCTS)
         key = library_key(graph, example, f"{FORMAT} {INDUCTOR_OPTIONS}")
         stored = load_library(folder, key)
         if stored is not None:
@@ -143,17 +146,21 @@ def trace_function(function: TensorFunction, example: tuple[Tensor, ...],
     return make_fx(function, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*example)
 
 
+def _calls_library(a: Tensor, b: Tensor) -> bool:
+    return a.shape[0] > FEW_ROWS and not (b.shape[1] <= FEW_COLUMNS and b.shape[0] <= FEW_TERMS)
+
+
 def _mm(a: Tensor, b: Tensor) -> Tensor:
-    """Replace a product of few rows by a sum that is compiled in place: calling a library costs more than it."""
-    if a.shape[0] > FEW_ROWS:
+    """Replace a small product by a sum that is compiled in place: calling a library costs more than it."""
+    if _calls_library(a, b):
         return NotImplemented
     return (a.unsqueeze(1) * b.t().unsqueeze(0)).sum(-1)
 
 
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    if a.shape[0] > FEW_ROWS or beta != 1 or alpha != 1:
+    if _calls_library(a, b) or beta != 1 or alpha != 1:
         return NotImplemented
     return _mm(a, b) + bias
 
 
-FEW_ROWS_TABLE: dict[Any, Callable[..., Any]] = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}
+SMALL_PRODUCTS: dict[Any, Callable[..., Any]] = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}

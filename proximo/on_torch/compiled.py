@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 from proximo.config import Config
 from proximo.errors import UsageError, warn
 from proximo.on_torch.aot import TensorFunction, compile_ahead, functional, unsupported_reason
+from proximo.on_torch.fused_step import FusedStep, can_fuse, make_advance
 from proximo.on_torch.jit import compile_just_in_time, fuse, fuse_and_record, record, unsupported_by_inductor
 from proximo.on_torch.learner import Adam, apply_gradient, make_batch
 from proximo.on_torch.rollout import Policy, Storage, make_evaluate_all, make_evaluate_last
@@ -35,6 +36,7 @@ class Compiler(NamedTuple):
     unsupported_reason: Callable[[], str | None]
     compiles_evaluation: bool  # whether what is called once per iteration is worth it
     compiles_recurrent: bool  # whether it can trace the acting of a recurrent agent
+    fuses_steps: bool = False  # whether what is between two steps of the environments becomes one function
 
 
 def pick_compiler(cfg: Config, device: torch.device) -> Compiler:
@@ -50,7 +52,7 @@ def pick_compiler(cfg: Config, device: torch.device) -> Compiler:
                         compiles_recurrent=on_cpu)
     if on_cpu:
         return Compiler(compile=compile_ahead, unsupported_reason=unsupported_reason, compiles_evaluation=False,
-                        compiles_recurrent=True)
+                        compiles_recurrent=True, fuses_steps=True)
     if cfg.compile_with == "aot":
         raise UsageError(f"compile_with=aot compiles for CPUs only, and this run learns on {device}. Leave "
                          "--compile-with out, or use --device cpu.")
@@ -71,14 +73,33 @@ def can_compile(compiler: Compiler, agent: Any) -> bool:
     return reason is None
 
 
-def compile_policy(policy: Policy, agent: Any, weights: Tensor, storage: Storage, carry: Carry, group: Carry,
+def compile_policy(policy: Policy, agent: Any, weights: Tensor, storage: Storage, carry: Carry, cfg: Config,
                    compiler: Compiler) -> Policy:
-    """Compile the functions that collecting calls; `group` has the rows that the policy acts for at once."""
-    carry, group = as_rows(carry), as_rows(group)
-    policy = policy._replace(act=compile_act(policy, agent, weights, group, compiler))
+    """Compile the functions that collecting calls. `act` becomes a FusedStep where that fits; see is_fused()."""
+    carry = as_rows(carry)
+    if compiler.fuses_steps and can_fuse(agent, storage, carry):
+        return policy._replace(act=compile_fused(policy, agent, weights, storage, carry, cfg, compiler))
+    policy = policy._replace(act=compile_act(policy, agent, weights, as_rows(one_group(carry, cfg)), compiler))
     if not compiler.compiles_evaluation:
         return policy
     return policy._replace(evaluate=compile_evaluation(agent, weights, storage, carry, compiler))
+
+
+def compile_fused(policy: Policy, agent: Any, weights: Tensor, storage: Storage, carry: Carry, cfg: Config,
+                  compiler: Compiler) -> FusedStep:
+    """Compile a FusedStep for exactly these shapes. The weights stay where the optimizer changes them."""
+    fused = FusedStep(weights, carry, cfg)
+    advance = functional(agent, make_advance(policy.act, cfg.num_steps, cfg))
+    noise = agent.head.noise(torch.Generator(), cfg.num_steps, len(carry.obs))
+    fused.compile(compiler.compile, advance, storage, noise)
+    return fused
+
+
+def one_group(carry: Carry, cfg: Config) -> Carry:
+    """Return the part of a carry that one group of environments has."""
+    rows = slice(len(carry.obs) // cfg.env_groups)
+    return carry._replace(obs=carry.obs[rows], mask=None if carry.mask is None else carry.mask[rows],
+                          first=carry.first[rows], state=tuple(x[rows] for x in carry.state))
 
 
 def as_rows(carry: Carry) -> Carry:

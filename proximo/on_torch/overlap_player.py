@@ -18,7 +18,6 @@ from proximo.on_torch.rollout import Collected, Policy, make_policy
 from proximo.on_torch.setup import (
     Setup,
     make_storage,
-    one_group,
     rebuild,
     seeded_agent,
     torch_generator,
@@ -70,7 +69,7 @@ def make_acting_copy(setup: Setup, make_agent: Callable[..., Any], cfg: Config,
         weights.copy_(setup.adam.weights if state is None else torch.as_tensor(state["acting"]))
     policy = make_policy(actor)
     if setup.policy.act != setup.agent.act:  # it was compiled
-        policy = compile_policy(policy, actor, weights, setup.storage, setup.carry, one_group(setup.carry, cfg),
+        policy = compile_policy(policy, actor, weights, setup.storage, setup.carry, cfg,
                                 pick_compiler(cfg, setup.device))
     return ActingCopy(policy=policy, weights=weights)
 

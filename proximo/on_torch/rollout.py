@@ -11,14 +11,14 @@ from proximo.envs.normalize import Normalizer
 from proximo.on_torch.device import host_zeros, keep_computed, local_copies
 from proximo.on_torch.modes import check_evaluated, keep_gradients_off
 from proximo.problems import check_acted
-from proximo.protocols import COUNTS, Acted, Agent, Episode, Head, VecEnv
+from proximo.protocols import COUNTS, Agent, Episode, Head, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
 
 class Policy(NamedTuple):
     """The functions of an agent that collecting calls: its own methods, or the same, compiled."""
 
-    act: Callable[..., Acted]  # (obs, mask, first, state, noise)
+    act: Any  # (obs, mask, first, state, noise) -> Acted; for collect_fused() a FusedStep
     value: Callable[..., Tensor]  # (obs, first, state) -> (N,)
     evaluate: Callable[..., tuple[Tensor, Tensor, Tensor]]  # (storage, closing) -> logprob, value (T, N); V(closing)
     evaluates_later: bool  # Agent.evaluates_later

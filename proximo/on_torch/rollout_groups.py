@@ -72,11 +72,7 @@ def collect_in_groups(policy: Policy, envs: VecEnv, normalizer: Normalizer, carr
             statistics, step = normalize_columns(normalizer, statistics, columns, grouped.receive(g))
             keep_gradients_off()
             whole.groups[g].put(t, step)
-            if step.final_obs is not None and storage.count_nonzero(step.truncated):
-                final_obs = torch.as_tensor(step.final_obs, device=storage.device)
-                never = torch.zeros(len(final_obs), dtype=torch.bool, device=storage.device)
-                whole.groups[g].rows["final_value"][t].copy_(policy.value(final_obs, never, states[g]))
-                bootstrapped[t, columns] = True
+            bootstrapped[t, columns] = bootstrap(policy, whole.groups[g], t, step, states[g])
             if t + 1 < len(noise):
                 act(g, t + 1)
     rows, mask, device = storage.rows, storage.masks[-1], storage.device
@@ -98,6 +94,16 @@ def act_for_group(policy: Policy, group: Storage, state: tuple[Tensor, ...], t: 
         rows["logprob"][t].copy_(acted.logprob)
         rows["value"][t].copy_(acted.value)
     return acted.state
+
+
+def bootstrap(policy: Policy, storage: Storage, t: int, step: Step, state: tuple[Tensor, ...]) -> bool:
+    """Write V(final_obs) as row t where a time limit ended an episode in this step. Return whether one did."""
+    if step.final_obs is None or not storage.count_nonzero(step.truncated):
+        return False
+    final_obs = torch.as_tensor(step.final_obs, device=storage.device)
+    never = torch.zeros(len(final_obs), dtype=torch.bool, device=storage.device)
+    storage.rows["final_value"][t].copy_(policy.value(final_obs, never, state))
+    return True
 
 
 def normalize_columns(normalizer: Normalizer, statistics: Statistics | None, columns: slice,

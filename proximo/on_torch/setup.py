@@ -16,6 +16,7 @@ from proximo.on_torch.compiled import can_compile, compile_gradient, compile_pol
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import all_reduce_sum, check_same_start, check_same_weights, join, leave
 from proximo.on_torch.frames import FrameStorage, stored_frames
+from proximo.on_torch.fused_step import collect_fused, is_fused
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.modes import acting, check_network
 from proximo.on_torch.noise import seeded_agent, seeded_generator
@@ -98,9 +99,10 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
         check_groups(envs, cfg)
         storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent, carry, device)
         policy, learner = make_functions(cfg, world, agent, adam, storage, carry, loss_fn)
+        play = collect_in_groups if cfg.env_groups > 1 else collect_fused if is_fused(policy) else collect
         return Setup(world=world, device=device, envs=envs, normalizer=normalizer, agent=agent, adam=adam, carry=carry,
-                     storage=storage, collect=collect_in_groups if cfg.env_groups > 1 else collect, policy=policy,
-                     learner=learner, statistics=statistics, keeps_state=keeps_state)
+                     storage=storage, collect=play, policy=policy, learner=learner, statistics=statistics,
+                     keeps_state=keeps_state)
     except BaseException:
         envs.close()
         raise
@@ -124,8 +126,7 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
         else:
             step = make_step(*compile_gradient(gradient, agent, adam, storage, cfg, compiler), reduce_sum)
         with acting(agent):
-            policy = compile_policy(policy, agent, adam.weights, storage, carry, one_group(carry, cfg),
-                                    compiler)  # last: it compiles fastest
+            policy = compile_policy(policy, agent, adam.weights, storage, carry, cfg, compiler)  # compiles fastest
     return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum, scale=adam.scale)
 
 
@@ -145,13 +146,6 @@ def check_groups(envs: VecEnv, cfg: Config) -> None:
     if getattr(envs, "groups", 1) != cfg.env_groups:
         raise UsageError(f"env_groups={cfg.env_groups} needs environments that step in groups (GroupedVecEnv in "
                          "proximo/protocols.py), and these do not. Leave --env-groups out.")
-
-
-def one_group(carry: Carry, cfg: Config) -> Carry:
-    """Return the part of a carry that one group of environments has."""
-    rows = slice(len(carry.obs) // cfg.env_groups)
-    return carry._replace(obs=carry.obs[rows], mask=None if carry.mask is None else carry.mask[rows],
-                          first=carry.first[rows], state=tuple(x[rows] for x in carry.state))
 
 
 def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:

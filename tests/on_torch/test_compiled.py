@@ -80,5 +80,5 @@ def test_acting_is_compiled_for_the_strides_of_a_rollout():
     for stride in (1, 0):
         carry = Carry(obs=torch.zeros(4).as_strided((1, 4), (4 * stride, 1)), first=torch.ones(1) > 0, state=(),
                       mask=torch.ones(3, dtype=torch.bool).as_strided((1, 3), (3 * stride, 1)), statistics=None)
-        compile_policy(policy, agent, weights, None, carry, carry, compiler)
+        compile_policy(policy, agent, weights, None, carry, Config(num_envs=1), compiler)
     assert layouts[0] == layouts[1]

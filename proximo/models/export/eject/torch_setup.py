@@ -69,7 +69,8 @@ def _results(setup: Any, cfg: Config) -> dict[str, Any]:
     found = {"set_up": setup, "join": setup.world, "pick_device": setup.device, "seeded_envs": setup.envs,
              "make_normalizer": setup.normalizer, "seeded_agent": setup.agent, "make_agent": setup.agent,
              "assemble": setup.agent, "first_carry": setup.carry, "Storage": setup.storage, "Config": cfg,
-             "config_problems": (), "action_problems": (), "can_compile": False, "is_exporting": False}
+             "config_problems": (), "action_problems": (), "can_compile": False, "is_fused": False,
+             "is_exporting": False}
     if not saved_buffers(setup.agent):
         found["saved_buffers"] = {}
     if not setup.envs.metric_names:
