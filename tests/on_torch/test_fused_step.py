@@ -130,7 +130,7 @@ def some_spec():
 
 
 def test_other_agents_and_buffers_are_refused():
-    """What a single call does not cover: groups, frames, masks, memory, metrics, packed rows, values while acting."""
+    """What a single call does not cover: groups, masks, memory, metrics, packed rows, values while acting, uint16."""
     envs, cfg = make_scripted("same-step", FEW[:2]), Config(num_envs=2)
     agent = assemble(some_spec(), cfg)
 
@@ -143,6 +143,7 @@ def test_other_agents_and_buffers_are_refused():
     assert not can_fuse(agent, make(GroupedStorage, (2,)), carry)
     assert not can_fuse(agent, make(), carry._replace(mask=torch.ones(2, 2) > 0))
     assert not can_fuse(agent, make(), carry._replace(statistics=packed))
+    assert not can_fuse(agent, make(), carry._replace(obs=torch.zeros(2, 1, dtype=torch.uint16)))
     assert not can_fuse(SimpleNamespace(evaluates_later=True, recurrent=True), make(), carry)
     assert not can_fuse(SimpleNamespace(evaluates_later=False, recurrent=False), make(), carry)
     counted = make()
