@@ -191,6 +191,14 @@ def refuse_different_starts(iterations: Sequence[float]) -> None:
                          "show new files.")
 
 
+def refuse_different_settings(names: Sequence[str], each: Sequence[Sequence[float]]) -> None:
+    """Raise UsageError if the processes have different settings; `each` has a number for each name, by rank."""
+    for rank, numbers in enumerate(each):
+        if wrong := [name for name, x, first in zip(names, numbers, each[0], strict=True) if x != first]:
+            raise UsageError(f"Process {rank} was started with other settings than process 0: {', '.join(wrong)}. "
+                             "Start all processes with the same command.")
+
+
 def refuse_different_weights(sums: Sequence[Sequence[float]]) -> None:
     """Raise UsageError if the processes begin with different weights.
 

@@ -6,13 +6,16 @@ import secrets
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
+from proximo.config import Config
 from proximo.errors import UsageError
+from proximo.facts import facts
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 HEARTBEAT_SECONDS = 0.5  # between two messages of a process to rank 0, and back
@@ -229,3 +232,11 @@ def _rank_in_greeting(connection: socket.socket, token: str) -> int:
             greeting += more
     found = re.fullmatch(f"{token} ([0-9]+)\n".encode(), greeting)
     return int(found[1]) if found else 0
+
+
+def settings_numbers(cfg: Config) -> dict[str, float]:
+    """Return a number for each setting that all processes of a run must share, and one for the variant."""
+    shared = [name for name, fact in facts(Config).items()
+              if fact.group not in ("logging", "machine") and fact.resume != "moved"]
+    values = {"variant": type(cfg).__name__} | {name: getattr(cfg, name) for name in shared}
+    return {name: float(zlib.crc32(repr(value).encode())) for name, value in values.items()}

@@ -4,15 +4,16 @@ import queue
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from proximo import processes
 from proximo.config import Config
-from proximo.errors import UsageError
+from proximo.errors import UsageError, refuse_different_settings
 from proximo.problems import check_shares
-from proximo.processes import Presence, World, connect_presence, waiting
-from proximo.variants import SelfPlay
+from proximo.processes import Presence, World, connect_presence, settings_numbers, waiting
+from proximo.variants import RPO, Continuous, SelfPlay
 
 
 @pytest.fixture
@@ -153,3 +154,21 @@ def test_no_thread_is_left(connect):
         if thread.name == "proximo-presence":
             thread.join(30)
             assert not thread.is_alive()
+
+
+def test_processes_with_other_settings_are_refused():
+    """Settings of the machine, of logging, and paths may differ; the others are named, with the process."""
+    first, free = Config(), Config(threads=3, device="cuda", logger="none", env_file="/a/b.py", init_from="/c")
+    others = [replace(Config(), learning_rate=0.1, num_envs=8), Continuous(), RPO()]
+    named = [*map(settings_numbers, (first, free, *others))]
+    names = list(named[0])
+    assert all(list(one) == names for one in named)  # processes add up vectors of one length
+
+    def check(*ranks):
+        refuse_different_settings(names, [list(named[rank].values()) for rank in ranks])
+
+    check(0, 1, 0)
+    with pytest.raises(UsageError, match="Process 2 was started .* process 0: num_envs, learning_rate. Start all"):
+        check(0, 0, 2)
+    with pytest.raises(UsageError, match="process 0: variant, "):
+        check(3, 4)

@@ -13,12 +13,12 @@ from jax.sharding import Mesh
 
 from proximo.config import Config
 from proximo.envs.moments import Statistics, merge_statistics, most_merged
-from proximo.errors import UsageError, refuse_different_starts, refuse_different_weights
+from proximo.errors import UsageError, refuse_different_settings, refuse_different_starts, refuse_different_weights
 from proximo.on_jax.device import set_up_jax
 from proximo.on_jax.rendezvous import call_roll
 from proximo.on_jax.train_step import Metrics
 from proximo.problems import check_shares
-from proximo.processes import World, master_address, world_from_environment
+from proximo.processes import World, master_address, settings_numbers, world_from_environment
 from proximo.protocols import COUNTS, Episode
 
 AXIS = "ranks"  # of the mesh
@@ -134,6 +134,12 @@ def all_gather(ranks: Ranks, x: np.ndarray) -> np.ndarray:
 def check_same_start(ranks: Ranks, iteration: int) -> None:
     """Check that all processes continue after the same iteration; FilesError if they do not."""
     refuse_different_starts(all_gather(ranks, np.array(float(iteration))).tolist())
+
+
+def check_same_settings(ranks: Ranks, cfg: Config) -> None:
+    """Check that all processes have the same settings, but for those of logging and machines; UsageError otherwise."""
+    numbers = settings_numbers(cfg)
+    refuse_different_settings(list(numbers), all_gather(ranks, np.array(list(numbers.values()))).tolist())
 
 
 def check_same_weights(ranks: Ranks, weights: dict[str, Any]) -> None:

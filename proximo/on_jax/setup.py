@@ -14,7 +14,7 @@ from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.errors import UsageError
 from proximo.on_jax.checks import check_agent, checked_loss
-from proximo.on_jax.distributed import Ranks, check_same_start, check_same_weights, join, share_of
+from proximo.on_jax.distributed import Ranks, check_same_settings, check_same_start, check_same_weights, join, share_of
 from proximo.on_jax.learner import Learner, start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.mesh import all_reduce_sum
@@ -51,6 +51,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
     """
     ranks = join(cfg)
     check_same_start(ranks, done)
+    check_same_settings(ranks, cfg)
     own, seeded_envs = share_of(cfg, ranks.size), partial(make_seeded_envs, cfg, ranks, make_envs)
     envs = seeded_envs(0)
     try:

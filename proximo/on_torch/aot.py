@@ -56,13 +56,18 @@ def functional(agent: nn.Module, function: TensorFunction) -> TensorFunction:
 
     kept = {name: (parameter.shape, parameter.requires_grad) for name, parameter in agent.named_parameters()}
     sizes = [shape.numel() for shape, _ in kept.values()]
+    own = [(module, name, parameter) for module in agent.modules() for name, parameter in module._parameters.items()]
 
     def with_weights(weights: Tensor, *tensors: Tensor) -> Sequence[Tensor]:
         parts = weights.detach().split(sizes)
         slices = {name: part.view(shape).requires_grad_(trained)
                   for (name, (shape, trained)), part in zip(kept.items(), parts, strict=True)}
-        with _reparametrize_module(agent, slices, tie_weights=True):
-            return function(*tensors)
+        try:
+            with _reparametrize_module(agent, slices, tie_weights=True):
+                return function(*tensors)
+        finally:  # torch does not put back those of a module that is reached by two names
+            for module, name, parameter in own:
+                module._parameters[name] = parameter
 
     return with_weights
 

@@ -17,11 +17,18 @@ from torch import Tensor
 from proximo.config import Config
 from proximo.envs.moments import Statistics, merge_statistics, most_merged
 from proximo.envs.normalize import to_numpy
-from proximo.errors import PeerError, UsageError, is_of_communication, refuse_different_starts, refuse_different_weights
+from proximo.errors import (
+    PeerError,
+    UsageError,
+    is_of_communication,
+    refuse_different_settings,
+    refuse_different_starts,
+    refuse_different_weights,
+)
 from proximo.on_torch.device import pick_device
 from proximo.on_torch.rendezvous import connect, first_sentence, shown_ranks
 from proximo.problems import check_shares
-from proximo.processes import Presence, World, waiting, world_from_environment
+from proximo.processes import Presence, World, settings_numbers, waiting, world_from_environment
 from proximo.protocols import Episode
 
 GIVE_UP_SECONDS = 5.0  # after the loss of a process, for what it had sent before to arrive
@@ -107,6 +114,15 @@ def check_same_start(world: World, iteration: int, device: torch.device) -> None
         found = torch.zeros(world.size, device=device)
         found[world.rank] = iteration
         refuse_different_starts(all_reduce_sum(world)(found).tolist())
+
+
+def check_same_settings(world: World, cfg: Config, device: torch.device) -> None:
+    """Check that all ranks have the same settings, but for those of logging and machines; UsageError otherwise."""
+    if world.size > 1:
+        numbers = settings_numbers(cfg)
+        found = torch.zeros(world.size, len(numbers), dtype=torch.float64, device=device)
+        found[world.rank] = torch.tensor(list(numbers.values()), dtype=torch.float64)
+        refuse_different_settings(list(numbers), all_reduce_sum(world)(found).tolist())
 
 
 def check_same_weights(world: World, weights: Tensor) -> None:

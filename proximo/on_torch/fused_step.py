@@ -5,6 +5,7 @@ takes a quarter of the time of separate calls, each of which begins with code th
 """
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from proximo.on_torch.rollout_groups import bootstrap
 from proximo.protocols import Acted, Agent, Step, VecEnv
 from proximo.types import Carry
 
+SCALARS = ("gamma", "clip_obs", "clip_norm_reward")  # settings of normalisation
 WRITTEN = ("obs", "reward", "action")  # arrays of the rollout buffer that are written
 WITHOUT_WHERE = (torch.uint16, torch.uint32, torch.uint64)  # dtypes that torch.where does not compile
 OTHERS = {"first": False, "terminated": False, "truncated": False, "finished": False, "ret": 0, "length": 0,
@@ -50,21 +52,25 @@ def make_advance(act: Callable[..., Acted], num_steps: int, cfg: Config) -> Tens
         obs, reward: (N, *obs_shape) and (N,) as the environments return them.
         noise: (T, N, ...), decides the actions.
         all_obs, all_rewards, all_actions: (T + 1, N, *obs_shape), (T, N) and (T, N, *action_shape).
-        statistics: see flat(); none if nothing is normalised.
+        gamma, clip_obs, clip_norm_reward: () float64 each, and statistics, see flat(). None of them if nothing is
+            normalised. As arguments, their values need no compilation of their own.
     """
     @torch.no_grad()
     def advance(row: Tensor, is_new: Tensor, obs: Tensor, reward: Tensor, noise: Tensor,
                 *arrays: Tensor) -> tuple[Tensor, ...]:
-        all_obs, all_rewards, all_actions, *statistics = arrays
-        if statistics:
-            obs, reward, *counted = normalize(obs, reward, statistics, cfg)
+        all_obs, all_rewards, all_actions, *normalisation = arrays
+        if normalisation:
+            numbers, statistics = normalisation[:len(SCALARS)], normalisation[len(SCALARS):]
+            settings = SimpleNamespace(norm_obs=cfg.norm_obs, norm_reward=cfg.norm_reward,
+                                       **dict(zip(SCALARS, numbers)))
+            obs, reward, *counted = normalize(obs, reward, statistics, settings)
             for old, new in zip(statistics, counted, strict=True):
                 if new is not old:
                     old.copy_(torch.where(is_new, new, old))
         obs = torch.where(is_new, obs, all_obs.index_select(0, row)[0])
         all_obs.index_copy_(0, row, obs[None])
         before = (row - 1).clamp(min=0)
-        reward = torch.where(is_new, reward, all_rewards.index_select(0, before)[0])
+        reward = torch.where(is_new, reward.to(all_rewards.dtype), all_rewards.index_select(0, before)[0])
         all_rewards.index_copy_(0, before, reward[None])
         at = row.clamp(max=num_steps - 1)  # nothing follows the last observation
         action = act(obs, None, None, (), noise.index_select(0, at)[0]).action
@@ -75,13 +81,13 @@ def make_advance(act: Callable[..., Acted], num_steps: int, cfg: Config) -> Tens
     return advance
 
 
-def normalize(obs: Tensor, reward: Tensor, statistics: Sequence[Tensor], cfg: Config) -> list[Tensor]:
+def normalize(obs: Tensor, reward: Tensor, statistics: Sequence[Tensor], settings: Any) -> list[Tensor]:
     """Return normalised observations and rewards of a step in which no episode ends, and the statistics after it."""
     never = torch.zeros(len(reward), dtype=torch.bool)
     step: Any = Step(obs=obs, first=never, mask=None, reward=reward, terminated=never, truncated=never,
                      final_obs=obs, valid=~never, episode=None, metrics={})  # type: ignore[arg-type]
-    counted = count_step(unflat(statistics), step, cfg, torch_arrays)
-    after: Any = apply_statistics(counted, step._replace(final_obs=None), cfg, torch_arrays)
+    counted = count_step(unflat(statistics), step, settings, torch_arrays)
+    after: Any = apply_statistics(counted, step._replace(final_obs=None), settings, torch_arrays)
     return [after.obs, after.reward, *flat(counted)]
 
 
@@ -111,8 +117,10 @@ class FusedStep:
     def __init__(self, weights: Tensor, carry: Carry, cfg: Config) -> None:
         self._weights, self._statistics = weights, carry.statistics
         obs = torch.zeros(carry.obs.shape, dtype=torch.float64 if cfg.norm_obs else carry.obs.dtype)
-        self._step = (torch.zeros(1, dtype=torch.int64), torch.zeros((), dtype=torch.bool), obs, torch.zeros(len(obs)))
+        reward = torch.zeros(len(obs), dtype=torch.float64 if cfg.norm_reward else torch.float32)
+        self._step = (torch.zeros(1, dtype=torch.int64), torch.zeros((), dtype=torch.bool), obs, reward)
         self._row, self._is_new, self._obs, self._reward = (x.numpy() for x in self._step)
+        self._numbers = [torch.tensor(float(getattr(cfg, name)), dtype=torch.float64) for name in SCALARS]
         self._moments = [torch.from_numpy(np.array(x, np.float64)) for x in flat(carry.statistics)]
         self._run: TensorFunction
         self._arguments: tuple[Tensor, ...] = ()
@@ -129,7 +137,8 @@ class FusedStep:
         for name, usual in OTHERS.items():
             storage.arrays[name][...] = usual
         written = (storage.tensors[name] for name in WRITTEN)
-        self._arguments = (self._weights, *self._step, noise, *written, *self._moments)
+        normalisation = [*self._numbers, *self._moments] if self._moments else []
+        self._arguments = (self._weights, *self._step, noise, *written, *normalisation)
 
     def act(self, row: int) -> None:
         """Choose the action of a row whose observation is in the rollout buffer."""
@@ -172,7 +181,7 @@ def collect_fused(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: C
         step = envs.step(storage.env_actions[t])
         keep_gradients_off()
         if not (count_nonzero(step.first) or count_nonzero(step.terminated) or count_nonzero(step.truncated)
-                or count_nonzero(step.valid) < len(step.valid)):
+                or count_nonzero(step.episode.finished) or count_nonzero(step.valid) < len(step.valid)):
             fused.observe(t + 1, step)
             continue
         statistics, step = normalizer.step(fused.statistics(), step)

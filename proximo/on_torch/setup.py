@@ -14,7 +14,14 @@ from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, warn
 from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step, pick_compiler
 from proximo.on_torch.device import pick_device, set_up_torch
-from proximo.on_torch.distributed import all_reduce_sum, check_same_start, check_same_weights, join, leave
+from proximo.on_torch.distributed import (
+    all_reduce_sum,
+    check_same_settings,
+    check_same_start,
+    check_same_weights,
+    join,
+    leave,
+)
 from proximo.on_torch.frames import FrameStorage, stored_frames
 from proximo.on_torch.fused_step import collect_fused, is_fused
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
@@ -73,6 +80,7 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
     device = pick_device(cfg, world)
     set_up_torch(cfg, world, device)
     check_same_start(world, state["iteration"] if state else 0, device)
+    check_same_settings(world, cfg, device)
     envs = seeded_envs(make_envs, cfg, 0, world)
     try:
         normalizer = make_normalizer(cfg, envs)

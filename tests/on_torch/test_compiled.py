@@ -8,9 +8,10 @@ import torch
 from gymnasium import spaces
 
 from proximo.config import Config
+from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.aot import functional
 from proximo.on_torch.aot_cache import describe_layout
-from proximo.on_torch.assemble import assemble
+from proximo.on_torch.assemble import assemble, make_head
 from proximo.on_torch.compiled import Compiler, compile_policy, pack_minibatch, unpack_gradient
 from proximo.on_torch.learner import apply_gradient, flat_adam, make_gradient
 from proximo.on_torch.loss import ppo_loss
@@ -82,3 +83,19 @@ def test_acting_is_compiled_for_the_strides_of_a_rollout():
                       mask=torch.ones(3, dtype=torch.bool).as_strided((1, 3), (3 * stride, 1)), statistics=None)
         compile_policy(policy, agent, weights, None, carry, Config(num_envs=1), compiler)
     assert layouts[0] == layouts[1]
+
+
+def test_a_module_with_two_names_keeps_its_parameters():
+    """One layer in both networks; torch alone leaves the traced tensors of it in the agent."""
+    torch.manual_seed(0)
+    body = torch.nn.Linear(4, 8)
+    agent = SeparateAgent(torch.nn.Sequential(body, torch.nn.Tanh(), torch.nn.Linear(8, 1)),
+                          make_head(lambda n: torch.nn.Sequential(body, torch.nn.Tanh(), torch.nn.Linear(8, n)),
+                                    spaces.Discrete(3)))
+    weights, before = flat_adam(agent).weights, dict(agent.named_parameters(remove_duplicate=False))
+    obs = torch.randn(5, 4)
+    expected = agent.value(obs, None, ()).detach()
+    found = functional(agent, lambda obs: (agent.value(obs, None, ()),))(weights, obs)[0]
+    assert torch.equal(found.detach(), expected)
+    after = dict(agent.named_parameters(remove_duplicate=False))
+    assert all(after[name] is x for name, x in before.items())

@@ -30,8 +30,9 @@ FEW = np.array([[0, 0, 0, 2], [0, 0, 0, 1], [0, 0, 0, 0]])  # three of four step
 
 
 class Unusual:
-    """Scripted environments with observations in float64. In every third step, without an end of an episode, one row
-    is a filler, as of a player who waits, or one begins an episode, as when a worker process was replaced."""
+    """Scripted environments with observations and rewards in float64. In some steps without an end of an episode, one
+    row is a filler, as of a player who waits, one begins an episode, as when a worker process was replaced, or one
+    reports an episode without an end, as a continuing task does."""
 
     obs_dtype = np.dtype(np.float64)
 
@@ -47,12 +48,15 @@ class Unusual:
 
     def step(self, action):
         step, self._steps = self._envs.step(action), self._steps + 1
-        flags = {"valid": step.valid.copy(), "first": step.first.copy()}
-        if self._steps % 3 == 0:
+        flags, episode = {"valid": step.valid.copy(), "first": step.first.copy()}, step.episode
+        if self._steps % 4 == 0:
             flags["valid"][0] = False
-        elif self._steps % 3 == 1:
+        elif self._steps % 4 == 1:
             flags["first"][-1] = True
-        return step._replace(obs=step.obs.astype(np.float64) + 1 / 3, **flags)
+        elif self._steps % 4 == 2:
+            episode = episode._replace(finished=np.ones_like(episode.finished), ret=episode.ret + 7)
+        return step._replace(obs=step.obs.astype(np.float64) + 1 / 3, reward=step.reward.astype(np.float64) * 1e38,
+                             episode=episode, **flags)
 
 
 def as_arrays(played):

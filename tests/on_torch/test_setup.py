@@ -150,10 +150,11 @@ def test_a_failed_start_leaves_the_other_processes(parts, sentence, monkeypatch)
     presence, checked = Left(), []
     monkeypatch.setattr(setup, "join", lambda cfg: World(0, 2, 0, 2, presence))
     monkeypatch.setattr(setup, "check_same_start", lambda *_: checked.append(1))
+    monkeypatch.setattr(setup, "check_same_settings", lambda *_: checked.append(1))
     parts = {"make_envs": make_gym, "make_agent": assemble} | parts
     with pytest.raises((RuntimeError, ValueError), match=sentence):
         set_up(Config(threads=1), **parts, loss_fn=ppo_loss, state=None)
-    assert presence.closed and checked
+    assert presence.closed and len(checked) == 2
 
 
 def test_the_weights_of_all_processes_are_compared_at_the_start_only(monkeypatch):
