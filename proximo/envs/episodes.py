@@ -28,13 +28,13 @@ def count_episodes(running: Running, reward: Array, over: Array, valid: Array, x
         reward: (N,) raw rewards.
         over: (N,) bool, games that end with this step.
         valid: (N,) bool; a row that is not valid is a filler and counts nothing.
-        xp: numpy or jax.numpy.
+        xp: numpy, jax.numpy, or another object with their function `where`.
 
     Returns:
         What is gathered after the step, and the games that the step ended.
     """
     ret = running.ret + xp.where(valid, reward, 0)
-    length = running.length + valid.astype(xp.int32)
+    length = xp.where(valid, running.length + 1, running.length)
     finished = over & valid
     after = Running(xp.where(finished, 0, ret), xp.where(finished, 0, length))
     return after, Episode(finished=finished, ret=ret, length=length)

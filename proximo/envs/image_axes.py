@@ -54,10 +54,10 @@ def stored_shape(axes: Axes, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (1, *shape) if axes == "grey" else shape
 
 
-def channels_first(axes: Axes, value: np.ndarray) -> np.ndarray:
-    """Return images (..., as the environment returns them) as a view (..., C, H, W)."""
+def channels_first(axes: Axes, value: Any) -> Any:
+    """Return images (..., as the environment returns them) as a view (..., C, H, W). Arrays may be tensors."""
     if axes == "last":
-        return np.moveaxis(value, -1, -3)
+        return value.swapaxes(-1, -3).swapaxes(-1, -2)
     return value[..., None, :, :] if axes == "grey" else value
 
 

@@ -137,23 +137,34 @@ def part_views(layout: Layout, rows: np.ndarray) -> list[np.ndarray]:
             for part in layout.parts]
 
 
+def part_values(layout: Layout, observation: Any) -> Iterator[tuple[Part, Any]]:
+    """Yield every part with its value in an observation, or in N in one structure: images with their channels first."""
+    for part in layout.parts:
+        value = observation
+        for key in part.path:
+            value = value[key]
+        if part.kind == "discrete":
+            value = (value if hasattr(value, "detach") else np.asarray(value)) - part.space.start  # type: ignore[attr-defined]
+        elif part.kind == "image":
+            value = channels_first(image_axes(part.space), value)
+        yield part, value
+
+
+def part_not_finite(part: Part) -> AnswerError:
+    """Return the error of a part with a number that float32 does not have."""
+    return AnswerError(f"{part.name} is not finite in {part.dtype} (NaN, infinity or beyond its range)")
+
+
 def write_rows(layout: Layout, observation: Any, rows: np.ndarray) -> None:
     """Write an observation, or N in one structure (every array has a first axis of N more), into rows (..., size).
 
     Raises:
         ValueError: A float is NaN or infinite.
     """
-    for part, view in zip(layout.parts, part_views(layout, rows)):
-        value = observation
-        for key in part.path:
-            value = value[key]
-        if part.kind == "discrete":
-            value = np.asarray(value) - part.space.start  # type: ignore[attr-defined]
-        elif part.kind == "image":
-            value = channels_first(image_axes(part.space), value)
+    for (part, value), view in zip(part_values(layout, observation), part_views(layout, rows)):
         view[...] = np.reshape(value, view.shape)
         if part.dtype.kind == "f" and not np.isfinite(view).all():
-            raise AnswerError(f"{part.name} is not finite in {part.dtype} (NaN, infinity or beyond its range)")
+            raise part_not_finite(part)
 
 
 class FloatView(NamedTuple):

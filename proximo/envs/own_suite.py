@@ -21,6 +21,7 @@ from proximo.envs.own_steps import (
     stored_dtype,
     with_dtype,
 )
+from proximo.envs.vector_env import GymVectorEnvs, is_vector_env
 from proximo.errors import EnvError, ProximoError, UsageError, is_out_of_memory, with_place
 from proximo.protocols import Array, Step, VecEnv
 
@@ -36,6 +37,8 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
         EnvError: Environments in JAX return other arrays than they have to, or raise an exception.
     """
     envs: VecEnv = make_envs(cfg, seeds)
+    if is_vector_env(envs):
+        envs = GymVectorEnvs(envs, seeds[0])
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
     if missing:
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "
@@ -66,7 +69,7 @@ class CheckedEnvs:
 
     def __init__(self, envs: Any, stored: np.dtype[Any]) -> None:
         self._envs, self._stored = envs, stored
-        self._name = type(envs).__name__
+        self._name = getattr(envs, "name", type(envs).__name__)
         self._types_checked = self._begun = False
         self._masked = False  # whether reset() returned a mask
         parts = mask_parts(envs.action_space)

@@ -23,6 +23,7 @@ from proximo.envs.procgen import make_procgen
 from proximo.protocols import Step
 from proximo.variants import Atari, AtariEnvpool, AtariLSTM, BatchedSim, Continuous, Procgen, SelfPlay
 from tests.support.play import random_actions
+from tests.support.vector_envs import vector_suite
 
 SEEDS = [21, 22]
 
@@ -47,6 +48,12 @@ SUITES = [
     ("gym LunarLander", ("Box2D",), make_gym, Config(env_id="LunarLander-v3")),
     ("gym workers", (), make_gym, Config(env_id="CartPole-v1", env_workers=2)),
     ("gym workers Pendulum", (), make_gym, Config(env_id="Pendulum-v1", env_workers=2)),
+    ("vector CartPole", (), vector_suite("NextStep"), Config(env_id="CartPole-v1")),
+    ("vector Rich same-step", (), vector_suite("SameStep"), Config(env_id="tests.support.probes:Rich-v0")),
+    ("vector Truncated tensors", (), vector_suite("SameStep", tensors=True),
+     Config(env_id="tests.support.probes:Truncated-v0")),
+    ("vector Several tensors, reset here", (), vector_suite("Disabled", tensors=True),
+     Config(env_id="tests.support.probes:Several-v0")),
     ("atari Breakout", ("ale_py",), make_atari, Atari()),
     ("atari one frame, sticky", ("ale_py",), make_atari, AtariLSTM(sticky=0.25)),
     ("envpool Breakout", ("envpool_assets",), make_envpool_atari, AtariEnvpool()),
@@ -65,7 +72,7 @@ SUITES = [
     ("jax CartPole", ("jax",), make_control_inside, Config(engine="jax")),
     ("envpool CartPole inside", ("envpool_assets", "jax"), make_control_inside, Config(engine="envpool")),
 ]
-KEEPS_NO_STATE = ("envpool", "procgen", "dm_control", "gym LunarLander")  # how the names begin; all others keep theirs
+KEEPS_NO_STATE = ("envpool", "procgen", "vector", "dm_control", "gym LunarLander")  # how the names begin; all others keep theirs
 
 
 @pytest.fixture(params=SUITES, ids=[suite[0] for suite in SUITES])
@@ -89,7 +96,7 @@ def as_numpy(step):
     def one(value):
         if value is None:
             return None
-        return np.array(value.cpu() if hasattr(value, "cpu") else value)
+        return np.array(value.cpu().numpy() if hasattr(value, "detach") else value)
 
     return Step(*map(one, step[:8]), type(step.episode)(*map(one, step.episode)),
                 {name: one(value) for name, value in step.metrics.items()})

@@ -1,0 +1,166 @@
+"""Environments behind Gymnasium's VectorEnv, which steps N of them in one call, as a VecEnv of this package."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from proximo.envs.batch_rows import BatchRows, batch_actions, kind_of
+from proximo.envs.episodes import Running, count_episodes
+from proximo.envs.render import render_env
+from proximo.errors import EnvError, UsageError
+from proximo.protocols import Array, Episode, FrameStack, Play, Step
+
+FINAL_OBS = ("final_obs", "final_observation")  # keys of info, of Gymnasium 1 and of earlier versions
+
+
+class GymVectorEnvs:
+    """A VectorEnv of Gymnasium, or an object with its members, with numpy arrays or torch tensors, as a VecEnv.
+
+    Tensors stay on their device. A row that is terminated and truncated at once counts as terminated. The mask of
+    actions is `info["action_mask"]`, or the key `action_mask` of a Dict observation. Checkpoints do not contain the
+    environments.
+
+    Args:
+        envs: The environments. `reset` is called here, which shows what arrays they return.
+        seed: The seed of the first reset.
+        autoreset: When an episode that has ended is reset, a value of gymnasium.vector.AutoresetMode: "NextStep",
+            "SameStep", or "Disabled" (here they are reset in the same step, by `options={"reset_mask": ...}`). None:
+            what `metadata["autoreset_mode"]` says.
+        final_obs: What the value of a truncated episode is computed from, where they reset in the same step: "info",
+            `info["final_obs"]`, or "before", the observation before its last action, for simulators that do not return
+            the last one (as rsl_rl does).
+        metrics: Entries of `info`, such as ("is_success",), which the log gets as charts/NAME. In the step in which an
+            episode ends, they are read from `info["final_info"]` where it has them.
+
+    Raises:
+        UsageError: There is no policy for the spaces, or `autoreset` is not known.
+    """
+
+    play: Play = "host"
+    keeps_state = False
+    frames: FrameStack | None = None
+    players: tuple[str, ...] = ()
+
+    def __init__(self, envs: Any, seed: int, *, autoreset: str | None = None,
+                 final_obs: Literal["info", "before"] = "info", metrics: Sequence[str] = ()) -> None:
+        self._bare = bare = getattr(envs, "unwrapped", envs)
+        self.name = type(bare).__name__
+        self._envs, self._seed, self._before, self.metric_names = envs, int(seed), final_obs == "before", tuple(metrics)
+        self._mode = _autoreset_mode(envs, autoreset, self.name)
+        self.num_envs = envs.num_envs
+        self.action_space, self.observation_space = envs.single_action_space, envs.single_observation_space
+        self._kind = kind_of(envs.reset(seed=self._seed)[0])
+        self.arrays = self._kind.name
+        self._rows = BatchRows(self.observation_space, self._kind, self.name, self.num_envs)
+        self.obs_shape, self.obs_dtype = self._rows.shape, self._rows.dtype
+        self._written = batch_actions(self.action_space, self._kind, self.name, self.num_envs)
+        if hasattr(bare, "call"):
+            self.call = lambda method, /, *args, **options: list(bare.call(method, *args, **options))
+
+    def reset(self) -> Step:
+        """See VecEnv.reset."""
+        obs, info = self._envs.reset(seed=self._seed)
+        self._obs = rows = self._rows(obs)
+        none, zeros, zero = (self._kind.zeros((self.num_envs,), dtype) for dtype in (np.bool_, np.float32, np.int32))
+        self._over, self._running = none, Running(zeros, zero)
+        return Step(obs=rows, first=~none, mask=self._mask(obs, info), reward=zeros, terminated=none, truncated=none,
+                    final_obs=None if self._mode is AutoresetMode.NEXT_STEP else rows, valid=~none,
+                    episode=Episode(none, zeros, zero), metrics=dict.fromkeys(self.metric_names, zeros + np.nan))
+
+    def step(self, action: Array) -> Step:
+        """See VecEnv.step."""
+        kind, begun = self._kind, self._over
+        obs, reward, terminated, truncated, info = self._envs.step(self._written(action))
+        reward, terminated = kind.cast(reward, np.float32), kind.cast(terminated, np.bool_)
+        truncated = kind.cast(truncated, np.bool_) & ~terminated
+        rows, metrics = self._rows(obs), self._metrics(info, terminated | truncated)
+        if self._mode is AutoresetMode.NEXT_STEP:  # rows that ended in the step before were only reset
+            reward, terminated, truncated = kind.where(begun, 0, reward), terminated & ~begun, truncated & ~begun
+            self._over = over = terminated | truncated
+            first, valid, final = begun, ~begun, None
+        else:
+            over = terminated | truncated
+            first, valid = over, over | ~over
+            final = self._final_rows(rows, over, truncated, info)
+            if self._mode is AutoresetMode.DISABLED and bool(over.any()):
+                obs, info = self._envs.reset(options={"reset_mask": over})
+                rows = self._rows(obs)
+        self._obs = rows
+        self._running, episode = count_episodes(self._running, reward, over, valid, kind)
+        return Step(obs=rows, first=first, mask=self._mask(obs, info), reward=reward, terminated=terminated,
+                    truncated=truncated, final_obs=final, valid=valid, episode=episode, metrics=metrics)
+
+    def _final_rows(self, rows: Array, over: Array, truncated: Array, info: dict[str, Any]) -> Array:
+        """Return the observations to which the actions led."""
+        if self._mode is AutoresetMode.DISABLED or not bool(over.any()):
+            return rows
+        if self._before:
+            return self._obs
+        given = next((info[key] for key in FINAL_OBS if key in info), None)
+        if given is not None:
+            return self._rows.of_ended(given, rows, over)
+        if not bool(truncated.any()):
+            return rows  # a terminated episode has no value after its end
+        raise EnvError(f"{self.name} resets in the same step, and info has no 'final_obs' where an episode was "
+                       "truncated: the value of what was cut off cannot be computed. Add it to info, or pass "
+                       "GymVectorEnvs(envs, seed, final_obs='before').")
+
+    def _mask(self, obs: Any, info: dict[str, Any]) -> Array | None:
+        mask = obs["action_mask"] if self._rows.masked else info.get("action_mask")
+        return None if mask is None else self._kind.cast(mask, np.bool_).reshape(self.num_envs, -1)
+
+    def _metrics(self, info: dict[str, Any], over: Array) -> dict[str, Array]:
+        """Return the metrics, NaN where `info` has no value."""
+        kind, found, everywhere = self._kind, {}, over | ~over
+        for name in self.metric_names:
+            found[name] = kind.zeros((self.num_envs,), np.float32) + np.nan
+            for source, rows in ((info, everywhere), (info.get("final_info", {}), over)):
+                if name in source:
+                    known = rows & kind.cast(source.get(f"_{name}", everywhere), np.bool_)
+                    found[name] = kind.where(known, kind.cast(source[name], np.float32), found[name])
+        return found
+
+    def state(self) -> None:
+        """Never called, because keeps_state is False."""
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Never called, because keeps_state is False."""
+
+    @property
+    def render_fps(self) -> float | None:
+        """See VecEnv.render_fps."""
+        fps: float | None = (getattr(self._envs, "metadata", None) or {}).get("render_fps")
+        return fps
+
+    def render(self) -> np.ndarray | None:
+        """See VecEnv.render."""
+        if not hasattr(self._bare, "render_mode"):
+            return None
+        one_by_one = getattr(self._bare, "envs", None)  # of SyncVectorEnv
+        frames: Any = render_env(one_by_one[0] if one_by_one else self._envs)
+        if hasattr(frames, "detach"):
+            frames = frames.cpu().numpy()
+        return frames[0] if isinstance(frames, (tuple, list)) or np.ndim(frames) == 4 else frames
+
+    def close(self) -> None:
+        """See VecEnv.close."""
+        self._envs.close()
+
+
+def _autoreset_mode(envs: Any, given: str | None, name: str) -> AutoresetMode:
+    """Return when episodes that have ended are reset."""
+    said = given if given is not None else (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+    try:
+        return AutoresetMode(said)
+    except ValueError:
+        known = ", ".join(repr(mode.value) for mode in AutoresetMode)
+        raise UsageError(f"{name}: it is not known when an episode that has ended is reset (autoreset={said!r:.40}). "
+                         f"Set metadata['autoreset_mode'] of the VectorEnv, or pass GymVectorEnvs(envs, seed, "
+                         f"autoreset=...) with one of {known}.") from None
+
+
+def is_vector_env(envs: Any) -> bool:
+    """Return whether an object is a VectorEnv of Gymnasium, and not a VecEnv of this package already."""
+    return isinstance(envs, VectorEnv) and not hasattr(envs, "obs_shape")

@@ -1,0 +1,181 @@
+"""Gymnasium's VectorEnv as a VecEnv, checked against the loop over single environments, which plays the same episodes."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, VectorWrapper
+
+import proximo
+from proximo.config import Config
+from proximo.envs.gym import make_gym
+from proximo.envs.own_suite import make_complete
+from proximo.envs.vector_env import GymVectorEnvs
+from proximo.errors import EnvError, UsageError
+from tests.envs.test_contract import as_numpy, as_suite_array, assert_same
+from tests.support.play import random_actions
+from tests.support.vector_envs import sync_envs, vector_suite
+
+PROBES = "tests.support.probes:"
+IDS = ("CartPole-v1", "Pendulum-v1", f"{PROBES}DictObs-v0", f"{PROBES}Rich-v0", f"{PROBES}RichCut-v0", f"{PROBES}Image-v0",
+       f"{PROBES}Truncated-v0", f"{PROBES}Several-v0", f"{PROBES}Switches-v0", f"{PROBES}Started-v0", f"{PROBES}Masked-v0",
+       f"{PROBES}Hybrid-v0", "CliffWalking-v1")
+TENSORS = [env_id for env_id in IDS if not env_id.endswith(("Hybrid-v0", "CliffWalking-v1"))]
+MODES = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "same-step"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("env_id", "tensors"), [(env_id, False) for env_id in IDS] + [(env_id, True) for env_id in TENSORS])
+def test_steps_are_those_of_single_environments(env_id, tensors, mode):
+    """SyncVectorEnv seeds its environments with seed, seed + 1, ...: with these seeds, GymEnvs plays the same."""
+    one = make_gym(Config(env_id=env_id, autoreset=MODES[mode]), [5, 6, 7])
+    other = vector_suite(mode, tensors)(Config(env_id=env_id), [5, 0, 0])
+    assert (other.obs_shape, other.obs_dtype, other.action_space) == (one.obs_shape, one.obs_dtype, one.action_space)
+    rng = np.random.default_rng(0)
+    expected, step = one.reset(), other.reset()
+    for _ in range(250):
+        assert_same(expected, as_numpy(step))
+        finished = expected.episode.finished
+        for name in ("ret", "length"):
+            np.testing.assert_allclose(np.asarray(getattr(step.episode, name))[finished],
+                                       getattr(expected.episode, name)[finished], rtol=1e-5, atol=1e-6)
+        action = random_actions(one, expected, rng)
+        expected, step = one.step(action), other.step(as_suite_array(other, action))
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_are_not_changed_by_later_steps(mode):
+    """The rollout buffer and `final_obs` of this step must not be those of the next one."""
+    envs = vector_suite(mode)(Config(env_id="CartPole-v1"), [1, 2])
+    step = envs.reset()
+    kept = [(step.obs, step.obs.copy())]
+    for _ in range(40):
+        step = envs.step(np.array([0, 1]))
+        kept.append((step.obs, step.obs.copy()))
+    assert all(np.array_equal(now, then) for now, then in kept)
+
+
+class InPlace(VectorWrapper):
+    """Writes all observations into one array, as many simulators do, and returns no last observation."""
+
+    def __init__(self, envs):
+        super().__init__(envs)
+        self.obs = np.zeros(envs.observation_space.shape, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = self.env.reset(seed=seed, options=options)
+        self.obs[:] = obs
+        return self.obs, info
+
+    def step(self, actions):
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        self.obs[:] = obs
+        return self.obs, reward, terminated, truncated, {}
+
+
+def test_final_obs_before_is_the_observation_before_the_last_action():
+    envs = GymVectorEnvs(InPlace(sync_envs("Pendulum-v1", 2, "SameStep")), 1, final_obs="before")
+    step = envs.reset()
+    for _ in range(200):
+        before, step = step.obs.copy(), envs.step(np.zeros((2, 1), np.float32))
+    assert step.truncated.all() and np.array_equal(step.final_obs, before) and not np.array_equal(step.obs, before)
+
+
+def test_truncation_without_a_last_observation_is_refused():
+    envs = GymVectorEnvs(InPlace(sync_envs("Pendulum-v1", 2, "SameStep")), 1)
+    envs.reset()
+    with pytest.raises(EnvError, match=r"^SyncVectorEnv resets in the same step, and info has no 'final_obs'.*final_obs='before'"):
+        for _ in range(200):
+            envs.step(np.zeros((2, 1), np.float32))
+
+
+class Succeeding(gymnasium.Env):
+    """Episodes of three steps with `is_success` in the last one, and `force` in every one."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), {"force": 0.0}
+
+    def step(self, action):
+        self.time += 1
+        info = {"force": float(self.time)} | ({"is_success": bool(action)} if self.time == 3 else {})
+        return np.zeros(2, np.float32), 1.0, self.time == 3, False, info
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_metrics_are_those_of_the_step_that_ended_the_episode(mode):
+    envs = GymVectorEnvs(gymnasium.vector.SyncVectorEnv([Succeeding] * 2, autoreset_mode=AutoresetMode(mode)), 1,
+                         metrics=("is_success", "force"))
+    steps = [envs.reset(), *(envs.step(np.array([0, 1])) for _ in range(3))]
+    for time, step in enumerate(steps):
+        expected = [0.0, 1.0] if time == 3 else [np.nan, np.nan]
+        np.testing.assert_array_equal(step.metrics["is_success"], expected)
+        if time:
+            np.testing.assert_array_equal(step.metrics["force"], [time, time])
+
+
+def test_what_make_envs_returns_may_be_a_vector_env():
+    envs = make_complete(lambda cfg, seeds: gymnasium.make_vec("CartPole-v1", len(seeds)), Config(), [3, 4])
+    assert envs.reset().obs.shape == (2, 4) and envs.render_fps == 50
+    with pytest.raises(EnvError, match=r"^CartPoleVectorEnv.step\(\) after 0 steps raised"):
+        envs.step(np.array([5, 0]))
+    with pytest.raises(UsageError, match="num_envs=3, and not one environment"):
+        make_complete(lambda cfg, seeds: gymnasium.make_vec("CartPole-v1", 3), Config(), [3, 4])
+
+
+@pytest.mark.parametrize(("break_it", "sentence"), [
+    (lambda envs: envs.metadata.pop("autoreset_mode"), "it is not known when an episode that has ended is reset"),
+    (lambda envs: setattr(envs, "single_action_space", gymnasium.spaces.Text(3)), "has the action space Text"),
+    (lambda envs: setattr(envs, "single_observation_space", gymnasium.spaces.Text(3)), "has the observation space Text"),
+])
+def test_what_does_not_suit_is_refused(break_it, sentence):
+    envs = sync_envs("CartPole-v1", 2)
+    envs.metadata = dict(envs.metadata)
+    break_it(envs)
+    with pytest.raises(UsageError, match=sentence):
+        GymVectorEnvs(envs, 1)
+
+
+@pytest.mark.parametrize(("env_id", "what"), [("CliffWalking-v1", "observation space"), (f"{PROBES}Hybrid-v0", "action space")])
+def test_tensors_that_have_no_rows_are_refused(env_id, what):
+    with pytest.raises(UsageError, match=f"tensors for the {what}"):
+        GymVectorEnvs(sync_envs(env_id, 2, tensors=True), 1)
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_observations_that_are_not_finite_are_faults(tensors):
+    envs = sync_envs(f"{PROBES}DictObs-v0", 2, tensors=tensors)
+    adapted = GymVectorEnvs(envs, 1)
+    obs, _ = envs.reset(seed=1)
+    obs["vector"][1] = np.nan
+    envs.reset = lambda seed: (obs, {})
+    with pytest.raises(EnvError, match="is not finite in float32"):
+        adapted.reset()
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_training_evaluation_and_calls(tmp_path, tensors):
+    def make_envs(cfg, seeds):
+        envs = sync_envs("CartPole-v1", len(seeds), "SameStep", tensors)
+        return envs if not tensors else GymVectorEnvs(envs, seeds[0], metrics=["force"])
+
+    def look(iteration):
+        found.append(iteration.call_envs("get_wrapper_attr", "gravity"))
+
+    found = []
+    run = proximo.train(make_envs=make_envs, num_envs=4, num_steps=16, total_timesteps=256, eval_every=2, eval_episodes=2,
+                        norm_obs=True, run_dir=tmp_path / "run", callbacks=[look])
+    assert len(proximo.evaluate(run, episodes=3, make_envs=make_envs).returns) == 3
+    assert found[0] == [9.8] * 4
+    assert ("charts/force" in (run / "metrics.csv").read_text()) is tensors
+
+
+def test_values_of_tensors_stay_tensors():
+    step = vector_suite("NextStep", tensors=True)(Config(env_id="CartPole-v1"), [1, 2]).reset()
+    assert all(isinstance(x, torch.Tensor) for x in (step.obs, step.reward, step.episode.ret))
