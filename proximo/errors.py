@@ -212,3 +212,17 @@ def refuse_different_weights(sums: Sequence[Sequence[float]]) -> None:
     if other:
         raise UsageError(f"make_agent made other weights in process {other[0]} than in process 0. Draw them with the "
                          "generator that it is given (torch's global one, or nnx.Rngs(cfg.seed)), or from cfg.seed.")
+
+
+USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "make_agent": "Pass (spec, cfg) -> the network.",
+        "loss_fn": "Pass (batch, cfg) -> the loss and named statistics."}
+
+
+def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of a program; UsageError if it does not take these arguments. Other errors are passed on."""
+    try:
+        return part(*arguments)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:  # raised inside
+            raise
+        raise UsageError(f"{name} cannot be called with {len(arguments)} arguments: {error}. {USES[name]}") from error

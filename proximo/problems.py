@@ -2,26 +2,20 @@
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from proximo.config import Config
 from proximo.envs.gym_source import single_env_problems, source_problems
 from proximo.envs.memory_needs import memory_problems
 from proximo.envs.workers import group_problems
-from proximo.errors import COLUMNS, UsageError, is_column, with_place
+from proximo.errors import UsageError, with_place
 from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
-from proximo.protocols import Acted
 
 DEVICE = re.compile("cpu|auto|cuda(:[0-9]+)?")
 
 BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
              "brax": "Brax simulates all environments as one batch",
              "jax": "JAX simulates all environments in one compiled function"}
-
-RESERVED = ("grad_norm", "explained_variance")  # statistics that the update adds itself
-
 
 def config_problems(cfg: Config) -> list[str]:
     """Return everything that is wrong with a configuration, one sentence each."""
@@ -61,43 +55,6 @@ def checked(cfg: Config) -> Config:
 def engine_of(cfg: Config) -> Engine:
     """Return the engine of a configuration; for auto, the first one of its variant."""
     return cfg.limits.engines[0] if cfg.engine == "auto" else cfg.engine
-
-
-def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None:
-    """Raise UsageError unless a loss function returns the loss and statistics, each a `scalar` with no axis."""
-    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
-        raise UsageError(f"The loss function returns {found!r:.60}. Return the loss, and a dict of statistics.")
-    (loss, stats), need = found, "It must be a tensor with one number, such as a mean."
-    wrong = [f"The loss function returns {name}={x!r:.40}. {need}" for name, x in (("the loss", loss), *stats.items())
-             if getattr(x, "ndim", 0) or not isinstance(x, scalar)]
-    if not getattr(loss, "requires_grad", True):
-        wrong.append("The loss that the loss function returns has no gradient. Compute it from batch without detach().")
-    wrong += [f"The loss function returns a statistic with the name {name!r:.60}. {COLUMNS}" for name in stats
-              if not is_column(name)]
-    wrong += [f"The loss function returns the statistic {name}, which the update adds itself. Use another name."
-              for name in RESERVED if name in stats]
-    wrong += [f"{name}={getattr(cfg, name)} needs the statistic approx_kl, and the loss function returns "
-              f"{', '.join(stats)}. Add approx_kl to them, or leave {name} out."
-              for name in ("target_kl", "desired_kl") if getattr(cfg, name) is not None and "approx_kl" not in stats]
-    if not stats:
-        wrong.append("The loss function returns no statistics. Return at least one: {\"loss\": loss.detach()}.")
-    if wrong:
-        raise UsageError("\n".join(wrong))
-
-
-def check_rows(shape: tuple[int, ...], rows: str, **computed: Any) -> None:
-    """Raise UsageError unless the network computes one number per row: arrays of `shape`. Others broadcast."""
-    shapes = {name: None if x is None else tuple(x.shape) for name, x in computed.items()}
-    if wrong := [f"The network computes {f'{name} of shape {found}' if found is not None else f'no {name}'} for {rows} "
-                 f"of shape {tuple(shape)}. Return one number per row."
-                 for name, found in shapes.items() if found != tuple(shape)]:
-        raise UsageError("\n".join(wrong))
-
-
-def check_acted(acted: Acted, evaluates_later: bool, shape: tuple[int, ...]) -> None:
-    """Raise UsageError if an agent that does not evaluate later acts without one number per row of `shape`."""
-    if not evaluates_later:
-        check_rows(shape, "a step", logprob=acted.logprob, value=acted.value)
 
 
 def check_shares(cfg: Config, ranks: int, unit: str) -> None:

@@ -58,7 +58,7 @@ class NumpyArrays:
         write_rows(layout, observation, rows)
 
 
-def kind_of(obs: Any) -> ArrayKind:
+def arrays_of(obs: Any) -> ArrayKind:
     """Return the array library of observations: that of their first part."""
     while isinstance(obs, (dict, tuple)):
         obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
 from proximo.envs.own_attributes import problems_of_envs
 from proximo.envs.own_pure import CheckedPure, state_difference
+from proximo.envs.own_rules import check_ends, check_fillers
 from proximo.envs.own_steps import (
     described,
     fields_of,
@@ -21,8 +23,9 @@ from proximo.envs.own_steps import (
     stored_dtype,
     with_dtype,
 )
+from proximo.envs.time_limit import close_env
 from proximo.envs.vector_env import GymVectorEnvs, is_vector_env
-from proximo.errors import EnvError, ProximoError, UsageError, is_out_of_memory, with_place
+from proximo.errors import EnvError, ProximoError, UsageError, call_part, is_out_of_memory, with_place
 from proximo.protocols import Array, Step, VecEnv
 
 MEMBERS = tuple(name for name in (*VecEnv.__annotations__, *vars(VecEnv)) if not name.startswith("_"))
@@ -36,7 +39,12 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
             attribute of another kind.
         EnvError: Environments in JAX return other arrays than they have to, or raise an exception.
     """
-    envs: VecEnv = make_envs(cfg, seeds)
+    try:
+        envs: VecEnv = call_part("make_envs", make_envs, cfg, seeds)
+    except Exception as error:
+        if isinstance(error, ProximoError) or is_out_of_memory(error):
+            raise
+        raise EnvError(f"make_envs raised {with_place(error)}") from error
     if is_vector_env(envs):
         envs = GymVectorEnvs(envs, seeds[0])
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
@@ -76,6 +84,7 @@ class CheckedEnvs:
         self._choices = None if parts is None else int(parts.sum())  # that a mask covers
         self._starts = np.cumsum([0] if parts is None else parts)[:-1]  # of the components of an action
         self._steps = 0  # since reset()
+        self._ended: dict[int, Array] = {}  # rows that the next step only resets, by the first row of their group
         if envs.play == "inside":
             self.pure = CheckedPure(envs.pure, self._starts)
 
@@ -111,6 +120,10 @@ class CheckedEnvs:
         with self._naming("reset"):
             step = self._envs.reset()
         self._check_numbers(self._checked(step, "reset", self._envs.num_envs))
+        if not bool((step.first & step.valid).all()):
+            raise UsageError(f"{self._name}.reset() returned first or valid with False. Every row begins an episode "
+                             "there: return True for all.")
+        self._ended = {}
         self._begun = True
         return with_dtype(step, self._envs.obs_dtype)
 
@@ -123,19 +136,30 @@ class CheckedEnvs:
     @property
     def keeps_state(self) -> bool:
         """See VecEnv.keeps_state. What state() returns is checked here, before the first checkpoint needs it."""
-        keeps = bool(self._envs.keeps_state)
+        with self._naming("keeps_state"):
+            keeps = bool(self._envs.keeps_state)
         if keeps and self._begun:
             self.state()
         return keeps
 
     def state(self) -> dict[str, Any]:
-        """See VecEnv.state."""
+        """See VecEnv.state. It is copied, because environments may return arrays that later steps change."""
         with self._naming("state"):
             state: dict[str, Any] = self._envs.state()
         if problem := state_problem(state, "state()"):
             raise UsageError(f"{self._name}.{problem}: a checkpoint keeps dicts with texts as keys, lists, numpy "
                              "arrays, numbers, texts, booleans and None. Convert it, or set keeps_state = False.")
-        return state
+        return deepcopy(state)
+
+    def load(self, state: dict[str, Any]) -> None:
+        """See VecEnv.load."""
+        with self._naming("load"):
+            self._envs.load(state)
+        self._ended = {}
+
+    def close(self) -> None:
+        """See VecEnv.close. A fault is a warning."""
+        close_env(self._envs, self._name)
 
     def send(self, group: int, action: Array) -> None:
         """See GroupedVecEnv.send."""
@@ -163,7 +187,10 @@ class CheckedEnvs:
     def _played(self, step: Step, call: str, rows: int, before: int = 0) -> Step:
         """Return what followed an action, checked; `before` is the number of environments in earlier groups."""
         self._checked(step, call, rows)
-        self._check_ends(step)
+        check_ends(step, self._name, bool(self._envs.players))
+        if step.final_obs is None and not self._envs.players:
+            check_fillers(step, self._ended.get(before), self._name)
+            self._ended[before] = step.terminated | step.truncated
         self._steps += before == 0
         self._check_numbers(step, before)
         return with_dtype(step, self._envs.obs_dtype)
@@ -201,20 +228,6 @@ class CheckedEnvs:
         elif given != self._masked:
             raise UsageError(f"{said} {'a mask' if given else 'no mask'}, and reset() {'none' if given else 'one'}. "
                              "Return a mask from reset() and from every step(), or None from all of them.")
-
-    def _check_ends(self, step: Step) -> None:
-        """Refuse two ends at once, and a new episode without `first`, or without the last observation before it."""
-        if bool((step.terminated & step.truncated).any()):
-            raise UsageError(f"{self._name}: an episode is terminated and truncated in the same step. Return truncated "
-                             "= False where terminated is True: what follows has the value 0 there.")
-        if step.final_obs is None and bool((step.first & step.valid).any()):
-            raise UsageError(f"{self._name}: an episode begins (first is True) in the step in which the one before "
-                             "ended, and final_obs is None. Return the observation before the reset as final_obs: "
-                             "docs/batched-environments.md says what to do if the simulator does not have it.")
-        ended = (step.terminated | step.truncated) & step.valid
-        if step.final_obs is not None and not self._envs.players and bool((ended & ~step.first).any()):
-            raise UsageError(f"{self._name}: an episode ends in a step with final_obs, and first is False. Reset the "
-                             "environment in the same step and return first = True, or return final_obs = None.")
 
     def _check_choices(self, step: Step, over: Array | None, before: int = 0) -> None:
         if step.mask is not None and (row := first_without_choice(step.mask, self._starts, over)) is not None:

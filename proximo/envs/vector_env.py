@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from proximo.envs.batch_rows import BatchRows, batch_actions, kind_of
+from proximo.envs.batch_rows import BatchRows, arrays_of, batch_actions
 from proximo.envs.episodes import Running, count_episodes
 from proximo.envs.render import render_env
 from proximo.errors import EnvError, UsageError
@@ -51,7 +51,7 @@ class GymVectorEnvs:
         self._mode = _autoreset_mode(envs, autoreset, self.name)
         self.num_envs = envs.num_envs
         self.action_space, self.observation_space = envs.single_action_space, envs.single_observation_space
-        self._kind = kind_of(envs.reset(seed=self._seed)[0])
+        self._kind = arrays_of(envs.reset(seed=self._seed)[0])
         self.arrays = self._kind.name
         self._rows = BatchRows(self.observation_space, self._kind, self.name, self.num_envs)
         self.obs_shape, self.obs_dtype = self._rows.shape, self._rows.dtype

@@ -10,8 +10,8 @@ from flax import nnx
 from jax import Array
 
 from proximo.config import Config
-from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, place_of
-from proximo.problems import check_acted, check_loss, check_rows
+from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, call_part, place_of
+from proximo.part_checks import check_acted, check_loss, check_rows
 from proximo.protocols import AGENT_PARTS
 from proximo.types import Carry, LossInputs
 
@@ -73,7 +73,7 @@ def named(state: Any) -> list[tuple[str, Any]]:
 def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) -> Any:
     """Call a loss function, and check what it is given and what it returns; UsageError if that cannot be used."""
     check_rows(batch.valid.shape, "rows", logprob=batch.logprob, value=batch.value, entropy=batch.entropy)
-    found = loss_fn(batch, cfg)
+    found = call_part("loss_fn", loss_fn, batch, cfg)
     check_loss(found, (Array, float), cfg)
     loss, stats = found
     return with_gradient(loss, {"logprob": batch.logprob, "value": batch.value, "entropy": batch.entropy}), stats
@@ -82,7 +82,8 @@ def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) ->
 def act_of(agent: Any, carry: Carry, noise: Array) -> Any:
     """Return what Agent.act does, checked by check_acted."""
     acted = agent.act(carry.obs, carry.mask, carry.first, carry.state, noise)
-    check_acted(acted, agent.evaluates_later, carry.first.shape)
+    row = jax.ShapeDtypeStruct((*carry.first.shape, *agent.head.action_shape), agent.head.action_dtype)
+    check_acted(acted, agent.evaluates_later, row)
     return acted
 
 

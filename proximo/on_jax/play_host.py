@@ -20,7 +20,7 @@ from proximo.on_jax.player import SeededEnvs
 from proximo.on_jax.rollout import Collected
 from proximo.on_jax.snapshot import pack_carry, unpack_carry
 from proximo.on_jax.train_step import Keys, Metrics, TrainState, fold_key, make_step
-from proximo.problems import check_acted, check_rows
+from proximo.part_checks import check_acted, check_rows
 from proximo.protocols import COUNTS, Acted, Episode, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
@@ -180,8 +180,8 @@ def collect_on_host(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry:
     for t, step_noise in enumerate(noise):
         acted = policy.act(rows["obs"][t], masks[t], rows["first"][t], state, step_noise)
         state = acted.state
+        check_acted(acted, policy.evaluates_later, rows["action"][t])
         rows["action"][t][...] = acted.action
-        check_acted(acted, policy.evaluates_later, carry.first.shape)
         if acted.value is not None:
             rows["logprob"][t][...], rows["value"][t][...] = acted.logprob, acted.value
         statistics, step = normalizer.step(statistics, envs.step(buffer.env_actions[t]))

@@ -7,7 +7,7 @@ from jax import Array, lax
 
 from proximo.envs.normalize import Normalizer
 from proximo.on_jax.checks import act_of, value_of
-from proximo.problems import check_rows
+from proximo.part_checks import check_rows
 from proximo.protocols import Episode, PureEnv, Step
 from proximo.types import Carry, Rollout
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from proximo.config import Config
-from proximo.problems import check_rows
+from proximo.part_checks import check_rows
 from proximo.types import Batch, Coefficients, LossInputs, Minibatches, Rollout
 
 BETA1 = 0.9

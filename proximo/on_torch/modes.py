@@ -4,14 +4,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from proximo.config import Config
-from proximo.errors import UsageError, one_line
+from proximo.errors import ProximoError, UsageError, is_out_of_memory, one_line, warn_once, with_place
 from proximo.on_torch.snapshot import saved_buffers
-from proximo.problems import check_rows
+from proximo.part_checks import check_acted, check_rows
 from proximo.processes import World
+from proximo.types import Carry
 
 LEARNED = {"float32", "float64"}  # dtypes of parameters
 
@@ -63,6 +65,10 @@ def check_network(agent: Any, world: World, cfg: Config) -> None:
     if drawing := [name for name, module in agent.named_modules() if draws(module)]:
         wrong.append(f"The layers {', '.join(drawing)} of the network draw random numbers (dropout), so that a resume "
                      "would not be exact. Set their p or dropout to 0, or leave them out.")
+    if hidden := unregistered(agent):
+        wrong.append(f"Layers in {', '.join(hidden)} are in a list, tuple or dict of Python, which torch does not see: "
+                     "they would be neither trained nor saved. Use nn.ModuleList, nn.ModuleDict or nn.ParameterList, "
+                     "or call requires_grad_(False) on them if they are not to learn.")
     if getattr(agent, "recurrent", False) and (own := cfg.num_envs // world.size) % cfg.num_minibatches:
         wrong.append(f"The network is recurrent: a minibatch has whole environments, and {own} of them are not "
                      f"divisible by num_minibatches={cfg.num_minibatches}. Use another number.")
@@ -72,6 +78,81 @@ def check_network(agent: Any, world: World, cfg: Config) -> None:
                      "register_buffer(..., persistent=False) for a constant.")
     if wrong:
         raise UsageError("\n".join(wrong))
+    if norms := [name for name, module in agent.named_modules() if takes_batch_statistics(module)]:
+        warn_once(f"The layers {', '.join(norms)} of the network normalise by the statistics of a minibatch while they "
+                  "learn, and by running ones while they act. The ratio of old and new probabilities is therefore not "
+                  "1 before the first step, and clip_coef, target_kl and desired_kl see that. LayerNorm does not "
+                  "differ.")
+
+
+@torch.no_grad()
+def check_calls(agent: Any, carry: Carry) -> None:
+    """Call a network once as training does, for the first observations. Its buffers stay as they are.
+
+    Raises:
+        UsageError: It raises an exception, returns arrays of other shapes, changes the observations or draws random
+            numbers.
+    """
+    rows, device = carry.first.shape, carry.obs.device
+    join_rows = torch.stack if agent.recurrent else torch.cat
+
+    def twice(x: Tensor) -> Tensor:  # (2, N, ...) or (2 N, ...): BatchNorm cannot learn from one row
+        return join_rows([x, x])
+
+    noise = agent.head.noise(torch.Generator(), 1, *rows)[0].to(device)
+    row = np.empty((*rows, *agent.head.action_shape), agent.head.action_dtype)
+    obs, batch = carry.obs.clone(), twice(carry.obs)
+    kept, before = {name: x.clone() for name, x in agent.named_buffers()}, generator_states(device)
+    with naming_calls("The network", f"observations of shape {tuple(batch.shape)}, as learning calls it"):
+        agent(batch, None if carry.mask is None else twice(carry.mask), twice(carry.first), carry.state)
+    for name, buffer in agent.named_buffers():
+        buffer.copy_(kept[name])
+    with acting(agent), naming_calls("act() of the network", f"observations of shape {tuple(obs.shape)}"):
+        check_acted(agent.act(obs, carry.mask, carry.first, carry.state, noise), agent.evaluates_later, row)
+    with acting(agent), naming_calls("value() of the network", f"observations of shape {tuple(obs.shape)}"):
+        check_rows(rows, "a step", value=agent.value(obs, carry.first, carry.state))
+    if not (torch.equal(obs, carry.obs) and torch.equal(batch, twice(carry.obs))):
+        raise UsageError("The network changes the observations that it is given, which are those of the rollout: "
+                         "learning would see others. Use x = x / 2 instead of x /= 2 or x.div_(2).")
+    if any(not torch.equal(*states) for states in zip(before, generator_states(device), strict=True)):
+        raise UsageError("The network draws random numbers (such as torch.nn.functional.dropout or torch.rand), so "
+                         "that a resume would not be exact. Leave them out; a head draws its noise in Head.noise and "
+                         "Head.learning_noise.")
+
+
+@contextmanager
+def naming_calls(what: str, given: str) -> Iterator[None]:
+    """Raise UsageError, with the line of the program, for an exception of a call of a network."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ProximoError) or is_out_of_memory(error):
+            raise
+        raise UsageError(f"{what} raised {with_place(error)} for {given}. Correct make_agent.") from error
+
+
+def generator_states(device: torch.device) -> list[Tensor]:
+    """Return the states of torch's own generators, of the CPU and of a GPU."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def unregistered(agent: nn.Module) -> list[str]:
+    """Return the attributes whose lists or dicts hold modules or parameters that learn, and that torch does not see."""
+    seen = {id(x) for x in (*agent.modules(), *agent.parameters())}
+
+    def is_hidden(part: Any) -> bool:
+        own = [part] if isinstance(part, nn.Parameter) else part.parameters() if isinstance(part, nn.Module) else []
+        return any(x.requires_grad for x in own) and id(part) not in seen
+
+    return [f"{name}.{attribute}".lstrip(".") for name, module in agent.named_modules()
+            for attribute, value in vars(module).items() if attribute not in vars(nn.Module())
+            and any(map(is_hidden, value.values() if isinstance(value, dict) else
+                        value if isinstance(value, (list, tuple)) else ()))]
+
+
+def takes_batch_statistics(module: nn.Module) -> bool:
+    """Return whether a layer normalises by a minibatch while it learns and by running statistics while it acts."""
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training and module.track_running_stats
 
 
 def check_evaluated(logprob: Tensor, value: Tensor, last: Tensor, shape: tuple[int, ...]) -> None:

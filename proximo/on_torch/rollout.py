@@ -10,7 +10,7 @@ from torch import Tensor
 from proximo.envs.normalize import Normalizer
 from proximo.on_torch.device import host_zeros, keep_computed, local_copies
 from proximo.on_torch.modes import check_evaluated, keep_gradients_off
-from proximo.problems import check_acted
+from proximo.part_checks import check_acted
 from proximo.protocols import COUNTS, Agent, Episode, Head, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
@@ -120,8 +120,8 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
         mask = None if masks[t] is None else local(masks[t])
         acted = policy.act(local(rows["obs"][t]), mask, local(rows["first"][t]), state, step_noise)
         state = acted.state
+        check_acted(acted, policy.evaluates_later, rows["action"][t])
         rows["action"][t].copy_(acted.action)
-        check_acted(acted, policy.evaluates_later, carry.first.shape)
         if acted.value is not None:
             rows["logprob"][t].copy_(acted.logprob)
             rows["value"][t].copy_(acted.value)

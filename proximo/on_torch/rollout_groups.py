@@ -14,7 +14,7 @@ from torch import Tensor
 from proximo.envs.normalize import Normalizer, Statistics
 from proximo.on_torch.modes import keep_gradients_off
 from proximo.on_torch.rollout import Collected, Policy, Storage, finish
-from proximo.problems import check_acted
+from proximo.part_checks import check_acted
 from proximo.protocols import GroupedVecEnv, Step, VecEnv
 from proximo.types import Carry
 
@@ -88,8 +88,8 @@ def act_for_group(policy: Policy, group: Storage, state: tuple[Tensor, ...], t: 
     rows, mask = group.rows, group.masks[t]
     acted = policy.act(group.local(rows["obs"][t]), None if mask is None else group.local(mask),
                        group.local(rows["first"][t]), state, noise)
+    check_acted(acted, policy.evaluates_later, rows["action"][t])
     rows["action"][t].copy_(acted.action)
-    check_acted(acted, policy.evaluates_later, rows["value"][t].shape)
     if acted.value is not None:
         rows["logprob"][t].copy_(acted.logprob)
         rows["value"][t].copy_(acted.value)

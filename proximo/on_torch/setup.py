@@ -11,7 +11,7 @@ from proximo.envs.env_state import announce_rebuilds, has_envs
 from proximo.envs.memory_needs import check_memory
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
-from proximo.errors import UsageError, warn
+from proximo.errors import UsageError, call_part, warn
 from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step, pick_compiler
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import (
@@ -25,13 +25,13 @@ from proximo.on_torch.distributed import (
 from proximo.on_torch.frames import FrameStorage, stored_frames
 from proximo.on_torch.fused_step import collect_fused, is_fused
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
-from proximo.on_torch.modes import acting, check_network
+from proximo.on_torch.modes import acting, check_calls, check_network
 from proximo.on_torch.noise import seeded_agent, seeded_generator
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Policy, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore
-from proximo.problems import check_loss
+from proximo.part_checks import check_loss
 from proximo.processes import World
 from proximo.protocols import Agent, MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_seed
@@ -105,6 +105,7 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
             carry = restore(state, adam, agent, envs, carry, keeps_state, cfg)
             statistics = carry.statistics
         check_groups(envs, cfg)
+        check_calls(agent, carry)
         storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent, carry, device)
         policy, learner = make_functions(cfg, world, agent, adam, storage, carry, loss_fn)
         play = collect_in_groups if cfg.env_groups > 1 else collect_fused if is_fused(policy) else collect
@@ -119,7 +120,8 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
 def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: Storage, carry: Carry,
                    loss_fn: Callable[..., Any]) -> tuple[Policy, Learner]:
     """Make the functions that act and learn, compiled where --compile asks for it."""
-    names, reduce_sum = statistic_names(loss_fn, cfg), all_reduce_sum(world)
+    names = statistic_names(loss_fn, cfg, agent.recurrent, storage.device)
+    reduce_sum = all_reduce_sum(world)
     gradient = make_gradient(agent, with_names(loss_fn, names), cfg)
 
     def apply(flat: torch.Tensor, learning_rate: torch.Tensor) -> torch.Tensor:
@@ -156,16 +158,23 @@ def check_groups(envs: VecEnv, cfg: Config) -> None:
                          "proximo/protocols.py), and these do not. Leave --env-groups out.")
 
 
-def statistic_names(loss_fn: Callable[..., Any], cfg: Config) -> list[str]:
+def statistic_names(loss_fn: Callable[..., Any], cfg: Config, recurrent: bool, device: torch.device) -> list[str]:
     """Return the names of the statistics that a loss function gives, by calling it for a minibatch of ones.
+
+    Args:
+        loss_fn: The loss function.
+        cfg: The configuration.
+        recurrent: Arrays of a minibatch are (T, n) and not (B,).
+        device: Of the minibatch.
 
     Raises:
         UsageError: It does not return a loss and statistics that can be logged, or a setting needs another one.
     """
-    ones = 1 * torch.ones(cfg.batch_size // cfg.num_minibatches, requires_grad=True)
-    rows = dict.fromkeys(LossInputs._fields, ones) | {"valid": ones.bool(), "count": ones.sum(), "clip_coef": ones[0],
-                                                  "ent_coef": ones[0]}
-    found = loss_fn(LossInputs(**rows), cfg)
+    ones = 1 * torch.ones(cfg.batch_size // cfg.num_minibatches, device=device, requires_grad=True)  # 1 *: no leaf
+    ones = ones.view(cfg.num_steps, -1) if recurrent else ones
+    rows = dict.fromkeys(LossInputs._fields, ones) | {"valid": ones.bool(), "count": ones.sum(),
+                                                  "clip_coef": ones.mean(), "ent_coef": ones.mean()}
+    found = call_part("loss_fn", loss_fn, LossInputs(**rows), cfg)
     check_loss(found, Tensor, cfg)
     return list(found[1])
 

@@ -14,9 +14,9 @@ from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_source import OWN, check_env_fields
 from proximo.envs.own_suite import make_complete
-from proximo.errors import UsageError, warn, warn_once
+from proximo.errors import USES, UsageError, warn
 from proximo.facts import fixed_on_resume, refused_changes
-from proximo.protocols import AGENT_PARTS
+from proximo.part_checks import make_complete_agent
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.files import given_path
@@ -27,8 +27,6 @@ from proximo.runs.resolve import usage_errors, whole_paths, with_changes
 from proximo.types import Iteration
 
 Part = Callable[..., Any]
-USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "make_agent": "Pass (spec, cfg) -> the network.",
-        "loss_fn": "Pass (batch, cfg) -> the loss and named statistics."}
 
 
 def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None, loss_fn: Part | None = None,
@@ -57,21 +55,10 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
     elif make_envs is not None:
         make_envs = partial(make_complete, make_envs)
     agent = given["make_agent"]
-    return OwnParts(make_envs=make_envs, make_agent=agent and partial(_make_complete_agent, agent),
+    return OwnParts(make_envs=make_envs, make_agent=agent and partial(make_complete_agent, agent),
                     loss_fn=given["loss_fn"], config=None if bad_class else config,
                     callbacks=() if found else tuple(callbacks), resume_with=resume_call(names), names=names,
                     wrong=tuple(wrong), env_workers=0)
-
-
-def _make_complete_agent(make_agent: Part, spec: Any, cfg: Config) -> Any:
-    agent = make_agent(spec, cfg)
-    if missing := [name for name in AGENT_PARTS if not hasattr(agent, name)]:
-        raise UsageError(f"make_agent returned {agent!r:.60}, which lacks {', '.join(missing)} of Agent "
-                         "(proximo/protocols.py). Return a network such as SharedAgent: docs/add-a-network.md.")
-    if cfg.recurrent != "none" and not agent.recurrent:
-        warn_once(f"recurrent={cfg.recurrent} has no effect, because the network that make_agent returned is not "
-                  "recurrent.")
-    return agent
 
 
 def problems_of_class(config: Any) -> list[str]:

@@ -19,6 +19,7 @@ from proximo.errors import EnvError, UsageError
 from proximo.on_torch import distributed, setup
 from proximo.on_torch.aot_cache import describe_layout
 from proximo.on_torch.assemble import assemble
+from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.setup import first_carry, make_storage, seeded_agent, set_up
 from proximo.on_torch.train import train
@@ -255,7 +256,8 @@ def test_a_network_of_jax_is_refused():
 class Plain:
     """Has the parts of an agent, and is no module."""
 
-    head = recurrent = evaluates_later = initial_state = act = value = evaluate = None
+    head = CategoricalHead(nn.Linear(4, 2), 2)
+    recurrent = evaluates_later = initial_state = act = value = evaluate = None
 
 
 def test_training_within_autocast_is_refused():

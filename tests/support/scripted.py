@@ -6,6 +6,7 @@ number of actions taken so far, plus 0.5 where the action was 1. Entries of a pa
 """
 
 import itertools
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import gymnasium
@@ -61,6 +62,7 @@ class ScriptedAgent:
     """
 
     recurrent = False
+    head = SimpleNamespace(action_shape=(), action_dtype=np.int64)
 
     def __init__(self, evaluates_later=False, constant=False):
         self.evaluates_later, self.constant = evaluates_later, constant

@@ -1,5 +1,7 @@
 """One update of a torch agent, with the parts that train() uses, for tests that call the learner directly."""
 
+import torch
+
 from proximo.on_torch.learner import (
     Learner,
     apply_gradient,
@@ -24,8 +26,8 @@ def make_learner(agent, cfg, loss_fn=ppo_loss, all_reduce_sum=lambda x: x):
         return apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
 
     step = make_step(make_gradient(agent, loss_fn, cfg), apply, all_reduce_sum)
-    return adam, Learner(step=step, names=statistic_names(loss_fn, cfg), all_reduce_sum=all_reduce_sum,
-                         scale=adam.scale)
+    return adam, Learner(step=step, names=statistic_names(loss_fn, cfg, agent.recurrent, torch.device("cpu")),
+                         all_reduce_sum=all_reduce_sum, scale=adam.scale)
 
 
 def make_minibatches(learner, rollout, advantage, index, recurrent, cfg, noise=None):

@@ -1,0 +1,111 @@
+"""Checks of what a program's own loss function and network give: other shapes would be repeated without a word."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from proximo.config import Config
+from proximo.envs.joint_actions import action_shape
+from proximo.errors import COLUMNS, UsageError, call_part, is_column, warn_once
+from proximo.protocols import AGENT_PARTS, Acted, Spec
+
+HEAD_PARTS = ("action_shape", "action_dtype", "noise", "learning_noise", "perturbed")  # what every head must have
+RESERVED = ("grad_norm", "explained_variance")  # statistics that the update adds itself
+
+
+def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None:
+    """Raise UsageError unless a loss function returns the loss and statistics, each a `scalar` with no axis."""
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
+        raise UsageError(f"The loss function returns {found!r:.60}. Return the loss, and a dict of statistics.")
+    (loss, stats), need = found, "It must be a tensor with one number, such as a mean."
+    wrong = [f"The loss function returns {name}={x!r:.40}. {need}" for name, x in (("the loss", loss), *stats.items())
+             if getattr(x, "ndim", 0) or not isinstance(x, scalar)]
+    if not getattr(loss, "requires_grad", True):
+        wrong.append("The loss that the loss function returns has no gradient. Compute it from batch without detach().")
+    wrong += [f"The loss function returns a statistic with the name {name!r:.60}. {COLUMNS}" for name in stats
+              if not is_column(name)]
+    wrong += [f"The loss function returns the statistic {name}, which the update adds itself. Use another name."
+              for name in RESERVED if name in stats]
+    wrong += [f"{name}={getattr(cfg, name)} needs the statistic approx_kl, and the loss function returns "
+              f"{', '.join(stats)}. Add approx_kl to them, or leave {name} out."
+              for name in ("target_kl", "desired_kl") if getattr(cfg, name) is not None and "approx_kl" not in stats]
+    if not stats:
+        wrong.append("The loss function returns no statistics. Return at least one: {\"loss\": loss.detach()}.")
+    if wrong:
+        raise UsageError("\n".join(wrong))
+
+
+def check_rows(shape: tuple[int, ...], rows: str, **computed: Any) -> None:
+    """Raise UsageError unless the network computes one number per row: arrays of `shape`. Others broadcast."""
+    shapes = {name: None if x is None else tuple(x.shape) for name, x in computed.items()}
+    if wrong := [f"The network computes {f'{name} of shape {found}' if found is not None else f'no {name}'} for {rows} "
+                 f"of shape {tuple(shape)}. Return one number per row."
+                 for name, found in shapes.items() if found != tuple(shape)]:
+        raise UsageError("\n".join(wrong))
+
+
+def check_acted(acted: Acted, evaluates_later: bool, row: Any) -> None:
+    """Check what an agent returns for one step.
+
+    Args:
+        acted: What Agent.act returned for N rows.
+        evaluates_later: Agent.evaluates_later.
+        row: Something with the shape (N, *action_shape) and the dtype of actions in the rollout.
+
+    Raises:
+        UsageError: There is not one action, log-probability and value per row.
+    """
+    if not isinstance(acted, Acted):
+        raise UsageError(f"The network acts by returning {type(acted).__name__}. Return proximo.protocols.Acted.")
+    if not hasattr(acted.action, "dtype"):
+        raise UsageError(f"The network acts by {acted.action!r:.60}. Return one action per row, as an array.")
+    found, floats = tuple(acted.action.shape), "float" in str(acted.action.dtype)
+    if found != tuple(row.shape) or floats is not ("float" in str(row.dtype)):
+        raise UsageError(f"The network acts by an array of shape {found} and dtype {acted.action.dtype}. Return one "
+                         f"action per row, as the head declares them: shape {tuple(row.shape)} and dtype {row.dtype}.")
+    if not evaluates_later:
+        check_rows(row.shape[:1], "a step", logprob=acted.logprob, value=acted.value)
+
+
+def problems_of_head(head: Any, space: spaces.Space[Any]) -> list[str]:
+    """Return how the head of a program's own network differs from the actions of the environments."""
+    if missing := [name for name in HEAD_PARTS if not hasattr(head, name)]:
+        return [f"make_agent returned a network whose head {type(head).__name__} lacks {', '.join(missing)} of Head "
+                "(proximo/protocols.py)."]
+    wrong, wanted, shape = [], action_shape(space), tuple(head.action_shape)
+    has = f"make_agent returned a network whose head {type(head).__name__} has"
+    if shape != wanted and not (isinstance(space, spaces.Box) and shape == (math.prod(wanted),)):
+        wrong.append(f"{has} action_shape={shape}, and one action of {space} has the shape {wanted}. Give the head "
+                     "that shape.")
+    whole = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+    if whole is (np.dtype(head.action_dtype).kind == "f"):
+        wrong.append(f"{has} action_dtype={np.dtype(head.action_dtype)}, and actions of {space} are "
+                     f"{'whole numbers' if whole else 'floats'}. Use a head for this kind of actions.")
+    for name, kind, attribute in (("num_actions", spaces.Discrete, "n"), ("nvec", spaces.MultiDiscrete, "nvec")):
+        given = getattr(head, name, None)
+        if not isinstance(space, kind) or given is None:
+            continue
+        if not np.array_equal(np.ravel(given), np.ravel(getattr(space, attribute))):
+            wrong.append(f"{has} {name}={given}, and the actions are {space}. Give the head as many choices.")
+    return wrong
+
+
+def make_complete_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config) -> Any:
+    """Call make_agent(spec, cfg).
+
+    Raises:
+        UsageError: The result lacks parts of Agent, or its head does not fit the actions of the environments.
+    """
+    agent = call_part("make_agent", make_agent, spec, cfg)
+    if missing := [name for name in AGENT_PARTS if not hasattr(agent, name)]:
+        raise UsageError(f"make_agent returned {agent!r:.60}, which lacks {', '.join(missing)} of Agent "
+                         "(proximo/protocols.py). Return a network such as SharedAgent: docs/add-a-network.md.")
+    if wrong := problems_of_head(agent.head, spec.action_space):
+        raise UsageError("\n".join(wrong))
+    if cfg.recurrent != "none" and not agent.recurrent:
+        warn_once(f"recurrent={cfg.recurrent} has no effect, because the network that make_agent returned is not "
+                  "recurrent.")
+    return agent
