@@ -16,6 +16,7 @@ from proximo.config import Config
 from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError, nearest
 from proximo.runs.announce import announce_preset, announce_variant
+from proximo.runs.arguments import name_of
 from proximo.runs.command_line import pasted
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, framework_of
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
@@ -180,8 +181,11 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
         make_envs: (cfg, seeds) -> environments.
         make_agent: (spec, cfg) -> the network, with a proximo.protocols.Spec.
     """
+    names = {argument: name_of(part) for argument, part in (("make_envs", make_envs), ("make_agent", make_agent))
+             if not str(getattr(part, "__module__", "")).startswith("proximo.")}
     own = OwnParts(train=train, make_envs=make_envs, make_agent=make_agent, config=config,
-                   resume_with=f"python {sys.argv[0]} resume RUN", names={"program": Path(sys.argv[0]).name})
+                   resume_with=f"python {sys.argv[0]} resume RUN",
+                   names={"program": Path(sys.argv[0]).name} | names)
     words = sys.argv[1:]
     if words[:1] == ["resume"]:
         sys.exit(exit_code(lambda: resume_command(words[1:], own)))

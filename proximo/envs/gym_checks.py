@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
 from proximo.envs.obs_faults import cast_array
+from proximo.envs.obs_layout import leaves
 from proximo.envs.spaces import ObsReader, answer_fault
 from proximo.errors import EnvError, UsageError, warn_once
 
@@ -39,9 +40,10 @@ def check_envs(envs: list[gym.Env], env_id: str) -> None:
     for i, env in enumerate(envs[1:], 1):
         for what, one, other in (("observation", first.observation_space, env.observation_space),
                                  ("action", first.action_space, env.action_space)):
-            if one is not other and one != other and not (what == "observation" and _same_layout(one, other)):
+            same = one == other and [path for path, _ in leaves(one)] == [path for path, _ in leaves(other)]
+            if one is not other and not same and not (what == "observation" and _same_layout(one, other)):
                 raise UsageError(f"{env_id}: environment {i} has the {what} space {other}, and environment 0 has "
-                                 f"{one}. All environments of a run need the same spaces.")
+                                 f"{one}. All environments of a run need the same spaces, with keys in the same order.")
     layer = first
     while isinstance(layer, gym.Wrapper):
         if field := NORMALIZERS.get(type(layer)):

@@ -32,13 +32,13 @@ def num_outputs(space: spaces.Space[Any]) -> int:
 
 
 def choices(space: spaces.Space[Any]) -> list[tuple[str, tuple[int, ...]]]:
-    """Return what a policy decides about each part: the kind of space, with its numbers of choices or its shape."""
+    """Return what a policy decides about each part: the kind, with numbers of choices and starts, or a shape."""
     found: list[tuple[str, tuple[int, ...]]] = []
     for part in action_parts(space):
         if isinstance(part, spaces.Discrete):
-            found.append(("Discrete", (int(part.n),)))
+            found.append(("Discrete", (int(part.n), int(part.start))))
         elif isinstance(part, spaces.MultiDiscrete):
-            found.append(("MultiDiscrete", tuple(map(int, part.nvec.ravel()))))
+            found.append(("MultiDiscrete", (*map(int, part.nvec.ravel()), *map(int, part.start.ravel()))))
         else:
             found.append((type(part).__name__, part.shape or ()))
     return found

@@ -74,7 +74,7 @@ def obs_layout(space: spaces.Space[Any] | None) -> Layout | None:
     """
     if not isinstance(space, (spaces.Dict, spaces.Tuple)):
         return None
-    parts = [_read_part(path, leaf) for path, leaf in _leaves(without_mask(space), ())]
+    parts = [_read_part(path, leaf) for path, leaf in leaves(without_mask(space))]
     packed = not all(part.is_float_vector for part in parts)
     end, placed = 0, []
     for part in parts:
@@ -93,13 +93,15 @@ def without_mask(space: spaces.Space[Any]) -> spaces.Space[Any]:
     return spaces.Dict([(name, part) for name, part in space.spaces.items() if name != "action_mask"])
 
 
-def _leaves(space: spaces.Space[Any], path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], spaces.Space[Any]]]:
+def leaves(space: spaces.Space[Any],
+           path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], spaces.Space[Any]]]:
+    """Yield the parts of a space in the order in which they become a row, each with its keys and indices."""
     if isinstance(space, spaces.Dict):
         for name, part in space.spaces.items():
-            yield from _leaves(part, (*path, name))
+            yield from leaves(part, (*path, name))
     elif isinstance(space, spaces.Tuple):
         for i, part in enumerate(space.spaces):
-            yield from _leaves(part, (*path, i))
+            yield from leaves(part, (*path, i))
     else:
         yield path, space
 

@@ -24,7 +24,6 @@ from proximo.envs.own_steps import (
     with_dtype,
 )
 from proximo.envs.time_limit import close_env
-from proximo.envs.vector_env import GymVectorEnvs, is_vector_env
 from proximo.errors import EnvError, ProximoError, UsageError, call_part, is_out_of_memory, with_place
 from proximo.protocols import Array, Step, VecEnv
 
@@ -45,7 +44,9 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
         if isinstance(error, ProximoError) or is_out_of_memory(error):
             raise
         raise EnvError(f"make_envs raised {with_place(error)}") from error
-    if is_vector_env(envs):
+    if hasattr(envs, "single_observation_space") and not hasattr(envs, "obs_shape"):  # a VectorEnv of Gymnasium
+        from proximo.envs.vector_env import GymVectorEnvs
+
         envs = GymVectorEnvs(envs, seeds[0])
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
     if missing:

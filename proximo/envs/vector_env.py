@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 
 from proximo.envs.batch_rows import BatchRows, arrays_of, batch_actions
 from proximo.envs.episodes import Running, count_episodes
@@ -159,8 +159,3 @@ def _autoreset_mode(envs: Any, given: str | None, name: str) -> AutoresetMode:
         raise UsageError(f"{name}: it is not known when an episode that has ended is reset (autoreset={said!r:.40}). "
                          f"Set metadata['autoreset_mode'] of the VectorEnv, or pass GymVectorEnvs(envs, seed, "
                          f"autoreset=...) with one of {known}.") from None
-
-
-def is_vector_env(envs: Any) -> bool:
-    """Return whether an object is a VectorEnv of Gymnasium, and not a VecEnv of this package already."""
-    return isinstance(envs, VectorEnv) and not hasattr(envs, "obs_shape")

@@ -13,7 +13,7 @@ from proximo.errors import ProximoError, UsageError, notify, warn
 from proximo.models.evaluate import MAX_STEPS, Evaluation, ShowProgress, episode_returns, evaluate, frames
 from proximo.models.model import Model
 from proximo.models.read_folder import model_from, read_model
-from proximo.models.task import check_task
+from proximo.models.task import check_bounds, check_task
 from proximo.protocols import VecEnv
 from proximo.streams import env_seeds
 
@@ -54,6 +54,7 @@ def playing_envs(model: Model, parts: Parts, rows: int, seed: int) -> Iterator[V
     envs = make_playing_envs(model.cfg, parts, rows, seed)
     try:
         check_task(model.spec, envs, bool(model.cfg.norm_obs))
+        check_bounds(model.spec, envs, model.cfg)
         yield envs
     finally:
         envs.close()

@@ -49,7 +49,7 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
     if unclear or "make_envs" in bad:  # nothing more can be found
         raise UsageError("\n".join([*unclear, *wrong]))
     given: dict[str, Any] = {"env": own_env} | {name: None if name in bad else part for name, part in functions.items()}
-    names = {name: _name_of(part) for name, part in given.items() if part is not None}
+    names = {name: name_of(part) for name, part in given.items() if part is not None}
     if own_env is not None:
         make_envs = partial(make_from_factory, env_factory(own_env))
     elif make_envs is not None:
@@ -116,7 +116,7 @@ def _with_fixed(snapshot: Callable[[], dict[str, Any]], fixed: dict[str, Any]) -
     return snapshot() | {"fixed": fixed}
 
 
-def _name_of(part: Any) -> str:
+def name_of(part: Any) -> str:
     """Return the name of a function or a class, or that of an object's class."""
     while isinstance(part, partial):
         part = part.func

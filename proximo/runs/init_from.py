@@ -8,10 +8,12 @@ from typing import Any
 from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.envs.moments import Moments
-from proximo.errors import FilesError, UsageError
+from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import facts, shown
 from proximo.models.read_folder import read_model
 from proximo.models.save_folder import moments_of
+from proximo.models.spaces import spec_from
+from proximo.models.task import task_difference
 from proximo.models.weights import check_numbers
 from proximo.protocols import MakeEnvs, Spec, VecEnv
 from proximo.runs.run_group import check_one_run
@@ -64,7 +66,7 @@ def differences(cfg: Config, trained: Mapping[str, Any], names: Iterable[str]) -
             if before != now]
 
 
-def make_trained_agent(make_agent: Any, model: Mapping[str, Any], source: str, spec: Spec, cfg: Config) -> Any:
+def make_trained_agent(make_agent: Any, model: dict[str, Any], source: str, spec: Spec, cfg: Config) -> Any:
     """Make an agent with the weights of a model, what `read_model` returned for the folder `source`.
 
     Raises:
@@ -74,6 +76,8 @@ def make_trained_agent(make_agent: Any, model: Mapping[str, Any], source: str, s
         from proximo.on_jax.parameters import load_weights
     else:
         from proximo.on_torch.snapshot import load_weights  # type: ignore[assignment]
+    if problem := task_difference(spec_from(model), spec, bool(cfg.norm_obs)):
+        warn(f"init_from={source}: {problem} Its network is used as it is.")
     try:
         return load_weights(make_agent(spec, cfg), model["weights"])
     except FilesError as error:

@@ -317,6 +317,15 @@ def program(tmp_path):
     return tmp_path / "mine.py"
 
 
+def test_a_program_records_which_parts_are_its_own(program, tmp_path, monkeypatch, capsys):
+    """Evaluations and exports with the variant's network would show another agent."""
+    run = tmp_path / "run"
+    assert by_path(program, [*SMALL, "--run-dir", str(run)], monkeypatch) == 0
+    assert json.loads((run / "config.json").read_text())["own_parts"] == {"program": "mine.py", "make_agent": "make_agent"}
+    capsys.readouterr()
+    assert main(["eval", str(run)]) == 2 and "make_agent" in capsys.readouterr().err
+
+
 def test_a_program_is_a_command(program, plain, tmp_path, monkeypatch, capsys):
     """`python mine.py --seed 2` equals `proximo train` with the same values; faults and --help too."""
     assert by_path(program, [*SMALL, "--width", "8", "--run-dir", str(tmp_path / "run")], monkeypatch) == 0

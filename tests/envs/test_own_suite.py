@@ -221,6 +221,107 @@ def test_an_episode_that_begins_without_the_last_observation_of_the_one_before_i
         train_carts(lambda step: step._replace(final_obs=None))
 
 
+class NextStep(Carts):
+    """Returns no last observation. `how` says what the step after an end is."""
+
+    how = "filler"
+
+    def reset(self):
+        self.ended = torch.zeros(self.num_envs, dtype=torch.bool)
+        return super().reset()._replace(final_obs=None)
+
+    def step(self, action):
+        step, before = super().step(action), self.ended
+        over = (step.terminated | step.truncated) & ~before
+        self.ended = over if self.how != "silent" else torch.zeros_like(over)
+        first = before if self.how == "filler" else torch.zeros_like(before)
+        return step._replace(final_obs=None, first=first, valid=~first, terminated=step.terminated & over,
+                             truncated=step.truncated & over)
+
+
+@pytest.mark.parametrize(("how", "said"), [("silent", "the filler rows of a step"), ("first never", "the filler rows of a step"),
+                                           ("filler", "")])
+def test_a_reset_that_is_not_announced_is_refused(how, said):
+    """The value of the next episode's first observation would be that of the last one, also in the recurrent state."""
+    def play():
+        class Changed(NextStep):
+            pass
+
+        Changed.how = how
+        for _ in proximo.iterations("ppo_continuous_action", make_envs=lambda cfg, seeds: Changed(len(seeds), seeds[0]),
+                                    num_envs=4, num_steps=32, total_timesteps=256, num_minibatches=2):
+            pass
+
+    if said:
+        with pytest.raises(UsageError, match=f"Changed: final_obs is None, and {said}"):
+            play()
+    else:
+        play()
+
+
+@pytest.mark.parametrize("field", ["first", "valid"])
+def test_a_reset_begins_every_row(field):
+    class Changed(Carts):
+        def reset(self):
+            return super().reset()._replace(**{field: torch.zeros(self.num_envs, dtype=torch.bool)})
+
+    with pytest.raises(UsageError, match=r"Changed.reset\(\) returned first or valid with False"):
+        make_complete(lambda cfg, seeds: Changed(4, 0), proximo.Config(), [0, 1, 2, 3]).reset()
+
+
+def test_a_state_is_copied():
+    """One that the environments change later would be that of another step in a checkpoint."""
+    class Kept(Carts):
+        keeps_state = True
+
+        def state(self):
+            return {"time": self.counts, "list": [self.counts]}
+
+        def step(self, action):
+            self.counts += 1
+            return super().step(action)
+
+        counts = np.zeros(2)
+
+    envs = make_complete(lambda cfg, seeds: Kept(2, 0), proximo.Config(), [0, 1])
+    envs.reset()
+    state = envs.state()
+    envs.step(torch.zeros(2, 1))
+    assert not state["time"].any() and not state["list"][0].any() and envs.state()["time"].all()
+
+
+def test_a_fault_of_close_is_a_warning_and_hides_no_other(caplog):
+    class Closing(Carts):
+        def step(self, action):
+            raise RuntimeError("the simulator lost contact")
+
+        def close(self):
+            raise RuntimeError("boom")
+
+    with caplog.at_level("WARNING", "proximo"), pytest.raises(EnvError, match="lost contact"):
+        next(proximo.iterations("ppo_continuous_action", make_envs=lambda cfg, seeds: Closing(len(seeds), 0), num_envs=4,
+                                num_steps=32, total_timesteps=256, num_minibatches=2))
+    assert "Closing: close() raised RuntimeError: boom" in caplog.text
+
+
+def test_faults_outside_of_steps_are_named_too():
+    class Faulty(Carts):
+        keeps_state = property(lambda self: 1 / 0)
+
+        def load(self, state):
+            raise KeyError("x")
+
+    envs = make_complete(lambda cfg, seeds: Faulty(2, 0), proximo.Config(), [0, 1])
+    with pytest.raises(EnvError, match=r"Faulty.keeps_state\(\) after 0 steps raised ZeroDivisionError"):
+        _ = envs.keeps_state
+    with pytest.raises(EnvError, match=r"Faulty.load\(\) after 0 steps raised KeyError"):
+        envs.load({})
+    with pytest.raises(EnvError, match="make_envs raised KeyError: 'num_robots'"):
+        make_complete(lambda cfg, seeds: {}["num_robots"], proximo.Config(), [0])
+    with pytest.raises(UsageError, match=r"make_envs cannot be called with 2 arguments: .* Pass \(cfg, seeds\)"):
+        make_complete(lambda cfg: None, proximo.Config(), [0])
+
+
 @pytest.mark.parametrize(("attribute", "given", "said"), [
     ("obs_dtype", torch.float32, r"obs_dtype=torch.float32. Use a dtype of numpy, such as np.dtype\(np.float32\)"),
     ("obs_dtype", None, "obs_dtype=None. Use a dtype of numpy"),
