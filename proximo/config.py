@@ -49,6 +49,8 @@ class Config:
     """seconds without an answer after which a worker process counts as stalled"""
     restart_envs: int = setting(0, group="environment", minimum=0, resume="free")
     """how many worker processes that died or stalled are replaced before the run ends; 0: none"""
+    info_metrics: facts.Texts = setting((), group="environment", resume="free")
+    """entries of info that are numbers, such as is_success: charts/NAME is their mean over the ends of episodes"""
     autoreset: Literal["same-step", "next-step"] = setting("same-step", group="environment")
     """when an environment resets after the end of an episode; next-step exists for comparisons and tests"""
     norm_obs: bool = setting(False, group="environment", detail="28", off=False)
@@ -190,6 +192,8 @@ class Config:
     device_ids: facts.Sizes = setting((), group="machine", minimum=0, resume="free", detail="A2")
     """GPU of each process, in order of rank; empty: the GPU with the number of the local rank"""
 
+    unrolls: ClassVar[bool] = False  # whether JAX compiles the loops over epochs and minibatches as repeated code
+
     def __post_init__(self) -> None:
         """Replace True and False in fields that have choices instead of a switch."""
         vars(self).update(with_switch(self))
@@ -213,11 +217,6 @@ class Config:
     def video_steps(self) -> int | None:
         """Steps of each environment between two videos; None: a video at every checkpoint."""
         return None
-
-    @property
-    def unrolls(self) -> bool:
-        """Whether JAX compiles the loops over epochs and minibatches as repeated code."""
-        return False
 
     def resolved(self) -> Self:
         """Return the configuration with harmless types converted and defaults filled in that depend on other fields."""

@@ -18,6 +18,7 @@ from typing import Any
 LOGGER = logging.getLogger("proximo")
 COLUMNS = ("Use printable characters without comma and quotation mark, and no space at either end: names are columns "
            "of metrics.csv.")
+LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
 LIBRARIES = ("gymnasium", "jax", "flax", "proximo")  # in which the cause of an exception of a program is not looked for
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
@@ -75,6 +76,15 @@ class PeerError(ProximoError, ConnectionError):
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error of Python, torch or JAX says that the memory of the machine or of a GPU is full."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
+
+
+def metric_name_problem(name: str) -> str:
+    """Return what is wrong with the name of a metric, which becomes the column charts/NAME, "" if nothing is."""
+    if not is_column(name):
+        return f"{name!r:.60}. {COLUMNS}"
+    if name in LOGGED or name.startswith(("episodic_", "avg_episodic_")):
+        return f"{name}, which the log writes itself. Use another name."
+    return ""
 
 
 def is_column(name: object) -> bool:

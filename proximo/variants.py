@@ -68,7 +68,7 @@ class AtariXLA(AtariEnvpool):
     """compile loops as repeated code, which takes long to compile; off: as scans"""
 
     @property
-    def unrolls(self) -> bool:
+    def unrolls(self) -> bool:  # type: ignore[override]
         """See Config."""
         return self.unroll
 

@@ -15,7 +15,7 @@ from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run, missing_run
 from proximo.cli.messages import folder_problems
 from proximo.errors import UsageError
-from proximo.models.evaluate import MAX_STEPS, evaluation_record, summarize, summarize_players
+from proximo.models.evaluate import MAX_STEPS, evaluation_record, metric_means, summarize, summarize_players
 from proximo.models.over_time import models_over_time
 from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, pick_episode, record_video
 from proximo.models.read_folder import model_from
@@ -166,6 +166,8 @@ def eval_command(args: EvalArguments) -> int:
     how = "deterministic" if args.deterministic else "sampled"
     print(f"{printable(model.cfg.env_id)}: {', '.join(means)} over {len(found.returns)} episodes ({how} actions, "
           f"mean length {np.mean(found.lengths):.1f})")
+    for name, mean in metric_means(found).items():
+        print(f"{printable(name)}: {mean:.4g}")
     if args.json:
         write_json(args.json, evaluation_record(found, model.cfg.env_id, args.deterministic, args.seed),
                    ", or choose another file with --json")

@@ -12,6 +12,7 @@ from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
 from proximo.envs.gym_ids import with_quick_space
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, call_maker, finish_env, kwargs_of, own_source
+from proximo.envs.info_metrics import rows_class
 from proximo.envs.time_limit import close_env
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError, warn_once
@@ -73,7 +74,7 @@ def make_from_factory(factory: Factory, cfg: Config, seeds: Sequence[int]) -> Ve
 def make_factory_rows(factory: Factory, source: EnvSource, autoreset: str, seeds: Sequence[int],
                       first_index: int = 0) -> GymEnvs:
     """Make one environment per seed; `first_index` is the number of the first one in errors."""
-    return GymEnvs(partial(make_new, factory, source, []), seeds, source.name, autoreset, first_index)
+    return rows_class(source)(partial(make_new, factory, source, []), seeds, source.name, autoreset, first_index)
 
 
 def make_new(factory: Factory, source: EnvSource, earlier: list[weakref.ref[gym.Env]]) -> gym.Env:

@@ -12,7 +12,7 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.envs.episodes import Running, count_episodes, start_episodes
-from proximo.envs.func_checks import check_func_env
+from proximo.envs.func_checks import check_func_env, check_no_effect
 from proximo.envs.own_pure import state_difference
 from proximo.envs.pure import PureVec, cond_of_any
 from proximo.errors import UsageError
@@ -189,11 +189,12 @@ def from_func_env(env: FuncEnv, max_episode_steps: int | None = None) -> Callabl
         (cfg, seeds) -> a batch of `len(seeds)` environments.
 
     Raises:
-        UsageError: See check_func_env.
+        UsageError: See check_func_env. What is returned raises it for settings that have no effect here.
     """
     FuncPure(env, 1, max_episode_steps)  # raises before training
 
     def make_envs(cfg: Config, seeds: Sequence[int]) -> PureVec:
+        check_no_effect(cfg)
         pure = FuncPure(env, len(seeds), max_episode_steps)
         envs = PureVec(pure, seeds[0], close=pure.close)
         envs.render_fps = getattr(env, "metadata", {}).get("render_fps")

@@ -7,6 +7,7 @@ from proximo.config import Config
 from proximo.envs.envpool import make_envpool
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, env_source, make_from_source
+from proximo.envs.info_metrics import rows_class
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError
 from proximo.protocols import VecEnv
@@ -37,4 +38,4 @@ def make_gym(cfg: Config, seeds: Sequence[int]) -> VecEnv:
 
 def make_gym_rows(source: EnvSource, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
     """Make environments in this process; see GymEnvs."""
-    return GymEnvs(partial(make_from_source, source), seeds, source.name, autoreset, first_index)
+    return rows_class(source)(partial(make_from_source, source), seeds, source.name, autoreset, first_index)

@@ -138,10 +138,10 @@ class GymEnvs:
             if type(observation) is not np.ndarray or observation.shape != shape or observation.dtype is not dtype:
                 observation = self._converted(i, converted_obs, observation, reader)
             if terminated or truncated:
-                observation = self._end(i, observation, terminated, truncated)
+                observation = self._end(i, observation, terminated, truncated, info)
             rows[i] = observation
 
-    def _end(self, i: int, observation: np.ndarray, terminated: Any, truncated: Any) -> np.ndarray:
+    def _end(self, i: int, observation: np.ndarray, terminated: Any, truncated: Any, info: Any) -> np.ndarray:
         """End the episode of row i; return what becomes its row of obs."""
         terminated = self._converted(i, terminal, terminated, truncated)
         self._any_over = self._over[i] = True

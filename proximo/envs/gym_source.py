@@ -12,11 +12,11 @@ from proximo.envs.atari_ids import is_atari
 from proximo.envs.gym_ids import gym_id, make_registered, with_quick_space
 from proximo.envs.images import PLAIN, ImageSettings, with_image_settings
 from proximo.envs.imports import import_named, load_script, split_file
-from proximo.errors import EnvError, ProximoError, UsageError, with_place
+from proximo.errors import EnvError, ProximoError, UsageError, metric_name_problem, with_place
 from proximo.facts import type_problems
 
 OWN = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
-SINGLE = (*OWN, "eval_env_kwargs")  # fields that only single Gymnasium environments have
+SINGLE = (*OWN, "eval_env_kwargs", "info_metrics")  # fields that only single Gymnasium environments have
 IMAGES = ImageSettings._fields
 ADVICE = " Put it into a module, pass env=lambda: WRAPPER(gymnasium.make(ID)), or use env_workers=0."
 EMULATOR = ("noop_max", "frame_skip", "max_pool", "end_on_life_loss", "fire_reset", "screen_size", "grayscale",
@@ -31,6 +31,7 @@ class EnvSource(NamedTuple):
     kwargs: Collection[str] = ()  # key=value
     wrappers: Collection[str] = ()  # module:Wrapper
     images: ImageSettings = PLAIN
+    metrics: Collection[str] = ()  # entries of the info of last steps that are logged
 
 
 def env_source(cfg: Config, find_id: Callable[[str], str] = gym_id) -> EnvSource:
@@ -48,7 +49,8 @@ def env_source(cfg: Config, find_id: Callable[[str], str] = gym_id) -> EnvSource
 
 def own_source(cfg: Config, name: str, file: str = "") -> EnvSource:
     """Return the same for environments whose name and file are known."""
-    return EnvSource(name=name, file=file, kwargs=cfg.env_kwargs, wrappers=cfg.env_wrappers, images=image_settings(cfg))
+    return EnvSource(name=name, file=file, kwargs=cfg.env_kwargs, wrappers=cfg.env_wrappers,
+                     images=image_settings(cfg), metrics=cfg.info_metrics)
 
 
 def image_settings(cfg: Config) -> ImageSettings:
@@ -169,6 +171,7 @@ def source_problems(cfg: Config) -> list[str]:
         wrong += [f"{name}: {text!r} is not key=value. Write it like {flag} size=5 continuous=False."
                   for text, key in zip(getattr(cfg, name), keys) if "=" not in text or not key.isidentifier()]
         wrong += [f"{name} has {key} twice. Give it once." for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    wrong += [f"info_metrics: {problem}" for name in cfg.info_metrics if (problem := metric_name_problem(name))]
     if cfg.eval_env_kwargs and not cfg.eval_every:
         wrong.append("eval_env_kwargs has no effect without evaluations. Set eval_every to the number of environment "
                      "steps between two of them, or leave eval_env_kwargs out.")

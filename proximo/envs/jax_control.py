@@ -225,4 +225,4 @@ def _observe_pendulum(parts: Parts) -> Parts:
 def takes_jax_control(cfg: Config) -> bool:
     """Return whether environments written in JAX are used: they are requested, or exist and no engine is requested."""
     return cfg.engine == "jax" or (cfg.engine == "auto" and cfg.autoreset == "same-step" and not cfg.env_workers
-                                   and cfg.env_id in control_tasks() and not changed_fields(cfg))
+                                   and cfg.env_id in control_tasks() and not (changed_fields(cfg) or cfg.info_metrics))

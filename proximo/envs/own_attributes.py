@@ -7,11 +7,10 @@ from typing import Any, get_args
 import gymnasium
 import numpy as np
 
-from proximo.errors import COLUMNS, is_column
+from proximo.errors import metric_name_problem
 from proximo.protocols import Play, VecEnv
 
 ARRAYS = ("numpy", "torch", "jax")
-LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
 
 
 def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
@@ -38,10 +37,8 @@ def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
         yield f"{made} observation_space={envs.observation_space!r:.60}. Use the gymnasium.Space of one " \
               "environment, or None if an observation is one array already."
     for name in envs.metric_names:
-        if not is_column(name):
-            yield f"{made} the metric name {name!r:.60}. {COLUMNS}"
-        elif name in LOGGED or name.startswith(("episodic_", "avg_episodic_")):
-            yield f"{made} the metric name {name}, which the log writes itself. Use another name."
+        if problem := metric_name_problem(name):
+            yield f"{made} the metric name {problem}"
 
 
 def _is_shape(given: Any) -> bool:

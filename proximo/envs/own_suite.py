@@ -47,7 +47,7 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
     if hasattr(envs, "single_observation_space") and not hasattr(envs, "obs_shape"):  # a VectorEnv of Gymnasium
         from proximo.envs.vector_env import GymVectorEnvs
 
-        envs = GymVectorEnvs(envs, seeds[0])
+        envs = GymVectorEnvs(envs, seeds[0], metrics=getattr(cfg, "info_metrics", ()))
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
     if missing:
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "

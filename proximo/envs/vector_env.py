@@ -31,8 +31,8 @@ class GymVectorEnvs:
         final_obs: What the value of a truncated episode is computed from, where they reset in the same step: "info",
             `info["final_obs"]`, or "before", the observation before its last action, for simulators that do not return
             the last one (as rsl_rl does).
-        metrics: Entries of `info`, such as ("is_success",), which the log gets as charts/NAME. In the step in which an
-            episode ends, they are read from `info["final_info"]` where it has them.
+        metrics: Entries of `info` in the last steps of episodes, such as ("is_success",), which the log gets as
+            charts/NAME. They are read from `info["final_info"]` if there is one.
 
     Raises:
         UsageError: There is no policy for the spaces, or `autoreset` is not known.
@@ -112,14 +112,13 @@ class GymVectorEnvs:
         return None if mask is None else self._kind.cast(mask, np.bool_).reshape(self.num_envs, -1)
 
     def _metrics(self, info: dict[str, Any], over: Array) -> dict[str, Array]:
-        """Return the metrics, NaN where `info` has no value."""
-        kind, found, everywhere = self._kind, {}, over | ~over
+        """Return what `info` has for the last steps of episodes, NaN elsewhere."""
+        kind, found, last = self._kind, {}, info.get("final_info", info)
         for name in self.metric_names:
             found[name] = kind.zeros((self.num_envs,), np.float32) + np.nan
-            for source, rows in ((info, everywhere), (info.get("final_info", {}), over)):
-                if name in source:
-                    known = rows & kind.cast(source.get(f"_{name}", everywhere), np.bool_)
-                    found[name] = kind.where(known, kind.cast(source[name], np.float32), found[name])
+            if name in last:
+                known = over & kind.cast(last.get(f"_{name}", over | ~over), np.bool_)
+                found[name] = kind.where(known, kind.cast(last[name], np.float32), found[name])
         return found
 
     def state(self) -> None:

@@ -22,7 +22,7 @@ from proximo.envs.calls import check_sent
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.time_limit import time_limit
 from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
-from proximo.envs.worker_process import FIELDS, FLAGS, Bundle, MakeRows
+from proximo.envs.worker_process import FIELDS, FLAGS, METRIC, Bundle, MakeRows
 from proximo.errors import EnvError, ProximoError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
 
@@ -49,7 +49,6 @@ class WorkerEnvs:
     arrays = "numpy"
     play: Play = "host"
     players: tuple[str, ...] = ()
-    metric_names: tuple[str, ...] = ()
     render_fps: float | None = None
 
     def __init__(self, make_rows: MakeRows, seeds: Sequence[int], workers: int, timeout: float, name: str) -> None:
@@ -68,7 +67,7 @@ class WorkerEnvs:
                 probe.close()
         floats = isinstance(self.action_space, (spaces.Box, spaces.Dict, spaces.Tuple))
         self._action_dtype: np.dtype = np.dtype(np.float32 if floats else np.int64)
-        self._action_shape = action_shape(self.action_space)
+        self._action_shape, self.metric_names = action_shape(self.action_space), tuple(sample.metrics)
         self._booleans = (*FLAGS, "obs", "final_obs") if self.obs_dtype == np.bool_ else FLAGS  # arrive as int8
         self.bundles = [partial(Bundle, make_rows, seeds[k * self._rows:(k + 1) * self._rows], k * self._rows, sample,
                                 self.action_space, self._action_dtype) for k in range(workers)]
@@ -119,7 +118,8 @@ class WorkerEnvs:
         parts = {name: part.reshape(-1, *part.shape[2:]) for name, part in parts.items()}
         parts = {name: part.view(bool) if name in self._booleans else part for name, part in parts.items()}
         episode = Episode(*(parts[name] for name in Episode._fields))
-        return Step(**{name: parts.get(name) for name in FIELDS}, episode=episode, metrics={})
+        metrics = {name.removeprefix(METRIC): part for name, part in parts.items() if name.startswith(METRIC)}
+        return Step(**{name: parts.get(name) for name in FIELDS}, episode=episode, metrics=metrics)
 
     def _watch(self, vector: AsyncVectorEnv[Any, Any]) -> None:
         """Wait until every worker has answered. Raise EnvError for one that was stopped or takes too long."""

@@ -22,6 +22,7 @@ from proximo.protocols import Step, VecEnv
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 FLAGS = ("first", "mask", "terminated", "truncated", "valid", "finished")  # are transferred as int8
+METRIC = "metrics."  # begins the names of what is in Step.metrics
 FIELDS = ("obs", "first", "mask", "reward", "terminated", "truncated", "final_obs", "valid")
 
 
@@ -181,6 +182,7 @@ def _unbounded_box(shape: tuple[int, ...], dtype: np.dtype) -> spaces.Box:
 
 def _flat_step(step: Step) -> dict[str, np.ndarray]:
     parts = {name: getattr(step, name) for name in FIELDS} | step.episode._asdict()
+    parts |= {METRIC + name: values for name, values in step.metrics.items()}
     return {name: part for name, part in parts.items() if part is not None}
 
 

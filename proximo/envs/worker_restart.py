@@ -57,12 +57,11 @@ class RestartedWorkers(WorkerEnvs):
         make_rows: See WorkerEnvs, like the others. The environments reset in the step in which an episode ends.
     """
 
-    metric_names: tuple[str, ...] = ("env_restarts",)
-
     def __init__(self, most: int, make_rows: MakeRows, seeds: Sequence[int], workers: int, timeout: float,
                  name: str) -> None:
         super().__init__(make_rows, seeds, workers, timeout, name)
         self._most, self._restarts = most, 0
+        self.metric_names = (*self.metric_names, "env_restarts")
 
     def _step(self, vector: AsyncVectorEnv[Any, Any], action: np.ndarray) -> Step:
         pipes: list[Any] = list(vector.parent_pipes)
@@ -89,8 +88,9 @@ class RestartedWorkers(WorkerEnvs):
         return self.join_answers(vector, 0, answers)
 
     def _join(self, parts: dict[str, np.ndarray], infos: dict[str, Any]) -> Step:
-        return super()._join(parts, infos)._replace(
-            metrics={"env_restarts": np.full(self.num_envs, self._restarts, np.float32)})
+        step = super()._join(parts, infos)
+        restarts = np.full(self.num_envs, self._restarts, np.float32)
+        return step._replace(metrics=step.metrics | {"env_restarts": restarts})
 
     def _replace(self, vector: AsyncVectorEnv[Any, Any], k: int, error: Exception) -> None:
         """Start a new worker in place of a lost one, and let its environments begin an episode."""

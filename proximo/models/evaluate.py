@@ -1,7 +1,9 @@
 """Play episodes with a trained model: their returns, or their frames for a video."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +30,8 @@ class Evaluation(NamedTuple):
     """the environment that each episode was played in"""
     players: tuple[str, ...] = ()
     """self-play: label of each player of a game; row i belongs to player i modulo their number"""
+    metrics: Mapping[str, list[float]] = MappingProxyType({})
+    """`Step.metrics` in the last step of each episode, such as what --info-metrics names; NaN where there is none"""
 
 
 def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, seed: int = 0,
@@ -51,12 +55,13 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
         The episodes; fewer than `episodes` if some did not end within `max_steps`.
     """
     quota = -(-episodes // envs.num_envs)
-    finished: list[list[tuple[float, int]]] = [[] for _ in range(envs.num_envs)]
+    finished: list[list[tuple[float, int, list[float]]]] = [[] for _ in range(envs.num_envs)]
     began = np.zeros(envs.num_envs, int)  # steps played before the current episode of each environment
     given_up = np.zeros(envs.num_envs, bool)
     for count, step in enumerate(play(model, envs, deterministic, seed)):
         for row in np.flatnonzero(_to_numpy(step.episode.finished) & ~given_up):
-            finished[row].append((float(step.episode.ret[row]), int(step.episode.length[row])))
+            last = [_of_row(step.metrics[name], int(row)) for name in envs.metric_names]
+            finished[row].append((float(step.episode.ret[row]), int(step.episode.length[row]), last))
             began[row] = count
         given_up |= count - began >= max_steps
         if show is not None:
@@ -69,8 +74,21 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
     kept = [(row, *episode) for row, one in enumerate(finished) for episode in one[:quota]]
     if not envs.players:
         kept = kept[:episodes]
-    return Evaluation(returns=[ret for _, ret, _ in kept], lengths=[length for _, _, length in kept],
-                      rows=[row for row, _, _ in kept], players=envs.players)
+    return Evaluation(returns=[ret for _, ret, _, _ in kept], lengths=[length for _, _, length, _ in kept],
+                      rows=[row for row, _, _, _ in kept], players=envs.players,
+                      metrics={name: [last[k] for _, _, _, last in kept] for k, name in enumerate(envs.metric_names)})
+
+
+def metric_means(found: Evaluation) -> dict[str, float]:
+    """Return the mean of each metric over the episodes that have it; NaN where none has."""
+    known = {name: [x for x in values if not math.isnan(x)] for name, values in found.metrics.items()}
+    return {name: float(np.mean(values)) if values else math.nan for name, values in known.items()}
+
+
+def _of_row(values: Any, row: int) -> float:
+    """Return the value of one row; some metrics are one number for all."""
+    flat = _to_numpy(values).reshape(-1)
+    return float(flat[row if len(flat) > 1 else 0])
 
 
 def summarize(found: Evaluation, first: int = 0, every: int = 1) -> dict[str, Any]:
@@ -88,8 +106,10 @@ def summarize_players(found: Evaluation) -> dict[str, dict[str, Any]]:
 def evaluation_record(found: Evaluation, env_id: str, deterministic: bool, seed: int) -> dict[str, Any]:
     """Return the content of eval.json: the settings, the summary, and the return and length of every episode."""
     players = summarize_players(found)
+    means = {name: None if math.isnan(mean) else mean for name, mean in metric_means(found).items()}
     return {"env_id": env_id, "deterministic": deterministic, "seed": seed, **summarize(found),
-            "returns": found.returns, "lengths": found.lengths} | ({"players": players} if players else {})
+            "returns": found.returns, "lengths": found.lengths} | ({"players": players} if players else {}) | (
+                {"metrics": means} if means else {})
 
 
 def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0, max_frames: int = 2000,

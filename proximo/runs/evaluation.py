@@ -11,7 +11,7 @@ import numpy as np
 from proximo.catalog import Parts
 from proximo.envs.gym_source import joined_kwargs
 from proximo.errors import EnvError, FilesError, ProximoError, UsageError, warn
-from proximo.models.evaluate import MAX_STEPS, Evaluation
+from proximo.models.evaluate import MAX_STEPS, Evaluation, metric_means
 from proximo.models.play import HowPlayed, make_playing_envs, play_in_new_envs
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.save_folder import save_model
@@ -61,21 +61,24 @@ class Evaluator:
         """Evaluate if it is due, and keep the model if no earlier one is better.
 
         Returns:
-            Mean and standard deviation of the returns, and the mean length of the episodes; NaN where none was due.
+            Mean and standard deviation of the returns, the mean length of the episodes, and the means of
+            cfg.info_metrics; NaN where none was due.
         """
         cfg = self._run.cfg
+        none = NONE_DUE | {f"eval/{name}": math.nan for name in cfg.info_metrics}
         if it.iteration * cfg.batch_size // cfg.eval_every == (it.iteration - 1) * cfg.batch_size // cfg.eval_every:
-            return NONE_DUE
+            return none
         save_latest_model(self._run, it)
         try:
             found = self._evaluate()
         except ProximoError as error:
             warn(f"No evaluation after {it.steps} steps: {error}")
-            return NONE_DUE
+            return none
         mean = float(np.mean(found.returns))
         self._keep_best(mean, it)
         return {"eval/return_mean": mean, "eval/return_std": float(np.std(found.returns)),
-                "eval/length_mean": float(np.mean(found.lengths))}
+                "eval/length_mean": float(np.mean(found.lengths))} | {
+                    f"eval/{name}": mean for name, mean in metric_means(found).items() if name in cfg.info_metrics}
 
     def _evaluate(self) -> Evaluation:
         """Play all episodes. Those that did not end may be the best ones: without them, no mean is computed."""

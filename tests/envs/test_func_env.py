@@ -16,6 +16,7 @@ jax = pytest.importorskip("jax")
 func_env = pytest.importorskip("proximo.envs.func_env")
 jnp = jax.numpy
 
+CFG = proximo.Config()
 TOLD = {"num_envs": 4, "num_steps": 16, "num_minibatches": 2, "total_timesteps": 128, "logger": "none"}
 
 
@@ -54,7 +55,7 @@ def play(envs, actions):
 def test_steps_are_those_of_gymnasium_where_nothing_is_drawn():
     """CartPole of Gymnasium as functions, from the same first state; its functions are called one by one."""
     cartpole = pytest.importorskip("gymnasium.envs.phys2d.cartpole").CartPoleFunctional()
-    envs = func_env.from_func_env(cartpole, 30)(None, [3, 4, 5])
+    envs = func_env.from_func_env(cartpole, 30)(CFG, [3, 4, 5])
     actions = np.random.default_rng(1).integers(0, 2, (80, 3))
     steps = play(envs, actions)
     state = [steps[0]["obs"][i] for i in range(3)]
@@ -179,7 +180,7 @@ def test_pictures_are_of_the_first_environment(tmp_path):
             self.closed = canvas
 
     env = Drawn()
-    envs = func_env.from_func_env(env)(None, [1, 2])
+    envs = func_env.from_func_env(env)(CFG, [1, 2])
     assert envs.render() is None and envs.render_fps == 12
     for drawn, begin_or_step in enumerate([envs.reset, lambda: envs.step(np.array([1, 0]))]):
         place = int(begin_or_step().obs[0, 0])
@@ -239,7 +240,7 @@ def test_an_environment_may_have_no_state_and_masks_in_parts():
         def state_info(self, state):
             return {"action_mask": ([True, False], [True, True, False])}
 
-    first, step = play(func_env.from_func_env(Stateless(), 5)(None, [1, 2, 3]), np.array([[[0, 1]] * 3]))
+    first, step = play(func_env.from_func_env(Stateless(), 5)(CFG, [1, 2, 3]), np.array([[[0, 1]] * 3]))
     assert first["mask"].tolist() == [[True, False, True, True, False]] * 3 and step["reward"].tolist() == [1, 1, 1]
 
 
@@ -292,7 +293,16 @@ def test_an_environment_with_the_functions_of_gymnax(tmp_path):
             time = state["time"] + 1
             return jnp.full((2, 3), 1.0 * time), {"time": time}, action.astype(jnp.float32), time >= params, {}
 
-    envs = func_env.from_func_env(names["Gymnax"](Steps(), 7), 5)(None, [1, 2])
+    envs = func_env.from_func_env(names["Gymnax"](Steps(), 7), 5)(CFG, [1, 2])
     steps = play(envs, np.ones((6, 2), int))
     assert [step["truncated"].all() for step in steps] == [False] * 5 + [True, False]
     assert (steps[5]["final_obs"] == 5).all() and (steps[5]["ret"] == 5).all() and (steps[6]["obs"] == 1).all()
+
+
+@pytest.mark.parametrize("setting", [{"env_kwargs": ["a=1"]}, {"frame_stack": 4}, {"env_workers": 2}, {"engine": "envpool"},
+                                     {"info_metrics": ["x"]}], ids=str)
+def test_settings_without_effect_are_refused(setting, tmp_path):
+    """They were recorded, and applied to nothing."""
+    with pytest.raises(UsageError, match=f"{next(iter(setting))}=.* has no effect on environments of from_func_env"):
+        proximo.train("ppo", make_envs=func_env.from_func_env(Walk()), env_id="Walk", framework="jax", run_dir=tmp_path / "run",
+                      **TOLD, **setting)

@@ -116,13 +116,14 @@ def test_metrics_are_those_of_the_step_that_ended_the_episode(mode):
     for time, step in enumerate(steps):
         expected = [0.0, 1.0] if time == 3 else [np.nan, np.nan]
         np.testing.assert_array_equal(step.metrics["is_success"], expected)
-        if time:
-            np.testing.assert_array_equal(step.metrics["force"], [time, time])
+        np.testing.assert_array_equal(step.metrics["force"], [3.0, 3.0] if time == 3 else [np.nan, np.nan])
 
 
 def test_what_make_envs_returns_may_be_a_vector_env():
     envs = make_complete(lambda cfg, seeds: gymnasium.make_vec("CartPole-v1", len(seeds)), Config(), [3, 4])
     assert envs.reset().obs.shape == (2, 4) and envs.render_fps == 50
+    cfg = Config(info_metrics=("is_success",))
+    assert make_complete(lambda cfg, seeds: sync_envs("CartPole-v1", 2), cfg, [3, 4]).metric_names == ("is_success",)
     with pytest.raises(EnvError, match=r"^CartPoleVectorEnv.step\(\) after 0 steps raised"):
         envs.step(np.array([5, 0]))
     with pytest.raises(UsageError, match="num_envs=3, and not one environment"):

@@ -95,6 +95,9 @@ def refusals(cfg: Config, variant: str) -> list[str]:
     if cfg.env_file or cfg.env_wrappers or cfg.env_kwargs:
         found.append("An environment with --env-file, --env-kwargs or --env-wrappers cannot be ejected. Register it "
                      "under an id and use --env-id module:Env-v0.")
+    if cfg.info_metrics:
+        found.append(f"info_metrics={' '.join(cfg.info_metrics)} cannot be ejected: the program logs returns and "
+                     "lengths. Leave --info-metrics out.")
     if cfg.device not in ("auto", "cpu"):
         found.append(f"device={cfg.device}: an ejected file trains on the CPU. Leave --device out.")
     if cfg.autoreset != "same-step":

@@ -30,7 +30,8 @@ IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2,
 CHECKED = ("proximo.envs.atari_ids",)
 
 # What the library does with more care, written as a program for one environment does it.
-SIMPLER = {"close_env": "{0}.close()", "make_registered": "gym.make({0}, disable_env_checker=True)",
+SIMPLER = {"close_env": "{0}.close()", "call_part": "{1}({2}, {3})",
+           "make_registered": "gym.make({0}, disable_env_checker=True)",
            "set_up_torch": "torch.set_num_threads(cfg.threads)", "host_zeros": "np.zeros({0}, {1})"}
 
 # Functions whose value the library computes when it ejects, from arguments that are known.
@@ -42,7 +43,8 @@ PURE = frozenset((
 
 # Functions of one expression that are written where they are called.
 INLINED = frozenset((
-    "make_rows_or_workers", "keep_step", "merge_over_ranks", "gather_episodes", "make_agent", "own_source",
+    "make_rows_or_workers", "rows_class", "keep_step",
+    "merge_over_ranks", "gather_episodes", "make_agent", "own_source",
     "with_image_settings", "finish_env", "call_maker", "numpy_module", "env_source", "packed_layout",
     "Config.clip_coef_at", "Config.ent_coef_at", "Config.learning_rate_at", "NoMemory.forward", "zeros",
     "Storage.whole", "Storage.episode"))
