@@ -82,7 +82,7 @@ def test_steps_are_those_of_gymnasium_where_nothing_is_drawn():
 
 def test_masks_starts_and_ends_of_a_walk():
     """The policy's actions count from 0. Every environment and every episode has first states of its own."""
-    envs = func_env.from_func_env(Walk(), 8)(None, list(range(64)))
+    envs = func_env.from_func_env(Walk(), 8)(CFG, list(range(64)))
     steps = play(envs, np.ones((20, 64), int))
     assert envs.obs_dtype == np.float32 and steps[0]["obs"].shape == (64, 2)
     for before, after in pairwise(steps):
@@ -118,7 +118,7 @@ def test_each_function_has_noise_of_its_own():
         def state_info(self, state):
             return {}
 
-    steps = play(func_env.from_func_env(Noisy())(None, list(range(500))), np.zeros((8, 500), int))
+    steps = play(func_env.from_func_env(Noisy())(CFG, list(range(500))), np.zeros((8, 500), int))
     drawn = np.concatenate([np.column_stack([step["final_obs"], step["reward"], step["terminated"]]) for step in steps[1:]])
     assert np.abs(np.corrcoef(drawn.T) - np.eye(5)).max() < 0.06  # 4,000 rows: 0.016 is the deviation of a coefficient
     assert len(np.unique(drawn[:, :4])) > 0.998 * drawn[:, :4].size  # some numbers of float32 are drawn twice
@@ -252,7 +252,7 @@ def test_a_state_may_hold_keys_of_any_generator():
         def transition(self, state, action, rng):
             return Walk.transition(self, state, action, rng) | {"key": jax.random.split(state["key"])[0]}
 
-    envs, other = (func_env.from_func_env(Keyed(), 9)(None, seeds) for seeds in ([1, 2], [3, 4]))
+    envs, other = (func_env.from_func_env(Keyed(), 9)(CFG, seeds) for seeds in ([1, 2], [3, 4]))
     play(envs, np.ones((3, 2), int))
     other.load(envs.state())
     same = jax.tree.map(lambda one, two: bool((jax.random.key_data(one) == jax.random.key_data(two)).all()),
