@@ -31,7 +31,7 @@ class Config:
     """one luminance channel per image"""
     resize: int | None = setting(None, group="environment", minimum=1)
     """resize images to a square of this many pixels"""
-    frame_stack: int = setting(1, group="environment", minimum=1, detail="20", off=1)
+    frame_stack: int = setting(1, group="environment", minimum=1, detail="20", ablated=1)
     """observations stacked into one, the newest last"""
     engine: Engine = setting("auto", group="environment", chosen=True)
     """library that steps the environments; auto: the fastest one that is faithful to the original environments"""
@@ -53,13 +53,13 @@ class Config:
     """entries of info that are numbers, such as is_success: charts/NAME is their mean over the ends of episodes"""
     autoreset: Literal["same-step", "next-step"] = setting("same-step", group="environment")
     """when an environment resets after the end of an episode; next-step exists for comparisons and tests"""
-    norm_obs: bool = setting(False, group="environment", detail="28", off=False)
+    norm_obs: bool = setting(False, group="environment", detail="28", ablated=False)
     """normalise observations by running statistics, which all environments share"""
-    clip_obs: float = setting(10.0, group="environment", above=0, detail="29", off=1e9)
+    clip_obs: float = setting(10.0, group="environment", above=0, detail="29", ablated=1e9)
     """clip normalised observations to [-value, value]"""
-    norm_reward: bool = setting(False, group="environment", detail="30", off=False)
+    norm_reward: bool = setting(False, group="environment", detail="30", ablated=False)
     """divide rewards by the running standard deviation of the discounted return"""
-    clip_norm_reward: float = setting(10.0, group="environment", above=0, detail="31", off=1e9)
+    clip_norm_reward: float = setting(10.0, group="environment", above=0, detail="31", ablated=1e9)
     """clip normalised rewards to [-value, value]"""
     # Policy: the shapes of the weights depend on these fields
     model: Model = setting("mlp", group="policy", detail="21")
@@ -72,7 +72,7 @@ class Config:
     """units of each hidden layer of the policy, where it has its own mlp; empty: hidden_sizes"""
     value_sizes: facts.Sizes = setting((), group="policy", minimum=1)
     """units of each hidden layer of the value function, where it has its own mlp; empty: hidden_sizes"""
-    critic_obs: str = setting("", group="policy", off="")
+    critic_obs: str = setting("", group="policy", ablated="")
     """key of a Dict observation that only the value function sees (asymmetric actor-critic); empty: both see all"""
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = setting("tanh", group="policy", detail="13, 26")
     """activation of the hidden layers of the mlp"""
@@ -88,9 +88,9 @@ class Config:
     """steps between two draws of the exploration of gsde; 0: one draw per rollout"""
     memory_size: int = setting(128, group="policy", minimum=1, detail="33")
     """units of the recurrent layer"""
-    shared_network: bool = setting(False, group="policy", detail="13", off=False)
+    shared_network: bool = setting(False, group="policy", detail="13", ablated=False)
     """policy and value share their network below the heads (cnn and recurrent networks always do)"""
-    orthogonal_init: bool = setting(True, group="policy", detail="2, 32", off=False)
+    orthogonal_init: bool = setting(True, group="policy", detail="2, 32", ablated=False)
     """initialise with orthogonal weights and zero biases; off: the library's own initialisation"""
     seed: int = setting(1, group="training", minimum=0)
     """seed of every random draw: weights, environments, actions, minibatches"""
@@ -102,39 +102,39 @@ class Config:
     """total environment steps over all environments, rounded down to whole iterations"""
     learning_rate: float = setting(2.5e-4, group="training", above=0, resume="free", sweep=True)
     """step size of Adam"""
-    anneal_lr: Schedule = setting("linear", **FREE, detail="4", off="none", switch=("none", "linear"))
+    anneal_lr: Schedule = setting("linear", **FREE, detail="4", ablated="none", switch=("none", "linear"))
     """how the learning rate decreases towards 0; --anneal-lr alone means linear, --no-anneal-lr means none"""
-    adam_eps: float = setting(1e-5, group="training", above=0, resume="free", detail="3", off=1e-8, sweep=True)
+    adam_eps: float = setting(1e-5, group="training", above=0, resume="free", detail="3", ablated=1e-8, sweep=True)
     """epsilon of Adam"""
     gamma: float = setting(0.99, group="training", minimum=0, maximum=1, resume="free", detail="5", sweep=True)
     """discount factor"""
-    gae_lambda: float = setting(0.95, **FREE, minimum=0, maximum=1, detail="5", off=1.0, sweep=True)
+    gae_lambda: float = setting(0.95, **FREE, minimum=0, maximum=1, detail="5", ablated=1.0, sweep=True)
     """lambda of generalized advantage estimation; 1: discounted returns minus values"""
-    bootstrap_truncated: bool = setting(True, group="training", resume="free", off=False)
+    bootstrap_truncated: bool = setting(True, group="training", resume="free", ablated=False)
     """bootstrap from the value of the last observation at a time limit; off: treat it as a terminal state"""
-    num_minibatches: int = setting(4, group="training", minimum=1, resume="free", detail="6, 35", off=1)
+    num_minibatches: int = setting(4, group="training", minimum=1, resume="free", detail="6, 35", ablated=1)
     """minibatches per epoch"""
-    update_epochs: int = setting(4, group="training", minimum=1, resume="free", detail="6", off=1)
+    update_epochs: int = setting(4, group="training", minimum=1, resume="free", detail="6", ablated=1)
     """E: passes over each batch"""
-    norm_adv: facts.NormAdv = setting("minibatch", **FREE, detail="7", off="none", switch=("none", "minibatch"))
+    norm_adv: facts.NormAdv = setting("minibatch", **FREE, detail="7", ablated="none", switch=("none", "minibatch"))
     """rows over which advantages are normalised; --norm-adv alone means minibatch, --no-norm-adv means none"""
-    clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", off=1e9, sweep=True)
+    clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", ablated=1e9, sweep=True)
     """epsilon: no gradient where the ratio has left [1 - epsilon, 1 + epsilon] in the direction of the advantage"""
-    anneal_clip: Schedule = setting("none", **FREE, detail="A1", off="none", switch=("none", "linear"))
+    anneal_clip: Schedule = setting("none", **FREE, detail="A1", ablated="none", switch=("none", "linear"))
     """how epsilon decreases towards 0; --anneal-clip alone means linear, --no-anneal-clip means none"""
-    clip_vloss: bool = setting(True, group="training", resume="free", detail="9", off=False)
+    clip_vloss: bool = setting(True, group="training", resume="free", detail="9", ablated=False)
     """clip the value to the old value +- clip_coef, and use the larger of the clipped and unclipped squared errors"""
-    ent_coef: float = setting(0.01, group="training", minimum=0, resume="free", detail="10", off=0.0, sweep=True)
+    ent_coef: float = setting(0.01, group="training", minimum=0, resume="free", detail="10", ablated=0.0, sweep=True)
     """weight of the entropy bonus"""
     anneal_ent: Schedule = setting("none", **FREE, switch=("none", "linear"))
     """how the weight of the entropy bonus decreases towards 0; --anneal-ent alone means linear, --no-anneal-ent none"""
     vf_coef: float = setting(0.5, group="training", minimum=0, resume="free", detail="10", sweep=True)
     """weight of the value loss"""
-    max_grad_norm: float = setting(0.5, group="training", above=0, resume="free", detail="11", off=1e9, sweep=True)
+    max_grad_norm: float = setting(0.5, group="training", above=0, resume="free", detail="11", ablated=1e9, sweep=True)
     """largest norm of the gradient of all weights together"""
     desired_kl: float | None = setting(None, group="training", above=0, resume="free")
     """adapt the learning rate after each epoch: / 1.5 if approx_kl > 2 * this value, * 1.5 if < this value / 2"""
-    target_kl: float | None = setting(None, group="training", above=0, resume="free", detail="A3", off=0.01)
+    target_kl: float | None = setting(None, group="training", above=0, resume="free", detail="A3", ablated=0.01)
     """stop after an epoch whose mean approx_kl exceeds this value; unset: run all epochs"""
     overlap: bool = setting(False, group="training")
     """collect the next rollout during the update, with weights one update old, which may cost learning (torch)"""
@@ -239,7 +239,8 @@ class Config:
         remaining = 1.0 - (iteration - 1 - self.iteration_shift) / (self.total_timesteps // self.batch_size)
         if schedule == "linear":
             return remaining
-        return 0.5 - 0.5 * getattr(remaining, "__array_namespace__", lambda: math)().cos(math.pi * remaining)
+        cos = math.cos if isinstance(remaining, (int, float)) else remaining.__array_namespace__().cos  # of jax.numpy
+        return 0.5 - 0.5 * cos(math.pi * remaining)
 
     def adapted_scale(self, scale: Any, approx_kl: Any) -> Any:
         """Return the next factor of learning_rate, (); both multiplied are 1e-6 to 1e-2 (as in rl_games, skrl)."""

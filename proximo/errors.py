@@ -225,7 +225,8 @@ def refuse_different_weights(sums: Sequence[Sequence[float]]) -> None:
 
 
 USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "make_agent": "Pass (spec, cfg) -> the network.",
-        "loss_fn": "Pass (batch, cfg) -> the loss and named statistics."}
+        "loss_fn": "Pass (batch, cfg) -> the loss and named statistics.",
+        "callbacks": "Pass functions of an Iteration."}
 
 
 def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
@@ -235,4 +236,5 @@ def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:  # raised inside
             raise
-        raise UsageError(f"{name} cannot be called with {len(arguments)} arguments: {error}. {USES[name]}") from error
+        count = f"{len(arguments)} argument{'s' * (len(arguments) > 1)}"
+        raise UsageError(f"{name} cannot be called with {count}: {error}. {USES[name]}") from error

@@ -62,7 +62,7 @@ class Facts(NamedTuple):
     above: float | None = None
     maximum: float | None = None
     detail: str = ""  # numbers of implementation details (docs/details.md), separated by ", "
-    off: Any = ...  # the value that an ablation sets; for a switch the opposite of its value; ...: no ablation
+    ablated: Any = ...  # the value that an ablation sets; for a switch the opposite of its value; ...: no ablation
     switch: tuple[Any, ...] = ()  # what False and True mean, where other implementations have a switch
     task: bool = False  # another value is another task: published scores of the environment do not compare
     sweep: bool = False  # runs with several values can be trained at once, by proximo sweep

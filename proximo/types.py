@@ -1,6 +1,7 @@
 """The records that both frameworks pass from one step of the algorithm to the next.
 
-Axes: T steps, N environments (times players), B rows of a minibatch, E epochs, M minibatches. Time comes first.
+Axes: T steps, N environments (times players), B rows of a minibatch (n environments, for a recurrent agent), E epochs,
+M minibatches. Time comes first.
 Arrays are torch tensors, JAX arrays or numpy arrays, as the framework and the environments require.
 """
 
@@ -100,20 +101,20 @@ class Minibatches(NamedTuple):
     """What distinguishes the minibatches of one update, with leading axes (E, M); of one of them, without those."""
 
     index: Array  # (E, M, B) integers: indices of rows, or of environments for a recurrent agent
-    advantage: Array  # (E, M, B), or (E, M, T, B) for a recurrent agent: normalised as the configuration says
+    advantage: Array  # (E, M, B), or (E, M, T, n) for a recurrent agent: normalised as the configuration says
     count: Array  # (E, M) float: number of valid rows over all ranks, at least 1
-    noise: Array | None  # (E, M, B, k), or (E, M, T, B, k) for a recurrent agent; None for every head but RPO's
+    noise: Array | None  # (E, M, B, k), or (E, M, T, n, k) for a recurrent agent; None for every head but RPO's
 
 
 class Coefficients(NamedTuple):
-    """What the loss of one iteration has in common, () each."""
+    """Coefficients of the loss in one iteration, after annealing, () each."""
 
     clip_coef: Array
     ent_coef: Array
 
 
 class LossInputs(NamedTuple):
-    """The rows of one minibatch, as a loss function reads them. All arrays have the same shape but the last three."""
+    """The rows of one minibatch, as a loss function reads them: (B,), or (T, n) for a recurrent agent."""
 
     logprob: Array  # under the current policy
     old_logprob: Array  # under the policy that took the action

@@ -20,19 +20,19 @@ class Atari(Config):
     model: Model = "cnn"
     shared_network: bool = True
     checkpoint_every: int = 500
-    noop_max: int = setting(30, group="environment", minimum=0, detail="14", off=0, task=True)
+    noop_max: int = setting(30, group="environment", minimum=0, detail="14", ablated=0, task=True)
     """a game begins with up to this many no-op actions, a random number"""
     frame_skip: int = 4
-    max_pool: bool = setting(True, group="environment", detail="15", off=False, task=True)
+    max_pool: bool = setting(True, group="environment", detail="15", ablated=False, task=True)
     """each pixel is the maximum over the last two frames"""
-    end_on_life_loss: bool = setting(True, group="environment", detail="16", off=False)
+    end_on_life_loss: bool = setting(True, group="environment", detail="16", ablated=False)
     """the loss of a life ends the episode for the learner, but not the game"""
-    fire_reset: bool = setting(True, group="environment", detail="17", off=False)
+    fire_reset: bool = setting(True, group="environment", detail="17", ablated=False)
     """press FIRE after a reset if the game needs it"""
     screen_size: int = setting(84, group="environment", minimum=1, detail="18", task=True)
     """frames are resized to a square of this many pixels"""
     grayscale: bool = True
-    clip_rewards: bool = setting(True, group="environment", detail="19", off=False)
+    clip_rewards: bool = setting(True, group="environment", detail="19", ablated=False)
     """replace each reward by its sign"""
     frame_stack: int = 4
     sticky: float | None = setting(None, group="environment", minimum=0, maximum=1, task=True, chosen=True)

@@ -175,7 +175,7 @@ def test_every_declared_field_is_explained_in_one_line(path):
 def test_ablations_and_ranges_name_values_of_the_fields():
     for kind, *_ in VARIANTS.values():
         for name, fact in facts(kind).items():
-            assert fact.off is ... or converted(fact.off, get_type_hints(kind)[name]) == fact.off
+            assert fact.ablated is ... or converted(fact.ablated, get_type_hints(kind)[name]) == fact.ablated
             assert fact.group in get_args(Facts.__annotations__["group"])
 
 

@@ -94,7 +94,7 @@ def jobs_of(bench_set: BenchSet, seeds: Sequence[int] | None = None, ablate: Seq
     Raises:
         UsageError: A detail is unknown, a configuration is impossible, or two runs have one folder.
     """
-    details = [name for name, fact in every_field().items() if fact.off is not ...]
+    details = [name for name, fact in every_field().items() if fact.ablated is not ...]
     if unknown := [detail for detail in ablate if detail not in details]:
         raise UsageError(f"unknown details: {', '.join(unknown)}. Use some of {', '.join(details)}.")
     jobs: list[Job] = []
@@ -130,6 +130,6 @@ def _change_detail(row: Row, base: Mapping[str, object], detail: str) -> dict[st
     present = vars(config_of(row, base))
     if detail not in present:
         return None
-    off = every_field()[detail].off
-    changed = not present[detail] if off is False else off
+    ablated = every_field()[detail].ablated
+    changed = not present[detail] if ablated is False else ablated
     return None if present[detail] == changed else dict(base) | {detail: changed}

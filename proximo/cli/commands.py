@@ -1,7 +1,7 @@
 """The commands that train: train, resume, and a program of the user's that is started by its path."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError, nearest
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.arguments import name_of
+from proximo.runs.callbacks import Callback, problems_of_callbacks
 from proximo.runs.command_line import pasted
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, framework_of
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
@@ -170,7 +171,8 @@ def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def run_program(config: type[Config], train: Callable[..., Any], make_envs: Callable[..., Any],
-                make_agent: Callable[..., Any]) -> NoReturn:
+                make_agent: Callable[..., Any], loss_fn: Callable[..., Any] | None = None,
+                callbacks: Sequence[Callback] = ()) -> NoReturn:
     """Run a program as a command: `python my_program.py --seed 2`, `python my_program.py resume RUN`; then exit.
 
     The run is recorded under the name of the variant that the configuration builds on.
@@ -180,10 +182,13 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
         train: The loop, such as proximo.on_torch.train.train.
         make_envs: (cfg, seeds) -> environments.
         make_agent: (spec, cfg) -> the network, with a proximo.protocols.Spec.
+        loss_fn: (batch, cfg) -> the loss and named statistics, for a loop that takes `loss_fn`; None: that of the loop.
+        callbacks: Called after every iteration, as in proximo.train.
     """
     names = {argument: name_of(part) for argument, part in (("make_envs", make_envs), ("make_agent", make_agent))
              if not str(getattr(part, "__module__", "")).startswith("proximo.")}
-    own = OwnParts(train=train, make_envs=make_envs, make_agent=make_agent, config=config,
+    own = OwnParts(train=train, make_envs=make_envs, make_agent=make_agent, loss_fn=loss_fn, config=config,
+                   callbacks=tuple(callbacks), wrong=tuple(problems_of_callbacks(callbacks)),
                    resume_with=f"python {sys.argv[0]} resume RUN",
                    names={"program": Path(sys.argv[0]).name} | names)
     words = sys.argv[1:]

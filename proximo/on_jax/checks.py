@@ -10,7 +10,7 @@ from flax import nnx
 from jax import Array
 
 from proximo.config import Config
-from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, call_part, place_of
+from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, call_part, place_of, with_place
 from proximo.part_checks import check_acted, check_loss, check_rows
 from proximo.protocols import AGENT_PARTS
 from proximo.types import Carry, LossInputs
@@ -85,6 +85,30 @@ def act_of(agent: Any, carry: Carry, noise: Array) -> Any:
     row = jax.ShapeDtypeStruct((*carry.first.shape, *agent.head.action_shape), agent.head.action_dtype)
     check_acted(acted, agent.evaluates_later, row)
     return acted
+
+
+def check_calls(agent: Any, carry: Carry) -> None:
+    """Trace the calls of a network, without computing them, for the first observations.
+
+    Raises:
+        UsageError: One of them raises an exception, or returns arrays of other shapes.
+    """
+    noise = jax.eval_shape(lambda: agent.head.noise(jax.random.key(0), *carry.first.shape))
+    one_step = agent.recurrent  # its calls have an axis of time
+    obs, mask, first = jax.tree.map(lambda x: x[None] if one_step else x, (carry.obs, carry.mask, carry.first))
+    calls: dict[str, Callable[[], Any]] = {
+        "The network": lambda: jax.eval_shape(lambda: agent(obs, mask, first, carry.state)[1]),
+        "act() of the network": lambda: jax.eval_shape(lambda x: act_of(agent, carry, x).action, noise),
+        "value() of the network": lambda: jax.eval_shape(lambda: value_of(agent, carry.obs, carry.first, carry.state))}
+    for name, call in calls.items():
+        try:
+            with naming_traced_code():
+                call()
+        except ProximoError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{name} raised {with_place(error)} for observations of shape {carry.obs.shape}. Correct "
+                             "make_agent.") from error
 
 
 def value_of(agent: Any, obs: Any, first: Array, state: tuple[Array, ...]) -> Array:

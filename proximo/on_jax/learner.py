@@ -124,7 +124,7 @@ def minibatch_advantages(advantage: Array, valid: Array, index: Array, recurrent
     Deviations are of the population (ddof 0), as in openai/baselines.
 
     Returns:
-        The advantages of all minibatches, (E, M, B) or (E, M, T, B), and their numbers of valid rows, (E, M).
+        The advantages of all minibatches, (E, M, B) or (E, M, T, n), and their numbers of valid rows, (E, M).
     """
     def select(x: Array) -> Array:
         return jnp.moveaxis(take_rows(x, index, 1), 0, 2) if recurrent else take_rows(x.reshape(-1), index, 0)

@@ -13,7 +13,7 @@ from proximo.envs.memory_needs import check_memory
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.errors import UsageError
-from proximo.on_jax.checks import check_agent, checked_loss
+from proximo.on_jax.checks import check_agent, check_calls, checked_loss
 from proximo.on_jax.distributed import Ranks, check_same_settings, check_same_start, check_same_weights, join, share_of
 from proximo.on_jax.learner import Learner, start_adam
 from proximo.on_jax.loss import ppo_loss
@@ -64,6 +64,8 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
         if not player.keeps_state:
             announce_rebuilds(cfg, ranks.processes)
         state = first_state(player, cfg.seed, player.begin(0, player.normalizer.start()))
+        if ranks.mesh is None:
+            check_calls(learner.agent, state.carry)
         if ranks.processes > 1 and not done:
             check_same_weights(ranks, state.adam.weights)
         return player, state

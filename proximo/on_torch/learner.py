@@ -135,7 +135,7 @@ def minibatch_advantages(advantage: Tensor, valid: Tensor, index: Tensor, recurr
     """Divide advantages (T, N) into minibatches, and normalise each over its valid rows on all ranks (detail 7).
 
     Deviations are of the population (ddof 0), as in openai/baselines. Returns the advantages of all minibatches,
-    (E, M, B), or (E, M, T, B) for a recurrent agent, and their numbers of valid rows, (E, M).
+    (E, M, B), or (E, M, T, n) for a recurrent agent, and their numbers of valid rows, (E, M).
     """
     def select(x: Tensor) -> Tensor:
         return x[:, index].movedim(0, 2) if recurrent else x.flatten(0, 1)[index]

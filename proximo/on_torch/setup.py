@@ -66,6 +66,9 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
     if cfg.overlap:
         raise UsageError("overlap=True needs the loop train_overlapped of proximo/on_torch/overlap.py. This one waits "
                          "for every update. Leave --overlap out.")
+    if cfg.framework != "torch":
+        raise UsageError(f"framework={cfg.framework}, and this loop trains with torch. Use the loop of "
+                         "proximo/on_jax/train.py, or framework=torch.")
     world = join(cfg)
     try:
         return make_setup(cfg, world, make_envs, make_agent, loss_fn, state)

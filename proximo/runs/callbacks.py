@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from proximo.errors import COLUMNS, UsageError, is_column
+from proximo.errors import COLUMNS, UsageError, call_part, is_column
 
 if TYPE_CHECKING:
     from proximo.types import Iteration
@@ -36,7 +36,7 @@ def run_callbacks(callbacks: Sequence[Callback], it: "Iteration") -> tuple[dict[
     reason = ""
     for callback in callbacks:
         try:
-            found = callback(it)
+            found = call_part("callbacks", callback, it)
         except StopTraining as stop:
             reason = str(stop) or "a callback ended training"
             continue

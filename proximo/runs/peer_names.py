@@ -18,7 +18,9 @@ PEERS = {  # names of Stable-Baselines3 and others
                      "network of your own",
     "tensorboard_log": "Every run writes RUN/tensorboard: set run_dir=RUN", "use_sde": "Use distribution=gsde",
     "verbose": "Use logger=console or logger=none"}
+OPTIMIZER = " docs/add-a-loss.md has a program with an optimizer of its own (run_program)."
 ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
+          **dict.fromkeys(("set_up", "optimizer", "optimizer_class"), OPTIMIZER),
           "preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
           "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3].",
           **{name: f" {advice} (docs/coming-from.md)." for name, advice in PEERS.items()}}

@@ -317,6 +317,28 @@ def program(tmp_path):
     return tmp_path / "mine.py"
 
 
+def test_a_program_may_have_a_loss_and_callbacks(program, tmp_path, monkeypatch):
+    text = program.read_text().replace("run_program(Mine, train, make_gym, make_agent)", """
+    from proximo import StopTraining
+    from proximo.on_torch.loss import ppo_loss
+
+    def half(batch, cfg):
+        loss, stats = ppo_loss(batch, cfg)
+        return loss / 2, stats | {"half": loss.detach() / 2}
+
+    def stop(it):
+        if it.iteration == 3:
+            raise StopTraining("three")
+        return {"mine": it.stats["losses/half"]}
+
+    run_program(Mine, train, make_gym, make_agent, loss_fn=half, callbacks=[stop])
+""".strip())
+    program.write_text(text)
+    assert by_path(program, [*SMALL, "--run-dir", str(tmp_path / "run")], monkeypatch) == 0
+    rows_of_log = rows(tmp_path / "run")
+    assert len(rows_of_log) == 3 and rows_of_log[0]["user/mine"] == rows_of_log[0]["losses/half"] != ""
+
+
 def test_a_program_records_which_parts_are_its_own(program, tmp_path, monkeypatch, capsys):
     """Evaluations and exports with the variant's network would show another agent."""
     run = tmp_path / "run"

@@ -247,6 +247,12 @@ def test_a_recurrent_network_of_ones_own_has_the_limits_of_recurrent(fields, wor
         next(proximo.iterations(cfg, make_agent=lambda spec, cfg: assemble(spec, replace(cfg, recurrent="lstm"))))
 
 
+def test_a_configuration_for_jax_is_refused_by_the_loop_of_torch():
+    """It trained with torch without a word."""
+    with pytest.raises(UsageError, match="framework=jax, and this loop trains with torch"):
+        next(train(Config(framework="jax", total_timesteps=512), make_gym, assemble))
+
+
 def test_a_network_of_jax_is_refused():
     """It ended with an AttributeError."""
     with pytest.raises(UsageError, match="which is not a torch.nn.Module. Return one, or use framework=jax"):

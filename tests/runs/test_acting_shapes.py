@@ -74,3 +74,41 @@ def test_acting_gives_one_number_per_row(framework, settings, changed, sentence,
     with pytest.raises(UsageError, match=sentence):
         proximo.train("ppo", env_id="CartPole-v1", framework=framework, num_envs=4, num_steps=8, total_timesteps=64,
                       make_agent=make, run_dir=str(tmp_path / "run"), **settings)
+
+
+def one_action(base):
+    class Agent(base):
+        def act(self, *given):
+            acted = super().act(*given)
+            return acted._replace(action=acted.action[:1])
+    return Agent
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_one_action_for_all_rows_is_refused(framework, tmp_path):
+    """It was that of every environment."""
+    if framework == "jax":
+        pytest.importorskip("jax")
+    make = {"torch": torch_agent, "jax": jax_agent}[framework](one_action)
+    with pytest.raises(UsageError, match=r"acts by an array of shape \(1,\) .* as the head declares them: shape \(4,\)"):
+        proximo.train("ppo", env_id="CartPole-v1", framework=framework, num_envs=4, num_steps=8, total_timesteps=64,
+                      make_agent=make, run_dir=str(tmp_path / "run"))
+
+
+def test_a_network_of_another_width_is_named_in_jax(tmp_path):
+    """It ended in an error of JAX."""
+    pytest.importorskip("jax")
+    from flax import nnx
+
+    from proximo.on_jax.agent import SharedAgent
+    from proximo.on_jax.distributions import CategoricalHead
+
+    def make(spec, cfg):
+        def linear(*sizes):
+            return nnx.Linear(*sizes, rngs=nnx.Rngs(0))
+
+        return SharedAgent(linear(5, 8), linear(8, 1), CategoricalHead(linear(8, 2), 2))
+
+    with pytest.raises(UsageError, match=r"The network raised TypeError: dot_general .* shape \(4, 4\)\. Correct make_agent"):
+        proximo.train("ppo", env_id="CartPole-v1", framework="jax", num_envs=4, num_steps=8, total_timesteps=64,
+                      make_agent=make, run_dir=str(tmp_path / "run"))
