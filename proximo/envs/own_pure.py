@@ -1,18 +1,25 @@
 """Environments of the user's as functions of JAX: their state keeps its layout, and their steps keep the rules."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from proximo.protocols import Array, PureEnv, Step
 
 
+class NextStepState(NamedTuple):
+    """The state of environments that reset one step after the end of an episode."""
+
+    inner: Any  # that of the environments
+    ended: Array  # (N,) bool, rows that the next step only resets
+
+
 class CheckedPure:
     """A PureEnv where a step in which a row breaks a rule has the reward NaN: so has the gradient, which ends training.
 
     Compiled code cannot raise an exception. The rules are those that `CheckedEnvs` checks on the host: an episode is
-    not terminated and truncated at once, what ends it is followed by a reset as `final_obs` says, and a mask leaves a
-    choice to every component of an action.
+    not terminated and truncated at once, what ends it is followed by a reset as `final_obs` says (without it, by a filler
+    row, which no other row is), and a mask leaves a choice to every component of an action.
 
     Args:
         pure: The environments.
@@ -27,14 +34,22 @@ class CheckedPure:
 
     def reset(self, key: Array) -> tuple[Any, Step]:
         """See PureEnv.reset."""
-        return self._pure.reset(key)
+        state, step = self._pure.reset(key)
+        if step.final_obs is not None or self._pure.players:
+            return state, step
+        return NextStepState(inner=state, ended=step.terminated | step.truncated), step
 
     def step(self, state: Any, action: Array) -> tuple[Any, Step]:
         """See PureEnv.step."""
         import jax.numpy as jnp
 
-        state, step = self._pure.step(state, action)
-        return state, step._replace(reward=jnp.where(self._breaks_a_rule(step).any(), jnp.nan, step.reward))
+        inner, ended = state if isinstance(state, NextStepState) else (state, None)
+        after, step = self._pure.step(inner, action)
+        wrong = self._breaks_a_rule(step)
+        if ended is not None:
+            wrong |= (step.first != ended) | (step.valid == ended)
+            after = NextStepState(inner=after, ended=step.terminated | step.truncated)
+        return after, step._replace(reward=jnp.where(wrong.any(), jnp.nan, step.reward))
 
     def _breaks_a_rule(self, step: Step) -> Array:
         """Return (N,) bool."""

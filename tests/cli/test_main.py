@@ -335,7 +335,7 @@ def test_a_program_may_have_a_loss_and_callbacks(program, tmp_path, monkeypatch)
 """.strip())
     program.write_text(text)
     assert by_path(program, [*SMALL, "--run-dir", str(tmp_path / "run")], monkeypatch) == 0
-    rows_of_log = rows(tmp_path / "run")
+    rows_of_log = rows(tmp_path / "run", "metrics.csv")
     assert len(rows_of_log) == 3 and rows_of_log[0]["user/mine"] == rows_of_log[0]["losses/half"] != ""
 
 

@@ -683,6 +683,39 @@ def test_which_steps_in_jax_break_a_rule(change, players, broken):
     assert bool(jnp.isnan(found.reward).all()) == bool(jnp.isnan(found.reward).any()) == broken
 
 
+@pytest.mark.parametrize(("how", "finite"), [("filler", True), ("silent", False), ("always", False)])
+def test_a_reset_in_jax_that_is_not_announced_breaks_a_rule(how, finite):
+    """Episodes of three steps. The step after an end has to be a filler, and no other step is one."""
+    jnp = pytest.importorskip("jax").numpy
+
+    class Counting:
+        players = ()
+
+        def reset(self, key):
+            return jnp.zeros(2, int), self.made(jnp.zeros(2, int), True)
+
+        def step(self, state, action):
+            time = (state + 1) % 4 if how == "filler" else (state + 1) % 3
+            return time, self.made(time, False)
+
+        def made(self, time, begins):
+            filler = (time == 0) & ((how == "filler") | (how == "always")) & (not begins)
+            first = jnp.ones(2, bool) if begins else filler
+            return Step(obs=time, first=first, mask=None, reward=jnp.zeros(2), terminated=(time == 3 - (how != "filler")) & (not begins),
+                        truncated=jnp.zeros(2, bool), final_obs=None, valid=~filler, episode=None, metrics={})
+
+    pure = CheckedPure(Counting(), np.zeros(0, int))
+    state, _ = pure.reset(None)
+    rewards = []
+    for _ in range(9):
+        state, step = pure.step(state, None)
+        rewards.append(step.reward)
+    if how == "always":  # the filler of another row
+        state = state._replace(ended=jnp.array([True, False]))
+        rewards.append(pure.step(state, None)[1].reward)
+    assert bool(np.isfinite(np.array(rewards)).all()) is finite
+
+
 def test_a_mask_without_a_choice_at_the_first_reset_in_jax_is_a_fault():
     envs = jax_line()(None, [1, 2])
     reset, step = envs.pure.reset, envs.pure.step
