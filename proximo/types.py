@@ -1,7 +1,6 @@
 """The records that both frameworks pass from one step of the algorithm to the next.
 
-Axes: T steps, N environments (times players), B rows of a minibatch (n environments, for a recurrent agent), E epochs,
-M minibatches. Time comes first.
+Axes: T steps, N environments (times players), B rows of a minibatch, n environments of one, E epochs, M minibatches.
 Arrays are torch tensors, JAX arrays or numpy arrays, as the framework and the environments require.
 """
 

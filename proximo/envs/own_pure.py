@@ -18,8 +18,8 @@ class CheckedPure:
     """A PureEnv where a step in which a row breaks a rule has the reward NaN: so has the gradient, which ends training.
 
     Compiled code cannot raise an exception. The rules are those that `CheckedEnvs` checks on the host: an episode is
-    not terminated and truncated at once, what ends it is followed by a reset as `final_obs` says (without it, by a filler
-    row, which no other row is), and a mask leaves a choice to every component of an action.
+    not terminated and truncated at once, what ends it is followed by a reset as `final_obs` says (without it, by a
+    filler row, which no other row is), and a mask leaves a choice to every component of an action.
 
     Args:
         pure: The environments.
