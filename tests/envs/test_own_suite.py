@@ -12,6 +12,7 @@ import proximo
 from proximo.envs.gym import make_gym
 from proximo.envs.own_attributes import is_numpy_dtype
 from proximo.envs.own_pure import CheckedPure, state_difference
+from proximo.envs.own_rules import check_fillers
 from proximo.envs.own_steps import first_without_choice, state_problem
 from proximo.envs.own_suite import MEMBERS, make_complete
 from proximo.errors import EnvError, NumbersError, UsageError
@@ -257,6 +258,23 @@ def test_a_reset_that_is_not_announced_is_refused(how, said):
             play()
     else:
         play()
+
+
+@pytest.mark.parametrize(("first", "valid", "ended", "refused"), [
+    ([True, False], [False, True], [True, False], False), ([False, False], [True, True], None, False),
+    ([True, False], [True, True], [True, False], True), ([True, False], [False, False], [True, False], True),
+    ([False, False], [False, True], [True, False], True), ([True, False], [False, True], None, True),
+    ([False, False], [True, False], None, True)])
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_which_rows_are_fillers(first, valid, ended, refused, kind):
+    """Exactly those whose episode ended in the step before."""
+    step = Step(None, kind(first), None, None, None, None, None, kind(valid), None, {})
+    ended = None if ended is None else kind(ended)
+    if refused:
+        with pytest.raises(UsageError, match="Rows: final_obs is None, and the filler rows"):
+            check_fillers(step, ended, "Rows")
+    else:
+        check_fillers(step, ended, "Rows")
 
 
 @pytest.mark.parametrize("field", ["first", "valid"])

@@ -119,6 +119,28 @@ def test_metrics_are_those_of_the_step_that_ended_the_episode(mode):
         np.testing.assert_array_equal(step.metrics["force"], [3.0, 3.0] if time == 3 else [np.nan, np.nan])
 
 
+class Strict(VectorWrapper):
+    """Ends episodes in both ways at once, rewards the step that only resets, and refuses actions beyond the bounds."""
+
+    def step(self, actions):
+        assert self.action_space.contains(actions), actions
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        return obs, reward * 0 + 5, truncated, truncated, info
+
+
+def test_ends_rewards_and_actions_follow_the_rules():
+    """Terminated takes precedence; a filler row has no reward; actions are clipped to the bounds."""
+    envs = GymVectorEnvs(Strict(sync_envs("Pendulum-v1", 2)), 1)
+    envs.reset()
+    for _ in range(200):
+        step = envs.step(np.array([[7.5], [-7.5]], np.float32))
+        assert (step.reward == 5).all() and step.valid.all()
+    assert step.terminated.all() and not step.truncated.any() and step.episode.finished.all()
+    filler = envs.step(np.zeros((2, 1), np.float32))
+    assert not filler.reward.any() and not filler.valid.any() and filler.first.all() and not filler.terminated.any()
+    assert (step.episode.ret == 1000).all() and (step.episode.length == 200).all()
+
+
 def test_what_make_envs_returns_may_be_a_vector_env():
     envs = make_complete(lambda cfg, seeds: gymnasium.make_vec("CartPole-v1", len(seeds)), Config(), [3, 4])
     assert envs.reset().obs.shape == (2, 4) and envs.render_fps == 50
