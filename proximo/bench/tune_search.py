@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,7 +47,7 @@ class Search(NamedTuple):
     overrides: dict[str, Any]
     space: Space
     target_scores: dict[str, list[float]]
-    """environment -> scores that count as 0 and as 1; required for several environments"""
+    """environment -> scores that count as 0 and as 1; empty: one environment, whose scores stay as they are"""
 
     @property
     def row(self) -> Row:
@@ -72,12 +72,7 @@ def load_search(path: str | Path) -> Search:
     problems += wrong + space_problems(space, dropped)
     env_ids = content.get("env_ids", [])
     problems += clashes(map(file_name, env_ids), "Name each environment once.")
-    if len(env_ids) > 1 and set(targets) != set(env_ids) and "target_scores" not in dropped:
-        problems.append('several environments need [target_scores], with a line "ID" = [score that counts as 0, score '
-                        "that counts as 1] for each")
-    problems += [f"target_scores: {env_id}={pair} is not allowed. Use two different numbers: the score that counts as "
-                 "0, and the one that counts as 1"
-                 for env_id, pair in targets.items() if len(pair) != 2 or pair[0] == pair[1]]
+    problems += _target_problems(env_ids, targets, dropped)
     if content.get("trials", 1) < 1:
         problems.append(f"trials={content['trials']} must be at least 1.")
     if content.get("pruner", "median") not in PRUNERS:
@@ -97,6 +92,22 @@ def load_search(path: str | Path) -> Search:
                   metric=content.get("metric", "episodic_return"), pruner=content.get("pruner", "median"),
                   storage=content.get("storage", ""), sampler_seed=content.get("sampler_seed", 0),
                   overrides=content.get("overrides", {}), space=space, target_scores=targets)
+
+
+def _target_problems(env_ids: Sequence[str], targets: Mapping[str, list[float]],
+                     dropped: Collection[int | str]) -> list[str]:
+    """Return what is wrong with [target_scores], which one environment does not need: names and scores."""
+    line = '"ID" = [score that counts as 0, score that counts as 1]'
+    problems = [f"target_scores: {env_id} is not one of env_ids ({', '.join(env_ids)}). Correct the name, or leave the "
+                "line out." for env_id in targets if env_id not in env_ids and env_ids]
+    if len(env_ids) > 1 and not targets and "target_scores" not in dropped:
+        problems.append(f"several environments need [target_scores], with a line {line} for each")
+    elif targets and "target_scores" not in dropped:
+        problems += [f"target_scores: {env_id} is missing. Write a line {line.replace('ID', env_id)}."
+                     for env_id in env_ids if env_id not in targets]
+    return problems + [f"target_scores: {env_id}={pair} is not allowed. Use two different numbers: the score that "
+                       "counts as 0, and the one that counts as 1"
+                       for env_id, pair in targets.items() if len(pair) != 2 or pair[0] == pair[1]]
 
 
 def _metric_problems(content: dict[str, Any]) -> list[str]:

@@ -230,6 +230,26 @@ def test_target_scores_are_two_different_numbers(pair, tmp_path):
         load_search(path)
 
 
+@pytest.mark.parametrize("ids, given, sentences", [
+    (["CartPole-v1"], ["Acrobot-v1"], ["Acrobot-v1 is not one of env_ids (CartPole-v1).", 'is missing. Write a line "CartPole-v1" = [']),
+    (["CartPole-v1", "Acrobot-v1"], ["CartPole-v1", "Acrobt-v1"],
+     ["Acrobt-v1 is not one of env_ids (CartPole-v1, Acrobot-v1).", 'Acrobot-v1 is missing. Write a line "Acrobot-v1" = [']),
+    (["CartPole-v1", "Acrobot-v1"], ["Acrobot-v1"], ["CartPole-v1 is missing."]),
+    (["CartPole-v1"], ["CartPole-v1", "Acrobot-v1"], ["Acrobot-v1 is not one of env_ids"]),
+    (["CartPole-v1"], ["CartPole-v1"], []), (["CartPole-v1"], [], [])])
+def test_target_scores_are_those_of_the_environments(ids, given, sentences, file):
+    """With one environment, scores of another one changed nothing, and nobody was told."""
+    targets = "".join(f'"{env_id}" = [1, 2]\n' for env_id in given)
+    file.write_text(SEARCH.replace('["CartPole-v1"]', json.dumps(ids)) + f"[target_scores]\n{targets}")
+    if not sentences:
+        assert [*load_search(file).target_scores] == given
+        return
+    with pytest.raises(UsageError) as fault:
+        load_search(file)
+    lines = str(fault.value).splitlines()
+    assert len(lines) == len(sentences) and all(part in line for part, line in zip(sentences, lines)), lines
+
+
 def test_draws_are_keyed_by_seed_trial_and_field():
     """A search that starts again draws nothing a second time, fields differ, and the same seed draws the same."""
     def drawn(seed, start, count=4):
