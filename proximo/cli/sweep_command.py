@@ -1,19 +1,12 @@
 """proximo sweep: train every combination of some values at once, and print their results."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-import numpy as np
-
-from proximo.bench.files import read_record
-from proximo.bench.records import Summary
-from proximo.bench.text import number_text
 from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
 from proximo.cli.flags import Flag, field_name, read_flags, split_flags, take_flag
+from proximo.cli.sweep_table import train_and_print
 from proximo.config import Config
-from proximo.errors import NumbersError
-from proximo.runs.run_group import Members
 from proximo.runs.sweep import start_sweep, swept_fields
 
 SWEEP_HELP = """usage: proximo sweep [VARIANT] [--env-id ID] --FLAG VALUE VALUE ... --seeds 1 2 3 [--run-dir DIR]
@@ -44,15 +37,7 @@ def sweep_command(words: list[str]) -> int:
                      "proximo train takes one value of each.")
     values, more = read_flags(kind, flags)
     cfg = kind(**{**defaults, "framework": "jax", **values})
-    session, members = start_sweep(cfg, variant, lists, [*wrong, *more], mode)
-    try:
-        code = session.train_to_end()
-    except NumbersError:  # of some members; the others have finished
-        print(sweep_table(session.folder, members))
-        raise
-    if code == 0:
-        print(sweep_table(session.folder, members))
-    return code
+    return train_and_print(start_sweep(cfg, variant, lists, [*wrong, *more], mode)[0])
 
 
 def take_lists(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, list[Any]], list[str], list[str]]:
@@ -82,26 +67,6 @@ def take_lists(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, list
         word = flag.word if flag.inline is None else f"{flag.word}={flag.inline}"
         rest += [word] * bool(word) + flag.words[:1 if several else None]
     return lists, rest, wrong
-
-
-def sweep_table(folder: Path, members: Members) -> str:
-    """Return a table of the mean returns at the end, over seeds, one line per combination of values, best first."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    names = [name for name in next(iter(members.values())) if name != "seed"]
-    for name, changes in members.items():
-        summary = read_record(folder / name / "summary.json", Summary)
-        groups.setdefault(tuple(changes[each] for each in names), []).append(summary)
-    lines = []
-    for values, summaries in groups.items():
-        scores = [one["episodic_return_mean"] for one in summaries if one.get("episodic_return_mean") is not None]
-        ends = (np.mean(scores), np.min(scores), np.max(scores)) if scores else (None, None, None)
-        seeds = str(len(scores)) if len(scores) == len(summaries) else f"{len(scores)} of {len(summaries)}"
-        lines.append((-np.inf if ends[0] is None else ends[0],
-                      [*map(str, values), seeds, *(number_text(end) for end in ends)]))
-    rows = [[*names, "seeds", "return", "lowest", "highest"],
-            *(row for _, row in sorted(lines, key=lambda line: line[0], reverse=True))]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows)
 
 
 def _values(kind: type[Config], name: str, flag: Flag) -> tuple[list[Any], list[str]]:
