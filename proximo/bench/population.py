@@ -12,8 +12,8 @@ import numpy as np
 from proximo.bench.ranges import Space, draw_value, example_of, is_whole, space_problems, twice, within
 from proximo.bench.records import PopulationFile
 from proximo.bench.sets import Row, override_problems, task_problems
+from proximo.bench.space_values import trial_problems
 from proximo.bench.tables import read_tables
-from proximo.bench.tune_search import trial_problems
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 from proximo.facts import facts

@@ -1,25 +1,21 @@
 """A search file: which fields may have which values, in which environments and with which seeds; and its scores."""
 
 import json
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from proximo.bench.files import read_record
 from proximo.bench.names import clashes, file_name
-from proximo.bench.ranges import Space, draw_value, ends_of, is_whole, range_problem, space_problems, twice
+from proximo.bench.ranges import Space, is_whole, space_problems, twice
 from proximo.bench.records import SearchFile, Summary
 from proximo.bench.sets import Row, config_of, override_problems, read_seeds, task_problems
+from proximo.bench.space_values import value_problems
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
-from proximo.facts import converted_fields, range_problems, shown
 from proximo.models.curves import read_metric
-from proximo.problems import config_problems
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -28,7 +24,6 @@ SEARCH_KEYS = ("title", "variant", "env_ids", "steps", "seeds", "trials", "metri
                "overrides", "space", "target_scores")
 PRUNERS = ("median", "hyperband", "none")
 EVALUATION = "evaluation"  # the metric that is no training score
-MOST_TRIED = 200  # trials that are drawn to find one that is possible
 
 class Search(NamedTuple):
     """A search file."""
@@ -84,7 +79,7 @@ def load_search(path: str | Path) -> Search:
         rest = replace(row, overrides={}) if refused else row
         problems += refused + twice(row.overrides, space)
         problems += [] if refused or dropped else _metric_problems(content)
-        problems += _value_problems(rest, space, not (wrong or refused or dropped))
+        problems += value_problems(rest, space, not (wrong or refused or dropped))
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return Search(name=content.get("title") or path.stem, variant=content["variant"], env_ids=tuple(content["env_ids"]),
@@ -146,13 +141,6 @@ def _labels(given: dict[str, Any]) -> list[Any]:
     return [one if isinstance(one, (int, float, str)) else json.dumps(one) for one in given["choices"]]
 
 
-def trial_problems(row: Row, values: Mapping[str, Any]) -> list[str]:
-    """Return why a trial with these values is impossible, one sentence each."""
-    rows = [replace(row, env_ids=(env_id,)) for env_id in row.env_ids]
-    return list(dict.fromkeys(problem for one in rows
-                              for problem in config_problems(config_of(one, {**row.overrides, **values}))))
-
-
 def is_evaluated(search: Search, overrides: Mapping[str, Any]) -> bool:
     """Return whether the pruner compares the evaluations of runs with these overrides instead of training scores."""
     return search.metric != "episodic_length" and config_of(search.row, overrides).eval_every > 0
@@ -191,48 +179,3 @@ def scaled(score: float, search: Search, env_id: str) -> float:
     """Return a score on the scale of the search, on which the scores of its environments are averaged."""
     low, high = search.target_scores.get(env_id, (0.0, 1.0))
     return (score - low) / (high - low)
-
-
-def _value_problems(row: Row, space: Space, tasks_are_right: bool) -> list[str]:
-    """Return what is wrong with the ends and the choices of a [space], one sentence each."""
-    right = {name: given for name, given in space.items() if not range_problem(name, given)}
-    alone = {name: list(dict.fromkeys(_problems_alone(row.variant, name, given))) for name, given in right.items()}
-    problems = [f"space: {problem}" for found in alone.values() for problem in found]
-    base = _range_problems(row.variant, row.overrides)
-    if tasks_are_right and not base:
-        problems += _problems_together(row, {name: given for name, given in right.items() if not alone[name]})
-    return base + problems
-
-
-def _problems_alone(variant: str, name: str, given: dict[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the values of one field, whatever the others are: types and ranges."""
-    for value in ends_of(given):
-        yield from override_problems(variant, {name: value}) or _range_problems(variant, {name: value})
-    if "choices" in given or is_whole(given) or override_problems(variant, {name: given["low"]}):
-        return
-    if override_problems(variant, {name: (given["low"] + given["high"]) / math.pi}):  # no whole number
-        yield f"{name} is a whole number. Write both ends without a decimal point."
-
-
-def _range_problems(variant: str, values: Mapping[str, Any]) -> list[str]:
-    return range_problems(converted_fields(VARIANTS[variant].config(**values)))
-
-
-def _problems_together(row: Row, space: Space) -> list[str]:
-    """Return which ends and choices no trial can have, because sizes or settings do not fit; others are drawn."""
-    if found := _never_possible(row, space, {}):
-        return [f"no trial is possible with these steps, overrides and values: {problem}" for problem in found]
-    return [f"space: no trial is possible with {name}={shown(value)}: {problem}" for name, given in space.items()
-            for value in ends_of(given) for problem in _never_possible(row, space, {name: value})]
-
-
-def _never_possible(row: Row, space: Space, fixed: dict[str, Any]) -> list[str]:
-    """Return the problems of the first trial with the fixed values, if all that were drawn have problems."""
-    rng = np.random.default_rng(0)
-    first: list[str] = []
-    for _ in range(MOST_TRIED):
-        found = trial_problems(row, {name: draw_value(rng, given) for name, given in space.items()} | fixed)
-        if not found:
-            return []
-        first = first or found
-    return first

@@ -200,7 +200,7 @@ def test_every_problem_of_a_search_is_named_at_once(tmp_path):
                     '[space]\nlearning_rate = {low = 1.0, high = 0.1}\ngama = {choices = [1]}\n')
     with pytest.raises(UsageError) as fault:
         load_search(path)
-    for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate=", "trials=0 must be at least 1.",
+    for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate: low=1.0 must be below high=0.1.", "trials=0 must be at least 1.",
                  "ppo has no field gama. Did you mean gamma"):
         assert part in str(fault.value)
 
@@ -423,8 +423,8 @@ SPACES = {
     "num_minibatches = {choices = [4, 0]}": "space: num_minibatches=0 must be at least 1",
     'activation = {choices = ["tanh", "foo"]}': "space: activation='foo' is not allowed",
     "update_epochs = {low = 1.0, high = 8.0}": "space: update_epochs is a whole number",
-    "learning_rate = {low = 1e-4, high = 1e-2, logg = true}": "space: learning_rate=",
-    "learning_rate = {low = 1e-4, high = inf}": "space: learning_rate=",
+    "learning_rate = {low = 1e-4, high = 1e-2, logg = true}": "space: learning_rate: logg is unknown. Use low and high, also with log, or choices.",
+    "learning_rate = {low = 1e-4, high = inf}": "space: learning_rate: high=inf is not a finite number.",
     "hidden_sizes = {choices = [[64, 64], [0]]}": "space: hidden_sizes=0 must be at least 1",
     "num_minibatches = {choices = [4, 3]}": "space: no trial is possible with num_minibatches=3: batch_size=512",
 }
@@ -437,6 +437,29 @@ def test_impossible_values_are_refused_before_the_first_trial(file, space):
     with pytest.raises(UsageError) as fault:
         load_search(file)
     assert SPACES[space] in str(fault.value)
+
+
+@pytest.mark.parametrize("space, sentences", [
+    ("learning_rate = {low = 1e-2, high = 1e-4, choices = [1]}",
+     ["learning_rate has choices and low, high. Use either", "learning_rate: low=0.01 must be below high=0.0001."]),
+    ('clip_coef = {low = "a", high = -1}', ["clip_coef: low='a' is not a finite number.", "clip_coef=-1.0 must be above 0"]),
+    ("gamma = {low = 1.5, high = -1.0}",
+     ["gamma: low=1.5 must be below high=-1.0.", "gamma=1.5 must be between", "gamma=-1.0 must be between"]),
+    ("gamma = {low = 0.9}", ["gamma: high is missing. Write both bounds"]),
+    ("gamma = {high = 1.5}", ["gamma: low is missing. Write both bounds", "gamma=1.5 must be between"]),
+    ("gamma = {low = 0.9, high = 0.9}", ["gamma: low=0.9 must be below high=0.9. Put one value into [overrides]."]),
+    ("ent_coef = {low = 0.0, high = 0.1, log = true}", ["ent_coef: low=0.0 must be above 0 with log = true."]),
+    ("ent_coef = {low = 0.01, high = 0.1, log = 1}", ["ent_coef: log=1 is not allowed. Use true or false."]),
+    ("gamma = {choices = []}", ["gamma: choices is empty."]), ("gamma = {choices = 0.9}", ["gamma: choices=0.9 is not a list."]),
+    ("gamma = {choices = [0.9], log = true}", ["gamma has choices and log. Use either"]),
+    ("gamma = {}", ["gamma={} is not allowed. Use {low, high}"])])
+def test_the_rule_that_a_range_breaks_is_named(space, sentences, file):
+    """And in the same pass a value that the field does not allow."""
+    file.write_text(SEARCH + space)
+    with pytest.raises(UsageError) as fault:
+        load_search(file)
+    lines = str(fault.value).splitlines()
+    assert len(lines) == len(sentences) and all(f"space: {part}" in line for part, line in zip(sentences, lines)), lines
 
 
 def test_impossible_values_are_named_at_once(file):
