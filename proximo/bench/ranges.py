@@ -72,7 +72,10 @@ def _bound_problems(given: dict[str, Any]) -> list[str]:
 def _choice_problems(choices: Any) -> list[str]:
     if not isinstance(choices, list):
         return [f": choices={reprlib.repr(choices)} is not a list. Write {{choices = [...]}}."]
-    return [] if choices else [": choices is empty. List at least one value: {choices = [...]}."]
+    if not choices:
+        return [": choices is empty. List at least one value: {choices = [...]}."]
+    again = [value for i, value in enumerate(choices) if value in choices[:i]]
+    return [f": choices has a value twice: {reprlib.repr(again[0])}. Name each value once."] if again else []
 
 
 def is_number(value: Any) -> bool:
@@ -88,6 +91,12 @@ def is_whole(given: dict[str, Any]) -> bool:
 def ends_of(given: dict[str, Any]) -> list[Any]:
     """Return all choices, or both ends of a range."""
     return given["choices"] if "choices" in given else [given["low"], given["high"]]
+
+
+def combinations(space: Space) -> float:
+    """Return how many combinations of values there are; infinity where a range has fractions."""
+    return math.prod(len(given["choices"]) if "choices" in given else
+                     given["high"] - given["low"] + 1 if is_whole(given) else math.inf for given in space.values())
 
 
 def named_values(name: str, given: Any) -> list[Any]:

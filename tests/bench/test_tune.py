@@ -22,9 +22,11 @@ from proximo.bench.sets import check_set_imports, load_set
 from proximo.bench.task import Where
 from proximo.bench.tune import Context, _run_trial, tune
 from proximo.bench.tune_journal import journal
+from proximo.bench.tune_report import report_best, report_start
 from proximo.bench.tune_search import SEARCH_KEYS, is_evaluated, latest_score, load_search, scaled, suggest
 from proximo.bench.tune_study import REASON, SharedStudy, make_sampler, queue_again, shared_study
 from proximo.cli.main import main
+from proximo.cli.messages import printed_messages
 from proximo.errors import FilesError, UsageError
 from tests.support.fake_trainer import FAKE
 from tests.support.full_disk import full_disk
@@ -72,6 +74,22 @@ def test_the_best_is_found_and_equal_settings_run_once(file, tmp_path, capsys):
     assert "best of 4 trials" in said and "trials: 4, runs of each: 2," in said
     (command,) = [line.partition("Next: proximo train ")[2] for line in said.splitlines() if "Next: " in line]
     assert command.startswith("ppo --env-id CartPole-v1") and command.endswith("--seed 3 --anneal-lr")
+
+
+def test_the_next_commands_are_those_of_every_environment(file, tmp_path, capsys):
+    """Only the first environment had one."""
+    file.write_text(SEARCH.replace('["CartPole-v1"]', '["CartPole-v1", "Acrobot-v1"]')
+                    + '[target_scores]\n"CartPole-v1" = [20, 500]\n"Acrobot-v1" = [-500, -90]\n')
+    study = optuna.create_study(direction="maximize")
+    trial = study.ask()
+    suggest(trial, load_search(file).space)
+    study.tell(trial, 1.0)
+    with printed_messages():
+        assert report_best(study, tmp_path, load_search(file)) == 0
+    commands = [line.partition("Next: ")[2] for line in capsys.readouterr().err.splitlines() if "Next: " in line]
+    assert [command.partition(" --total")[0] for command in commands] == [
+        "proximo train ppo --env-id CartPole-v1", "proximo train ppo --env-id Acrobot-v1"]
+    assert len({command.partition(" --total")[2] for command in commands}) == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -451,6 +469,8 @@ def test_impossible_values_are_refused_before_the_first_trial(file, space):
     ("ent_coef = {low = 0.0, high = 0.1, log = true}", ["ent_coef: low=0.0 must be above 0 with log = true."]),
     ("ent_coef = {low = 0.01, high = 0.1, log = 1}", ["ent_coef: log=1 is not allowed. Use true or false."]),
     ("gamma = {choices = []}", ["gamma: choices is empty."]), ("gamma = {choices = 0.9}", ["gamma: choices=0.9 is not a list."]),
+    ("gamma = {choices = [0.9, 0.99, 0.9]}", ["gamma: choices has a value twice: 0.9. Name each value once."]),
+    ("hidden_sizes = {choices = [[8], [8]]}", ["hidden_sizes: choices has a value twice: [8]. Name each value once."]),
     ("gamma = {choices = [0.9], log = true}", ["gamma has choices and log. Use either"]),
     ("gamma = {}", ["gamma={} is not allowed. Use {low, high}"])])
 def test_the_rule_that_a_range_breaks_is_named(space, sentences, file):
@@ -460,6 +480,18 @@ def test_the_rule_that_a_range_breaks_is_named(space, sentences, file):
         load_search(file)
     lines = str(fault.value).splitlines()
     assert len(lines) == len(sentences) and all(f"space: {part}" in line for part, line in zip(sentences, lines)), lines
+
+
+@pytest.mark.parametrize("space, trials, said", [
+    ("", 2, ""), ("", 3, "[space] has 2 combinations of values for 3 trials: the other trials repeat values"),
+    ("update_epochs = {low = 2, high = 4}", 6, ""), ("update_epochs = {low = 2, high = 4}", 7, "has 6 combinations"),
+    ("gamma = {low = 0.9, high = 0.99}", 1000, "")])
+def test_a_search_says_that_trials_repeat_values(space, trials, said, file, tmp_path, capsys):
+    """Four trials of two values were trained without a word."""
+    file.write_text(SEARCH + space)
+    with printed_messages():
+        report_start(load_search(file), tmp_path, trials)
+    assert said in (err := capsys.readouterr().err) and ("combination" in err) == bool(said)
 
 
 def test_impossible_values_are_named_at_once(file):
