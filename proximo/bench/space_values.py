@@ -1,19 +1,36 @@
 """Which values of a [space] a variant allows: each alone, and together with the others and with the overrides."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from proximo.bench.ranges import Space, draw_value, ends_of, is_whole, named_values, range_problems_of
-from proximo.bench.sets import Row, config_of, override_problems
+from proximo.bench.sets import SET_BY_BENCH, Row, config_of, override_problems
 from proximo.catalog import VARIANTS
 from proximo.facts import converted_fields, range_problems, shown
 from proximo.problems import config_problems
 
 MOST_TRIED = 200  # trials that are drawn to find one that is possible
+SET_BY_FILE = {  # command -> field of the configuration -> what sets it instead of [overrides] and [space]
+    "tune": {"env_id": "the key env_ids", "seed": "the key seeds", "total_timesteps": "the key steps",
+             "run_dir": "the flag --out"},
+    "pbt": {"env_id": "the key env_id", "seed": "the key seed", "total_timesteps": "the key steps",
+            "run_dir": "the flag --out"}}
+
+
+def fixed_problems(command: str, overrides: Iterable[str], space: Iterable[str]) -> list[str]:
+    """Return one sentence for each field in [overrides] and [space] that something else of a file sets."""
+    return [f"{table}: {name} is set by {SET_BY_FILE[command][name]}. Leave it out of [{table}]."
+            for table, names in (("overrides", overrides), ("space", space))
+            for name in names if name in SET_BY_FILE[command]]
+
+
+def without_fixed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values without those of fixed_problems()."""
+    return {name: value for name, value in values.items() if name not in SET_BY_BENCH}
 
 
 def trial_problems(row: Row, values: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from proximo.bench.names import clashes, file_name
 from proximo.bench.ranges import Space, is_whole, space_problems, twice
 from proximo.bench.records import SearchFile, Summary
 from proximo.bench.sets import Row, config_of, override_problems, read_seeds, task_problems
-from proximo.bench.space_values import value_problems
+from proximo.bench.space_values import fixed_problems, value_problems, without_fixed
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
@@ -75,11 +75,12 @@ def load_search(path: str | Path) -> Search:
     if content.get("variant") in VARIANTS:
         row = Row(variant=content["variant"], env_ids=tuple(env_ids), steps=content.get("steps", 0),
                   overrides=content.get("overrides", {}))
-        refused = override_problems(row.variant, row.overrides)
+        refused = fixed_problems("tune", row.overrides, space)
+        refused += override_problems(row.variant, without_fixed(row.overrides))
         rest = replace(row, overrides={}) if refused else row
         problems += refused + twice(row.overrides, space)
         problems += [] if refused or dropped else _metric_problems(content)
-        problems += value_problems(rest, space, not (wrong or refused or dropped))
+        problems += value_problems(rest, without_fixed(space), not (wrong or refused or dropped))
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return Search(name=content.get("title") or path.stem, variant=content["variant"], env_ids=tuple(content["env_ids"]),

@@ -482,6 +482,20 @@ def test_the_rule_that_a_range_breaks_is_named(space, sentences, file):
     assert len(lines) == len(sentences) and all(f"space: {part}" in line for part, line in zip(sentences, lines)), lines
 
 
+def test_fields_that_the_search_itself_sets_are_refused(file):
+    """The sentence spoke of a benchmark and of its command line."""
+    file.write_text(SEARCH.replace("[space]", '[overrides]\nrun_dir = "x"\ngama = 1\n[space]') + "seed = {choices = [1, 2]}\n"
+                    'env_id = {choices = ["A-v0"]}\ntotal_timesteps = {low = 1, high = 2}')
+    with pytest.raises(UsageError) as fault:
+        load_search(file)
+    assert [line.partition(": ")[2] for line in str(fault.value).splitlines()] == [
+        "overrides: run_dir is set by the flag --out. Leave it out of [overrides].",
+        "space: seed is set by the key seeds. Leave it out of [space].",
+        "space: env_id is set by the key env_ids. Leave it out of [space].",
+        "space: total_timesteps is set by the key steps. Leave it out of [space].",
+        "ppo has no field gama. Did you mean gamma?"]
+
+
 @pytest.mark.parametrize("space, trials, said", [
     ("", 2, ""), ("", 3, "[space] has 2 combinations of values for 3 trials: the other trials repeat values"),
     ("update_epochs = {low = 2, high = 4}", 6, ""), ("update_epochs = {low = 2, high = 4}", 7, "has 6 combinations"),
