@@ -61,10 +61,10 @@ def _bound_problems(given: dict[str, Any]) -> list[str]:
                  "{choices = [...]}." for key in ("low", "high") if key in given and not is_number(given[key])]
     if not isinstance(log, bool):
         problems.append(f": log={reprlib.repr(log)} is not allowed. Use true or false.")
-    if is_number(low) and is_number(high) and low >= high:
+    if low is not None and high is not None and is_number(low) and is_number(high) and low >= high:
         advice = "Write the smaller number as low." if low > high else "Put one value into [overrides]."
         problems.append(f": low={low} must be below high={high}. {advice}")
-    if log is True and is_number(low) and low <= 0:
+    if log is True and low is not None and is_number(low) and low <= 0:
         problems.append(f": low={low} must be above 0 with log = true. Use a larger bound, or leave log out.")
     return problems
 

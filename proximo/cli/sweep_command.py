@@ -1,18 +1,25 @@
 """proximo sweep: train every combination of some values at once, and print their results."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any, get_origin, get_type_hints
 
+from proximo.catalog import VARIANTS, played_env
 from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
 from proximo.cli.flags import Flag, field_name, read_flags, split_flags, take_flag
 from proximo.cli.sweep_table import train_and_print
 from proximo.config import Config
+from proximo.envs.inside import control_inside
+from proximo.facts import type_problems
+from proximo.problems import engine_of
 from proximo.runs.sweep import start_sweep, swept_fields
 
+TASKS = "CartPole-v1, Acrobot-v1, MountainCar-v0, MountainCarContinuous-v0, Pendulum-v1"  # of the engine jax
 SWEEP_HELP = """usage: proximo sweep [VARIANT] [--env-id ID] --FLAG VALUE VALUE ... --seeds 1 2 3 [--run-dir DIR]
 
 Train one run for every combination of the values, all at once in one compiled function of JAX. The environments must be
-written in JAX: CartPole-v1, Acrobot-v1, MountainCar-v0, MountainCarContinuous-v0, Pendulum-v1 and those of Brax.
+written in JAX: """ + TASKS + """ and those of Brax.
 
   proximo sweep ppo --env-id CartPole-v1 --learning-rate 1e-4 3e-4 1e-3 --gamma 0.98 0.99 --seeds 1 2 3 --run-dir DIR
 
@@ -37,7 +44,34 @@ def sweep_command(words: list[str]) -> int:
                      "proximo train takes one value of each.")
     values, more = read_flags(kind, flags)
     cfg = kind(**{**defaults, "framework": "jax", **values})
-    return train_and_print(start_sweep(cfg, variant, lists, [*wrong, *more], mode)[0])
+    wrong += [*more, *outside_problems(cfg, variant)]
+    return train_and_print(start_sweep(cfg, variant, lists, wrong, mode)[0])
+
+
+def outside_problems(cfg: Config, variant: str) -> list[str]:
+    """Return why the environments of a variant are not simulated inside the compiled function, before they are made.
+
+    Args:
+        cfg: The configuration as given, whose types may be wrong.
+        variant: Its name.
+    """
+    engines = cfg.limits.engines
+    inside = [engine for engine in engines if engine in ("jax", "brax")]
+    if find_spec("jax") is None or type_problems(cfg) or cfg.engine not in ("auto", *engines):
+        return []  # other sentences say so
+    if not inside:
+        others = [name for name, one in VARIANTS.items() if {"jax", "brax"} & {*one.config.limits.engines}]
+        return [f"{cfg.env_id} is not simulated inside the compiled function, and no environment of {variant} is. Use "
+                f"an environment that is written in JAX, with one of {', '.join(others)}."]
+    played: dict[str, Any] = dict(played_env(cfg))
+    cfg = replace(cfg, **played).resolved()
+    if engine_of(cfg) == "brax" or control_inside(cfg):
+        return []
+    if cfg.env_id in TASKS.split(", "):
+        return [f"{cfg.env_id} is not simulated inside the compiled function with these settings, such as "
+                f"engine={cfg.engine}. Use --engine jax, which says what it does not have."]
+    return [f"{cfg.env_id} is not simulated inside the compiled function. Use an environment of {variant} that is "
+            f"written in JAX: {TASKS}."]
 
 
 def take_lists(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, list[Any]], list[str], list[str]]:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import proximo
+from proximo.catalog import VARIANTS
 from proximo.cli.main import main
+from proximo.cli.sweep_command import outside_problems
 from proximo.cli.sweep_table import sweep_table
 from proximo.errors import UsageError
 from proximo.runs.own_parts import NO_OWN_PARTS
@@ -138,6 +140,27 @@ def test_what_does_not_fit_a_sweep_is_refused(whole, tmp_path, capsys):
         assert sentence in capsys.readouterr().err
     shutil.rmtree(tmp_path / "runs" / NAMES[3])
     assert main(["resume", str(tmp_path / "runs")]) == 2 and "there is no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("variant, words, sentence", [
+    ("ppo", "--env-id tests.support.probes:Truncated-v0",
+     "not simulated inside the compiled function. Use an environment of ppo that is written in JAX: CartPole-v1, Acrobot-v1,"),
+    ("ppo", "--engine gym", "with these settings, such as engine=gym. Use --engine jax"),
+    ("ppo", "--engine envpool", "with these settings, such as engine=envpool. Use --engine jax"),
+    ("ppo_atari", "--env-id ALE/Pong-v5", "and no environment of ppo_atari is. Use an environment that is written in JAX, with one of ppo,"),
+    ("ppo_procgen", "", "and no environment of ppo_procgen is.")])
+def test_an_environment_outside_of_jax_is_refused_before_the_run_is_announced(variant, words, sentence, tmp_path, capsys):
+    """976 iterations were announced first, and engines named that the variant does not have."""
+    assert main(["sweep", variant, *words.split(), "--seeds", "1", "2", "--run-dir", str(tmp_path / "new")]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and "iterations" not in said and "training for" not in said and "brax)" not in said
+
+
+@pytest.mark.parametrize("variant, changes", [
+    ("ppo", {}), ("ppo", {"engine": "jax"}), ("ppo_continuous_action", {"env_id": "Pendulum-v1"}),
+    ("ppo_continuous_action_isaacgym", {})])
+def test_environments_inside_jax_are_swept(variant, changes):
+    assert outside_problems(VARIANTS[variant].config(framework="jax", **changes), variant) == []
 
 
 @pytest.mark.parametrize("text,sentence", [
