@@ -12,8 +12,8 @@ import numpy as np
 from proximo.bench.ranges import Space, draw_value, example_of, is_whole, space_problems, twice, within
 from proximo.bench.records import PopulationFile
 from proximo.bench.sets import Row, override_problems, task_problems
+from proximo.bench.space_values import fixed_problems, trial_problems, without_fixed
 from proximo.bench.tables import read_tables
-from proximo.bench.tune_search import trial_problems
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 from proximo.facts import facts
@@ -183,13 +183,15 @@ def _values_of(given: dict[str, Any]) -> Sequence[Any]:
 
 
 def _value_problems(population: Population) -> list[str]:
-    problems = override_problems(population.variant, population.overrides | example_of(population.space))
+    space = without_fixed(population.space)
+    problems = fixed_problems("pbt", population.overrides, population.space)
+    problems += override_problems(population.variant, without_fixed(population.overrides) | example_of(space))
     known = facts(VARIANTS[population.variant].config)
     free = [name for name, fact in known.items() if fact.resume == "free" and fact.group == "training"
             and name not in (*SCHEDULES, "total_timesteps", "checkpoint_every")]
     problems += twice(population.overrides, population.space)
     problems += [f"space: {name} cannot change while a run trains. Use some of {', '.join(free)}."
-                 for name in population.space if name in known and name not in free]
+                 for name in space if name in known and name not in free]
     problems += [f"overrides: {name}={population.overrides[name]} needs the end of training, and a round trains to its "
                  "own end. Leave it out: a population adapts such values by itself." for name in SCHEDULES
                  if population.overrides.get(name, "none") not in ("none", False)]

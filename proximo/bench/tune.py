@@ -17,6 +17,7 @@ from proximo.bench.names import folder_name
 from proximo.bench.places import open_place, where_problems
 from proximo.bench.process import COMMAND, RunningJob, Work, close_job, record_if_finished, start_jobs
 from proximo.bench.progress import progress
+from proximo.bench.space_values import trial_problems
 from proximo.bench.task import PATIENCE, Ended, Where, stop_all
 from proximo.bench.tune_report import report_best, report_start, report_trial
 from proximo.bench.tune_search import (
@@ -28,7 +29,6 @@ from proximo.bench.tune_search import (
     load_search,
     never_evaluated,
     suggest,
-    trial_problems,
 )
 from proximo.bench.tune_study import (
     REASON,

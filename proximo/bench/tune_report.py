@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from proximo.bench.files import write_record
 from proximo.bench.jobs import flags_of
-from proximo.bench.ranges import Space
+from proximo.bench.ranges import Space, combinations
+from proximo.bench.text import count_text
 from proximo.bench.tune_search import Search, field_values
 from proximo.bench.tune_study import REASON
 from proximo.errors import notify
@@ -27,13 +28,16 @@ def report_trial(trial: "FrozenTrial", space: Space) -> None:
 
 
 def report_start(search: Search, folder: Path, trials: int) -> None:
-    """Log what the search trains, because nothing else is logged until the first trial has ended."""
+    """Log what the search trains, because nothing else is logged until the first trial has ended; and what repeats."""
     runs = len(search.env_ids) * len(search.seeds)
     notify(f"trials: {trials}, runs of each: {runs}, steps of each run: {search.steps:,}, folder: {folder}")
+    if (count := combinations(search.space)) < trials:
+        notify(f"[space] has {count_text(int(count), 'combination')} of values for {trials} trials: the other trials "
+               "repeat values, and take over the runs that have finished with them.")
 
 
 def report_best(study: "Study", folder: Path, search: Search) -> int:
-    """Log the best trial and the command that trains it on a new seed; write best.json.
+    """Log the best trial and the commands that train it on a new seed; write best.json.
 
     Returns:
         The exit code: 1 if no trial has finished.
@@ -50,10 +54,10 @@ def report_best(study: "Study", folder: Path, search: Search) -> int:
     best, params = study.best_trial, field_values(study.best_trial.params, search.space)
     write_record(folder / "best.json", {"value": best.value, "params": params})
     chosen = " ".join(f"{name}={value}" for name, value in params.items())
-    train = ["proximo", "train", search.variant, "--env-id", search.env_ids[0], "--total-timesteps", search.steps]
-    new_seed = ["--seed", max(search.seeds) + 1]
-    notify(f"best of {len(finished)} trials: {best.value:.6g} with {chosen}\n"
-           f"Next: {pasted(*train, *new_seed, *flags_of(search.overrides | params))}")
+    rest = ["--total-timesteps", search.steps, "--seed", max(search.seeds) + 1, *flags_of(search.overrides | params)]
+    commands = [pasted("proximo", "train", search.variant, "--env-id", env_id, *rest) for env_id in search.env_ids]
+    notify("\n".join([f"best of {len(finished)} trials: {best.value:.6g} with {chosen}",
+                      *(f"Next: {command}" for command in commands)]))
     return 0
 
 

@@ -1,25 +1,21 @@
 """A search file: which fields may have which values, in which environments and with which seeds; and its scores."""
 
 import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from proximo.bench.files import read_record
 from proximo.bench.names import clashes, file_name
-from proximo.bench.ranges import Space, draw_value, ends_of, is_whole, range_problem, space_problems, twice
+from proximo.bench.ranges import Space, is_whole, space_problems, twice
 from proximo.bench.records import SearchFile, Summary
 from proximo.bench.sets import Row, config_of, override_problems, read_seeds, task_problems
+from proximo.bench.space_values import fixed_problems, value_problems, without_fixed
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
-from proximo.facts import converted_fields, range_problems, shown
 from proximo.models.curves import read_metric
-from proximo.problems import config_problems
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -28,7 +24,6 @@ SEARCH_KEYS = ("title", "variant", "env_ids", "steps", "seeds", "trials", "metri
                "overrides", "space", "target_scores")
 PRUNERS = ("median", "hyperband", "none")
 EVALUATION = "evaluation"  # the metric that is no training score
-MOST_TRIED = 200  # trials that are drawn to find one that is possible
 
 class Search(NamedTuple):
     """A search file."""
@@ -47,7 +42,7 @@ class Search(NamedTuple):
     overrides: dict[str, Any]
     space: Space
     target_scores: dict[str, list[float]]
-    """environment -> scores that count as 0 and as 1; required for several environments"""
+    """environment -> scores that count as 0 and as 1; empty: one environment, whose scores stay as they are"""
 
     @property
     def row(self) -> Row:
@@ -72,12 +67,7 @@ def load_search(path: str | Path) -> Search:
     problems += wrong + space_problems(space, dropped)
     env_ids = content.get("env_ids", [])
     problems += clashes(map(file_name, env_ids), "Name each environment once.")
-    if len(env_ids) > 1 and set(targets) != set(env_ids) and "target_scores" not in dropped:
-        problems.append('several environments need [target_scores], with a line "ID" = [score that counts as 0, score '
-                        "that counts as 1] for each")
-    problems += [f"target_scores: {env_id}={pair} is not allowed. Use two different numbers: the score that counts as "
-                 "0, and the one that counts as 1"
-                 for env_id, pair in targets.items() if len(pair) != 2 or pair[0] == pair[1]]
+    problems += _target_problems(env_ids, targets, dropped)
     if content.get("trials", 1) < 1:
         problems.append(f"trials={content['trials']} must be at least 1.")
     if content.get("pruner", "median") not in PRUNERS:
@@ -85,11 +75,12 @@ def load_search(path: str | Path) -> Search:
     if content.get("variant") in VARIANTS:
         row = Row(variant=content["variant"], env_ids=tuple(env_ids), steps=content.get("steps", 0),
                   overrides=content.get("overrides", {}))
-        refused = override_problems(row.variant, row.overrides)
+        refused = fixed_problems("tune", row.overrides, space)
+        refused += override_problems(row.variant, without_fixed(row.overrides))
         rest = replace(row, overrides={}) if refused else row
         problems += refused + twice(row.overrides, space)
         problems += [] if refused or dropped else _metric_problems(content)
-        problems += _value_problems(rest, space, not (wrong or refused or dropped))
+        problems += value_problems(rest, without_fixed(space), not (wrong or refused or dropped))
     if problems:
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
     return Search(name=content.get("title") or path.stem, variant=content["variant"], env_ids=tuple(content["env_ids"]),
@@ -97,6 +88,22 @@ def load_search(path: str | Path) -> Search:
                   metric=content.get("metric", "episodic_return"), pruner=content.get("pruner", "median"),
                   storage=content.get("storage", ""), sampler_seed=content.get("sampler_seed", 0),
                   overrides=content.get("overrides", {}), space=space, target_scores=targets)
+
+
+def _target_problems(env_ids: Sequence[str], targets: Mapping[str, list[float]],
+                     dropped: Collection[int | str]) -> list[str]:
+    """Return what is wrong with [target_scores], which one environment does not need: names and scores."""
+    line = '"ID" = [score that counts as 0, score that counts as 1]'
+    problems = [f"target_scores: {env_id} is not one of env_ids ({', '.join(env_ids)}). Correct the name, or leave the "
+                "line out." for env_id in targets if env_id not in env_ids and env_ids]
+    if len(env_ids) > 1 and not targets and "target_scores" not in dropped:
+        problems.append(f"several environments need [target_scores], with a line {line} for each")
+    elif targets and "target_scores" not in dropped:
+        problems += [f"target_scores: {env_id} is missing. Write a line {line.replace('ID', env_id)}."
+                     for env_id in env_ids if env_id not in targets]
+    return problems + [f"target_scores: {env_id}={pair} is not allowed. Use two different numbers: the score that "
+                       "counts as 0, and the one that counts as 1"
+                       for env_id, pair in targets.items() if len(pair) != 2 or pair[0] == pair[1]]
 
 
 def _metric_problems(content: dict[str, Any]) -> list[str]:
@@ -133,13 +140,6 @@ def field_values(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
 def _labels(given: dict[str, Any]) -> list[Any]:
     """Return the choices of a field as Optuna stores them, which knows numbers and texts only."""
     return [one if isinstance(one, (int, float, str)) else json.dumps(one) for one in given["choices"]]
-
-
-def trial_problems(row: Row, values: Mapping[str, Any]) -> list[str]:
-    """Return why a trial with these values is impossible, one sentence each."""
-    rows = [replace(row, env_ids=(env_id,)) for env_id in row.env_ids]
-    return list(dict.fromkeys(problem for one in rows
-                              for problem in config_problems(config_of(one, {**row.overrides, **values}))))
 
 
 def is_evaluated(search: Search, overrides: Mapping[str, Any]) -> bool:
@@ -180,48 +180,3 @@ def scaled(score: float, search: Search, env_id: str) -> float:
     """Return a score on the scale of the search, on which the scores of its environments are averaged."""
     low, high = search.target_scores.get(env_id, (0.0, 1.0))
     return (score - low) / (high - low)
-
-
-def _value_problems(row: Row, space: Space, tasks_are_right: bool) -> list[str]:
-    """Return what is wrong with the ends and the choices of a [space], one sentence each."""
-    right = {name: given for name, given in space.items() if not range_problem(name, given)}
-    alone = {name: list(dict.fromkeys(_problems_alone(row.variant, name, given))) for name, given in right.items()}
-    problems = [f"space: {problem}" for found in alone.values() for problem in found]
-    base = _range_problems(row.variant, row.overrides)
-    if tasks_are_right and not base:
-        problems += _problems_together(row, {name: given for name, given in right.items() if not alone[name]})
-    return base + problems
-
-
-def _problems_alone(variant: str, name: str, given: dict[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the values of one field, whatever the others are: types and ranges."""
-    for value in ends_of(given):
-        yield from override_problems(variant, {name: value}) or _range_problems(variant, {name: value})
-    if "choices" in given or is_whole(given) or override_problems(variant, {name: given["low"]}):
-        return
-    if override_problems(variant, {name: (given["low"] + given["high"]) / math.pi}):  # no whole number
-        yield f"{name} is a whole number. Write both ends without a decimal point."
-
-
-def _range_problems(variant: str, values: Mapping[str, Any]) -> list[str]:
-    return range_problems(converted_fields(VARIANTS[variant].config(**values)))
-
-
-def _problems_together(row: Row, space: Space) -> list[str]:
-    """Return which ends and choices no trial can have, because sizes or settings do not fit; others are drawn."""
-    if found := _never_possible(row, space, {}):
-        return [f"no trial is possible with these steps, overrides and values: {problem}" for problem in found]
-    return [f"space: no trial is possible with {name}={shown(value)}: {problem}" for name, given in space.items()
-            for value in ends_of(given) for problem in _never_possible(row, space, {name: value})]
-
-
-def _never_possible(row: Row, space: Space, fixed: dict[str, Any]) -> list[str]:
-    """Return the problems of the first trial with the fixed values, if all that were drawn have problems."""
-    rng = np.random.default_rng(0)
-    first: list[str] = []
-    for _ in range(MOST_TRIED):
-        found = trial_problems(row, {name: draw_value(rng, given) for name, given in space.items()} | fixed)
-        if not found:
-            return []
-        first = first or found
-    return first

@@ -1,5 +1,6 @@
 """The arguments of a command from its words."""
 
+import re
 from contextlib import redirect_stderr
 from io import StringIO
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from proximo.cli.messages import NEEDS
 from proximo.errors import UsageError
 
 Arguments = TypeVar("Arguments")
+WRONG_NUMBER = re.compile(r"Error parsing (?P<flag>--\S+): .*(int\(\) with base 10|to float): '(?P<text>.*)'\.?$")
 
 
 def arguments(kind: type[Arguments], words: list[str], name: str) -> Arguments:
@@ -56,5 +58,8 @@ def _sentence(box: str, name: str) -> str:
     if said[0].startswith("Missing from "):
         what, usage = NEEDS[name]
         return f"{name} needs {what}: `proximo {name} {usage}`."
+    if wrong := WRONG_NUMBER.match(text := " ".join(said)):
+        number = "a whole number" if "int()" in text else "a number"
+        return f"{wrong['flag']} {wrong['text']:.60} is not allowed. Use {number}."
     meant = [f" Did you mean {lines[1].split()[0]}?" for lines in others if lines[0].startswith("Perhaps you meant")]
-    return " ".join(said).rstrip(".") + "." + "".join(meant[:1])
+    return text.rstrip(".") + "." + "".join(meant[:1])

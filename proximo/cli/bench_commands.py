@@ -1,5 +1,6 @@
 """The commands on many runs: bench, report, compare, tune and pbt."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,8 @@ import tyro
 
 from proximo.bench.task import Where
 from proximo.catalog import VARIANTS
-from proximo.cli.arguments import arguments, known_arguments
-from proximo.cli.flags import parse_flags, read_flags
+from proximo.cli.arguments import Arguments, arguments, known_arguments
+from proximo.cli.flags import field_name, parse_flags, read_flags, split_flags
 from proximo.config import Config
 from proximo.errors import UsageError
 
@@ -143,13 +144,13 @@ def bench_command(name: str, words: list[str]) -> int:
             print(text)
             return int(worse)
         case "pbt":
-            return _pbt(arguments(PbtArguments, words, name))
+            return _pbt(_file_arguments(PbtArguments, words, name))
         case _:
             from proximo.bench.sets import check_set_imports
             from proximo.bench.tune import tune
             from proximo.bench.tune_search import load_search
 
-            tune_args = arguments(TuneArguments, words, name)
+            tune_args = _file_arguments(TuneArguments, words, name)
             check_set_imports([load_search(tune_args.file).row], tune_args.allow_import, tune_args.file)
             return tune(tune_args.file, tune_args.where, tune_args.out, tune_args.trials)
 
@@ -175,6 +176,50 @@ def _bench(args: BenchArguments, flags: list[str]) -> int:
 def _parse_flags(kinds: Sequence[type[Config]], flags: list[str]) -> dict[str, Any]:
     """Return the values of flags, read by the class that knows most of them; bench() names the rows that lack one."""
     return parse_flags(min(kinds, key=lambda kind: len(read_flags(kind, flags)[1])), flags)
+
+
+def _file_arguments(kind: type[Arguments], words: list[str], name: str) -> Arguments:
+    """Fill the arguments of a command whose runs have the settings of a file.
+
+    Raises:
+        UsageError: A word is missing, unknown or not allowed. For a flag of proximo train, it has the line of the file.
+    """
+    args, rest = known_arguments(kind, words, name)
+    problems, unknown = list[str](), list[str]()
+    for flag in split_flags(rest):
+        given = [flag.word if flag.inline is None else f"{flag.word}={flag.inline}", *flag.words]
+        if line := _line_of_file(flag.word, given, name):
+            problems.append(f"{' '.join(given):.80}: {name} takes the settings of its runs from its file. {line}")
+        else:
+            unknown += [word for word in given if word]
+    if unknown:
+        try:
+            arguments(kind, ["FILE", *unknown], name)
+        except UsageError as error:
+            problems.append(str(error))
+    if problems:
+        raise UsageError("\n".join(problems))
+    return args
+
+
+def _line_of_file(word: str, given: list[str], name: str) -> str:
+    """Return which line of the file has the meaning of a flag of proximo train; an empty text if it is none."""
+    from proximo.bench.space_values import SET_BY_FILE
+    from proximo.facts import facts
+
+    field = field_name(word)
+    kinds = [variant.config for variant in VARIANTS.values()]
+    found = [(one, kind) for one in (field, field.removeprefix("no_")) for kind in kinds if one in facts(kind)]
+    if not word or not found:
+        return ""
+    field, kind = found[0]
+    if field in SET_BY_FILE[name]:
+        return f"There, {SET_BY_FILE[name][field]} sets {field}."
+    value = read_flags(kind, given)[0].get(field, ...)
+    if value is None:
+        return f"Leave {field} out of [overrides]: a TOML file has no none."
+    text = "..." if value is ... else json.dumps(value)
+    return f"Write this line into [overrides]: {field} = {text}"
 
 
 def _pbt(args: PbtArguments) -> int:

@@ -23,6 +23,7 @@ from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, framework_of
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.resolve import usage_errors, whole_paths
 from proximo.runs.restart import start_or_resume
+from proximo.runs.run import SWEEP
 from proximo.runs.session import recorded_class, resume
 
 TRAIN_HELP = """usage: proximo train [VARIANT] [--env-id ID] [--flag value ...]
@@ -139,7 +140,7 @@ def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | 
 
 
 def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
-    """Continue a run: `proximo resume RUN [--flag value ...]`; return the exit code."""
+    """Continue a run or a sweep: `proximo resume RUN [--flag value ...]`; return the exit code."""
     if HELP_FLAGS & {*words}:
         print(RESUME_HELP)
         return 0
@@ -154,7 +155,12 @@ def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
     folder = Path(words[0])
     allowed, flags = take_flags(words[1:], "allow-import")
     values, wrong = read_flags(own.config or recorded_class(folder), flags)
-    return resume(folder, values, own, allowed, wrong).train_to_end()
+    session = resume(folder, values, own, allowed, wrong)
+    if not (folder / SWEEP).exists():
+        return session.train_to_end()
+    from proximo.cli.sweep_table import train_and_print  # a run does not need what it imports
+
+    return train_and_print(session)
 
 
 def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:

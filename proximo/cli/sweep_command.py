@@ -1,25 +1,25 @@
 """proximo sweep: train every combination of some values at once, and print their results."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any, get_origin, get_type_hints
 
-import numpy as np
-
-from proximo.bench.files import read_record
-from proximo.bench.records import Summary
-from proximo.bench.text import number_text
+from proximo.catalog import VARIANTS, played_env
 from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
 from proximo.cli.flags import Flag, field_name, read_flags, split_flags, take_flag
+from proximo.cli.sweep_table import train_and_print
 from proximo.config import Config
-from proximo.errors import NumbersError
-from proximo.runs.run_group import Members
+from proximo.envs.inside import control_inside
+from proximo.facts import type_problems
+from proximo.problems import engine_of
 from proximo.runs.sweep import start_sweep, swept_fields
 
+TASKS = "CartPole-v1, Acrobot-v1, MountainCar-v0, MountainCarContinuous-v0, Pendulum-v1"  # of the engine jax
 SWEEP_HELP = """usage: proximo sweep [VARIANT] [--env-id ID] --FLAG VALUE VALUE ... --seeds 1 2 3 [--run-dir DIR]
 
 Train one run for every combination of the values, all at once in one compiled function of JAX. The environments must be
-written in JAX: CartPole-v1, Acrobot-v1, MountainCar-v0, MountainCarContinuous-v0, Pendulum-v1 and those of Brax.
+written in JAX: """ + TASKS + """ and those of Brax.
 
   proximo sweep ppo --env-id CartPole-v1 --learning-rate 1e-4 3e-4 1e-3 --gamma 0.98 0.99 --seeds 1 2 3 --run-dir DIR
 
@@ -44,15 +44,34 @@ def sweep_command(words: list[str]) -> int:
                      "proximo train takes one value of each.")
     values, more = read_flags(kind, flags)
     cfg = kind(**{**defaults, "framework": "jax", **values})
-    session, members = start_sweep(cfg, variant, lists, [*wrong, *more], mode)
-    try:
-        code = session.train_to_end()
-    except NumbersError:  # of some members; the others have finished
-        print(sweep_table(session.folder, members))
-        raise
-    if code == 0:
-        print(sweep_table(session.folder, members))
-    return code
+    wrong += [*more, *outside_problems(cfg, variant)]
+    return train_and_print(start_sweep(cfg, variant, lists, wrong, mode)[0])
+
+
+def outside_problems(cfg: Config, variant: str) -> list[str]:
+    """Return why the environments of a variant are not simulated inside the compiled function, before they are made.
+
+    Args:
+        cfg: The configuration as given, whose types may be wrong.
+        variant: Its name.
+    """
+    engines = cfg.limits.engines
+    inside = [engine for engine in engines if engine in ("jax", "brax")]
+    if find_spec("jax") is None or type_problems(cfg) or cfg.engine not in ("auto", *engines):
+        return []  # other sentences say so
+    if not inside:
+        others = [name for name, one in VARIANTS.items() if {"jax", "brax"} & {*one.config.limits.engines}]
+        return [f"{cfg.env_id} is not simulated inside the compiled function, and no environment of {variant} is. Use "
+                f"an environment that is written in JAX, with one of {', '.join(others)}."]
+    played: dict[str, Any] = dict(played_env(cfg))
+    cfg = replace(cfg, **played).resolved()
+    if engine_of(cfg) == "brax" or control_inside(cfg):
+        return []
+    if cfg.env_id in TASKS.split(", "):
+        return [f"{cfg.env_id} is not simulated inside the compiled function with these settings, such as "
+                f"engine={cfg.engine}. Use --engine jax, which says what it does not have."]
+    return [f"{cfg.env_id} is not simulated inside the compiled function. Use an environment of {variant} that is "
+            f"written in JAX: {TASKS}."]
 
 
 def take_lists(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, list[Any]], list[str], list[str]]:
@@ -82,26 +101,6 @@ def take_lists(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, list
         word = flag.word if flag.inline is None else f"{flag.word}={flag.inline}"
         rest += [word] * bool(word) + flag.words[:1 if several else None]
     return lists, rest, wrong
-
-
-def sweep_table(folder: Path, members: Members) -> str:
-    """Return a table of the mean returns at the end, over seeds, one line per combination of values, best first."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    names = [name for name in next(iter(members.values())) if name != "seed"]
-    for name, changes in members.items():
-        summary = read_record(folder / name / "summary.json", Summary)
-        groups.setdefault(tuple(changes[each] for each in names), []).append(summary)
-    lines = []
-    for values, summaries in groups.items():
-        scores = [one["episodic_return_mean"] for one in summaries if one.get("episodic_return_mean") is not None]
-        ends = (np.mean(scores), np.min(scores), np.max(scores)) if scores else (None, None, None)
-        seeds = str(len(scores)) if len(scores) == len(summaries) else f"{len(scores)} of {len(summaries)}"
-        lines.append((-np.inf if ends[0] is None else ends[0],
-                      [*map(str, values), seeds, *(number_text(end) for end in ends)]))
-    rows = [[*names, "seeds", "return", "lowest", "highest"],
-            *(row for _, row in sorted(lines, key=lambda line: line[0], reverse=True))]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows)
 
 
 def _values(kind: type[Config], name: str, flag: Flag) -> tuple[list[Any], list[str]]:

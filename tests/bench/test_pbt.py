@@ -303,6 +303,8 @@ def test_no_checkpoint_is_removed_through_a_link(linked, tmp_path):
     (("population = 4", "population = 3"), "population=3 is not allowed. Use 4 to 1000."),
     (("rounds = 2", "rounds = 20"), "steps=384 in 20 rounds are 19 for each: total_timesteps=19 is less"),
     (("[space]", "[space]\nupdate_epochs = {low = 1, high = 4}"), "update_epochs is in [overrides] and in [space]. Leave it out"),
+    (("[space]", "[space]\nseed = {choices = [1, 2]}"), "space: seed is set by the key seed. Leave it out of [space]."),
+    (("num_envs = 2", 'num_envs = 2\nenv_id = "A-v0"'), "overrides: env_id is set by the key env_id. Leave it out of [overrides]."),
     (("seed = 3", "sed = 3"), "sed is unknown"), (("learning_rate", "gama"), "ppo has no field gama"),
     ((FILE[FILE.index("num_minibatches"):FILE.index("learning_rate")], "[space]\nnum_minibatches = {low = 2, high = 8}\n"), "num_minibatches cannot become 3, 5, 6, 7: batch_size=32 "
      "is not divisible by num_minibatches=3. Use 1, 2, 4, 8, 16. Narrow the range, or list the values that work"),

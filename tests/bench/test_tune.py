@@ -22,9 +22,11 @@ from proximo.bench.sets import check_set_imports, load_set
 from proximo.bench.task import Where
 from proximo.bench.tune import Context, _run_trial, tune
 from proximo.bench.tune_journal import journal
+from proximo.bench.tune_report import report_best, report_start
 from proximo.bench.tune_search import SEARCH_KEYS, is_evaluated, latest_score, load_search, scaled, suggest
 from proximo.bench.tune_study import REASON, SharedStudy, make_sampler, queue_again, shared_study
 from proximo.cli.main import main
+from proximo.cli.messages import printed_messages
 from proximo.errors import FilesError, UsageError
 from tests.support.fake_trainer import FAKE
 from tests.support.full_disk import full_disk
@@ -72,6 +74,22 @@ def test_the_best_is_found_and_equal_settings_run_once(file, tmp_path, capsys):
     assert "best of 4 trials" in said and "trials: 4, runs of each: 2," in said
     (command,) = [line.partition("Next: proximo train ")[2] for line in said.splitlines() if "Next: " in line]
     assert command.startswith("ppo --env-id CartPole-v1") and command.endswith("--seed 3 --anneal-lr")
+
+
+def test_the_next_commands_are_those_of_every_environment(file, tmp_path, capsys):
+    """Only the first environment had one."""
+    file.write_text(SEARCH.replace('["CartPole-v1"]', '["CartPole-v1", "Acrobot-v1"]')
+                    + '[target_scores]\n"CartPole-v1" = [20, 500]\n"Acrobot-v1" = [-500, -90]\n')
+    study = optuna.create_study(direction="maximize")
+    trial = study.ask()
+    suggest(trial, load_search(file).space)
+    study.tell(trial, 1.0)
+    with printed_messages():
+        assert report_best(study, tmp_path, load_search(file)) == 0
+    commands = [line.partition("Next: ")[2] for line in capsys.readouterr().err.splitlines() if "Next: " in line]
+    assert [command.partition(" --total")[0] for command in commands] == [
+        "proximo train ppo --env-id CartPole-v1", "proximo train ppo --env-id Acrobot-v1"]
+    assert len({command.partition(" --total")[2] for command in commands}) == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -200,7 +218,7 @@ def test_every_problem_of_a_search_is_named_at_once(tmp_path):
                     '[space]\nlearning_rate = {low = 1.0, high = 0.1}\ngama = {choices = [1]}\n')
     with pytest.raises(UsageError) as fault:
         load_search(path)
-    for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate=", "trials=0 must be at least 1.",
+    for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate: low=1.0 must be below high=0.1.", "trials=0 must be at least 1.",
                  "ppo has no field gama. Did you mean gamma"):
         assert part in str(fault.value)
 
@@ -228,6 +246,26 @@ def test_target_scores_are_two_different_numbers(pair, tmp_path):
                     '[space]\nlearning_rate = {low = 1e-4, high = 0.1}\n')
     with pytest.raises(UsageError, match="target_scores: A-v0=.* is not allowed. Use two different numbers"):
         load_search(path)
+
+
+@pytest.mark.parametrize("ids, given, sentences", [
+    (["CartPole-v1"], ["Acrobot-v1"], ["Acrobot-v1 is not one of env_ids (CartPole-v1).", 'is missing. Write a line "CartPole-v1" = [']),
+    (["CartPole-v1", "Acrobot-v1"], ["CartPole-v1", "Acrobt-v1"],
+     ["Acrobt-v1 is not one of env_ids (CartPole-v1, Acrobot-v1).", 'Acrobot-v1 is missing. Write a line "Acrobot-v1" = [']),
+    (["CartPole-v1", "Acrobot-v1"], ["Acrobot-v1"], ["CartPole-v1 is missing."]),
+    (["CartPole-v1"], ["CartPole-v1", "Acrobot-v1"], ["Acrobot-v1 is not one of env_ids"]),
+    (["CartPole-v1"], ["CartPole-v1"], []), (["CartPole-v1"], [], [])])
+def test_target_scores_are_those_of_the_environments(ids, given, sentences, file):
+    """With one environment, scores of another one changed nothing, and nobody was told."""
+    targets = "".join(f'"{env_id}" = [1, 2]\n' for env_id in given)
+    file.write_text(SEARCH.replace('["CartPole-v1"]', json.dumps(ids)) + f"[target_scores]\n{targets}")
+    if not sentences:
+        assert [*load_search(file).target_scores] == given
+        return
+    with pytest.raises(UsageError) as fault:
+        load_search(file)
+    lines = str(fault.value).splitlines()
+    assert len(lines) == len(sentences) and all(part in line for part, line in zip(sentences, lines)), lines
 
 
 def test_draws_are_keyed_by_seed_trial_and_field():
@@ -403,8 +441,8 @@ SPACES = {
     "num_minibatches = {choices = [4, 0]}": "space: num_minibatches=0 must be at least 1",
     'activation = {choices = ["tanh", "foo"]}': "space: activation='foo' is not allowed",
     "update_epochs = {low = 1.0, high = 8.0}": "space: update_epochs is a whole number",
-    "learning_rate = {low = 1e-4, high = 1e-2, logg = true}": "space: learning_rate=",
-    "learning_rate = {low = 1e-4, high = inf}": "space: learning_rate=",
+    "learning_rate = {low = 1e-4, high = 1e-2, logg = true}": "space: learning_rate: logg is unknown. Use low and high, also with log, or choices.",
+    "learning_rate = {low = 1e-4, high = inf}": "space: learning_rate: high=inf is not a finite number.",
     "hidden_sizes = {choices = [[64, 64], [0]]}": "space: hidden_sizes=0 must be at least 1",
     "num_minibatches = {choices = [4, 3]}": "space: no trial is possible with num_minibatches=3: batch_size=512",
 }
@@ -417,6 +455,57 @@ def test_impossible_values_are_refused_before_the_first_trial(file, space):
     with pytest.raises(UsageError) as fault:
         load_search(file)
     assert SPACES[space] in str(fault.value)
+
+
+@pytest.mark.parametrize("space, sentences", [
+    ("learning_rate = {low = 1e-2, high = 1e-4, choices = [1]}",
+     ["learning_rate has choices and low, high. Use either", "learning_rate: low=0.01 must be below high=0.0001."]),
+    ('clip_coef = {low = "a", high = -1}', ["clip_coef: low='a' is not a finite number.", "clip_coef=-1.0 must be above 0"]),
+    ("gamma = {low = 1.5, high = -1.0}",
+     ["gamma: low=1.5 must be below high=-1.0.", "gamma=1.5 must be between", "gamma=-1.0 must be between"]),
+    ("gamma = {low = 0.9}", ["gamma: high is missing. Write both bounds"]),
+    ("gamma = {high = 1.5}", ["gamma: low is missing. Write both bounds", "gamma=1.5 must be between"]),
+    ("gamma = {low = 0.9, high = 0.9}", ["gamma: low=0.9 must be below high=0.9. Put one value into [overrides]."]),
+    ("ent_coef = {low = 0.0, high = 0.1, log = true}", ["ent_coef: low=0.0 must be above 0 with log = true."]),
+    ("ent_coef = {low = 0.01, high = 0.1, log = 1}", ["ent_coef: log=1 is not allowed. Use true or false."]),
+    ("gamma = {choices = []}", ["gamma: choices is empty."]), ("gamma = {choices = 0.9}", ["gamma: choices=0.9 is not a list."]),
+    ("gamma = {choices = [0.9, 0.99, 0.9]}", ["gamma: choices has a value twice: 0.9. Name each value once."]),
+    ("hidden_sizes = {choices = [[8], [8]]}", ["hidden_sizes: choices has a value twice: [8]. Name each value once."]),
+    ("gamma = {choices = [0.9], log = true}", ["gamma has choices and log. Use either"]),
+    ("gamma = {}", ["gamma={} is not allowed. Use {low, high}"])])
+def test_the_rule_that_a_range_breaks_is_named(space, sentences, file):
+    """And in the same pass a value that the field does not allow."""
+    file.write_text(SEARCH + space)
+    with pytest.raises(UsageError) as fault:
+        load_search(file)
+    lines = str(fault.value).splitlines()
+    assert len(lines) == len(sentences) and all(f"space: {part}" in line for part, line in zip(sentences, lines)), lines
+
+
+def test_fields_that_the_search_itself_sets_are_refused(file):
+    """The sentence spoke of a benchmark and of its command line."""
+    file.write_text(SEARCH.replace("[space]", '[overrides]\nrun_dir = "x"\ngama = 1\n[space]') + "seed = {choices = [1, 2]}\n"
+                    'env_id = {choices = ["A-v0"]}\ntotal_timesteps = {low = 1, high = 2}')
+    with pytest.raises(UsageError) as fault:
+        load_search(file)
+    assert [line.partition(": ")[2] for line in str(fault.value).splitlines()] == [
+        "overrides: run_dir is set by the flag --out. Leave it out of [overrides].",
+        "space: seed is set by the key seeds. Leave it out of [space].",
+        "space: env_id is set by the key env_ids. Leave it out of [space].",
+        "space: total_timesteps is set by the key steps. Leave it out of [space].",
+        "ppo has no field gama. Did you mean gamma?"]
+
+
+@pytest.mark.parametrize("space, trials, said", [
+    ("", 2, ""), ("", 3, "[space] has 2 combinations of values for 3 trials: the other trials repeat values"),
+    ("update_epochs = {low = 2, high = 4}", 6, ""), ("update_epochs = {low = 2, high = 4}", 7, "has 6 combinations"),
+    ("gamma = {low = 0.9, high = 0.99}", 1000, "")])
+def test_a_search_says_that_trials_repeat_values(space, trials, said, file, tmp_path, capsys):
+    """Four trials of two values were trained without a word."""
+    file.write_text(SEARCH + space)
+    with printed_messages():
+        report_start(load_search(file), tmp_path, trials)
+    assert said in (err := capsys.readouterr().err) and ("combination" in err) == bool(said)
 
 
 def test_impossible_values_are_named_at_once(file):

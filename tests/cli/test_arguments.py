@@ -14,7 +14,11 @@ from proximo.cli.main import main
     ("eval run --pisodes 3", "Unrecognized options: --pisodes, 3. Did you mean --episodes?"),
     ("eval run other", "Unrecognized options: other."),
     ("verify run --moon", "Unrecognized options: --moon."),
-    ("live run --port x", "Error parsing --port: invalid literal for int() with base 10: 'x'."),
+    ("live run --port x", "--port x is not allowed. Use a whole number."),
+    ("tune file --workers abc", "--workers abc is not allowed. Use a whole number."),
+    ("bench file --seeds 1.5", "--seeds 1.5 is not allowed. Use a whole number."),
+    ("pbt file --job-gpus half", "--job-gpus half is not allowed. Use a number."),
+    ("tune file --moon 3 --outt x", "Unrecognized options: --moon, 3, --outt, x."),
     ("watch run --pick mean",
      "invalid choice 'mean' for argument '--pick'. Expected one of ('all', 'best', 'worst')."),
     ("bench file --workers", "Missing value for argument '--workers'. Expected 1 values."),
@@ -28,3 +32,25 @@ def test_a_mistake_is_one_sentence(words, said, encoding, monkeypatch, capsys):
     stderr.flush()
     printed = stderr.buffer.getvalue().decode(encoding)
     assert printed == f"proximo: {said} `proximo {name} --help` explains it.\n" and not capsys.readouterr().out
+
+
+FILE_HAS = "takes the settings of its runs from its file."
+
+
+@pytest.mark.parametrize("words, lines", [
+    ("tune file --compile", [f"--compile: tune {FILE_HAS} Write this line into [overrides]: compile = true"]),
+    ("tune file --framework jax", [f"--framework jax: tune {FILE_HAS} Write this line into [overrides]: framework = \"jax\""]),
+    ("pbt file --no-norm-reward --hidden-sizes 64 32", [
+        f"--no-norm-reward: pbt {FILE_HAS} Write this line into [overrides]: norm_reward = false",
+        f"--hidden-sizes 64 32: pbt {FILE_HAS} Write this line into [overrides]: hidden_sizes = [64, 32]"]),
+    ("tune file --lr=1e-3 --gamma x", [
+        f"--lr=1e-3: tune {FILE_HAS} Write this line into [overrides]: learning_rate = 0.001",
+        f"--gamma x: tune {FILE_HAS} Write this line into [overrides]: gamma = ..."]),
+    ("tune file --target-kl none", [f"--target-kl none: tune {FILE_HAS} Leave target_kl out of [overrides]: a TOML file has no none."]),
+    ("tune file --seed 3", [f"--seed 3: tune {FILE_HAS} There, the key seeds sets seed."]),
+    ("tune file --compile --qqqqq", [f"--compile: tune {FILE_HAS} Write this line into [overrides]: compile = true",
+                                    "Unrecognized options: --qqqqq. `proximo tune --help` explains it."])])
+def test_a_flag_of_train_is_a_line_of_the_file(words, lines, capsys):
+    """The options were said to be unknown."""
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err == "".join(f"proximo: {line}\n" for line in lines)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import proximo
+from proximo.catalog import VARIANTS
 from proximo.cli.main import main
-from proximo.cli.sweep_command import sweep_table
+from proximo.cli.sweep_command import outside_problems
+from proximo.cli.sweep_table import sweep_table
 from proximo.errors import UsageError
 from proximo.runs.own_parts import NO_OWN_PARTS
 from proximo.runs.run_group import member_folders
@@ -81,7 +83,8 @@ def test_a_killed_sweep_continues_bit_for_bit_by_the_same_command(whole, tmp_pat
         assert same_weights(whole / name, folder / name) and same_logs(whole / name, folder / name)
     for words in (["resume", str(folder)], ["sweep", "ppo", *SMALL, "--run-dir", str(folder), *GIVEN, "--resume", "auto"]):
         assert main(words) == 0
-        assert "all 10 iterations are done" in capsys.readouterr().err
+        printed = capsys.readouterr()
+        assert "all 10 iterations are done" in printed.err and printed.out.rstrip("\n") == sweep_table(folder)
 
 
 def test_the_call_is_the_command(whole, tmp_path, capsys):
@@ -139,6 +142,27 @@ def test_what_does_not_fit_a_sweep_is_refused(whole, tmp_path, capsys):
     assert main(["resume", str(tmp_path / "runs")]) == 2 and "there is no such folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("variant, words, sentence", [
+    ("ppo", "--env-id tests.support.probes:Truncated-v0",
+     "not simulated inside the compiled function. Use an environment of ppo that is written in JAX: CartPole-v1, Acrobot-v1,"),
+    ("ppo", "--engine gym", "with these settings, such as engine=gym. Use --engine jax"),
+    ("ppo", "--engine envpool", "with these settings, such as engine=envpool. Use --engine jax"),
+    ("ppo_atari", "--env-id ALE/Pong-v5", "and no environment of ppo_atari is. Use an environment that is written in JAX, with one of ppo,"),
+    ("ppo_procgen", "", "and no environment of ppo_procgen is.")])
+def test_an_environment_outside_of_jax_is_refused_before_the_run_is_announced(variant, words, sentence, tmp_path, capsys):
+    """976 iterations were announced first, and engines named that the variant does not have."""
+    assert main(["sweep", variant, *words.split(), "--seeds", "1", "2", "--run-dir", str(tmp_path / "new")]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and "iterations" not in said and "training for" not in said and "brax)" not in said
+
+
+@pytest.mark.parametrize("variant, changes", [
+    ("ppo", {}), ("ppo", {"engine": "jax"}), ("ppo_continuous_action", {"env_id": "Pendulum-v1"}),
+    ("ppo_continuous_action_isaacgym", {})])
+def test_environments_inside_jax_are_swept(variant, changes):
+    assert outside_problems(VARIANTS[variant].config(framework="jax", **changes), variant) == []
+
+
 @pytest.mark.parametrize("text,sentence", [
     ('{"members": [".."]}', "'..' is not the name of a folder"), ('{"members": ["/etc"]}', "'/etc' is not the name"),
     ('{"members": 5}', "members=5 is not allowed"), ("[", "is not JSON")])
@@ -168,10 +192,11 @@ def test_a_member_that_is_a_link_is_refused(whole, tmp_path, capsys):
 
 def test_the_table_has_the_mean_over_seeds_best_first(tmp_path):
     members = members_of({"gamma": [0.9, 0.99], "seed": [1, 2]})
+    (tmp_path / "sweep.json").write_text(json.dumps({"members": [*members]}))
     for name, score in zip(members, (1.0, 3.0, 4.0, 6.0)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "summary.json").write_text(json.dumps({"episodic_return_mean": score}))
-    lines = [line.split() for line in sweep_table(tmp_path, members).splitlines()]
+    lines = [line.split() for line in sweep_table(tmp_path).splitlines()]
     assert lines == [["gamma", "seeds", "return", "lowest", "highest"], ["0.99", "2", "5.00", "4.00", "6.00"],
                      ["0.9", "2", "2.00", "1.00", "3.00"]]
 
@@ -187,3 +212,16 @@ def test_the_table_is_printed_where_a_member_has_failed(tmp_path, capsys):
     assert sweep(tmp_path / "runs", "--learning-rate", "1e-2", "1e25", "--seeds", "1") == 4
     (line,) = (line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["1e+25"])
     assert line[1:] == ["0", "of", "1", "-", "-", "-"]
+
+
+def test_a_resumed_sweep_ends_with_its_table(tmp_path, monkeypatch, capsys):
+    """As the command that started it; a run and the runs of --num-seeds have none."""
+    with monkeypatch.context() as patched:
+        at_iteration(patched, 4, crash)
+        with pytest.raises(CrashError):
+            sweep(tmp_path / "runs", "--gamma", "0.9", "--seeds", "2", "7")
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "runs")]) == 0
+    assert capsys.readouterr().out.endswith(sweep_table(tmp_path / "runs") + "\n")
+    assert main(["resume", str(tmp_path / "runs" / "seed=2")]) == 0
+    assert "lowest" not in capsys.readouterr().out
