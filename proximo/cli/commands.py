@@ -16,10 +16,9 @@ from proximo.config import Config
 from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError, nearest
 from proximo.runs.announce import announce_preset, announce_variant
-from proximo.runs.arguments import name_of
 from proximo.runs.callbacks import Callback, problems_of_callbacks
 from proximo.runs.command_line import pasted
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, framework_of
+from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, framework_of, name_of
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.resolve import usage_errors, whole_paths
 from proximo.runs.restart import start_or_resume

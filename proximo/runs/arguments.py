@@ -20,7 +20,7 @@ from proximo.part_checks import make_complete_agent
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.files import given_path
-from proximo.runs.own_parts import OwnParts, resume_call
+from proximo.runs.own_parts import OwnParts, name_of, resume_call
 from proximo.runs.presets import preset_for
 from proximo.runs.records import TrainingState
 from proximo.runs.resolve import usage_errors, whole_paths, with_changes
@@ -114,13 +114,6 @@ def for_programs(training: Generator[Iteration, None, None], cfg: Config, varian
 
 def _with_fixed(snapshot: Callable[[], dict[str, Any]], fixed: dict[str, Any]) -> dict[str, Any]:
     return snapshot() | {"fixed": fixed}
-
-
-def name_of(part: Any) -> str:
-    """Return the name of a function or a class, or that of an object's class."""
-    while isinstance(part, partial):
-        part = part.func
-    return str(getattr(part, "__name__", type(part).__name__))
 
 
 def folder_of(given: Any, name: str) -> Path:

@@ -14,7 +14,7 @@ LINE_SECONDS = 10.0
 
 
 class Progress(NamedTuple):
-    """The progress of a run."""
+    """The progress of a run, or of runs that train together."""
 
     iteration: int
     step: int  # environment steps
@@ -23,6 +23,7 @@ class Progress(NamedTuple):
     sps: float | None  # steps per second, see Clock
     compile_seconds: float | None  # set-up and compilation, see Clock
     left: float  # seconds
+    members: int = 1  # runs that train together: the returns are means over them, and sps is that of all
 
 
 def duration(seconds: float) -> str:
@@ -93,11 +94,14 @@ class Meter:
 
     def _numbers(self, progress: Progress) -> str:
         done = progress.iteration == self._num_iterations
-        parts = [f"step {progress.step:,}", f"return {'none yet' if progress.ret is None else f'{progress.ret:.2f}'}"]
+        several = progress.members > 1
+        runs, mean, all_runs = (f"{progress.members} runs at ", "mean ", " of all") if several else ("", "", "")
+        ret = "none yet" if progress.ret is None else f"{progress.ret:.2f}"
+        parts = [f"{runs}step {progress.step:,}", f"{mean}return {ret}"]
         if progress.evaluated is not None:
-            parts.append(f"eval {progress.evaluated:.2f}")
+            parts.append(f"{mean}eval {progress.evaluated:.2f}")
         if progress.sps is not None:
-            parts.append(f"SPS {progress.sps:,.0f}")
+            parts.append(f"SPS{all_runs} {progress.sps:,.0f}")
         if done and progress.compile_seconds is not None:
             parts.append(f"set-up {duration(progress.compile_seconds)}")
         end = f"ended: {self._reason}" if self._reason else f"{duration(progress.left)} left"

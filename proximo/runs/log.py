@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from time import perf_counter
@@ -43,9 +43,11 @@ class Log:
     """
 
     def __init__(self, run: Run, players: Sequence[str] = (), resume: dict[str, Any] | None = None,
-                 started: float | None = None, meter: bool = True) -> None:
+                 started: float | None = None, meter: bool = True,
+                 group: Callable[[], Sequence["Log"]] | None = None) -> None:
         kept = resume or {}
         self._run, self._players = run, players
+        self._group = group or (lambda: [self])
         self._clock = Clock(kept.get("clock"), started)
         self._step: int = kept.get("step", 0)
         self.episodes: int = kept.get("episodes", 0)
@@ -100,9 +102,16 @@ class Log:
             self._tracker.log({k: v for k, v in values.items() if not math.isnan(v)}, step)
         if self._meter:
             left = self._clock.seconds_left((self._run.cfg.num_iterations - iteration) * step / iteration)
-            self._meter.update(Progress(iteration=iteration, step=step, ret=mean_or_none(self._returns),
-                                        evaluated=self._evaluated, sps=self._clock.sps,
-                                        compile_seconds=self._clock.compile_seconds, left=left))
+            self._meter.update(self._progress(iteration, left))
+
+    def _progress(self, iteration: int, left: float) -> Progress:
+        """Return the progress of all runs that train together; those that have ended early train no more steps."""
+        logs = self._group()
+        found = [mean_or_none(log._returns) for log in logs], [log._evaluated for log in logs]
+        ret, evaluated = (mean_or_none([x for x in values if x is not None]) for values in found)
+        speeds = [log._clock.sps or 0.0 for log in logs if log._step == self._step]
+        return Progress(iteration=iteration, step=self._step, ret=ret, evaluated=evaluated, sps=sum(speeds) or None,
+                        compile_seconds=self._clock.compile_seconds, left=left, members=len(logs))
 
     def end_early(self, reason: str) -> None:
         """Let the line of the next iteration say why it is the last one."""

@@ -188,6 +188,13 @@ class OwnParts(NamedTuple):
 NO_OWN_PARTS = OwnParts()
 
 
+def name_of(part: Any) -> str:
+    """Return the name of a function or a class, or that of an object's class."""
+    while isinstance(part, partial):
+        part = part.func
+    return str(getattr(part, "__name__", type(part).__name__))
+
+
 def resume_call(names: Iterable[str]) -> str:
     """Return the call that resumes a run with these arguments; "" without any."""
     return f"proximo.resume('RUN', {', '.join(f'{name}=...' for name in names)})" if names else ""

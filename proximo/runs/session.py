@@ -88,7 +88,8 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         runs = with_absolute_folders(runs)
         write_start(folder, runs, sweep)
         recorder = Recorder()
-        watchers = [Watcher(run, own, recorder=recorder, meter=run is runs[0]) for run in runs]
+        watchers = list[Watcher]()  # each sees all of them
+        watchers += [Watcher(run, own, recorder=recorder, meter=run is runs[-1], group=watchers) for run in runs]
         make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size))
         training = parts._replace(make_envs=make_envs)
         return Session(folder, watchers, train_together([run.cfg for run in runs], training),
@@ -159,9 +160,10 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     parts, recorder = own.parts_of_resume(runs[0]), Recorder()
     parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
     runs = [run._replace(processes=processes) for run in with_absolute_folders(runs)]
-    watchers = [Watcher(run, own, kept, partial(write_config, run) if run != old else None, recorder,
-                        run is runs[0])
-                for run, old, kept in zip(runs, with_absolute_folders(before), checkpoints)]
+    watchers = list[Watcher]()
+    watchers += [Watcher(run, own, kept, partial(write_config, run) if run != old else None, recorder,
+                         run is runs[-1], watchers)
+                 for run, old, kept in zip(runs, with_absolute_folders(before), checkpoints)]
     states = [kept["state"] for kept in checkpoints if kept is not None]
     training = train_together([run.cfg for run in runs], parts if states else with_start(parts, cfg), states or None)
     return Session(folder, watchers, training, release=held.pop_all().close)

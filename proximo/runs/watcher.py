@@ -63,14 +63,15 @@ class Watcher:
         checkpoint: The checkpoint that the run continues from.
         before_first: Called before anything is written.
         recorder: Notes the steps of the environments of training.
-        meter: Whether progress is shown; of several runs that train together only that of one.
+        meter: Whether progress is shown; of several runs that train together only the last one shows that of all.
+        group: All runs that train together, in the order in which they are logged; None: this one alone.
     """
 
     def __init__(self, run: Run, own: OwnParts = NO_OWN_PARTS, checkpoint: dict[str, Any] | None = None,
                  before_first: Callable[[], None] | None = None, recorder: Recorder | None = None,
-                 meter: bool = True) -> None:
+                 meter: bool = True, group: Sequence["Watcher"] | None = None) -> None:
         self.run, self._checkpoint, self._before_first = run, checkpoint, before_first
-        self._recorder, self._meter = recorder or Recorder(), meter
+        self._recorder, self._meter, self._group = recorder or Recorder(), meter, (self,) if group is None else group
         self.stop_reason = ""  # why a callback ends the run; "": none does
         self._record_video, self._evaluator = own.video_recorder(run), own.evaluator(run)
         self._own = own
@@ -141,7 +142,8 @@ class Watcher:
         if self._before_first is not None:
             self._before_first()
         kept = self._checkpoint["log"] if self._checkpoint else None
-        return Log(self.run, it.players, kept, self._started, self._meter)
+        return Log(self.run, it.players, kept, self._started, self._meter,
+                   lambda: [one.log for one in self._group if one.log is not None])
 
     def _video_due(self, iteration: int, checkpoint: bool) -> bool:
         """Where a checkpoint is due, or after cfg.video_steps steps of each environment if a variant has that field."""

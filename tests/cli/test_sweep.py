@@ -225,3 +225,16 @@ def test_a_resumed_sweep_ends_with_its_table(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.endswith(sweep_table(tmp_path / "runs") + "\n")
     assert main(["resume", str(tmp_path / "runs" / "seed=2")]) == 0
     assert "lowest" not in capsys.readouterr().out
+
+
+def test_the_progress_is_that_of_all_members(tmp_path, capsys):
+    """It was that of the first one: its return, and its steps per second."""
+    folder = tmp_path / "runs"
+    assert sweep(folder, "--seeds", "1", "2", "3", "--logger", "console") == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.endswith("done")]
+    ends = [json.loads((path / "summary.json").read_text()) for path in member_folders(folder)]
+    mean = np.mean([one["episodic_return_mean"] for one in ends])
+    assert line.startswith(f"CartPole-v1  100 %  3 runs at step 320  mean return {mean:.2f}  SPS of all ")
+    assert len({one["episodic_return_mean"] for one in ends}) == 3
+    speed = float(line.partition("SPS of all ")[2].split()[0].replace(",", ""))
+    assert speed == pytest.approx(sum(one["sps"] for one in ends), rel=0.2)
