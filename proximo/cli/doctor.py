@@ -11,10 +11,14 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from proximo.envs.atari_ids import REINSTALL, damaged_roms
+
 GIGABYTE = 1e9
 HEADLESS_DRIVERS = (None, "dummy", "offscreen")
 OPENCV = ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless")
 TESTED_TORCH = "2.13"
+PROGRAMS = ("c++", "g++", "clang++", "cl", "nvidia-smi")
+LIBRARIES = ("EGL", "GL")
 Level = Literal["ok", "note", "problem"]
 
 
@@ -42,6 +46,7 @@ class Machine(NamedTuple):
     gpus: tuple[str, ...]  # one line each, as the driver names them
     free_disk: float  # bytes where runs would be written
     shared_memory: float | None  # bytes of /dev/shm, None where there is none
+    damaged_roms: tuple[str, ...] = ()  # of ale-py
 
     @property
     def headless(self) -> bool:
@@ -55,10 +60,6 @@ class Machine(NamedTuple):
     def major(self, package: str) -> int:
         """Return the first number of the version of an installed package."""
         return int(self.versions[package].split(".")[0])
-
-
-PROGRAMS = ("c++", "g++", "clang++", "cl", "nvidia-smi")
-LIBRARIES = ("EGL", "GL")
 
 
 def doctor() -> list[Finding]:
@@ -86,14 +87,14 @@ def this_machine() -> Machine:
     """Describe this machine; the only subprocess is that of the GPU driver, if there is one."""
     versions = {(d.name or "").lower().replace("_", "-"): d.version for d in distributions()}
     programs = frozenset(filter(shutil.which, PROGRAMS))
-    compiler = os.environ.get("CXX")
-    if compiler and shutil.which(compiler.split()[0]):
+    if (compiler := os.environ.get("CXX", "").split()) and shutil.which(compiler[0]):
         programs |= {"c++"}
     shared = Path("/dev/shm")
     return Machine(system=platform.system(), python=sys.version_info[:2], versions=versions, environ=os.environ,
                    programs=programs, libraries=frozenset(filter(find_library, LIBRARIES)),
                    gpus=_gpus() if "nvidia-smi" in programs else (), free_disk=shutil.disk_usage(Path.cwd()).free,
-                   shared_memory=shutil.disk_usage(shared).total if shared.is_dir() else None)
+                   shared_memory=shutil.disk_usage(shared).total if shared.is_dir() else None,
+                   damaged_roms=damaged_roms())
 
 
 def _gpus() -> tuple[str, ...]:
@@ -151,6 +152,8 @@ def _incomplete(machine: Machine) -> list[Finding]:
               if machine.has(package) and not machine.has(needed)]
     if machine.has("ale-py") and machine.has("jax") and not machine.has("chex"):
         found.append(Finding("note", "ale-py's XLA interface needs chex", "pip install chex"))
+    if roms := machine.damaged_roms:
+        found.append(Finding("problem", f"{len(roms)} of ale-py's ROMs cannot be used: {roms[0]}", REINSTALL))
     return found
 
 
@@ -206,8 +209,7 @@ def compiler_findings(machine: Machine) -> list[Finding]:
 
 def rendering_findings(machine: Machine) -> list[Finding]:
     """Check what makes videos black or rendering fail, above all on a machine without a screen."""
-    found = []
-    driver, backend = machine.environ.get("SDL_VIDEODRIVER"), machine.environ.get("MUJOCO_GL")
+    found, driver, backend = [], machine.environ.get("SDL_VIDEODRIVER"), machine.environ.get("MUJOCO_GL")
     if driver == "" or (machine.headless and driver not in HEADLESS_DRIVERS):
         found.append(Finding("problem", f"SDL_VIDEODRIVER={driver or '(empty)'} cannot draw here: no picture of "
                              "classic control, Box2D or Atari", "unset SDL_VIDEODRIVER"))
@@ -223,8 +225,7 @@ def rendering_findings(machine: Machine) -> list[Finding]:
                                  ("matplotlib", "matplotlib", "proximo plot")):
         if package not in machine.versions and module not in machine.versions:
             found.append(Finding("note", f"{use}: {package} is not installed", f"pip install {package}"))
-    screen = "no screen" if machine.headless else "a screen"
-    return found or [Finding("ok", f"rendering: {screen}, nothing in the way")]
+    return found or [Finding("ok", f"rendering: {'no' if machine.headless else 'a'} screen, nothing in the way")]
 
 
 def wandb_findings(machine: Machine) -> list[Finding]:
@@ -241,8 +242,8 @@ def storage_findings(machine: Machine) -> list[Finding]:
     """Check the disk space for runs, and the shared memory for --env-workers."""
     free = machine.free_disk / GIGABYTE
     level: Level = "problem" if free < 0.5 else "note" if free < 5 else "ok"
-    fix = "" if level == "ok" else "free some, or write to another folder with --run-dir"
-    found = [Finding(level, f"{free:.1f} GB free for runs in this folder", fix)]
+    found = [Finding(level, f"{free:.1f} GB free for runs in this folder",
+                     "" if level == "ok" else "free some, or write to another folder with --run-dir")]
     if machine.shared_memory is not None and machine.shared_memory < GIGABYTE / 4:
         found.append(Finding("note", f"/dev/shm holds {machine.shared_memory / 1e6:.0f} MB, little for --env-workers "
                              "with images", "docker run --shm-size=2g ..."))

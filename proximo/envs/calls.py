@@ -1,12 +1,13 @@
 """Methods of environments that a program calls between two iterations (Iteration.call_envs)."""
 
+import inspect
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import gymnasium
 
-from proximo.errors import EnvError, ProximoError, UsageError, one_line, what_failed
+from proximo.errors import EnvError, ProximoError, UsageError, nearest, one_line, what_failed
 from proximo.protocols import VecEnv
 
 PLAYING = ("reset", "step", "close")  # what training calls itself
@@ -63,7 +64,7 @@ def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception],
         options: Its keyword arguments.
 
     Raises:
-        UsageError: There is no such method.
+        UsageError: There is no such method, or no such attribute to set.
         Exception: What `fault` makes, if the method raised an exception.
     """
     try:
@@ -74,11 +75,39 @@ def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception],
         raise UsageError(f"call_envs({name!r}): {env.unwrapped} has no method {name}. To set an attribute, call "
                          "\"set_wrapper_attr\" with its name and value.")
     try:
+        if name == "set_wrapper_attr":
+            refuse_new_attribute(env, *arguments, **options)
         return method(*arguments, **options)
     except (ProximoError, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise fault(what_failed(error, f"{name}() raised")) from error
+
+
+def refuse_new_attribute(env: gymnasium.Env[Any, Any], /, *arguments: Any, **options: Any) -> None:
+    """Raise UsageError if `set_wrapper_attr` would make an attribute that nothing reads, as a misspelled one is.
+
+    Args:
+        env: The environment.
+        arguments: Those of set_wrapper_attr: the name of the attribute and its value.
+        options: Those of set_wrapper_attr. With `force`, the caller has decided.
+    """
+    attribute = arguments[0] if arguments else options.get("name")
+    if not isinstance(attribute, str) or "force" in options or env.has_wrapper_attr(attribute):
+        return
+    names, layer = set(attribute_names(env)), env
+    while isinstance(layer, gymnasium.Wrapper):
+        layer = layer.env
+        names.update(attribute_names(layer))
+    raise UsageError(f"call_envs('set_wrapper_attr', {attribute!r}): {env.unwrapped} and its wrappers have no "
+                     f"attribute {attribute}.{nearest(attribute, sorted(names))} Name an attribute that exists, or "
+                     "pass force=True to make a new one.")
+
+
+def attribute_names(layer: gymnasium.Env[Any, Any]) -> list[str]:
+    """Return the public attributes of an environment or of a wrapper that are no methods."""
+    return [name for name in dir(layer)
+            if not name.startswith("_") and not callable(inspect.getattr_static(layer, name, None))]
 
 
 def check_sent(value: Any, what: str) -> None:

@@ -4,7 +4,6 @@ Each state follows from the last one as in Gymnasium, but in float32 instead of 
 first states come from another generator.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from proximo.config import Config
 from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.envs.gym_source import changed_fields
 from proximo.envs.pure import PureVec, cond_of_any
-from proximo.errors import UsageError
+from proximo.errors import UsageError, nearest
 from proximo.protocols import Episode, Step
 
 Parts = tuple[Array, ...]  # the numbers of a task's state, one (N,) array each
@@ -103,8 +102,8 @@ def make_jax_control(cfg: Config, seeds: Sequence[int]) -> PureVec:
     """
     tasks = control_tasks()
     if cfg.env_id not in tasks:
-        near = difflib.get_close_matches(cfg.env_id, tasks, 3, 0.3) or sorted(tasks)
-        raise UsageError(f"--engine jax has no {cfg.env_id}. Use {', '.join(near)}, or --engine gym.")
+        raise UsageError(f"--engine jax has no {cfg.env_id}.{nearest(cfg.env_id, tasks)} All that it has are "
+                         f"{', '.join(sorted(tasks))}. Use one of these, or --engine gym.")
     return PureVec(ControlPure(tasks[cfg.env_id], len(seeds)), seeds[0])
 
 

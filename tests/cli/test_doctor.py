@@ -53,6 +53,7 @@ TRAPS = {
     "old Python": (HEALTHY._replace(python=(3, 10)), "problem", "Python 3.10", "python3.11"),
     "new Python": (HEALTHY._replace(python=(3, 14)), "note", "Python 3.14", "python3.13"),
     "full disk": (HEALTHY._replace(free_disk=1e8), "problem", "0.1 GB", "--run-dir"),
+    "lost ROM": (HEALTHY._replace(damaged_roms=("pong.bin",)), "problem", "pong.bin", "--force-reinstall --no-deps ale-py"),
     "small shm": (HEALTHY._replace(shared_memory=64e6), "note", "64 MB", "--shm-size"),
 }
 

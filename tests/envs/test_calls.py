@@ -63,6 +63,18 @@ def test_every_environment_is_called(carts):
     assert call_envs(carts, "get_wrapper_attr", "length") == [0.75] * 4
 
 
+def test_a_misspelled_attribute(carts):
+    """No environment has it, so that nothing would read it. With force it is made."""
+    with pytest.raises(UsageError, match=r"call_envs\('set_wrapper_attr', 'lenght'\): <CartPoleEnv<CartPole-v1>> and its "
+                                         "wrappers have no attribute lenght. Did you mean length"):
+        call_envs(carts, "set_wrapper_attr", "lenght", 0.75)
+    with pytest.raises(UsageError, match="have no attribute zzz. Name an attribute that exists"):
+        call_envs(carts, "set_wrapper_attr", name="zzz", value=1)
+    assert call_envs(carts, "get_wrapper_attr", "length") == [0.5] * 4
+    assert call_envs(carts, "set_wrapper_attr", "lenght", 0.75, force=True) == [True] * 4
+    assert call_envs(carts, "get_wrapper_attr", "lenght") == [0.75] * 4
+
+
 @pytest.mark.parametrize(("name", "arguments", "kind", "sentence"), [
     ("fly", (), UsageError, r"call_envs\('fly'\): <CartPoleEnv<CartPole-v1>> has no method fly. To set an attribute"),
     ("metadata", (), UsageError, "has no method metadata"),

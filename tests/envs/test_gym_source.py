@@ -17,7 +17,7 @@ from proximo.envs.gym import make_gym
 from proximo.envs.gym_source import EMULATOR, env_source, make_from_source
 from proximo.errors import UsageError
 from proximo.problems import config_problems
-from proximo.variants import Atari, Compact, Continuous, Procgen
+from proximo.variants import Atari, BatchedSim, Compact, Continuous, Procgen
 from tests.support.runs import SMALL, same_weights
 
 SCRIPT = '''
@@ -231,6 +231,9 @@ def test_own_objects_take_arguments_wrappers_and_image_settings(tmp_path):
     (Config(engine="envpool", env_kwargs=("a=1",)), "env_kwargs is not available with engine=envpool. Use --engine gym"),
     (Config(engine="jax", framework="jax", frame_skip=2), "frame_skip is not available with engine=jax"),
     (Continuous(engine="envpool", env_file="a.py"), "env_file is not available with engine=envpool"),
+    (BatchedSim(env_kwargs=("a=1",)), "env_kwargs is not available in this variant: tasks of Brax take no arguments. Leave "
+                                      "--env-kwargs out."),
+    (BatchedSim(env_wrappers=("a:B",)), "env_wrappers is not available in this variant. Use a variant for Gymnasium's"),
     (Atari(env_wrappers=("a:B",)), "env_wrappers is not available in this variant"),
     (Atari(resize=64), "resize=64 is not available in this variant. Use --screen-size 64."),
     (Compact(env_id="Pong-v5", resize=64), "resize=64 is not available in this variant. Use --screen-size 64."),

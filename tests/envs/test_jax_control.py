@@ -82,8 +82,10 @@ def test_state_continues_exactly():
 def test_which_engine_is_taken():
     assert takes_jax_control(Config()) and not takes_jax_control(Config(engine="gym"))
     assert not takes_jax_control(Config(env_id="LunarLander-v3"))
-    with pytest.raises(UsageError, match="CartPole-v1"):
-        make_jax_control(Config(env_id="CartPol-v1", engine="jax"), [1])
+    for env_id, guess in (("CartPol-v1", r" Did you mean CartPole-v1\?"), ("Hopper-v4", "")):
+        with pytest.raises(UsageError, match=f"^--engine jax has no {env_id}.{guess} All that it has are Acrobot-v1, CartPole-v1, "
+                           "MountainCar-v0, MountainCarContinuous-v0, Pendulum-v1. Use one of these, or --engine gym.$"):
+            make_jax_control(Config(env_id=env_id, engine="jax"), [1])
 
 
 def test_members_that_begin_no_episode_keep_theirs_and_skip_the_draw_where_none_does():

@@ -13,13 +13,13 @@ from proximo.models.export.portable import Portable
 from proximo.models.export.ports import Trained, leaves, part_name
 
 Run = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
-ROWS, STEPS = 16, 4
+PASSES = ((16, 4), (1, 64))  # (rows, steps): a network may have a condition on one row, which is what a robot uses
 TOLERANCE = 1e-4  # relative, and absolute for numbers below 1
 MOST_DIFFERENT = 0.05  # of the actions: discrete ones differ where two are equally likely
 
 
 def check_same_actions(model: Trained, portable: Portable, run: Run) -> None:
-    """Play a few steps with both.
+    """Play a few steps with both, with many rows and with one.
 
     Args:
         model: The model; its recurrent state is not advanced.
@@ -29,11 +29,22 @@ def check_same_actions(model: Trained, portable: Portable, run: Run) -> None:
     Raises:
         UsageError: They act differently, so the network has a part that a file cannot hold.
     """
+    for rows, steps in PASSES:
+        share = share_that_differs(model, portable, run, rows, steps)
+        if share > MOST_DIFFERENT:
+            observations = "one observation" if rows == 1 else f"{rows} observations"
+            raise UsageError(f"The exported file does not act as the model: {share:.0%} of its actions differ where it "
+                             f"gets {observations} at a time. The network has a condition or a random number that a "
+                             "file cannot hold. Nothing was written.")
+
+
+def share_that_differs(model: Trained, portable: Portable, run: Run, rows: int, steps: int) -> float:
+    """Play steps of a number of rows with both, and return the share of the actions that differ."""
     model, rng = copy.copy(model), np.random.default_rng(0)
     model.reset()
     state, differs = None, []
-    for t in range(STEPS):
-        raw, inputs = draw(model, portable, rng, start=t == 0)
+    for t in range(steps):
+        raw, inputs = draw(model, portable, rng, rows, start=t == 0)
         if state is not None:
             inputs["state"] = state
         found = run(inputs)
@@ -41,44 +52,41 @@ def check_same_actions(model: Trained, portable: Portable, run: Run) -> None:
         wanted = action_arrays(model.act(raw, inputs.get("first"), inputs.get("mask"), deterministic=True), model)
         differs += [~np.isclose(found[name], one, rtol=TOLERANCE, atol=TOLERANCE).ravel()
                     for name, one in wanted.items()]
-    share = np.concatenate(differs).mean()
-    if share > MOST_DIFFERENT:
-        raise UsageError(f"The exported file does not act as the model: {share:.0%} of its actions differ. The network "
-                         "has a condition or a random number that a file cannot hold. Nothing was written.")
+    return float(np.concatenate(differs).mean())
 
 
-def draw(model: Trained, portable: Portable, rng: np.random.Generator,
+def draw(model: Trained, portable: Portable, rng: np.random.Generator, rows: int,
          start: bool) -> tuple[Any, dict[str, np.ndarray]]:
     """Return observations as `Model.act` takes them, and the same as inputs of a file; masks allow everything."""
     size = 100 if portable.inputs[0].dtype == np.uint8 else 1
-    inputs = {port.name: np.abs(size * rng.normal(size=(ROWS, *port.shape))).astype(port.dtype)
+    inputs = {port.name: np.abs(size * rng.normal(size=(rows, *port.shape))).astype(port.dtype)
               for port in portable.inputs}
     if "mask" in inputs:
         inputs["mask"][:] = True
     if "first" in inputs:
-        inputs["first"] = start | (rng.random(ROWS) < 0.3)
+        inputs["first"] = start | (rng.random(rows) < 0.3)
     space = model.spec.observation_space
     if space is None:
         return inputs["obs"], inputs
-    sampled = {part_name("obs", path): sample(leaf, rng) for path, leaf in leaves(without_mask(space))}
+    sampled = {part_name("obs", path): sample(leaf, rng, rows) for path, leaf in leaves(without_mask(space))}
     inputs |= {name: x for name, x in sampled.items() if name in inputs}
-    return structured(space, sampled), inputs
+    return structured(space, sampled, rows), inputs
 
 
-def sample(leaf: Any, rng: np.random.Generator) -> np.ndarray:
-    """Return ROWS elements of the space of an array."""
+def sample(leaf: Any, rng: np.random.Generator, rows: int) -> np.ndarray:
+    """Return `rows` elements of the space of an array."""
     leaf = copy.deepcopy(leaf)
     leaf.seed(int(rng.integers(2**31)))
-    return np.stack([np.asarray(leaf.sample(), leaf.dtype) for _ in range(ROWS)])
+    return np.stack([np.asarray(leaf.sample(), leaf.dtype) for _ in range(rows)])
 
 
-def structured(space: Any, arrays: dict[str, np.ndarray], path: tuple[Any, ...] = ()) -> Any:
+def structured(space: Any, arrays: dict[str, np.ndarray], rows: int, path: tuple[Any, ...] = ()) -> Any:
     """Return named arrays in the structure of a space. A key `action_mask` allows everything."""
     if isinstance(space, spaces.Dict):
-        return {key: np.ones((ROWS, *(part.shape or ())), part.dtype) if not path and key == "action_mask" else
-                structured(part, arrays, (*path, key)) for key, part in space.spaces.items()}
+        return {key: np.ones((rows, *(part.shape or ())), part.dtype) if not path and key == "action_mask" else
+                structured(part, arrays, rows, (*path, key)) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(structured(part, arrays, (*path, i)) for i, part in enumerate(space.spaces))
+        return tuple(structured(part, arrays, rows, (*path, i)) for i, part in enumerate(space.spaces))
     return arrays[part_name("obs", path)]
 
 

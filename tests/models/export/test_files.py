@@ -172,7 +172,7 @@ class Scaled(torch.nn.Module):
 
 
 CHANGES = {"doubled": lambda obs: 2 * obs, "condition": lambda obs: obs if obs.sum() > 0 else -obs,
-           "rows": lambda obs: obs if len(obs) < 8 else -obs, "random": lambda obs: torch.randn_like(obs)}
+           "rows": lambda obs: obs if len(obs) < 8 else -obs, "one row": lambda obs: obs if len(obs) > 1 else -obs, "random": lambda obs: torch.randn_like(obs)}
 
 
 @pytest.mark.parametrize("change", CHANGES)
