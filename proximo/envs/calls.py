@@ -1,6 +1,5 @@
 """Methods of environments that a program calls between two iterations (Iteration.call_envs)."""
 
-import inspect
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -106,8 +105,8 @@ def refuse_new_attribute(env: gymnasium.Env[Any, Any], /, *arguments: Any, **opt
 
 def attribute_names(layer: gymnasium.Env[Any, Any]) -> list[str]:
     """Return the public attributes of an environment or of a wrapper that are no methods."""
-    return [name for name in dir(layer)
-            if not name.startswith("_") and not callable(inspect.getattr_static(layer, name, None))]
+    methods = {name for kind in type(layer).__mro__ for name, member in vars(kind).items() if callable(member)}
+    return [name for name in dir(layer) if not name.startswith("_") and name not in methods]
 
 
 def check_sent(value: Any, what: str) -> None:

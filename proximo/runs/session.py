@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -88,8 +88,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         runs = with_absolute_folders(runs)
         write_start(folder, runs, sweep)
         recorder = Recorder()
-        watchers = list[Watcher]()  # each sees all of them
-        watchers += [Watcher(run, own, recorder=recorder, meter=run is runs[-1], group=watchers) for run in runs]
+        watchers = _watchers(runs, own, recorder, [(None, None)] * len(runs))
         make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size))
         training = parts._replace(make_envs=make_envs)
         return Session(folder, watchers, train_together([run.cfg for run in runs], training),
@@ -119,6 +118,22 @@ def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
         held.enter_context(locked(folder, *member_folders(folder)))
         allowed = [allow_import] if isinstance(allow_import, (str, Path)) else [*allow_import]
         return _resume(folder, changes, own, held, [*allowed, *named_modules(config_of_env(changes))], wrong)
+
+
+def _watchers(runs: Sequence[Run], own: OwnParts, recorder: Recorder,
+              starts: Iterable[tuple[dict[str, Any] | None, Callable[[], None] | None]]) -> list[Watcher]:
+    """Return a watcher for each run; the last one shows the progress of all.
+
+    Args:
+        runs: The runs.
+        own: The parts of a program.
+        recorder: Notes the steps of the environments.
+        starts: For each run, the checkpoint that it continues from, and what is called before anything is written.
+    """
+    watchers: list[Watcher] = []
+    for run, (checkpoint, before_first) in zip(runs, starts):
+        watchers.append(Watcher(run, own, checkpoint, before_first, recorder, run is runs[-1], group=watchers))
+    return watchers
 
 
 def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStack, allowed: list[str],
@@ -160,10 +175,9 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     parts, recorder = own.parts_of_resume(runs[0]), Recorder()
     parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
     runs = [run._replace(processes=processes) for run in with_absolute_folders(runs)]
-    watchers = list[Watcher]()
-    watchers += [Watcher(run, own, kept, partial(write_config, run) if run != old else None, recorder,
-                         run is runs[-1], watchers)
-                 for run, old, kept in zip(runs, with_absolute_folders(before), checkpoints)]
+    watchers = _watchers(runs, own, recorder, [
+        (kept, partial(write_config, run) if run != old else None)
+        for run, old, kept in zip(runs, with_absolute_folders(before), checkpoints)])
     states = [kept["state"] for kept in checkpoints if kept is not None]
     training = train_together([run.cfg for run in runs], parts if states else with_start(parts, cfg), states or None)
     return Session(folder, watchers, training, release=held.pop_all().close)
