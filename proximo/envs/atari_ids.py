@@ -154,7 +154,7 @@ def games_for_one() -> dict[str, str]:
         from ale_py import roms
     except ImportError as error:
         if error.name != "ale_py":
-            warn_once(f"{import_problem('Atari', error)}.")
+            warn_once(import_problem("Atari", error))
         return {}
     known = {rom.title().replace("_", ""): rom for rom in roms.get_all_rom_ids()}
     return {game: rom for game, rom in known.items() if game not in SEVERAL_PLAYERS}
