@@ -62,10 +62,10 @@ def check_acted(acted: Acted, evaluates_later: bool, row: Any) -> None:
         raise UsageError(f"The network acts by returning {type(acted).__name__}. Return proximo.protocols.Acted.")
     if not hasattr(acted.action, "dtype"):
         raise UsageError(f"The network acts by {acted.action!r:.60}. Return one action per row, as an array.")
-    found, floats = tuple(acted.action.shape), "float" in str(acted.action.dtype)
-    if found != tuple(row.shape) or floats is not ("float" in str(row.dtype)):
-        raise UsageError(f"The network acts by an array of shape {found} and dtype {acted.action.dtype}. Return one "
-                         f"action per row, as the head declares them: shape {tuple(row.shape)} and dtype {row.dtype}.")
+    found, dtype = acted.action.shape, acted.action.dtype
+    if found != row.shape or (dtype != row.dtype and ("float" in str(dtype)) is not ("float" in str(row.dtype))):
+        raise UsageError(f"The network acts by an array of shape {tuple(found)} and dtype {dtype}. Return one action "
+                         f"per row, as the head declares them: shape {tuple(row.shape)} and dtype {row.dtype}.")
     if not evaluates_later:
         check_rows(row.shape[:1], "a step", logprob=acted.logprob, value=acted.value)
 
