@@ -140,8 +140,9 @@ def _problems_of_distributions(cfg: Config) -> list[str]:
 def _problems_of_limits(cfg: Config) -> list[str]:
     wrong, limits = [], cfg.limits
     if cfg.engine not in ("auto", *limits.engines):
+        advice = "Brax belongs to ppo_continuous_action_isaacgym." if cfg.engine == "brax" else limits.advice
         wrong.append(f"engine={cfg.engine} is not available in this variant. Use {', '.join(limits.engines)} or "
-                     f"auto. {limits.advice}".rstrip())
+                     f"auto. {advice}".rstrip())
     elif cfg.engine == "jax" and cfg.framework != "jax":
         wrong.append(f"engine=jax does not run with framework={cfg.framework}. Use --framework jax or another "
                      "engine.")

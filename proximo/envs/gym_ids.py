@@ -9,7 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.envs.registration import parse_env_id, registry
 
-from proximo.envs.atari_ids import is_atari
+from proximo.envs.atari_ids import check_meant, games_for_one, is_atari
 from proximo.envs.imports import import_named
 from proximo.envs.render import use_egl_when_headless
 from proximo.envs.spaces import QuickDiscrete
@@ -29,6 +29,8 @@ def gym_id(env_id: str, typed: str = "") -> str:
     name = _import_module_of(env_id)
     if name in registry and not _is_retired(name):
         return env_id
+    if name.lower() in map(str.lower, games_for_one()):
+        check_meant(name, f"env_id={typed or env_id} is unknown.")
     if successor := _successor(name):
         found = env_id.removesuffix(name) + successor  # with the module, which worker processes import too
         has_version = parse_env_id(name)[2] is not None

@@ -74,3 +74,10 @@ def test_the_error_of_a_missing_package_has_the_command_that_installs_it(monkeyp
     monkeypatch.setattr(gymnasium, "make", absent)
     with pytest.raises(UsageError, match=r'pip install "proximo\[box2d\]"'):
         make_gym(Config(env_id="LunarLander-v3"), [1])
+
+
+@pytest.mark.parametrize("name", ["Breakout", "breakout"])
+def test_the_bare_name_of_a_game_gets_its_id(name):
+    pytest.importorskip("ale_py")
+    with pytest.raises(UsageError, match=f"env_id={name} is unknown. Did you mean BreakoutNoFrameskip-v4"):
+        gym_id(name)

@@ -21,8 +21,8 @@ LOSS: Rewrites = {"ppo_loss": (
     ("entropy = mean(", "entropy = jnp.mean("), ('"old_approx_kl": mean(', '"old_approx_kl": jnp.mean('),
     ('"approx_kl": mean(', '"approx_kl": jnp.mean('), ('"clipfrac": mean(', '"clipfrac": jnp.mean('))}
 ENVIRONMENTS: Rewrites = {
-    "count_episodes": (("xp.where(valid, reward, 0)", "reward"), ("valid.astype(xp.int32)", "1"),
-                       ("over & valid", "over")),
+    "count_episodes": (("xp.where(valid, reward, 0)", "reward"), ("over & valid", "over"),
+                       ("xp.where(valid, running.length + 1, running.length)", "running.length + 1")),
     "Running": (("; for suites inside a compiled function", ""),),
     "ControlPure": (("parts, running = self._first_states(own), start_episodes(self.num_envs, jnp)",
                      "parts = self._first_states(own)\n        running = start_episodes(self.num_envs, jnp)"),
@@ -150,9 +150,7 @@ def updating() -> Rewrites:
         "compute_gradient": (
             LEARNER, BIND, ("learner.loss_fn(", "ppo_loss("), ("learner.agent.recurrent", "False"),
             ("learner.cfg)", "cfg)"), ("            count=minibatch.count,", "           ")),
-        "LossInputs": (
-            ("All arrays have the same shape but the last three.",
-             "All arrays but the last two have the same shape."),)}
+        "LossInputs": ((": (B,), or (T, n) for a recurrent agent.", ": (B,)."),)}
 
 
 def one_task(cfg: Config) -> tuple[tuple[str, str], ...]:
