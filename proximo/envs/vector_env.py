@@ -64,29 +64,28 @@ class GymVectorEnvs:
         obs, info = self._envs.reset(seed=self._seed)
         self._obs = rows = self._rows(obs)
         none, zeros, zero = (self._kind.zeros((self.num_envs,), dtype) for dtype in (np.bool_, np.float32, np.int32))
-        self._over, self._running = none, Running(zeros, zero)
+        self._only_reset, self._running = none, Running(zeros, zero)  # rows that the next step only resets
         return Step(obs=rows, first=~none, mask=self._mask(obs, info), reward=zeros, terminated=none, truncated=none,
                     final_obs=None if self._mode is AutoresetMode.NEXT_STEP else rows, valid=~none,
                     episode=Episode(none, zeros, zero), metrics=dict.fromkeys(self.metric_names, zeros + np.nan))
 
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
-        kind, begun = self._kind, self._over
+        kind, begun = self._kind, self._only_reset
         obs, reward, terminated, truncated, info = self._envs.step(self._written(action))
-        reward, terminated = kind.cast(reward, np.float32), kind.cast(terminated, np.bool_)
-        truncated = kind.cast(truncated, np.bool_) & ~terminated
-        rows, metrics = self._rows(obs), self._metrics(info, terminated | truncated)
-        if self._mode is AutoresetMode.NEXT_STEP:  # rows that ended in the step before were only reset
-            reward, terminated, truncated = kind.where(begun, 0, reward), terminated & ~begun, truncated & ~begun
-            self._over = over = terminated | truncated
-            first, valid, final = begun, ~begun, None
+        valid, rows = ~begun, self._rows(obs)
+        reward = kind.where(valid, kind.cast(reward, np.float32), 0)
+        terminated = kind.cast(terminated, np.bool_) & valid
+        truncated = kind.cast(truncated, np.bool_) & valid & ~terminated
+        over = terminated | truncated
+        metrics = self._metrics(info, over)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._only_reset, first, final = over, begun, None
         else:
-            over = terminated | truncated
-            first, valid = over, over | ~over
-            final = self._final_rows(rows, over, truncated, info)
-            if self._mode is AutoresetMode.DISABLED and bool(over.any()):
-                obs, info = self._envs.reset(options={"reset_mask": over})
-                rows = self._rows(obs)
+            first, final = over, self._final_rows(rows, over, truncated, info)
+        if self._mode is AutoresetMode.DISABLED and bool(over.any()):
+            obs, info = self._envs.reset(options={"reset_mask": over})
+            rows = self._rows(obs)
         self._obs = rows
         self._running, episode = count_episodes(self._running, reward, over, valid, kind)
         return Step(obs=rows, first=first, mask=self._mask(obs, info), reward=reward, terminated=terminated,
