@@ -93,22 +93,27 @@ def check_calls(agent: Any, carry: Carry) -> None:
     Raises:
         UsageError: One of them raises an exception, or returns arrays of other shapes.
     """
+    carry = carry._replace(statistics=None)
     noise = jax.eval_shape(lambda: agent.head.noise(jax.random.key(0), *carry.first.shape))
-    one_step = agent.recurrent  # its calls have an axis of time
-    obs, mask, first = jax.tree.map(lambda x: x[None] if one_step else x, (carry.obs, carry.mask, carry.first))
-    calls: dict[str, Callable[[], Any]] = {
-        "The network": lambda: jax.eval_shape(lambda: agent(obs, mask, first, carry.state)[1]),
-        "act() of the network": lambda: jax.eval_shape(lambda x: act_of(agent, carry, x).action, noise),
-        "value() of the network": lambda: jax.eval_shape(lambda: value_of(agent, carry.obs, carry.first, carry.state))}
-    for name, call in calls.items():
+    calls: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "The network": (lambda carry: _learned_value(agent, carry), (carry,)),
+        "act() of the network": (lambda carry, noise: act_of(agent, carry, noise).action, (carry, noise)),
+        "value() of the network": (lambda carry: value_of(agent, carry.obs, carry.first, carry.state), (carry,))}
+    for name, (call, arguments) in calls.items():
         try:
             with naming_traced_code():
-                call()
+                jax.eval_shape(call, *arguments)
         except ProximoError:
             raise
         except Exception as error:
             raise UsageError(f"{name} raised {with_place(error)} for observations of shape {carry.obs.shape}. Correct "
                              "make_agent.") from error
+
+
+def _learned_value(agent: Any, carry: Carry) -> Any:
+    """Return the value of a network as learning calls it: with an axis of time if it is recurrent."""
+    obs, mask, first = jax.tree.map(lambda x: x[None] if agent.recurrent else x, (carry.obs, carry.mask, carry.first))
+    return agent(obs, mask, first, carry.state)[1]
 
 
 def value_of(agent: Any, obs: Any, first: Array, state: tuple[Array, ...]) -> Array:

@@ -30,8 +30,7 @@ def failed_update(agent: nn.Module, spec: Spec, rollout: Rollout, start: tuple[T
         steps: Environment steps before it.
     """
     return NumbersError(f"The loss or its gradient is not finite in iteration {iteration}, after {steps} steps. The "
-                        "weights are those before it. Lower --learning-rate, or check the rewards, and a loss "
-                        "function of your own.",
+                        "weights are those before it. Lower --learning-rate, or check the rewards, or your own loss.",
                         partial(evidence, agent, spec, rollout, start, iteration))
 
 

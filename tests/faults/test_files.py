@@ -263,7 +263,7 @@ def test_benchmark_files(part, tmp_path, capsys):
 
 SEARCH = f"{ROW}[space]\ngamma = {{low = 0.9, high = 0.99}}\n"
 SEARCHES = {"trials='x'": f'trials = "x"\n{SEARCH}', "trials=0": f"trials = 0\n{SEARCH}", "space=5": f"space = 5\n{ROW}",
-            "space: gamma=5": f"{ROW}[space]\ngamma = 5", "space: gamma=": f"{ROW}[space]\ngamma = {{low = 'a', high = 'b'}}",
+            "space: gamma=5": f"{ROW}[space]\ngamma = 5", "space: gamma: low='a'": f"{ROW}[space]\ngamma = {{low = 'a', high = 'b'}}",
             "pruner=5": f"pruner = 5\n{SEARCH}", "storage=5": f"storage = 5\n{SEARCH}", "metric='x'": f"metric = 'x'\n{SEARCH}",
             "target_scores=5": f"target_scores = 5\n{SEARCH}", "there is no [space]": ROW, "sampler_seed='x'": f"sampler_seed = 'x'\n{SEARCH}"}
 
