@@ -139,17 +139,16 @@ def part_views(layout: Layout, rows: np.ndarray) -> list[np.ndarray]:
             for part in layout.parts]
 
 
-def part_values(layout: Layout, observation: Any) -> Iterator[tuple[Part, Any]]:
-    """Yield every part with its value in an observation, or in N in one structure: images with their channels first."""
-    for part in layout.parts:
-        value = observation
-        for key in part.path:
-            value = value[key]
-        if part.kind == "discrete":
-            value = (value if hasattr(value, "detach") else np.asarray(value)) - part.space.start  # type: ignore[attr-defined]
-        elif part.kind == "image":
-            value = channels_first(image_axes(part.space), value)
-        yield part, value
+def part_value(part: Part, observation: Any) -> Any:
+    """Return a part of an observation, or of N in one structure: an image with its channels first."""
+    value = observation
+    for key in part.path:
+        value = value[key]
+    if part.kind == "discrete":
+        value = (value if hasattr(value, "detach") else np.asarray(value)) - part.space.start  # type: ignore[attr-defined]
+    elif part.kind == "image":
+        value = channels_first(image_axes(part.space), value)
+    return value
 
 
 def part_not_finite(part: Part) -> AnswerError:
@@ -163,8 +162,8 @@ def write_rows(layout: Layout, observation: Any, rows: np.ndarray) -> None:
     Raises:
         ValueError: A float is NaN or infinite.
     """
-    for (part, value), view in zip(part_values(layout, observation), part_views(layout, rows)):
-        view[...] = np.reshape(value, view.shape)
+    for part, view in zip(layout.parts, part_views(layout, rows)):
+        view[...] = np.reshape(part_value(part, observation), view.shape)
         if part.dtype.kind == "f" and not np.isfinite(view).all():
             raise part_not_finite(part)
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from proximo.envs.moments import Moments, Statistics
-from proximo.envs.obs_layout import Layout, part_not_finite, part_values
+from proximo.envs.obs_layout import Layout, part_not_finite, part_value
 from proximo.protocols import Step
 
 float32, float64 = torch.float32, torch.float64
@@ -61,8 +61,8 @@ class TensorArrays:
 
     def write_parts(self, layout: Layout, observation: Any, rows: torch.Tensor) -> None:
         """Write N observations in one structure into rows (N, size); see write_rows."""
-        for part, value in part_values(layout, observation):
-            numbers = self.cast(value, part.dtype).reshape(len(rows), -1).contiguous()
+        for part in layout.parts:
+            numbers = self.cast(part_value(part, observation), part.dtype).reshape(len(rows), -1).contiguous()
             if part.dtype.kind == "f" and not bool(numbers.isfinite().all()):
                 raise part_not_finite(part)
             rows[:, part.start:part.stop] = numbers.view(rows.dtype)
