@@ -16,6 +16,7 @@ class Config:
 
     limits: ClassVar[Limits] = Limits(engines=("gym", "envpool", "jax"), gymnasium=True)
     histograms: ClassVar[bool] = False  # TensorBoard gets histograms of the returns and lengths of episodes
+    unrolls: ClassVar[bool] = False  # whether JAX compiles the loops over epochs and minibatches as repeated code
     # Environment: the state, the shapes and the statistics of the environments depend on these fields
     env_id: str = setting("CartPole-v1", group="environment")
     """id of the environment; `module:Env-v0` imports the module first"""
@@ -191,8 +192,6 @@ class Config:
     """additional iterations (negative: fewer) because a resume has changed num_envs; set by the resume"""
     device_ids: facts.Sizes = setting((), group="machine", minimum=0, resume="free", detail="A2")
     """GPU of each process, in order of rank; empty: the GPU with the number of the local rank"""
-
-    unrolls: ClassVar[bool] = False  # whether JAX compiles the loops over epochs and minibatches as repeated code
 
     def __post_init__(self) -> None:
         """Replace True and False in fields that have choices instead of a switch."""

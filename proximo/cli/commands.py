@@ -190,7 +190,8 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
         loss_fn: (batch, cfg) -> the loss and named statistics, for a loop that takes `loss_fn`; None: that of the loop.
         callbacks: Called after every iteration, as in proximo.train.
     """
-    names = {argument: name_of(part) for argument, part in (("make_envs", make_envs), ("make_agent", make_agent))
+    parts = {"make_envs": make_envs, "make_agent": make_agent} | ({"loss_fn": loss_fn} if loss_fn else {})
+    names = {argument: name_of(part) for argument, part in parts.items()
              if not str(getattr(part, "__module__", "")).startswith("proximo.")}
     own = OwnParts(train=train, make_envs=make_envs, make_agent=make_agent, loss_fn=loss_fn, config=config,
                    callbacks=tuple(callbacks), wrong=tuple(problems_of_callbacks(callbacks)),

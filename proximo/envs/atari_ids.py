@@ -129,7 +129,7 @@ def check_rom(game: str, rom: str) -> None:
 
 
 def damaged_roms() -> tuple[str, ...]:
-    """Return the names of ale-py's ROMs that are missing or damaged, without an import of ale-py, in 10 ms."""
+    """Return the names of ale-py's ROMs that are missing or damaged, without an import of ale-py."""
     spec = importlib.util.find_spec("ale_py")
     if spec is None or not spec.origin or "ALE_ROMS_DIR" in os.environ:  # that folder may have some of the games only
         return ()

@@ -219,11 +219,16 @@ def plays_atari(cfg: Config) -> bool:
 def _unavailable(cfg: Config, names: tuple[str, ...], engine: str) -> list[str]:
     advice = "Use --engine gym" if cfg.limits.gymnasium else "Use a variant for Gymnasium's environments, such as ppo"
     where = f"with engine={engine}" if cfg.limits.gymnasium else "in this variant"
-    found = {name: f"--{name.replace('_', '-')} out." for name in names
-             if getattr(cfg, name) != getattr(type(cfg), name)}
-    return [f"{name} is not available in this variant: tasks of Brax take no arguments. Leave {out}"
-            if engine in cfg.limits.engines == ("brax",) and name.endswith("env_kwargs") else
-            f"{name} is not available {where}. {advice}, or leave {out}" for name, out in found.items()]
+    only_brax = cfg.limits.engines == ("brax",)
+    wrong = []
+    for name in names:
+        if getattr(cfg, name) == getattr(type(cfg), name):
+            continue
+        out = f"--{name.replace('_', '-')} out."
+        wrong.append(f"{name} is not available {where}: tasks of Brax take no arguments. Leave {out}"
+                     if only_brax and name.endswith("env_kwargs") else
+                     f"{name} is not available {where}. {advice}, or leave {out}")
+    return wrong
 
 
 def _emulator_problems(cfg: Config) -> list[str]:

@@ -28,19 +28,18 @@ def check_ends(step: Step, name: str, self_play: bool) -> None:
                          "in the same step and return first = True, or return final_obs = None.")
 
 
-def check_fillers(step: Step, ended: Array | None, name: str) -> None:
+def check_fillers(step: Step, ended: Array, name: str) -> None:
     """Refuse a step without filler rows where episodes had ended: environments that reset without saying so.
 
     Args:
         step: What environments returned for an action, with `final_obs` None.
-        ended: (N,) bool, rows whose episode ended in the step before; None: none.
+        ended: (N,) bool, rows whose episode ended in the step before.
         name: Of the environments, for messages.
 
     Raises:
         UsageError: Other rows than these are fillers.
     """
-    wrong = step.first | ~step.valid if ended is None else (step.first != ended) | (step.valid == ended)
-    if bool(wrong.any()):
+    if bool(((step.first != ended) | (step.valid == ended)).any()):
         raise UsageError(f"{name}: final_obs is None, and the filler rows of a step (first = True, valid = False) are "
                          "not those whose episode ended in the step before. If environments reset in the step in "
                          "which an episode ends, return the last observation as final_obs, and first = True. If they "

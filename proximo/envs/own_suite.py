@@ -85,7 +85,7 @@ class CheckedEnvs:
         self._choices = None if parts is None else int(parts.sum())  # that a mask covers
         self._starts = np.cumsum([0] if parts is None else parts)[:-1]  # of the components of an action
         self._steps = 0  # since reset()
-        self._ended: dict[int, Array] = {}  # rows that the next step only resets, by the first row of their group
+        self._ended: dict[int, Array] = {}  # rows that the next step only resets, by the number of rows before them
         if envs.play == "inside":
             self.pure = CheckedPure(envs.pure, self._starts)
 
@@ -124,8 +124,7 @@ class CheckedEnvs:
         if not bool((step.first & step.valid).all()):
             raise UsageError(f"{self._name}.reset() returned first or valid with False. Every row begins an episode "
                              "there: return True for all.")
-        self._ended = {}
-        self._begun = True
+        self._ended, self._begun = {}, True
         return with_dtype(step, self._envs.obs_dtype)
 
     def step(self, action: Array) -> Step:
@@ -190,7 +189,8 @@ class CheckedEnvs:
         self._checked(step, call, rows)
         check_ends(step, self._name, bool(self._envs.players))
         if step.final_obs is None and not self._envs.players:
-            check_fillers(step, self._ended.get(before), self._name)
+            if before in self._ended:  # not after a reset, or in the first step after load()
+                check_fillers(step, self._ended[before], self._name)
             self._ended[before] = step.terminated | step.truncated
         self._steps += before == 0
         self._check_numbers(step, before)

@@ -12,7 +12,7 @@ import pytest
 import proximo
 from proximo.catalog import VARIANTS
 from proximo.cli.main import main
-from proximo.cli.sweep_command import outside_problems
+from proximo.cli.sweep_command import TASKS, outside_problems
 from proximo.cli.sweep_table import sweep_table
 from proximo.errors import UsageError
 from proximo.runs.own_parts import NO_OWN_PARTS
@@ -238,3 +238,9 @@ def test_the_progress_is_that_of_all_members(tmp_path, capsys):
     assert len({one["episodic_return_mean"] for one in ends}) == 3
     speed = float(line.partition("SPS of all ")[2].split()[0].replace(",", ""))
     assert speed == pytest.approx(sum(one["sps"] for one in ends), rel=0.2)
+
+
+def test_the_tasks_that_the_help_names_are_those_of_the_engine():
+    from proximo.envs.jax_control import control_tasks
+
+    assert {*TASKS.split(", ")} == {*control_tasks()}

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -44,8 +45,6 @@ CFG = Config(env_id="tests.envs.test_info_metrics:Succeeds-v0", info_metrics=("i
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("autoreset", ["same-step", "next-step"])
 def test_only_last_steps_have_values(workers, autoreset):
-    from dataclasses import replace
-
     envs = make_gym(replace(CFG, env_workers=workers, autoreset=autoreset), [1, 2, 3, 4])
     try:
         assert envs.metric_names == ("is_success", "force")
@@ -89,7 +88,7 @@ def test_an_environment_of_a_program_has_them_and_a_callback_reads_them(tmp_path
         if it.stats["charts/is_success"] > 0.5:
             raise proximo.StopTraining("it succeeds")
 
-    run = proximo.train(CFG.__class__(**{**vars(CFG), "env_id": "Mine"}), env=Succeeds, callbacks=[stop], run_dir=tmp_path / "run")
+    run = proximo.train(replace(CFG, env_id="Mine"), env=Succeeds, callbacks=[stop], run_dir=tmp_path / "run")
     assert len((run / "metrics.csv").read_text().splitlines()) < 6
 
 

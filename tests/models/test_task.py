@@ -1,5 +1,7 @@
 """Which environments an agent may play in: those with the same observations and actions, part by part, in order."""
 
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -31,8 +33,6 @@ def spec(action_space=spaces.Discrete(2), observation_space=None):  # noqa: B008
     (spec(observation_space=GIVEN), spec(observation_space=GIVEN), "^$"),
 ])
 def test_differences(before, after, sentence):
-    import re
-
     assert re.search(sentence.replace("\\\\", "\\"), task_difference(before, after, False))
 
 
