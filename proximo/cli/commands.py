@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from proximo.catalog import VARIANTS, check_given_id, choose_variant, config_class, config_of_env, variant_of
+from proximo.catalog import VARIANTS, config_class, variant_of
 from proximo.cli.flags import read_flags, take_flag, take_flags
 from proximo.cli.messages import exit_code
 from proximo.cli.suites import variant_listing
@@ -17,6 +17,7 @@ from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError, nearest
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.callbacks import Callback, problems_of_callbacks
+from proximo.runs.choice import check_given_id, choose_variant, config_of_env
 from proximo.runs.command_line import pasted
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, framework_of, name_of
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
@@ -193,7 +194,8 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
     parts = {"make_envs": make_envs, "make_agent": make_agent} | ({"loss_fn": loss_fn} if loss_fn else {})
     names = {argument: name_of(part) for argument, part in parts.items()
              if not str(getattr(part, "__module__", "")).startswith("proximo.")}
-    own = OwnParts(train=train, make_envs=make_envs, make_agent=make_agent, loss_fn=loss_fn, config=config,
+    own = OwnParts(train=train, make_envs=make_envs, rows_per_game=getattr(make_envs, "rows_per_game", None),
+                   make_agent=make_agent, loss_fn=loss_fn, config=config,
                    callbacks=tuple(callbacks), wrong=tuple(problems_of_callbacks(callbacks)),
                    resume_with=f"python {sys.argv[0]} resume RUN",
                    names={"program": Path(sys.argv[0]).name} | names)

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import VARIANTS, check_given_id, parts_of
+from proximo.catalog import VARIANTS, parts_of
 from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
 from proximo.cli.flags import field_name, read_flags, split_flags, take_flag
 from proximo.cli.messages import folder_problems
@@ -14,6 +14,7 @@ from proximo.config import Config
 from proximo.envs.cores import usable_cores
 from proximo.errors import UsageError, nearest
 from proximo.models.pictures import check_picture
+from proximo.runs.choice import check_given_id
 from proximo.runs.init_from import with_start
 from proximo.runs.resolve import problems_of, problems_of_parts, resolve, usage_errors, whole_paths
 from proximo.runs.session import set_passive_openmp_wait

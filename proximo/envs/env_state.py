@@ -60,7 +60,7 @@ def get_env_state(env: gymnasium.Env, excluded: tuple[str, ...] = ()) -> dict[st
     Raises:
         OpaqueError: An attribute cannot be saved, or the environment draws in a window.
     """
-    if env.render_mode == "human":
+    if getattr(env, "render_mode", None) == "human":
         raise OpaqueError("it draws in a window, which pygame closes together with that of a copy")
     layers = _layers(env)
     seen: dict[int, Any] = {id(layer): layer for layer in layers}

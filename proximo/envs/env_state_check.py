@@ -90,7 +90,8 @@ def _continues(model: Replayable, copy: Replayable) -> bool:
 
 
 def _random_action(envs: VecEnv, step: Step, rng: np.random.Generator) -> np.ndarray:
-    return scripted_action(envs.action_space, None if step.mask is None else step.mask[0], rng)[None]
+    masks = [None] * envs.num_envs if step.mask is None else step.mask
+    return np.stack([scripted_action(envs.action_space, mask, rng) for mask in masks])
 
 
 def same_steps(one: Step, other: Step) -> bool:

@@ -4,8 +4,6 @@ from typing import Any
 
 from gymnasium import spaces
 
-from proximo.config import Config
-from proximo.envs.gym_source import changed_fields
 from proximo.errors import UsageError
 
 FUNCTIONS = ("observation_space", "action_space", "initial", "transition", "observation", "reward", "terminal")
@@ -41,13 +39,3 @@ def check_func_env(env: Any, max_episode_steps: Any) -> None:
                      "episodes without a time limit.")
     if wrong:
         raise UsageError("\n".join(wrong))
-
-
-def check_no_effect(cfg: Config) -> None:
-    """Raise UsageError for settings that change environments of Gymnasium, and none that are functions of JAX."""
-    names = [*changed_fields(cfg), *(name for name in ("eval_env_kwargs", "info_metrics", "env_workers")
-                                     if getattr(cfg, name))]
-    names += ["engine"] if cfg.engine not in ("auto", "jax") else []
-    if names:
-        raise UsageError("\n".join(f"{name}={getattr(cfg, name)} has no effect on environments of from_func_env. Leave "
-                                   f"{name} out." for name in names))

@@ -12,7 +12,8 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.envs.episodes import Running, count_episodes, start_episodes
-from proximo.envs.func_checks import check_func_env, check_no_effect
+from proximo.envs.func_checks import check_func_env
+from proximo.envs.own_attributes import check_no_effect
 from proximo.envs.own_pure import state_difference
 from proximo.envs.pure import PureVec, cond_of_any
 from proximo.errors import UsageError
@@ -194,7 +195,7 @@ def from_func_env(env: FuncEnv, max_episode_steps: int | None = None) -> Callabl
     FuncPure(env, 1, max_episode_steps)  # raises before training
 
     def make_envs(cfg: Config, seeds: Sequence[int]) -> PureVec:
-        check_no_effect(cfg)
+        check_no_effect(cfg, "from_func_env", ("auto", "jax"))
         pure = FuncPure(env, len(seeds), max_episode_steps)
         envs = PureVec(pure, seeds[0], close=pure.close)
         envs.render_fps = getattr(env, "metadata", {}).get("render_fps")

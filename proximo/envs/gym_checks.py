@@ -41,7 +41,7 @@ def check_envs(envs: list[gym.Env], env_id: str) -> None:
         for what, one, other in (("observation", first.observation_space, env.observation_space),
                                  ("action", first.action_space, env.action_space)):
             same = one == other and [path for path, _ in leaves(one)] == [path for path, _ in leaves(other)]
-            if one is not other and not same and not (what == "observation" and _same_layout(one, other)):
+            if one is not other and not same and not (what == "observation" and same_layout(one, other)):
                 raise UsageError(f"{env_id}: environment {i} has the {what} space {other}, and environment 0 has "
                                  f"{one}. All environments of a run need the same spaces, with keys in the same order.")
     layer = first
@@ -53,7 +53,8 @@ def check_envs(envs: list[gym.Env], env_id: str) -> None:
         layer = layer.env
 
 
-def _same_layout(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
+def same_layout(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
+    """Return whether two Boxes have the same shape and dtype; their bounds may differ."""
     return isinstance(one, spaces.Box) and isinstance(other, spaces.Box) and (one.shape, one.dtype) == (
         other.shape, other.dtype)
 

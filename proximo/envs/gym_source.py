@@ -113,7 +113,7 @@ def make_from_source(source: EnvSource) -> gym.Env:
         return finish_env(make_registered(source.name, values), source)
     env = call_maker(getattr(module, source.name), source, values)
     if not isinstance(env, gym.Env):
-        raise UsageError(f"{source.name} in {source.file} made a {type(env).__name__}; a gymnasium.Env is needed.")
+        raise UsageError(f"{source.name} in {source.file} made {kind_of(env)}")
     return finish_env(with_quick_space(env), source)
 
 
@@ -126,6 +126,14 @@ def call_maker(make: Callable[..., Any], source: EnvSource, values: dict[str, An
     except (Exception, SystemExit) as error:
         kind = UsageError if isinstance(error, TypeError) and values else EnvError
         raise kind(f"{source.name} could not be made{_with(source.kwargs)}: {with_place(error)}") from error
+
+
+def kind_of(made: Any) -> str:
+    """Return what was made in place of a gymnasium.Env, and what to do, as the end of a sentence."""
+    game = hasattr(made, "possible_agents")
+    return f"a {type(made).__name__}; a gymnasium.Env is needed." + (
+        " Agents of a PettingZoo game share a policy with proximo.train(make_envs=from_parallel_env(FUNCTION)), see "
+        "docs/add-an-environment.md." * game)
 
 
 def finish_env(env: gym.Env, source: EnvSource) -> gym.Env:

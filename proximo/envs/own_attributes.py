@@ -1,13 +1,15 @@
 """The attributes of somebody's own environments: what is wrong with them, before anything is played."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import NoneType
 from typing import Any, get_args
 
 import gymnasium
 import numpy as np
 
-from proximo.errors import metric_name_problem
+from proximo.config import Config
+from proximo.envs.gym_source import changed_fields
+from proximo.errors import UsageError, metric_name_problem
 from proximo.protocols import Play, VecEnv
 
 ARRAYS = ("numpy", "torch", "jax")
@@ -52,3 +54,21 @@ def is_numpy_dtype(given: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return given is not None
+
+
+def check_no_effect(cfg: Config, maker: str, engines: Collection[str], taken: Collection[str] = ()) -> None:
+    """Raise UsageError for settings that change environments of Gymnasium, and none of these.
+
+    Args:
+        cfg: The configuration.
+        maker: What makes these environments, for the message.
+        engines: Values of `engine` that are no fault.
+        taken: Settings that have an effect.
+    """
+    names = [*changed_fields(cfg), *(name for name in ("eval_env_kwargs", "info_metrics", "env_workers")
+                                     if getattr(cfg, name))]
+    names += [name for name, usual in (("engine", engines), ("autoreset", (type(cfg).autoreset,)))
+              if getattr(cfg, name) not in usual]
+    if names := [name for name in names if name not in taken]:
+        raise UsageError("\n".join(f"{name}={getattr(cfg, name)} has no effect on environments of {maker}. Leave "
+                                   f"{name} out." for name in names))

@@ -39,7 +39,8 @@ def render_env(env: gymnasium.Env) -> np.ndarray | None:
     `render_mode` is set here and not when the environment is made: with it, LunarLander steps at half the speed.
     """
     bare: Any = env.unwrapped
-    if bare.render_mode is None and "rgb_array" in bare.metadata.get("render_modes", ()):
-        bare.render_mode = "rgb_array"
-    picture: Any = env.render() if bare.render_mode == "rgb_array" else None
+    mode = getattr(bare, "render_mode", None)
+    if mode is None and "rgb_array" in bare.metadata.get("render_modes", ()):
+        bare.render_mode = mode = "rgb_array"
+    picture: Any = env.render() if mode == "rgb_array" else None
     return picture

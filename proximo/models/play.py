@@ -72,7 +72,7 @@ def play_in_new_envs(model: Model, parts: Parts, how: HowPlayed, show: ShowProgr
     Raises:
         EnvError: An environment failed.
     """
-    players = model.cfg.limits.max_players
+    players = parts.rows_per_game(model.cfg)
     rows = min(how.num_envs, how.episodes) if players == 1 else -(-how.num_envs // players) * players
     with playing_envs(model, parts, rows, how.seed) as envs:
         return evaluate(model, envs, how.episodes, how.deterministic, how.seed, how.max_steps, show)
@@ -117,7 +117,7 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Tr
     from proximo.models.video import check_format, write_video
 
     check_format(out)
-    with playing_envs(model, parts, model.cfg.limits.max_players, seed) as envs:
+    with playing_envs(model, parts, parts.rows_per_game(model.cfg), seed) as envs:
         pictures = frames(model, envs, deterministic, seed, max_frames, episodes)
         first = next(pictures, None)
         if first is None:
@@ -133,7 +133,7 @@ def pick_episode(model: Model, parts: Parts, best: bool, episodes: int, determin
         UsageError: No episode ended, or the environment is another task than that of the model.
         EnvError: An environment failed.
     """
-    with playing_envs(model, parts, model.cfg.limits.max_players, seed) as envs:
+    with playing_envs(model, parts, parts.rows_per_game(model.cfg), seed) as envs:
         returns = episode_returns(model, envs, deterministic, seed, episodes)
     if not returns:
         raise UsageError(f"{model.cfg.env_id}: no episode ended within {MAX_STEPS:,} steps, so there is none to pick. "

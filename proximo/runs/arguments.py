@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MemberDescriptorType
 from typing import Any, get_args
 
-from proximo.catalog import check_given_id, choose_variant, config_class, config_of_env, variant_by_spaces, variant_of
+from proximo.catalog import config_class, variant_of
 from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_source import OWN, check_env_fields
@@ -19,6 +19,7 @@ from proximo.facts import fixed_on_resume, refused_changes
 from proximo.part_checks import make_complete_agent
 from proximo.runs.announce import announce_preset, announce_variant
 from proximo.runs.callbacks import problems_of_callbacks
+from proximo.runs.choice import check_given_id, choose_variant, config_of_env, variant_by_spaces
 from proximo.runs.files import given_path
 from proximo.runs.own_parts import OwnParts, name_of, resume_call
 from proximo.runs.presets import preset_for
@@ -50,13 +51,16 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
         raise UsageError("\n".join([*unclear, *wrong]))
     given: dict[str, Any] = {"env": own_env} | {name: None if name in bad else part for name, part in functions.items()}
     names = {name: name_of(part) for name, part in given.items() if part is not None}
+    rows_per_game = None
     if own_env is not None:
         make_envs = partial(make_from_factory, env_factory(own_env))
     elif make_envs is not None:
+        rows_per_game = getattr(make_envs, "rows_per_game", None)
         make_envs = partial(make_complete, make_envs)
     agent = given["make_agent"]
-    return OwnParts(make_envs=make_envs, make_agent=agent and partial(make_complete_agent, agent),
-                    loss_fn=given["loss_fn"], config=None if bad_class else config,
+    return OwnParts(make_envs=make_envs, rows_per_game=rows_per_game,
+                    make_agent=agent and partial(make_complete_agent, agent), loss_fn=given["loss_fn"],
+                    config=None if bad_class else config,
                     callbacks=() if found else tuple(callbacks), resume_with=resume_call(names), names=names,
                     wrong=tuple(wrong), env_workers=0)
 

@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from proximo.catalog import variant_by_name
 from proximo.config import Config
 from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
 from proximo.envs.factory import env_factory, env_name, make_new
@@ -24,6 +23,7 @@ from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
 from proximo.errors import AnswerError, EnvError, UsageError, with_place
 from proximo.problems import config_problems
+from proximo.runs.choice import variant_by_name
 from proximo.runs.value_ranges import ValueRanges, is_outside
 
 STEPS = 5000  # without the end of an episode, after which an environment counts as endless

@@ -49,7 +49,7 @@ class Evaluator:
         if not self._cfg.eval_env_kwargs:
             return
         try:
-            envs = make_playing_envs(self._cfg, self._parts, self._cfg.limits.max_players, self._cfg.seed)
+            envs = make_playing_envs(self._cfg, self._parts, self._parts.rows_per_game(self._cfg), self._cfg.seed)
             try:
                 check_task(spec, envs, bool(self._cfg.norm_obs))
             finally:

@@ -44,6 +44,7 @@ class OwnParts(NamedTuple):
 
     train: Callable[..., Any] | None = None
     make_envs: MakeEnvs | None = None
+    rows_per_game: Callable[[Any], int] | None = None  # of make_envs; see Parts
     make_agent: Callable[..., Any] | None = None
     loss_fn: Callable[..., Any] | None = None
     config: type[Config] | None = None  # the class of the configuration
@@ -59,6 +60,7 @@ class OwnParts(NamedTuple):
         return usual._replace(train=self._with_loss(self.train or usual.train),
                               train_group=usual.train_group and self._with_loss(usual.train_group),
                               make_envs=self.make_envs or usual.make_envs,
+                              rows_per_game=self.rows_per_game or usual.rows_per_game,
                               make_agent=self.make_agent or usual.make_agent)
 
     def _with_loss(self, train: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,6 +75,7 @@ class OwnParts(NamedTuple):
         """
         usual = parts_of(variant, "torch")
         return usual._replace(make_envs=self.make_envs or usual.make_envs,
+                              rows_per_game=self.rows_per_game or usual.rows_per_game,
                               make_actor=self._make_actor(framework) or usual.make_actor)
 
     def _make_actor(self, framework: str) -> Callable[..., Any] | None:

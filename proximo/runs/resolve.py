@@ -7,7 +7,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import Parts, played_env
+from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.envs.cores import default_threads, usable_cores
 from proximo.envs.gym_source import IMAGES, OWN, source_problems
@@ -15,6 +15,7 @@ from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, nearest, notify, one_line, warn
 from proximo.facts import facts, type_problems
 from proximo.problems import DEVICE, config_problems
+from proximo.runs.choice import played_env
 from proximo.runs.peer_names import ADVICE
 
 SHIFT_GIVEN = "iteration_shift={} was given. A resume that changes num_envs sets it. Leave it out."
@@ -142,9 +143,9 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
         return wrong
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
     changed = {name: getattr(cfg, name) for name in ("env_id", "model", "norm_obs", "norm_reward", *OWN, *IMAGES)}
-    small = type(cfg)(**changed, engine=engine, num_envs=cfg.limits.max_players).resolved()
 
     def make_parts() -> None:
+        small = type(cfg)(**changed, engine=engine, num_envs=parts.rows_per_game(cfg)).resolved()
         envs = parts.make_envs(small, list(range(small.num_envs)))
         try:
             parts.make_agent(make_normalizer(small, envs).spec, small)

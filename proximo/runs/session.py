@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import config_class, config_of_env
+from proximo.catalog import config_class
 from proximo.config import Config
 from proximo.envs.imports import check_imports, named_modules, split_file, with_moved_script
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
 from proximo.runs.announce import announce_callbacks, announce_changes, announce_resume, announce_start, announced
 from proximo.runs.checkpoint import find_checkpoint, read_summary
+from proximo.runs.choice import config_of_env
 from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes, refuse_earlier_end
 from proximo.runs.files import refuse_links
 from proximo.runs.init_from import with_start

@@ -4,6 +4,7 @@ A suite joins with a line in SUITES: its name, the packages it needs, its maker 
 """
 
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from proximo.envs.inside import make_control_inside
 from proximo.envs.joint_actions import action_parts
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.obs_layout import obs_layout
+from proximo.envs.parallel_env import from_parallel_env
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen
 from proximo.protocols import Step
 from proximo.variants import Atari, AtariEnvpool, AtariLSTM, BatchedSim, Continuous, Procgen, SelfPlay
+from tests.support.games import Corridor
 from tests.support.play import random_actions
 from tests.support.vector_envs import vector_suite
 
@@ -54,6 +57,8 @@ SUITES = [
      Config(env_id="tests.support.probes:Truncated-v0")),
     ("vector Several tensors, reset here", (), vector_suite("Disabled", tensors=True),
      Config(env_id="tests.support.probes:Several-v0")),
+    ("games", (), from_parallel_env(partial(Corridor, agents=2, size=99)), Config()),
+    ("games masked", (), from_parallel_env(partial(Corridor, agents=2, size=99, masked="info")), Config()),
     ("atari Breakout", ("ale_py",), make_atari, Atari()),
     ("atari one frame, sticky", ("ale_py",), make_atari, AtariLSTM(sticky=0.25)),
     ("envpool Breakout", ("envpool_assets",), make_envpool_atari, AtariEnvpool()),

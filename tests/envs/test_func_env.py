@@ -300,7 +300,7 @@ def test_an_environment_with_the_functions_of_gymnax(tmp_path):
 
 
 @pytest.mark.parametrize("setting", [{"env_kwargs": ["a=1"]}, {"frame_stack": 4}, {"env_workers": 2}, {"engine": "envpool"},
-                                     {"info_metrics": ["x"]}], ids=str)
+                                     {"info_metrics": ["x"]}, {"autoreset": "next-step"}], ids=str)
 def test_settings_without_effect_are_refused(setting, tmp_path):
     """They were recorded, and applied to nothing."""
     with pytest.raises(UsageError, match=f"{next(iter(setting))}=.* has no effect on environments of from_func_env"):

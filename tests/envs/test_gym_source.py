@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import proximo
-from proximo.catalog import choose_variant, config_of_env, played_env
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import main
 from proximo.config import Config
@@ -17,6 +16,7 @@ from proximo.envs.gym import make_gym
 from proximo.envs.gym_source import EMULATOR, env_source, make_from_source
 from proximo.errors import UsageError
 from proximo.problems import config_problems
+from proximo.runs.choice import choose_variant, config_of_env, played_env
 from proximo.variants import Atari, BatchedSim, Compact, Continuous, Procgen
 from tests.support.runs import SMALL, same_weights
 

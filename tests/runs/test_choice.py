@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from proximo.catalog import choose_variant, config_of_env, variant_by_name
 from proximo.envs.procgen import GAMES
+from proximo.runs.choice import choose_variant, config_of_env, variant_by_name
 
 
 @pytest.mark.parametrize(("env_id", "variant"), [
@@ -58,7 +58,7 @@ def test_the_suites_own_lists_are_chosen():
 
 def test_a_name_is_read_without_the_engines():
     """In a fresh interpreter: neither EnvPool (which wants Qt first), nor PettingZoo, nor a framework is imported."""
-    script = ("import sys; from proximo.catalog import variant_by_name as f; f('pong_v3'), f('starpilot'), f('Pong-v5');"
+    script = ("import sys; from proximo.runs.choice import variant_by_name as f; f('pong_v3'), f('starpilot'), f('Pong-v5');"
               "print([name for name in ('envpool', 'pettingzoo', 'jax', 'torch') if name in sys.modules])")
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert said.strip() == "[]"

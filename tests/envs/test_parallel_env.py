@@ -1,0 +1,274 @@
+"""Games of several agents, checked against the same games played by hand, agent by agent."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import proximo
+from proximo.config import Config
+from proximo.envs.calls import call_envs
+from proximo.envs.own_suite import make_complete
+from proximo.envs.parallel_env import from_parallel_env
+from proximo.errors import EnvError, UsageError
+from tests.support.games import Corridor
+from tests.support.play import random_actions
+from tests.support.runs import same_logs, same_weights
+
+SHORT = {"num_envs": 6, "num_steps": 16, "num_minibatches": 2, "env_id": "Corridor-v0", "anneal_lr": False}
+
+
+def make_games(*games, rows=6, **kwargs):
+    return from_parallel_env(partial(Corridor, *games, **kwargs))(Config(), list(range(10, 10 + rows)))
+
+
+def play_by_hand(game, seed):
+    """Yield {agent: (observation, reward, terminated, truncated, ends)} of every step; takes {agent: action}.
+
+    A game begins again when nobody is left; agents then have what reset() returned, and those that acted last also what
+    they saw last, under "last".
+    """
+    seen, _ = game.reset(seed=seed)
+    answer = {a: {"obs": seen[a], "first": True} for a in game.agents}
+    while True:
+        actions = yield answer
+        acting = list(game.agents)
+        seen, rewards, terminated, truncated, _ = game.step({a: actions[a] for a in acting})
+        answer = {a: {"reward": rewards[a], "terminated": terminated[a], "truncated": truncated[a] and not terminated[a],
+                      "last": seen[a], "obs": seen[a] if a in game.agents else None} for a in acting}
+        answer |= {a: {"obs": seen[a], "first": True} for a in game.agents if a not in acting}
+        if not game.agents:
+            seen, _ = game.reset()
+            for a in game.possible_agents:
+                answer.setdefault(a, {})["first"] = True
+                answer[a]["obs"] = seen.get(a)
+
+
+@pytest.mark.parametrize("late", [0, 3])
+@pytest.mark.parametrize("length", [4, 15])
+def test_rows_are_those_of_the_agents(late, length):
+    """Rewards, ends, last and first observations, filler rows, and the returns and lengths of episodes."""
+    envs = make_games(late=late, length=length)
+    hands = [play_by_hand(Corridor(late=late, length=length), seed) for seed in (10, 13)]
+    answers, step, rng = [next(hand) for hand in hands], envs.reset(), np.random.default_rng(0)
+    assert step.first.all() and step.valid.all() and not step.reward.any()
+    returns, lengths, seen = np.zeros(6), np.zeros(6), set()
+    agents = Corridor().possible_agents
+    for _ in range(120):
+        action = rng.integers(0, 3, 6)
+        answers = [hand.send(dict(zip(agents, action[3 * g:]))) for g, hand in enumerate(hands)]
+        step = envs.step(action)
+        for row in range(6):
+            expected = answers[row // 3].get(agents[row % 3], {})
+            acted = "reward" in expected
+            returns[row] += expected.get("reward", 0)
+            lengths[row] += acted
+            over = acted and (expected["terminated"] or expected["truncated"])
+            found = (step.valid[row], step.first[row], step.reward[row], step.terminated[row], step.truncated[row],
+                     step.episode.finished[row])
+            assert found == (acted, expected.get("first", False), expected.get("reward", 0),
+                             acted and expected["terminated"], acted and expected["truncated"], over)
+            obs = expected.get("obs")
+            assert np.array_equal(step.obs[row], np.zeros(3) if obs is None else obs)
+            if over:
+                assert np.array_equal(step.final_obs[row], expected["last"])
+                assert (step.episode.ret[row], step.episode.length[row]) == (returns[row], lengths[row])
+                returns[row] = lengths[row] = 0
+            seen.add((acted, over, obs is None))
+    # a step within an episode, an end before that of the game, an end with the game, a row without an agent
+    assert {(True, False, False), (True, True, False), (False, False, True)} <= seen
+    assert length == 4 or (True, True, True) in seen
+
+
+@pytest.mark.parametrize("masked", ["obs", "info"])
+def test_masks(masked):
+    """The game itself refuses actions that its mask forbids; the other rows allow all."""
+    envs, rng = make_games(masked=masked), np.random.default_rng(0)
+    step, forbidden = envs.reset(), 0
+    for _ in range(100):
+        assert envs.obs_shape == (3,) and step.mask.any(1).all()
+        forbidden += (~step.mask).sum()
+        step = envs.step(random_actions(envs, step, rng))
+        assert step.mask[~step.valid & ~step.first].all()
+    assert forbidden > 30
+
+
+@pytest.mark.parametrize("others", [{}, {"late": 3}, {"masked": "obs"}, {"masked": "info"}])
+def test_state_continues_exactly(others):
+    """Also while some agents have ended and others have not joined."""
+    envs, other, rng = make_games(**others), make_games(**others), np.random.default_rng(1)
+    assert envs.keeps_state
+    step = envs.reset()
+    for _ in range(5):
+        step = envs.step(random_actions(envs, step, rng))
+    state = envs.state()
+    other.load(state)
+    for _ in range(60):
+        action = random_actions(envs, step, rng)
+        step, same = envs.step(action), other.step(action)
+        over = step.terminated | step.truncated
+        for name in ("obs", "first", "mask", "reward", "terminated", "truncated", "valid"):
+            np.testing.assert_array_equal(getattr(step, name), getattr(same, name))
+        np.testing.assert_array_equal(step.final_obs[over], same.final_obs[over])
+        np.testing.assert_array_equal(step.episode.ret[over], same.episode.ret[over])
+
+
+def test_a_state_that_cannot_be_saved_is_not_kept():
+    class Opaque(Corridor):
+        def __init__(self):
+            super().__init__()
+            self.engine = object()
+
+    envs = from_parallel_env(Opaque)(Config(), [1, 2, 3])
+    assert not envs.keeps_state and envs.state() is None
+
+
+class Faulty(Corridor):
+    """Does one thing wrong after two steps."""
+
+    def __init__(self, fault):
+        super().__init__()
+        self.fault = fault
+
+    def reset(self, seed=None, options=None):
+        answer = super().reset(seed=seed)
+        if self.fault == "nobody":
+            self.agents = []
+        return answer
+
+    def step(self, actions):
+        if self.time == 2 and self.fault == "raises":
+            raise RuntimeError("the engine is gone")
+        answer = list(super().step(actions))
+        if self.time == 2:
+            fault_of = {"four": lambda: answer.pop(), "no obs": lambda: answer[0].pop("agent_1"),
+                        "no reward": lambda: answer[1].pop("agent_1"), "text": lambda: answer[1].update(agent_1="one"),
+                        "nan": lambda: answer[0]["agent_1"].fill(np.nan), "shape": lambda: answer[0].update(agent_1=[1, 2]),
+                        "nan reward": lambda: answer[1].update(agent_1=np.nan), "gone": lambda: self.agents.remove("agent_1"),
+                        "terminated": lambda: answer[2].update(agent_1=None),
+                        "mask": lambda: answer[4].update(agent_1={"action_mask": [1, 1, 1]}), "raises": lambda: None}
+            fault_of[self.fault]()
+        return tuple(answer)
+
+
+@pytest.mark.parametrize(("fault", "message"), [
+    ("raises", r"game 1 \(corridor\), step 3: step raised RuntimeError: the engine is gone"),
+    ("four", "step 2: step returned a tuple; it must return five dicts"),
+    ("no obs", "step 2, agent agent_1: step returned nothing for it"),
+    ("no reward", "step 2, agent agent_1: step returned nothing for it"), ("text", "agent agent_1: could not convert"),
+    ("nan", "agent agent_1: observation is not finite"), ("nan reward", "agent agent_1: reward is nan"),
+    ("shape", r"agent agent_1: observation"), ("gone", "agent_1: it is no longer in `agents`, and it was neither"),
+    ("terminated", "agent agent_1: terminated is None"), ("mask", "agent agent_1: action_mask was returned, and the first"),
+    ("nobody", r"game 1 \(corridor\), step 0: `agents` is empty after reset")])
+def test_faults_name_the_game_and_the_agent(fault, message):
+    made = iter([Corridor(), Faulty(fault)])
+    with pytest.raises(EnvError, match=message):
+        envs = from_parallel_env(lambda: next(made))(Config(), [1, 2, 3, 4, 5, 6])
+        envs.reset()
+        for _ in range(4):
+            envs.step(np.ones(6, np.int64))
+
+
+class OtherSpace(Corridor):
+    def action_space(self, agent):
+        return spaces.Discrete(2 + (agent == "agent_0"))
+
+
+class Turns(Corridor):
+    def agent_iter(self):
+        """Yield whose turn it is, as an AECEnv does."""
+
+
+@pytest.mark.parametrize(("make_game", "message"), [
+    (OtherSpace, r"agent_1 has the action space Discrete\(2\), and agent_0 has Discrete\(3\).*pad_action_space_v0"),
+    (Turns, "corridor is an AECEnv"), (lambda: 3, "returned int, which lacks possible_agents"),
+    (partial(Corridor, agents=0), "possible_agents is empty"),
+    (partial(Corridor, agents=4), "num_envs=6 is not divisible by the 4 agents of corridor.*Use 4 or 8"),
+    (partial(lambda one: one, Corridor()), "two of the 2 games are the same object")])
+def test_other_functions_are_refused(make_game, message):
+    with pytest.raises(UsageError, match=message):
+        from_parallel_env(make_game)(Config(), list(range(6)))
+
+
+@pytest.mark.parametrize("setting", [{"frame_stack": 2}, {"env_workers": 2}, {"engine": "envpool"}, {"info_metrics": ["x"]},
+                                     {"env_wrappers": ["a:B"]}, {"autoreset": "next-step"}], ids=str)
+def test_settings_without_effect_are_refused(setting, tmp_path):
+    with pytest.raises(UsageError, match=f"{next(iter(setting))}=.* has no effect on environments of from_parallel_env"):
+        proximo.train("ppo", **SHORT, **setting, make_envs=from_parallel_env(Corridor), run_dir=tmp_path / "run")
+
+
+def test_a_game_as_env_is_told_where_it_belongs(tmp_path):
+    with pytest.raises(UsageError, match=r"made a Corridor; a gymnasium.Env is needed. .*from_parallel_env\(FUNCTION\)"):
+        proximo.train("ppo", env=Corridor, run_dir=tmp_path / "run")
+
+
+def test_a_game_in_place_of_a_function_is_refused():
+    with pytest.raises(UsageError, match="pass a function that makes a game"):
+        from_parallel_env(Corridor())
+
+
+@pytest.mark.parametrize("how", [{}, {"framework": "jax"}, {"recurrent": "gru"}, {"norm_obs": True, "norm_reward": True},
+                                 {"framework": "jax", "recurrent": "lstm"}])
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, how):
+    """With agents that end early and one that joins late. Evaluations play whole games."""
+    make_envs = from_parallel_env(partial(Corridor, late=2, masked="info"))
+    given = {**SHORT, **how, "make_envs": make_envs, "checkpoint_every": 1}
+    whole = proximo.train("ppo", **given, total_timesteps=96 * 4, run_dir=tmp_path / "whole")
+    proximo.train("ppo", **given, total_timesteps=96 * 2, run_dir=tmp_path / "part")
+    proximo.resume(tmp_path / "part", make_envs=make_envs, total_timesteps=96 * 4)
+    assert same_weights(whole, tmp_path / "part") and same_logs(whole, tmp_path / "part")
+    found = proximo.evaluate(whole, episodes=4, make_envs=make_envs)
+    assert found.players == tuple(Corridor().possible_agents) and len(found.rows) % 3 == 0
+
+
+def test_evaluations_during_training_play_whole_games(tmp_path):
+    """The arguments of the game decide how many agents there are."""
+    make_envs = from_parallel_env(Corridor)
+    run = proximo.train("ppo", **SHORT | {"num_envs": 10}, make_envs=make_envs, env_kwargs={"agents": 5},
+                        total_timesteps=160, eval_every=160, eval_episodes=5, run_dir=tmp_path / "run")
+    assert "eval/return_mean" in (run / "metrics.csv").read_text()
+    assert len(proximo.evaluate(run, episodes=5, make_envs=make_envs).players) == 5
+
+
+def test_agents_learn_to_stay_in_the_middle(tmp_path):
+    """The best return is -1 at most, from where the agents begin; agents that do not move have -15 on average."""
+    make_envs = from_parallel_env(Corridor)
+    run = proximo.train("ppo", make_envs=make_envs, env_id="Corridor-v0", num_envs=12, num_steps=64, learning_rate=2e-3,
+                        total_timesteps=40_000, run_dir=tmp_path / "run")
+    assert np.mean(proximo.evaluate(run, episodes=36, make_envs=make_envs).returns) > -3
+
+
+def test_methods_of_games_are_called():
+    envs = make_complete(from_parallel_env(Corridor), Config(), list(range(6)))
+    envs.reset()
+    assert call_envs(envs, "set_boost", 100.0) == [100.0, 100.0]
+    assert (envs.step(np.ones(6, np.int64)).reward > 50).all()
+    with pytest.raises(UsageError, match="corridor has no method jump"):
+        call_envs(envs, "jump")
+    with pytest.raises(EnvError, match=r"game 0 \(corridor\), step 1: set_boost\(\) raised TypeError"):
+        call_envs(envs, "set_boost", 1, 2)
+
+
+def test_pictures():
+    envs = make_games()
+    envs.reset()
+    assert envs.render().shape == (6, 8, 3) and envs.render_fps == 7
+
+
+@pytest.mark.parametrize("name", ["butterfly.knights_archers_zombies_v11", "sisl.multiwalker_v9"])
+def test_games_of_pettingzoo(name):
+    """Agents of the first game are killed one after the other; those of the second one all fall at once."""
+    pytest.importorskip("pettingzoo")
+    pytest.importorskip("Box2D")
+    import importlib
+
+    module = importlib.import_module(f"pettingzoo.{name}")
+    agents = len(module.parallel_env().possible_agents)
+    envs = make_complete(from_parallel_env(module.parallel_env), Config(), list(range(2 * agents)))
+    step, rng, ended = envs.reset(), np.random.default_rng(0), 0
+    for _ in range(400):
+        step = envs.step(random_actions(envs, step, rng))
+        ended += step.episode.finished.sum()
+    assert ended >= agents
+    envs.close()
