@@ -19,8 +19,18 @@ from tests.support.runs import same_logs, same_weights
 SHORT = {"num_envs": 6, "num_steps": 16, "num_minibatches": 2, "env_id": "Corridor-v0", "anneal_lr": False}
 
 
-def make_games(*games, rows=6, **kwargs):
-    return from_parallel_env(partial(Corridor, *games, **kwargs))(Config(), list(range(10, 10 + rows)))
+def make_games(kind=Corridor, rows=6, **kwargs):
+    return from_parallel_env(partial(kind, **kwargs))(Config(), list(range(10, 10 + rows)))
+
+
+class Lingering(Corridor):
+    """Agents that have ended stay in `agents`, which PettingZoo does not allow."""
+
+    def step(self, actions):
+        self.agents = list(actions)
+        answer = super().step(actions)
+        self.agents = list(self.possible_agents)
+        return answer
 
 
 def play_by_hand(game, seed):
@@ -81,10 +91,28 @@ def test_rows_are_those_of_the_agents(late, length):
     assert length == 4 or (True, True, True) in seen
 
 
+def test_agents_that_stay_listed_after_their_end_do_not_act():
+    one, other, rng = make_games(), make_games(Lingering), np.random.default_rng(0)
+    same_from_here(one, other, one.reset(), other.reset(), rng, 100)
+
+
+def same_from_here(one, other, step, same, rng, steps):
+    """Check that two sets of games make the same steps with the same random actions."""
+    for _ in range(steps):
+        over = step.terminated | step.truncated
+        for name in ("obs", "first", "mask", "reward", "terminated", "truncated", "valid"):
+            np.testing.assert_array_equal(getattr(step, name), getattr(same, name))
+        np.testing.assert_array_equal(step.final_obs[over], same.final_obs[over])
+        np.testing.assert_array_equal(step.episode.ret[over], same.episode.ret[over])
+        action = random_actions(one, step, rng)
+        step, same = one.step(action), other.step(action)
+
+
 @pytest.mark.parametrize("masked", ["obs", "info"])
 def test_masks(masked):
-    """The game itself refuses actions that its mask forbids; the other rows allow all."""
-    envs, rng = make_games(masked=masked), np.random.default_rng(0)
+    """The game itself refuses actions that its mask forbids. Agents leave it where their mask forbids one; then all are
+    allowed."""
+    envs, rng = make_games(masked=masked, size=3), np.random.default_rng(0)
     step, forbidden = envs.reset(), 0
     for _ in range(100):
         assert envs.obs_shape == (3,) and step.mask.any(1).all()
@@ -94,7 +122,7 @@ def test_masks(masked):
     assert forbidden > 30
 
 
-@pytest.mark.parametrize("others", [{}, {"late": 3}, {"masked": "obs"}, {"masked": "info"}])
+@pytest.mark.parametrize("others", [{}, {"late": 3}, {"masked": "obs"}, {"masked": "info"}, {"kind": Lingering}], ids=str)
 def test_state_continues_exactly(others):
     """Also while some agents have ended and others have not joined."""
     envs, other, rng = make_games(**others), make_games(**others), np.random.default_rng(1)
@@ -104,14 +132,8 @@ def test_state_continues_exactly(others):
         step = envs.step(random_actions(envs, step, rng))
     state = envs.state()
     other.load(state)
-    for _ in range(60):
-        action = random_actions(envs, step, rng)
-        step, same = envs.step(action), other.step(action)
-        over = step.terminated | step.truncated
-        for name in ("obs", "first", "mask", "reward", "terminated", "truncated", "valid"):
-            np.testing.assert_array_equal(getattr(step, name), getattr(same, name))
-        np.testing.assert_array_equal(step.final_obs[over], same.final_obs[over])
-        np.testing.assert_array_equal(step.episode.ret[over], same.episode.ret[over])
+    action = random_actions(envs, step, rng)
+    same_from_here(envs, other, envs.step(action), other.step(action), rng, 60)
 
 
 def test_a_state_that_cannot_be_saved_is_not_kept():
@@ -228,7 +250,7 @@ def test_evaluations_during_training_play_whole_games(tmp_path):
     run = proximo.train("ppo", **SHORT | {"num_envs": 10}, make_envs=make_envs, env_kwargs={"agents": 5},
                         total_timesteps=160, eval_every=160, eval_episodes=5, run_dir=tmp_path / "run")
     assert "eval/return_mean" in (run / "metrics.csv").read_text()
-    assert len(proximo.evaluate(run, episodes=5, make_envs=make_envs).players) == 5
+    assert len(proximo.evaluate(run, episodes=5, make_envs=from_parallel_env(Corridor)).players) == 5
 
 
 def test_agents_learn_to_stay_in_the_middle(tmp_path):
