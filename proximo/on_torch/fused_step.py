@@ -18,8 +18,7 @@ from proximo.envs.moments import IN_MODELS, Moments, Statistics
 from proximo.envs.normalize import Normalizer, apply_statistics, count_step
 from proximo.on_torch.aot import TensorFunction
 from proximo.on_torch.modes import keep_gradients_off
-from proximo.on_torch.rollout import Collected, Policy, Storage, finish
-from proximo.on_torch.rollout_groups import bootstrap
+from proximo.on_torch.rollout import Collected, Policy, Storage, bootstrap, finish
 from proximo.protocols import Acted, Agent, Step, VecEnv
 from proximo.types import Carry
 
@@ -189,6 +188,4 @@ def collect_fused(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: C
         storage.put(t, step)
         bootstrapped[t] = bootstrap(policy, storage, t, step, ())
         fused.act(t + 1)
-    closing = Carry(obs=storage.rows["obs"][-1].clone(), first=storage.rows["first"][-1].clone(), state=(), mask=None,
-                    statistics=fused.statistics())
-    return finish(policy, storage, closing, bootstrapped)
+    return finish(policy, storage, storage.closing((), fused.statistics()), bootstrapped)

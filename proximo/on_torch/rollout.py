@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from proximo.envs.normalize import Normalizer
+from proximo.envs.normalize import Normalizer, Statistics
 from proximo.on_torch.device import host_zeros, keep_computed, local_copies
 from proximo.on_torch.modes import check_evaluated, keep_gradients_off
 from proximo.part_checks import check_acted
-from proximo.protocols import COUNTS, Agent, Episode, Head, VecEnv
+from proximo.protocols import COUNTS, Agent, Episode, Head, Step, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
 
@@ -57,6 +57,13 @@ class Storage(RolloutBuffer):
         self.rows["first"][0].copy_(carry.first)
         if carry.mask is not None:
             self.masks[0].copy_(carry.mask)
+
+    def closing(self, state: tuple[Tensor, ...], statistics: Statistics | None) -> Carry:
+        """Return what the next rollout continues from."""
+        mask = self.masks[-1]
+        return Carry(obs=self.rows["obs"][-1].to(self.device, copy=True), state=state, statistics=statistics,
+                     first=self.rows["first"][-1].to(self.device, copy=True),
+                     mask=None if mask is None else mask.to(self.device, copy=True))
 
     def whole(self, name: str) -> Tensor:
         """Return one array of the rollout on the device that learns."""
@@ -113,28 +120,39 @@ def collect(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, 
 
     V(final_obs) and V of the closing observation read the state of the recurrent layer, and do not advance it.
     """
-    rows, masks, device, local = storage.rows, storage.masks, storage.device, storage.local
     state, statistics, bootstrapped = carry.state, carry.statistics, np.zeros((len(noise), 1), bool)
     storage.start(carry)
     for t, step_noise in enumerate(noise.unbind(0)):
-        mask = None if masks[t] is None else local(masks[t])
-        acted = policy.act(local(rows["obs"][t]), mask, local(rows["first"][t]), state, step_noise)
-        state = acted.state
-        check_acted(acted, policy.evaluates_later, rows["action"][t])
-        rows["action"][t].copy_(acted.action)
-        if acted.value is not None:
-            rows["logprob"][t].copy_(acted.logprob)
-            rows["value"][t].copy_(acted.value)
+        state = choose_actions(policy, storage, t, state, step_noise)
         statistics, step = normalizer.step(statistics, envs.step(storage.env_actions[t]))
         keep_gradients_off()
         storage.put(t, step)
-        if step.final_obs is not None and storage.count_nonzero(step.truncated):  # any() takes five times as long
-            final_obs = torch.as_tensor(step.final_obs, device=device)
-            rows["final_value"][t].copy_(policy.value(final_obs, torch.zeros_like(carry.first), state))
-            bootstrapped[t] = True
-    end = Carry(obs=rows["obs"][-1].to(device, copy=True), first=rows["first"][-1].to(device, copy=True), state=state,
-                mask=None if masks[-1] is None else masks[-1].to(device, copy=True), statistics=statistics)
-    return finish(policy, storage, end, bootstrapped)
+        bootstrapped[t] = bootstrap(policy, storage, t, step, state)
+    return finish(policy, storage, storage.closing(state, statistics), bootstrapped)
+
+
+def choose_actions(policy: Policy, storage: Storage, t: int, state: tuple[Tensor, ...],
+                   noise: Tensor) -> tuple[Tensor, ...]:
+    """Write the actions of step t, and what evaluates them. Return the state of the recurrent layer after it."""
+    mask, local = storage.masks[t], storage.local
+    acted = policy.act(local(storage.rows["obs"][t]), None if mask is None else local(mask),
+                       local(storage.rows["first"][t]), state, noise)
+    check_acted(acted, policy.evaluates_later, storage.rows["action"][t])
+    storage.rows["action"][t].copy_(acted.action)
+    if acted.value is not None:
+        storage.rows["logprob"][t].copy_(acted.logprob)
+        storage.rows["value"][t].copy_(acted.value)
+    return acted.state
+
+
+def bootstrap(policy: Policy, storage: Storage, t: int, step: Step, state: tuple[Tensor, ...]) -> bool:
+    """Write V(final_obs) as row t if a time limit ended an episode in this step. Return whether one did."""
+    cut = step.final_obs is not None and storage.count_nonzero(step.truncated) > 0  # any() takes five times as long
+    if cut:
+        final_obs = torch.as_tensor(step.final_obs, device=storage.device)
+        never = torch.zeros(len(final_obs), dtype=torch.bool, device=storage.device)
+        storage.rows["final_value"][t].copy_(policy.value(final_obs, never, state))
+    return bool(cut)
 
 
 def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.ndarray) -> Collected:

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from proximo.envs.normalize import Normalizer, Statistics
 from proximo.on_torch.modes import keep_gradients_off
-from proximo.on_torch.rollout import Collected, Policy, Storage, finish
-from proximo.part_checks import check_acted
+from proximo.on_torch.rollout import Collected, Policy, Storage, bootstrap, choose_actions, finish
 from proximo.protocols import GroupedVecEnv, Step, VecEnv
 from proximo.types import Carry
 
@@ -61,12 +60,12 @@ def collect_in_groups(policy: Policy, envs: VecEnv, normalizer: Normalizer, carr
     bootstrapped = np.zeros(noise.shape[:2], bool)
     storage.start(carry)
 
-    def act(g: int, t: int) -> None:
-        states[g] = act_for_group(policy, whole.groups[g], states[g], t, noise[t, whole.columns[g]])
+    def act_and_send(g: int, t: int) -> None:
+        states[g] = choose_actions(policy, whole.groups[g], t, states[g], noise[t, whole.columns[g]])
         grouped.send(g, whole.groups[g].env_actions[t])
 
     for g in range(len(states)):
-        act(g, 0)
+        act_and_send(g, 0)
     for t in range(len(noise)):
         for g, columns in enumerate(whole.columns):
             statistics, step = normalize_columns(normalizer, statistics, columns, grouped.receive(g))
@@ -74,36 +73,9 @@ def collect_in_groups(policy: Policy, envs: VecEnv, normalizer: Normalizer, carr
             whole.groups[g].put(t, step)
             bootstrapped[t, columns] = bootstrap(policy, whole.groups[g], t, step, states[g])
             if t + 1 < len(noise):
-                act(g, t + 1)
-    rows, mask, device = storage.rows, storage.masks[-1], storage.device
-    closing = Carry(obs=rows["obs"][-1].to(device, copy=True), first=rows["first"][-1].to(device, copy=True),
-                    mask=None if mask is None else mask.to(device, copy=True),
-                    state=tuple(torch.cat(parts) for parts in zip(*states, strict=True)), statistics=statistics)
-    return finish(policy, storage, closing, bootstrapped)
-
-
-def act_for_group(policy: Policy, group: Storage, state: tuple[Tensor, ...], t: int,
-                  noise: Tensor) -> tuple[Tensor, ...]:
-    """Choose the actions of a group at step t, and return the state of its recurrent layer."""
-    rows, mask = group.rows, group.masks[t]
-    acted = policy.act(group.local(rows["obs"][t]), None if mask is None else group.local(mask),
-                       group.local(rows["first"][t]), state, noise)
-    check_acted(acted, policy.evaluates_later, rows["action"][t])
-    rows["action"][t].copy_(acted.action)
-    if acted.value is not None:
-        rows["logprob"][t].copy_(acted.logprob)
-        rows["value"][t].copy_(acted.value)
-    return acted.state
-
-
-def bootstrap(policy: Policy, storage: Storage, t: int, step: Step, state: tuple[Tensor, ...]) -> bool:
-    """Write V(final_obs) as row t where a time limit ended an episode in this step. Return whether one did."""
-    if step.final_obs is None or not storage.count_nonzero(step.truncated):
-        return False
-    final_obs = torch.as_tensor(step.final_obs, device=storage.device)
-    never = torch.zeros(len(final_obs), dtype=torch.bool, device=storage.device)
-    storage.rows["final_value"][t].copy_(policy.value(final_obs, never, state))
-    return True
+                act_and_send(g, t + 1)
+    state = tuple(torch.cat(parts) for parts in zip(*states, strict=True))
+    return finish(policy, storage, storage.closing(state, statistics), bootstrapped)
 
 
 def normalize_columns(normalizer: Normalizer, statistics: Statistics | None, columns: slice,
