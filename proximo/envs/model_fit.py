@@ -33,6 +33,11 @@ def policy_parts(layout: Layout, cfg: Config) -> tuple[Part, ...]:
     return tuple(part for part in layout.parts if part.path[0] != cfg.critic_obs)
 
 
+def all_parts(layout: Layout, cfg: Config) -> tuple[Part, ...]:
+    """Return the parts that the value function sees, if it shares nothing with the policy."""
+    return layout.parts
+
+
 def least_inputs(envs: Any, cfg: Config) -> int:
     """Return how many numbers the first layer of a policy's mlp reads at least; arguments as for packed_layout."""
     layout = packed_layout(envs, cfg)

@@ -111,16 +111,19 @@ class Several:
         """
         self._run, self._capacity, self._ahead, self._pace = run, most_iterations(cfg), ahead, 1
         self._every, self._total = cfg.checkpoint_every, cfg.num_iterations
-        self._next: Started | None = None
+        self._next: Started | None = None  # the call that runs already, from the state `after` of the last one
+        self._after: TrainState | None = None
 
     def __call__(self, state: TrainState, done: int) -> tuple[TrainState, list[Ended]]:
         """See Advance."""
         pace = self._pace
-        started = self._next or self._start(state, done)
+        runs = self._next if state is self._after else None  # another state has environments that were made again
+        started = runs or self._start(state, done)
         count, after = started.number, started.after
         results = jax.tree.map(np.array, started.stacked)
         if time.perf_counter() - started.when < LONGEST:
             self._pace = min(2 * pace, self._capacity)
+        self._after = after
         self._next = self._start(after, done + count) if self._ahead and done + count < self._total else None
         reached = {0: state, count: after}  # by number of iterations since `state`
         paces = [1] * (count - 1) + [pace]

@@ -9,7 +9,7 @@ from flax import nnx
 
 from proximo.config import Config
 from proximo.envs.joint_actions import action_parts, has_mask, num_outputs
-from proximo.envs.model_fit import action_problems, check_model, has_image_parts
+from proximo.envs.model_fit import action_problems, all_parts, check_model, has_image_parts
 from proximo.errors import UsageError
 from proximo.on_jax.agent import SeparateAgent, SharedAgent
 from proximo.on_jax.box_heads import Identity, MakeBoxHead, PolicyNetwork, make_box_head
@@ -77,7 +77,7 @@ def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> 
 
 def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAgent:
     """Make networks of policy and value that share nothing."""
-    critic = make_network(spec, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, sees_all=True)
+    critic = make_network(spec, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, all_parts)
     policy_sizes = cfg.policy_sizes or cfg.hidden_sizes
 
     def whole(size: int) -> nnx.Module:

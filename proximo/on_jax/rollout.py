@@ -29,8 +29,8 @@ class PlayedStep(NamedTuple):
     action: Array
     logprob: Any  # None where the agent evaluates the whole rollout at its end
     value: Any  # likewise
-    final: Any  # V(final_obs), or final_obs where the agent evaluates later; None in a next-step suite
-    step: Step  # without observations
+    final_value: Any  # V(final_obs); None where the agent evaluates later, and in a next-step suite
+    step: Step  # without observations; with final_obs where the agent evaluates later
 
 
 def collect(agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any, carry: Carry,
@@ -49,13 +49,14 @@ def collect(agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any, c
         action = acted.action if shape is None else acted.action.reshape(envs.num_envs, *shape)
         env_state, step = envs.step(env_state, action)
         statistics, step = normalizer.step(carry.statistics, step)
-        final = step.final_obs
-        if final is not None and not agent.evaluates_later:
-            final = lax.cond(step.truncated.any(), lambda: value_of(agent, step.final_obs, never, acted.state),
-                             lambda: jnp.zeros_like(acted.value))
+        final_obs, final_value = step.final_obs, None
+        if final_obs is not None and not agent.evaluates_later:
+            final_value = lax.cond(step.truncated.any(), lambda: value_of(agent, final_obs, never, acted.state),
+                                   lambda: jnp.zeros_like(acted.value))
         played = PlayedStep(carry=carry._replace(state=(), statistics=None), action=acted.action, logprob=acted.logprob,
-                            value=acted.value, final=final,
-                            step=step._replace(obs=None, first=None, mask=None, final_obs=None))
+                            value=acted.value, final_value=final_value,
+                            step=step._replace(obs=None, first=None, mask=None,
+                                               final_obs=final_obs if agent.evaluates_later else None))
         after = Carry(obs=step.obs, mask=step.mask, first=step.first, state=acted.state, statistics=statistics)
         return (env_state, after), played
 
@@ -68,18 +69,19 @@ def collect(agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any, c
 def make_rollout(agent: Any, closing: Carry, played: PlayedStep) -> Rollout:
     """Complete the steps (T, N, ...) with log-probabilities and values, which include that of `closing`."""
     acted, step, never = played.carry, played.step, jnp.zeros_like(closing.first)
-    logprob, value, final = played.logprob, played.value, played.final
+    logprob, value, final_value = played.logprob, played.value, played.final_value
     if agent.evaluates_later:
         logprob, value = agent.evaluate(jnp.concatenate([acted.obs, closing.obs[None]]), acted.mask, played.action)
         value, last = value[:-1], value[-1]
         check_rows(step.reward.shape, "a rollout", logprob=logprob, value=value)
-        if final is not None:
-            final = lax.cond(step.truncated.any(), lambda: agent.value(final, never, ()), lambda: jnp.zeros_like(value))
+        if step.final_obs is not None:
+            final_value = lax.cond(step.truncated.any(), lambda: agent.value(step.final_obs, never, ()),
+                                   lambda: jnp.zeros_like(value))
     else:
         last = value_of(agent, closing.obs, never, closing.state)
     next_value = jnp.concatenate([value[1:], last[None]])
-    if final is not None:
-        next_value = jnp.where(step.truncated, final, next_value)
+    if final_value is not None:
+        next_value = jnp.where(step.truncated, final_value, next_value)
     return Rollout(obs=acted.obs, first=acted.first, mask=acted.mask, action=played.action, logprob=logprob,
                    value=value, next_value=next_value, reward=step.reward, terminated=step.terminated,
                    done=step.terminated | step.truncated, valid=step.valid)

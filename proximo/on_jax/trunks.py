@@ -1,13 +1,14 @@
 """The networks from observations to features: --model for images, an MLP, and encoders for structured observations."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from flax import nnx
 
 from proximo.config import Config
 from proximo.envs.model_fit import LEAST_PIXELS, check_model, packed_layout, policy_parts
+from proximo.envs.obs_layout import Layout, Part
 from proximo.on_jax.encoders import Encoded, Encoder, SmallCNN
 from proximo.on_jax.mlp import MLP
 from proximo.on_jax.networks import ImpalaCNN, NatureCNN
@@ -31,7 +32,7 @@ def make_trunk(spec: Spec, cfg: Config) -> tuple[nnx.Module, int]:
 
 
 def make_network(spec: Spec, sizes: Sequence[int], cfg: Config, out_std: float | None = None,
-                 sees_all: bool = False) -> nnx.Module:
+                 seen: Callable[[Layout, Config], Sequence[Part]] = policy_parts) -> nnx.Module:
     """Return an MLP from observations to sizes[-1] units, over an encoder where they are packed.
 
     Args:
@@ -39,13 +40,12 @@ def make_network(spec: Spec, sizes: Sequence[int], cfg: Config, out_std: float |
         sizes: Units of each layer.
         cfg: The configuration.
         out_std: As for MLP.
-        sees_all: It also sees the key cfg.critic_obs.
+        seen: Which parts of packed observations it sees: policy_parts or all_parts.
     """
     layout = packed_layout(spec, cfg)
     if layout is None:
         return make_mlp(spec.obs_shape, sizes, cfg, out_std)
-    parts = layout.parts if sees_all else policy_parts(layout, cfg)
-    encoder = Encoder(parts, partial(make_image_net, cfg=cfg))
+    encoder = Encoder(seen(layout, cfg), partial(make_image_net, cfg=cfg))
     return Encoded(encoder, lambda features: make_mlp((features,), sizes, cfg, out_std))
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from proximo.config import Config
 from proximo.envs.joint_actions import action_parts, has_mask, num_outputs
-from proximo.envs.model_fit import action_problems, has_image_parts
+from proximo.envs.model_fit import action_problems, all_parts, has_image_parts
 from proximo.errors import UsageError
 from proximo.on_torch.agent import SeparateAgent, SharedAgent
 from proximo.on_torch.box_heads import MakeBoxHead, PolicyNetwork, make_box_head
@@ -81,7 +81,7 @@ def draw_for_absent_trunk(spec: Spec, cfg: Config) -> None:
 
 def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAgent:
     """Make networks of policy and value that share nothing."""
-    critic = make_network(spec, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, sees_all=True)
+    critic = make_network(spec, [*(cfg.value_sizes or cfg.hidden_sizes), 1], cfg, 1.0, all_parts)
     policy_sizes = cfg.policy_sizes or cfg.hidden_sizes
 
     def whole(size: int) -> nn.Module:

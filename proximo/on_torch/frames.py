@@ -109,7 +109,11 @@ def stored_frames(cfg: Config, envs: VecEnv) -> FrameStack | None:
     """Return how to store observations as single frames; None if they are stored whole.
 
     Normalised observations are no stacks of the same frames any more. For small vectors it is not worth the time. The
-    rollout buffers of groups of environments (--env-groups) are views of one array of whole observations.
+    rollout buffers of groups of environments (--env-groups) are views of one array of whole observations. A channel
+    that never changes has the place of a frame, so that there are none beside frames of several channels.
     """
-    whole = envs.frames is None or envs.frames.length == 1 or cfg.model == "mlp" or cfg.norm_obs or cfg.env_groups > 1
-    return None if whole else envs.frames
+    stack = envs.frames
+    if stack is None or stack.length == 1 or cfg.model == "mlp" or cfg.norm_obs or cfg.env_groups > 1:
+        return None
+    fits = stack.channels == 1 or envs.obs_shape[0] == stack.length * stack.channels
+    return stack if fits else None

@@ -1,8 +1,10 @@
-"""What a network of the user's may contain, and how it acts: in evaluation mode, else as it was made."""
+"""Checks of a user's network before training, its evaluation mode while it acts, and copies of one that is in use."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from proximo.processes import World
 from proximo.types import Carry
 
 LEARNED = {"float32", "float64"}  # dtypes of parameters
+IN_USE: WeakSet[nn.Module] = WeakSet()  # the modules of networks that train or act
 
 
 @contextmanager
@@ -38,6 +41,22 @@ def keep_gradients_off() -> None:
     """Switch gradients off again, which an environment may have switched on. Asking first takes a tenth of the time."""
     if torch.is_grad_enabled():
         torch.set_grad_enabled(False)
+
+
+def own_modules(agent: Any) -> Any:
+    """Return a network whose modules nothing else uses: a copy, if make_agent returned what it returned before.
+
+    Raises:
+        UsageError: It cannot be copied.
+    """
+    if any(module in IN_USE for module in agent.modules()):
+        try:
+            agent = deepcopy(agent)
+        except Exception as error:
+            raise UsageError("make_agent returned a network, or parts of one, that it returned before, and they cannot "
+                             f"be copied ({one_line(error)}). Make a new network at every call.") from error
+    IN_USE.update(agent.modules())
+    return agent
 
 
 def check_network(agent: Any, world: World, cfg: Config) -> None:
@@ -78,6 +97,7 @@ def check_network(agent: Any, world: World, cfg: Config) -> None:
                      "register_buffer(..., persistent=False) for a constant.")
     if wrong:
         raise UsageError("\n".join(wrong))
+    IN_USE.update(agent.modules())
     if norms := [name for name, module in agent.named_modules() if takes_batch_statistics(module)]:
         warn_once(f"The layers {', '.join(norms)} of the network normalise by the statistics of a minibatch while they "
                   "learn, and by running ones while they act. The ratio of old and new probabilities is therefore not "

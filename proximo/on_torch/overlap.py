@@ -25,8 +25,9 @@ from torch import Tensor
 from proximo.config import Config
 from proximo.envs.calls import refuse_call
 from proximo.envs.episodes import finished_episodes
+from proximo.envs.normalize import to_numpy
 from proximo.newest import only_newest
-from proximo.on_torch.distributed import gather_episodes, merge_over_ranks
+from proximo.on_torch.distributed import gather_episodes
 from proximo.on_torch.learner import make_batch
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.modes import acting
@@ -57,8 +58,7 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
         player.begin(done_before + 1, setup.carry, first=True)
         for iteration in range(done_before + 1, cfg.num_iterations + 1):
             before, played = player.finish()
-            statistics = merge_over_ranks(setup.world, None, played.carry.statistics, setup.device)
-            carry = played.carry._replace(statistics=statistics)
+            carry = played.carry._replace(statistics=to_numpy(played.carry.statistics))  # of one process
             rollout, proximal = with_proximal_logprob(setup.agent, played.rollout, cfg.minibatch_size)
             player.copy_weights(setup.adam.weights)
             player.begin(iteration + 1, carry)

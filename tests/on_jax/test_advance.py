@@ -72,6 +72,22 @@ def test_numbers_are_those_of_one_iteration_per_call(asks, ahead, one_by_one, mo
                 assert_same(kept[0][name], expected[4][0][name])
 
 
+def test_environments_that_are_made_again_are_used_although_a_call_has_started(monkeypatch):
+    """A checkpoint of several processes contains no environments: they are made again every `checkpoint_every`."""
+    cfg = replace(LONG, checkpoint_every=2, total_timesteps=12 * LONG.batch_size)
+    state = look(cfg, lambda iteration: True)[2][4][0]
+    del state["envs"], state["carry"]
+
+    def continued(ahead):
+        monkeypatch.setattr(advance, "on_cpu", lambda: not ahead)
+        return [it.weights() for it in train(cfg, make_envs, make_agent, state=state)]
+
+    found, expected = continued(ahead=True), continued(ahead=False)
+    assert len(expected) == 10
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one, other)
+
+
 def test_calls_grow_until_somebody_asks_and_end_at_checkpoints(counts):
     look(LONG, lambda i: False)
     assert counts == [1, 2, 4, 8, 5, 16, 4, 5], "iterations 20 and 40 may be saved"

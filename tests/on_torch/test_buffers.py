@@ -1,5 +1,6 @@
 """What a network remembers besides its parameters (BatchNorm): in the model, in checkpoints, after a resume."""
 
+import threading
 from collections import OrderedDict
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from proximo.models.over_time import models_over_time
 from proximo.models.read_folder import read_model
 from proximo.on_torch.agent import SharedAgent
 from proximo.on_torch.distributions import CategoricalHead
-from proximo.on_torch.modes import check_network
+from proximo.on_torch.modes import check_network, own_modules
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.on_torch.train import train
 from proximo.processes import World
@@ -44,6 +45,48 @@ def make_agent(envs, cfg):
 def cfg(folder, **fields):
     return Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, total_timesteps=320, logger="none",
                   checkpoint_every=3, run_dir=str(folder), **fields)
+
+
+NETWORK = make_agent(None, None)
+
+
+def make_shared(spec, cfg):
+    """Return parts of the program's one network, as for a pretrained encoder in a variable of a module."""
+    return NETWORK
+
+
+def test_evaluations_do_not_change_the_training_of_a_network_that_is_returned_again(tmp_path):
+    """They loaded their weights into the network that was learning, and put its BatchNorm into evaluation mode."""
+    begun = {name: x.clone() for name, x in NETWORK.state_dict().items()}
+    runs = []
+    for name, every in (("plain", 0), ("evaluated", 64)):
+        NETWORK.load_state_dict(begun)
+        runs.append(proximo.train(cfg(tmp_path / name, eval_every=every, eval_episodes=2), make_agent=make_shared))
+    assert same_weights(*runs)
+
+
+def test_models_of_a_network_that_is_returned_again_keep_their_weights(tmp_path):
+    """Those of an earlier iteration, and of another run."""
+    obs = np.ones((1, 4), np.float32)
+    early = None
+    for it in proximo.iterations(cfg(""), make_agent=make_shared):
+        if early is None:
+            early = it.model()
+            first = early.value(obs)
+    assert np.array_equal(early.value(obs), first)
+    one, other = (proximo.train(cfg(tmp_path / str(seed), seed=seed), make_agent=make_shared) for seed in (1, 2))
+    model = proximo.load(one, make_agent=make_shared)
+    before = model.value(obs)
+    another = proximo.load(other, make_agent=make_shared)
+    assert np.array_equal(model.value(obs), before) and not np.array_equal(another.value(obs), before)
+
+
+def test_a_network_that_is_returned_again_and_cannot_be_copied_is_refused():
+    agent = make_agent(None, None)
+    agent.lock = threading.Lock()
+    assert own_modules(agent) is agent
+    with pytest.raises(UsageError, match=r"cannot be copied \(.*lock.*\). Make a new network at every call"):
+        own_modules(agent)
 
 
 def test_a_resumed_run_and_a_loaded_model_have_the_buffers(tmp_path, monkeypatch):

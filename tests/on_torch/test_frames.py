@@ -106,6 +106,14 @@ def test_random_episodes(seed):
             assert torch.equal(found, expected) and found.is_contiguous() == expected.is_contiguous()
 
 
+@pytest.mark.parametrize(("channels", "constant", "alone"), [(1, 2, True), (3, 0, True), (3, 1, False), (2, 3, False)])
+def test_channels_that_never_change_are_stored_beside_frames_of_one_channel(channels, constant, alone):
+    """Beside frames of three channels, learning saw each of them three times. Then whole observations are stored."""
+    envs = Filmed(np.random.default_rng(0), FrameStack(2, channels), constant, 0.5, 2)
+    assert envs.obs_shape[0] == 2 * channels + constant
+    assert (stored_frames(Config(model="cnn"), envs) is not None) is alone
+
+
 def test_a_beginning_of_another_kind_is_an_error():
     envs = Filmed(np.random.default_rng(0), FrameStack(3, 1), 0, 1.0, 2)
     storage, _ = storages(envs, 4)

@@ -66,7 +66,8 @@ def playing() -> Rewrites:
 
 def collecting() -> Rewrites:
     """Return the rewrites of a rollout."""
-    collect, played = (definition_text("proximo.on_jax.rollout", name) for name in ("collect", "PlayedStep"))
+    collect, played, complete = (definition_text("proximo.on_jax.rollout", name)
+                                 for name in ("collect", "PlayedStep", "make_rollout"))
     return {
         "collect": (
             ("agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any",
@@ -81,15 +82,18 @@ def collecting() -> Rewrites:
              "        return (env_state, Carry(obs=step.obs)), played\n\n")),
         "PlayedStep": (
             (between(played, "    carry: Carry", "    action"), "    obs: Array  # that the action was chosen from\n"),
-            ("step: Step  # without observations", "step: Step  # without what the next action is chosen from")),
+            ("step: Step  # without observations; with final_obs where the agent evaluates later",
+             "step: Step  # without what the next action is chosen from")),
         "make_rollout": (
             ("agent: Any", "agent: Agent"),
             ("    acted, step, never = played.carry, played.step, jnp.zeros_like(closing.first)\n"
-             "    logprob, value, final = played.logprob, played.value, played.final\n", "    step = played.step\n"),
+             "    logprob, value, final_value = played.logprob, played.value, played.final_value\n",
+             "    step = played.step\n"),
             ("acted.obs, closing.obs[None]]), acted.mask, played", "played.obs, closing.obs[None]]), None, played"),
-            ("        if final is not None:\n            final = ", "        final = "),
-            ("lambda: agent.value(final, never,", "lambda: agent.value(step.final_obs, None,"),
-            ("    if final is not None:\n        next_value", "    next_value"),
+            (between(complete, "        if step.final_obs is not None", "    else:"),
+             "        final_value = lax.cond(step.truncated.any(), lambda: agent.value(step.final_obs, None, ()),\n"
+             "                               lambda: jnp.zeros_like(value))\n"),
+            ("    if final_value is not None:\n        next_value", "    next_value"),
             ("obs=acted.obs, first=acted.first, mask=acted.mask,", "obs=played.obs,"), (", valid=step.valid", ""))}
 
 
