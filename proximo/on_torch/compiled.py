@@ -9,7 +9,7 @@ of tensors and back, leaving out what is None.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -18,10 +18,18 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 from proximo.config import Config
 from proximo.errors import UsageError, warn
 from proximo.on_torch.aot import TensorFunction, compile_ahead, functional, unsupported_reason
-from proximo.on_torch.fused_step import FusedStep, can_fuse, make_advance
+from proximo.on_torch.fused_step import FusedStep, can_fuse, collect_fused, make_advance
 from proximo.on_torch.jit import compile_just_in_time, fuse, fuse_and_record, record, unsupported_by_inductor
 from proximo.on_torch.learner import Adam, apply_gradient, make_batch
-from proximo.on_torch.rollout import Policy, Storage, make_evaluate_all, make_evaluate_last
+from proximo.on_torch.rollout import (
+    Collect,
+    Collected,
+    Policy,
+    Storage,
+    make_evaluate_all,
+    make_evaluate_last,
+    make_policy,
+)
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.protocols import Acted
 from proximo.types import Batch, Carry, Coefficients, Minibatches
@@ -60,9 +68,12 @@ def pick_compiler(cfg: Config, device: torch.device) -> Compiler:
                     compiles_evaluation=True, compiles_recurrent=False)
 
 
-def can_compile(compiler: Compiler, agent: Any) -> bool:
-    """Return whether a compiler works here for an agent; otherwise say why not."""
-    reason, buffers = compiler.unsupported_reason(), ", ".join(saved_buffers(agent))
+def usable_compiler(cfg: Config, agent: Any, device: torch.device) -> Compiler | None:
+    """Return the compiler of --compile for an agent; None without --compile, or where it does not work here."""
+    if not cfg.compile:
+        return None
+    compiler, buffers = pick_compiler(cfg, device), ", ".join(saved_buffers(agent))
+    reason = compiler.unsupported_reason()
     if buffers:
         reason = (f"--compile does not support buffers ({buffers}): they would not change any more. "
                   "Running without it.")
@@ -70,19 +81,20 @@ def can_compile(compiler: Compiler, agent: Any) -> bool:
         reason = "--compile does not support recurrent layers on a GPU. Running without it."
     if reason:
         warn(reason)
-    return reason is None
+        return None
+    return compiler
 
 
-def compile_policy(policy: Policy, agent: Any, weights: Tensor, storage: Storage, carry: Carry, cfg: Config,
-                   compiler: Compiler) -> Policy:
-    """Compile the functions that collecting calls. `act` becomes a FusedStep where that fits; see is_fused()."""
-    carry = as_rows(carry)
+def compile_collect(collect: Callable[..., Collected], agent: Any, weights: Tensor, storage: Storage, carry: Carry,
+                    cfg: Config, compiler: Compiler) -> Collect:
+    """Return `collect` with the compiled functions of an agent, or collect_fused() where that fits."""
+    policy, carry = make_policy(agent), as_rows(carry)
     if compiler.fuses_steps and can_fuse(agent, storage, carry):
-        return policy._replace(act=compile_fused(policy, agent, weights, storage, carry, cfg, compiler))
+        return partial(collect_fused, compile_fused(policy, agent, weights, storage, carry, cfg, compiler), policy)
     policy = policy._replace(act=compile_act(policy, agent, weights, as_rows(one_group(carry, cfg)), compiler))
-    if not compiler.compiles_evaluation:
-        return policy
-    return policy._replace(evaluate=compile_evaluation(agent, weights, storage, carry, compiler))
+    if compiler.compiles_evaluation:
+        policy = policy._replace(evaluate=compile_evaluation(agent, weights, storage, carry, compiler))
+    return partial(collect, policy)
 
 
 def compile_fused(policy: Policy, agent: Any, weights: Tensor, storage: Storage, carry: Carry, cfg: Config,
@@ -107,8 +119,7 @@ def as_rows(carry: Carry) -> Carry:
 
     There `contiguous()` keeps any stride, such as the 0 of `x[None]` in numpy.
     """
-    rows: Carry = tree_map_only(Tensor, lambda x: x.clone(memory_format=torch.contiguous_format), carry)
-    return rows
+    return cast(Carry, tree_map_only(Tensor, lambda x: x.clone(memory_format=torch.contiguous_format), carry))
 
 
 def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry,

@@ -37,11 +37,6 @@ def can_fuse(agent: Agent, storage: Storage, carry: Carry) -> bool:
     return host and whole and simple and carry.obs.dtype not in WITHOUT_WHERE
 
 
-def is_fused(policy: Policy) -> bool:
-    """Return whether a policy needs collect_fused()."""
-    return isinstance(policy.act, FusedStep)
-
-
 def make_advance(act: Callable[..., Acted], num_steps: int, cfg: Config) -> TensorFunction:
     """Make the function that FusedStep calls, of tensors only.
 
@@ -166,13 +161,13 @@ class FusedStep:
 
 
 @torch.no_grad()
-def collect_fused(policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry, storage: Storage,
-                  noise: Tensor) -> Collected:
+def collect_fused(fused: FusedStep, policy: Policy, envs: VecEnv, normalizer: Normalizer, carry: Carry,
+                  storage: Storage, noise: Tensor) -> Collected:
     """Play len(noise) steps from `carry`, as collect() does, with one call of a FusedStep between two steps.
 
     A step in which an episode ends or begins, or with fillers, is normalised and written as in collect().
     """
-    fused, count_nonzero, bootstrapped = policy.act, np.count_nonzero, np.zeros((len(noise), 1), bool)
+    count_nonzero, bootstrapped = np.count_nonzero, np.zeros((len(noise), 1), bool)
     fused.begin(carry.statistics, storage, noise)
     storage.start(carry)
     fused.act(0)

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.errors import UsageError, reading_checkpoint
-from proximo.on_torch.compiled import compile_policy, pick_compiler
 from proximo.on_torch.learner import flat_adam
 from proximo.on_torch.precision import use_bf16
-from proximo.on_torch.rollout import Collected, Policy, make_policy
+from proximo.on_torch.rollout import Collect, Collected
 from proximo.on_torch.setup import (
     Setup,
+    make_collect,
     make_storage,
     rebuild,
     seeded_agent,
@@ -32,7 +32,7 @@ CLOSING_SECONDS = 5.0  # how long the end of training waits for a rollout in fli
 class ActingCopy(NamedTuple):
     """A second network, which acts while the first one learns."""
 
-    policy: Policy
+    collect: Collect
     weights: Tensor  # (P,); the parameters of the network are views of it
 
 
@@ -67,11 +67,7 @@ def make_acting_copy(setup: Setup, make_agent: Callable[..., Any], cfg: Config,
     weights = flat_adam(actor).weights
     with reading_checkpoint():
         weights.copy_(setup.adam.weights if state is None else torch.as_tensor(state["acting"]))
-    policy = make_policy(actor)
-    if setup.policy.act != setup.agent.act:  # it was compiled
-        policy = compile_policy(policy, actor, weights, setup.storage, setup.carry, cfg,
-                                pick_compiler(cfg, setup.device))
-    return ActingCopy(policy=policy, weights=weights)
+    return ActingCopy(make_collect(actor, weights, setup.storage, setup.carry, cfg, setup.compiler), weights)
 
 
 class Player:
@@ -140,8 +136,7 @@ class Player:
         with torch.no_grad():
             noise = setup.agent.head.noise(torch_generator(cfg, "action", iteration, setup.world), cfg.num_steps,
                                            self._envs.num_envs).to(setup.device)
-            return setup.collect(self._acting.policy, self._envs, setup.normalizer, carry,
-                                 self._storages[iteration % 2], noise)
+            return self._acting.collect(self._envs, setup.normalizer, carry, self._storages[iteration % 2], noise)
 
     def close(self) -> None:
         """End the thread, then close the environments, which cannot be closed while they step.

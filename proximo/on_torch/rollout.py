@@ -11,14 +11,14 @@ from proximo.envs.normalize import Normalizer, Statistics
 from proximo.on_torch.device import host_zeros, keep_computed, local_copies
 from proximo.on_torch.modes import check_evaluated, keep_gradients_off
 from proximo.part_checks import check_acted
-from proximo.protocols import COUNTS, Agent, Episode, Head, Step, VecEnv
+from proximo.protocols import COUNTS, Acted, Agent, Episode, Head, Step, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
 
 class Policy(NamedTuple):
     """The functions of an agent that collecting calls: its own methods, or the same, compiled."""
 
-    act: Any  # (obs, mask, first, state, noise) -> Acted; for collect_fused() a FusedStep
+    act: Callable[..., Acted]  # (obs, mask, first, state, noise) -> Acted
     value: Callable[..., Tensor]  # (obs, first, state) -> (N,)
     evaluate: Callable[..., tuple[Tensor, Tensor, Tensor]]  # (storage, closing) -> logprob, value (T, N); V(closing)
     evaluates_later: bool  # Agent.evaluates_later
@@ -31,6 +31,9 @@ class Collected(NamedTuple):
     carry: Carry
     episode: Episode  # (T, N) numpy arrays
     metrics: dict[str, float]  # charts/<name>; see Step.metrics
+
+
+Collect = Callable[[VecEnv, Normalizer, Carry, "Storage", Tensor], Collected]  # collect() of a policy
 
 
 class Storage(RolloutBuffer):

@@ -1,6 +1,7 @@
 """What is made before the first step: processes, device, environments, agent, optimizer, compiled functions."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from proximo.envs.memory_needs import check_memory
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, call_part, warn
-from proximo.on_torch.compiled import can_compile, compile_gradient, compile_policy, compile_step, pick_compiler
+from proximo.on_torch.compiled import Compiler, compile_collect, compile_gradient, compile_step, usable_compiler
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import (
     all_reduce_sum,
@@ -23,12 +24,11 @@ from proximo.on_torch.distributed import (
     leave,
 )
 from proximo.on_torch.frames import FrameStorage, stored_frames
-from proximo.on_torch.fused_step import collect_fused, is_fused
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.modes import acting, check_calls, check_network
 from proximo.on_torch.noise import seeded_agent, seeded_generator
 from proximo.on_torch.precision import use_bf16
-from proximo.on_torch.rollout import Collected, Policy, Storage, collect, make_policy
+from proximo.on_torch.rollout import Collect, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore
 from proximo.part_checks import check_loss
@@ -49,8 +49,8 @@ class Setup(NamedTuple):
     adam: Adam
     carry: Carry
     storage: Storage
-    collect: Callable[..., Collected]  # collect() of rollout.py, or the same for groups of environments
-    policy: Policy
+    compiler: Compiler | None  # of --compile
+    collect: Collect
     learner: Learner
     statistics: Statistics | None  # of normalisation, equal on all ranks: what each adds from here on is merged
     keeps_state: bool  # the environments are part of a snapshot; otherwise they are rebuilt at every checkpoint
@@ -110,19 +110,20 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
         check_groups(envs, cfg)
         check_calls(agent, carry)
         storage = make_storage(cfg, envs, normalizer.spec.obs_dtype, agent, carry, device)
-        policy, learner = make_functions(cfg, world, agent, adam, storage, carry, loss_fn)
-        play = collect_in_groups if cfg.env_groups > 1 else collect_fused if is_fused(policy) else collect
+        compiler = usable_compiler(cfg, agent, device)
+        learner = make_learner(cfg, world, agent, adam, storage, loss_fn, compiler)
+        play = make_collect(agent, adam.weights, storage, carry, cfg, compiler)  # last, because it compiles fastest
         return Setup(world=world, device=device, envs=envs, normalizer=normalizer, agent=agent, adam=adam, carry=carry,
-                     storage=storage, collect=play, policy=policy, learner=learner, statistics=statistics,
+                     storage=storage, compiler=compiler, collect=play, learner=learner, statistics=statistics,
                      keeps_state=keeps_state)
     except BaseException:
         envs.close()
         raise
 
 
-def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: Storage, carry: Carry,
-                   loss_fn: Callable[..., Any]) -> tuple[Policy, Learner]:
-    """Make the functions that act and learn, compiled where --compile asks for it."""
+def make_learner(cfg: Config, world: World, agent: Any, adam: Adam, storage: Storage, loss_fn: Callable[..., Any],
+                 compiler: Compiler | None) -> Learner:
+    """Make the functions that learn, compiled if there is a compiler."""
     names = statistic_names(loss_fn, cfg, agent.recurrent, storage.device)
     reduce_sum = all_reduce_sum(world)
     gradient = make_gradient(agent, with_names(loss_fn, names), cfg)
@@ -130,17 +131,24 @@ def make_functions(cfg: Config, world: World, agent: Any, adam: Adam, storage: S
     def apply(flat: torch.Tensor, learning_rate: torch.Tensor) -> torch.Tensor:
         return apply_gradient(adam, flat, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
 
-    policy, step = make_policy(agent), make_step(gradient, apply, reduce_sum)
-    if cfg.compile and can_compile(compiler := pick_compiler(cfg, storage.device), agent):
-        if agent.recurrent:
-            warn("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
-        elif world.size == 1:
-            step = compile_step(gradient, agent, adam, storage, cfg, compiler)
-        else:
-            step = make_step(*compile_gradient(gradient, agent, adam, storage, cfg, compiler), reduce_sum)
-        with acting(agent):
-            policy = compile_policy(policy, agent, adam.weights, storage, carry, cfg, compiler)  # compiles fastest
-    return policy, Learner(step=step, names=names, all_reduce_sum=reduce_sum, scale=adam.scale)
+    step = make_step(gradient, apply, reduce_sum)
+    if compiler and agent.recurrent:
+        warn("--compile compiles acting only: a recurrent agent learns from segments whose lengths change.")
+    elif compiler and world.size == 1:
+        step = compile_step(gradient, agent, adam, storage, cfg, compiler)
+    elif compiler:
+        step = make_step(*compile_gradient(gradient, agent, adam, storage, cfg, compiler), reduce_sum)
+    return Learner(step=step, names=names, all_reduce_sum=reduce_sum, scale=adam.scale)
+
+
+def make_collect(agent: Any, weights: Tensor, storage: Storage, carry: Carry, cfg: Config,
+                 compiler: Compiler | None) -> Collect:
+    """Make the function that plays a rollout, with compiled functions of the agent if there is a compiler."""
+    play = collect_in_groups if cfg.env_groups > 1 else collect
+    if compiler is None:
+        return partial(play, make_policy(agent))
+    with acting(agent):
+        return compile_collect(play, agent, weights, storage, carry, cfg, compiler)
 
 
 def make_storage(cfg: Config, envs: VecEnv, obs_dtype: Any, agent: Agent, carry: Carry,

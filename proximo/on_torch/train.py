@@ -56,7 +56,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
             with torch.no_grad(), acting(setup.agent):
                 noise = setup.agent.head.noise(torch_generator(cfg, "action", iteration, world), cfg.num_steps,
                                                envs.num_envs).to(setup.device)
-                played = setup.collect(setup.policy, envs, setup.normalizer, carry, setup.storage, noise)
+                played = setup.collect(envs, setup.normalizer, carry, setup.storage, noise)
             stats = learn(setup, played.rollout, carry.state, iteration, cfg) | merge_metrics(
                 played.metrics, setup.learner.all_reduce_sum, setup.device)
             if not bool(setup.adam.ok):

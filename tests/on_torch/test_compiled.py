@@ -12,10 +12,10 @@ from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.aot import functional
 from proximo.on_torch.aot_cache import describe_layout
 from proximo.on_torch.assemble import assemble, make_head
-from proximo.on_torch.compiled import Compiler, compile_policy, pack_minibatch, unpack_gradient
+from proximo.on_torch.compiled import Compiler, compile_collect, pack_minibatch, unpack_gradient
 from proximo.on_torch.learner import apply_gradient, flat_adam, make_gradient
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.rollout import make_policy
+from proximo.on_torch.rollout import collect
 from proximo.types import Batch, Carry, Coefficients, Minibatches
 from proximo.variants import RPO
 
@@ -77,11 +77,11 @@ def test_acting_is_compiled_for_the_strides_of_a_rollout():
     compiler = Compiler(lambda function, example, name: layouts.append(list(map(describe_layout, example))),
                         unsupported_reason=lambda: None, compiles_evaluation=False, compiles_recurrent=True)
     _, agent, _, _ = make_case(masked=True, noisy=False)
-    policy, weights = make_policy(agent), flat_adam(agent).weights
+    weights = flat_adam(agent).weights
     for stride in (1, 0):
         carry = Carry(obs=torch.zeros(4).as_strided((1, 4), (4 * stride, 1)), first=torch.ones(1) > 0, state=(),
                       mask=torch.ones(3, dtype=torch.bool).as_strided((1, 3), (3 * stride, 1)), statistics=None)
-        compile_policy(policy, agent, weights, None, carry, Config(num_envs=1), compiler)
+        compile_collect(collect, agent, weights, None, carry, Config(num_envs=1), compiler)
     assert layouts[0] == layouts[1]
 
 

@@ -18,7 +18,6 @@ from proximo.envs.gym import make_gym
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.learner import make_batch, minibatch_indices
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.rollout import collect
 from proximo.on_torch.setup import set_up
 from proximo.on_torch.train import train
 from proximo.types import Coefficients, Minibatches, Rollout
@@ -111,7 +110,7 @@ def test_every_further_step_of_a_rollout(recurrent, most):
         parts = set_up(cfg, make_gym, assemble, ppo_loss, None)
         noise = parts.agent.head.noise(torch.Generator(), steps, 4)
         with torch.no_grad(), OperatorCount() as counted:
-            collect(parts.policy, parts.envs, parts.normalizer, parts.carry, parts.storage, noise)
+            parts.collect(parts.envs, parts.normalizer, parts.carry, parts.storage, noise)
         parts.envs.close()
         assert counted.reads() == set() and counted.names["nonzero"] == 0
         totals.append(counted.names.total())

@@ -159,7 +159,7 @@ def test_ranks_shuffle_and_draw_noise_of_their_own():
     """In an update from the same rollout: otherwise rows with the same number would meet on all ranks."""
     cfg = RPO(env_id="Pendulum-v1", rpo_alpha=0.5, num_envs=2, num_steps=8, num_minibatches=2, total_timesteps=16)
     setup, drawn = set_up(cfg, make_gym, partial(assemble, make_box=make_rpo_head), ppo_loss, None), []
-    played = setup.collect(setup.policy, setup.envs, setup.normalizer, setup.carry, setup.storage,
+    played = setup.collect(setup.envs, setup.normalizer, setup.carry, setup.storage,
                            setup.agent.head.noise(torch.Generator(), cfg.num_steps, cfg.num_envs))
     setup.envs.close()
 

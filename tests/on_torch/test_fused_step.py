@@ -1,6 +1,7 @@
 """Everything between two steps of the environments as one call, against collect(), which makes separate ones."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +13,8 @@ from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.normalize import make_normalizer, start_statistics
 from proximo.on_torch.assemble import assemble
-from proximo.on_torch.compiled import Compiler, compile_policy
-from proximo.on_torch.fused_step import can_fuse, collect_fused, is_fused
+from proximo.on_torch.compiled import Compiler, compile_collect
+from proximo.on_torch.fused_step import can_fuse, collect_fused
 from proximo.on_torch.learner import flat_adam
 from proximo.on_torch.rollout import Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage
@@ -68,7 +69,7 @@ def as_arrays(played):
     return [*(x.numpy().copy() for x in tensors), *(x.copy() for x in episode), *map(np.asarray, statistics)]
 
 
-def play(fused, envs, cfg, rollouts=3):
+def collected(fused, envs, cfg, rollouts=3):
     """Return what collecting returns for consecutive rollouts, and the number of calls of the compiled function.
 
     Other processes add to the statistics between two rollouts.
@@ -79,20 +80,20 @@ def play(fused, envs, cfg, rollouts=3):
     agent = assemble(normalizer.spec, cfg)
     carry = first_carry(agent, envs, normalizer, normalizer.start(), CPU)
     storage = Storage(envs, normalizer.spec.obs_dtype, STEPS, agent.head, None, CPU)
-    policy, weights = make_policy(agent), flat_adam(agent).weights
+    weights, play = flat_adam(agent).weights, partial(collect, make_policy(agent))
     weights.mul_(3)  # actions depend on observations
 
     def count_calls(function, example, name):
         return lambda *tensors: calls.append(name) or function(*tensors)
 
     if fused:
-        policy = compile_policy(policy, agent, weights, storage, carry, cfg,
-                                Compiler(count_calls, lambda: None, False, True, fuses_steps=True))
-    assert is_fused(policy) == fused
+        play = compile_collect(collect, agent, weights, storage, carry, cfg,
+                               Compiler(count_calls, lambda: None, False, True, fuses_steps=True))
+    assert (play.func is collect_fused) == fused
     found, generator = [], torch.Generator().manual_seed(1)
     for _ in range(rollouts):
         noise = agent.head.noise(generator, STEPS, envs.num_envs)
-        played = (collect_fused if fused else collect)(policy, envs, normalizer, carry, storage, noise)
+        played = play(envs, normalizer, carry, storage, noise)
         carry = played.carry
         found += as_arrays(played)
         if carry.statistics is not None:
@@ -115,8 +116,8 @@ def assert_same(expected, found):
 def test_rollouts_are_those_of_collect(norm_obs, norm_reward, patterns, mode):
     """All patterns of ends and time limits; in "few" and "one", most steps end no episode. One call for each step."""
     cfg = Config(norm_obs=norm_obs, norm_reward=norm_reward, num_envs=len(patterns), num_steps=STEPS, hidden_sizes=(8,))
-    expected, _ = play(False, make_scripted(mode, patterns), cfg)
-    found, calls = play(True, make_scripted(mode, patterns), cfg)
+    expected, _ = collected(False, make_scripted(mode, patterns), cfg)
+    found, calls = collected(True, make_scripted(mode, patterns), cfg)
     assert calls == 3 * (STEPS + 1)  # the first action of a rollout needs one, too
     assert_same(expected, found)
 
@@ -124,7 +125,7 @@ def test_rollouts_are_those_of_collect(norm_obs, norm_reward, patterns, mode):
 @pytest.mark.parametrize("mode", ["same-step", "next-step"])
 def test_fillers_and_beginnings_within_an_episode(mode):
     cfg = Config(norm_obs=True, norm_reward=True, num_envs=3, num_steps=STEPS, hidden_sizes=(8,))
-    (expected, _), (found, _) = (play(fused, Unusual(mode, FEW), cfg, rollouts=2) for fused in (False, True))
+    (expected, _), (found, _) = (collected(fused, Unusual(mode, FEW), cfg, rollouts=2) for fused in (False, True))
     assert_same(expected, found)
 
 

@@ -18,17 +18,17 @@ from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError
-from proximo.on_torch import compiled, jit, overlap_player, setup
+from proximo.on_torch import compiled, jit, setup
 from proximo.on_torch.aot import compile_ahead, functional, trace_function, unshared
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.compiled import (
     Compiler,
-    can_compile,
     compile_gradient,
     example_minibatch,
     pack_minibatch,
     pick_compiler,
     unpack_gradient,
+    usable_compiler,
 )
 from proximo.on_torch.jit import compile_just_in_time, unsupported_by_inductor
 from proximo.on_torch.learner import flat_adam, make_gradient, make_step
@@ -80,8 +80,7 @@ def compile_by(monkeypatch, finish):
     """Replace what --compile does after the operations are traced."""
     compiler = Compiler(partial(compile_just_in_time, finish=finish), lambda: None, compiles_evaluation=True,
                         compiles_recurrent=True)
-    for module in (compiled, setup, overlap_player):
-        monkeypatch.setattr(module, "pick_compiler", lambda cfg, device: compiler)
+    monkeypatch.setattr(compiled, "pick_compiler", lambda cfg, device: compiler)
 
 
 def fake_graph(graph, changed, name):
@@ -179,15 +178,16 @@ def test_what_a_gpu_does_not_compile_runs_eager_and_says_so(monkeypatch, caplog)
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: False)
     spec = Spec((4,), np.dtype(np.float32), gym.spaces.Discrete(2))
     plain, recurrent = (assemble(spec, Config(recurrent=kind)) for kind in ("none", "lstm"))
-    graphs, joined = (pick_compiler(Config(compile=True, compile_with=way), torch.device("cuda"))
-                      for way in ("auto", "inductor"))
-    assert can_compile(graphs, plain) and not caplog.text
-    assert not can_compile(joined, plain)
+    graphs, joined = (Config(compile=True, compile_with=way) for way in ("auto", "inductor"))
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert usable_compiler(Config(), plain, gpu) is None
+    assert usable_compiler(graphs, plain, gpu) and not caplog.text
+    assert usable_compiler(joined, plain, gpu) is None
     assert "--compile-with inductor on a GPU needs Triton" in caplog.text and "Running without it" in caplog.text
     caplog.clear()
-    assert not can_compile(graphs, recurrent)
+    assert usable_compiler(graphs, recurrent, gpu) is None
     assert "--compile does not support recurrent layers on a GPU. Running without it." in caplog.text
-    assert can_compile(pick_compiler(Config(compile=True, compile_with="inductor"), torch.device("cpu")), recurrent)
+    assert usable_compiler(joined, recurrent, cpu)
 
 
 @pytest.mark.parametrize("fields", [{}, {"compile": True, "framework": "jax"}], ids=str)

@@ -105,7 +105,7 @@ def test_the_decoupled_objective():
     torch.manual_seed(0)
     with torch.no_grad():
         noise = setup.agent.head.noise(torch.Generator().manual_seed(0), 16, 4)
-        played = setup.collect(setup.policy, setup.envs, setup.normalizer, setup.carry, setup.storage, noise).rollout
+        played = setup.collect(setup.envs, setup.normalizer, setup.carry, setup.storage, noise).rollout
         behaviour = played.logprob.flatten().double()
         setup.adam.weights.add_(0.1 * torch.randn_like(setup.adam.weights))  # the policy that the update begins with
         value_before = setup.agent.value(played.obs.flatten(0, 1), None, ()).double()

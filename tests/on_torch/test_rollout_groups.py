@@ -69,7 +69,7 @@ def play(cfg, make_envs):
     with torch.no_grad():
         for number in range(2):
             noise = setup.agent.head.noise(torch.Generator().manual_seed(number), T, N)
-            played = setup.collect(setup.policy, setup.envs, setup.normalizer, carry, setup.storage, noise)
+            played = setup.collect(setup.envs, setup.normalizer, carry, setup.storage, noise)
             carry = played.carry
     setup.envs.close()
     return played, setup
@@ -110,7 +110,7 @@ def test_statistics_count_the_steps_in_the_order_of_the_groups():
     first = np.concatenate([part._obs for part in setup.envs.parts]).astype(float)
     with torch.no_grad():
         noise = setup.agent.head.noise(torch.Generator().manual_seed(0), T, N)
-        played = setup.collect(setup.policy, setup.envs, setup.normalizer, setup.carry, setup.storage, noise)
+        played = setup.collect(setup.envs, setup.normalizer, setup.carry, setup.storage, noise)
     counted, size = [first], N // G
     for number, (obs, _) in enumerate(setup.envs.raw):
         t, g = divmod(number, G)

@@ -29,7 +29,7 @@ def local_edits(library: Library, definition: Definition, function: Function) ->
         if stored and isinstance(node, ast.Assign) and (edits := _record_edits(library, definition, function, node)):
             return edits
         if isinstance(target, ast.Name) and isinstance(value, ast.Call) and len(bindings(function)[target.id]) == 1:
-            if called_name(value) == "partial" and _is_fixed(function, value):
+            if called_name(value) == "partial" and _is_fixed(library, function, value):
                 return [delete(definition, node), *_replaced(definition, function, target.id, value)]
             if isinstance(node, ast.Assign) and (edits := _record_edits(library, definition, function, node)):
                 return edits
@@ -51,15 +51,16 @@ def _fields(library: Library, node: ast.Call) -> list[str] | None:
     return None if definition is None else record_fields(definition)
 
 
-def _is_fixed(function: Function, node: ast.expr) -> bool:
-    """Return whether an expression is constant within a function: partials, attributes and names bound once."""
+def _is_fixed(library: Library, function: Function, node: ast.expr) -> bool:
+    """Return whether an expression is constant within a function: names bound once, attributes, partials, records."""
     if isinstance(node, ast.Name):
         return len(bindings(function).get(node.id, [])) <= 1
     if isinstance(node, ast.Attribute):
-        return _is_fixed(function, node.value)
+        return _is_fixed(library, function, node.value)
     if isinstance(node, ast.Call):
         parts = [*node.args, *(one.value for one in node.keywords)]
-        return called_name(node) == "partial" and all(_is_fixed(function, one) for one in parts)
+        made = called_name(node) == "partial" or _fields(library, node) is not None
+        return made and all(_is_fixed(library, function, one) for one in parts)
     return isinstance(node, ast.Constant)
 
 
@@ -84,7 +85,7 @@ def _record_edits(library: Library, definition: Definition, function: Function, 
     given = dict(zip(fields, value.args)) | {str(one.arg): one.value for one in value.keywords}
     at_once = (statement.end_lineno or 0) + 1
     if not {node.attr for node in read} <= given.keys() or not all(
-            _is_fixed(function, one) or (isinstance(one, ast.Name) and all(
+            _is_fixed(library, function, one) or (isinstance(one, ast.Name) and all(
                 node.lineno == at_once for node in read if node.attr == field)) for field, one in given.items()):
         return []
     return [delete(definition, statement),
@@ -139,10 +140,10 @@ def push_record(library: Library, definition: Definition, function: Function,
         given = argument_of(call, function, arg.arg)
         made = [node for node in walk(caller) if isinstance(node, ast.Assign) and isinstance(given, ast.Name)
                 and code_of(node.targets[0]) == given.id and isinstance(node.value, ast.Call)]
-        record = made[0].value if made else None
+        record = made[0].value if made else given
         if not isinstance(record, ast.Call) or _fields(library, record) is None or record.args:
             continue
-        if not all(_is_fixed(caller, one.value) for one in record.keywords):  # type: ignore[arg-type]
+        if not all(_is_fixed(library, caller, one.value) for one in record.keywords):  # type: ignore[arg-type]
             continue
         values = {str(one.arg): one.value for one in record.keywords}
         read = [node for node in walk(function) if isinstance(node, ast.Attribute)
@@ -150,14 +151,15 @@ def push_record(library: Library, definition: Definition, function: Function,
         uses = [node for node in walk(function) if isinstance(node, ast.Name) and node.id == arg.arg]
         outer = {name for node in read for name in loaded_names(values[node.attr]) if name in bindings(caller)}  # type: ignore[arg-type]
         names = _names_inside(function, call, sorted(outer))
-        if names is None or len(read) != len(uses) or not isinstance(given, ast.Name):
+        if names is None or len(read) != len(uses) or not isinstance(given, (ast.Name, ast.Call)):
             continue
         places = [(node, values[node.attr]) for node in read]
         return _pushed(definition, function, call, arg, given, names, places)
     return {}
 
 
-def push_function(definition: Definition, function: Function, call: Call) -> dict[Definition, list[Edit]]:
+def push_function(library: Library, definition: Definition, function: Function,
+                  call: Call) -> dict[Definition, list[Edit]]:
     """Return the edits that write a function in the place of the parameter that it is passed as."""
     caller = call.scope.function
     for arg in parameters(function) if caller is not None else ():
@@ -166,7 +168,7 @@ def push_function(definition: Definition, function: Function, call: Call) -> dic
         uses = [node for node in walk(function) if isinstance(node, ast.Name) and node.id == arg.arg]
         partial = isinstance(given, ast.Call) and called_name(given) == "partial"
         named = isinstance(given, (ast.Name, ast.Attribute)) and all(id(node) in called for node in uses) and uses
-        if not isinstance(given, ast.expr) or not (partial or named) or not _is_fixed(caller, given):  # type: ignore[arg-type]
+        if not isinstance(given, ast.expr) or not (partial or named) or not _is_fixed(library, caller, given):  # type: ignore[arg-type]
             continue
         outer = [name for name in loaded_names(given) if name in bindings(caller)]  # type: ignore[arg-type]
         if (isinstance(given, ast.Name) and outer) or any(isinstance(node.ctx, ast.Store) for node in uses):

@@ -225,7 +225,7 @@ class Specialiser(Program):
                     continue
                 edits = split_parameter(self.library, definition, function, found)
                 if not edits and len(found) == 1:
-                    edits = push_function(definition, function, found[0]) or push_record(
+                    edits = push_function(self.library, definition, function, found[0]) or push_record(
                         self.library, definition, function, found[0])
                 if edits:
                     return apply_all(edits)

@@ -42,7 +42,7 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
     types = {name: library.find(type(one).__module__, type(one).__name__) for name, one in classes.items()}
     types |= {kind.__name__: "Config" for kind in type(cfg).__mro__ if issubclass(kind, Config)}
     named = {"cfg": cfg, "world": setup.world, "device": setup.device, "spec": setup.normalizer.spec, "agent": agent,
-             "envs": setup.envs, "normalizer": setup.normalizer}
+             "envs": setup.envs, "normalizer": setup.normalizer, "compiler": None}
     if cfg.limits.gymnasium and type(setup.envs).__name__ == "GymEnvs":
         named["source"] = env_source(cfg)
     plain = VARIANTS[variant].head == "plain"
@@ -69,8 +69,7 @@ def _results(setup: Any, cfg: Config) -> dict[str, Any]:
     found = {"set_up": setup, "join": setup.world, "pick_device": setup.device, "seeded_envs": setup.envs,
              "make_normalizer": setup.normalizer, "seeded_agent": setup.agent, "make_agent": setup.agent,
              "assemble": setup.agent, "first_carry": setup.carry, "Storage": setup.storage, "Config": cfg,
-             "config_problems": (), "action_problems": (), "can_compile": False, "is_fused": False,
-             "is_exporting": False}
+             "config_problems": (), "action_problems": (), "usable_compiler": None, "is_exporting": False}
     if not saved_buffers(setup.agent):
         found["saved_buffers"] = {}
     if not setup.envs.metric_names:
