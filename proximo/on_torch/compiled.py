@@ -30,6 +30,7 @@ from proximo.on_torch.rollout import (
     make_evaluate_last,
     make_policy,
 )
+from proximo.on_torch.rollout_groups import one_group
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.protocols import Acted
 from proximo.types import Batch, Carry, Coefficients, Minibatches
@@ -107,13 +108,6 @@ def compile_fused(policy: Policy, agent: Any, weights: Tensor, storage: Storage,
     return fused
 
 
-def one_group(carry: Carry, cfg: Config) -> Carry:
-    """Return the part of a carry that one group of environments has."""
-    rows = slice(len(carry.obs) // cfg.env_groups)
-    return carry._replace(obs=carry.obs[rows], mask=None if carry.mask is None else carry.mask[rows],
-                          first=carry.first[rows], state=tuple(x[rows] for x in carry.state))
-
-
 def as_rows(carry: Carry) -> Carry:
     """Return a carry whose tensors have the strides of the rows of a rollout, also along an axis with one entry.
 
@@ -179,22 +173,25 @@ def compile_evaluation(agent: Any, weights: Tensor, storage: Storage, carry: Car
 
 
 def compile_step(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, cfg: Config,
-                 compiler: Compiler) -> Callable[..., Tensor]:
+                 compiler: Compiler) -> Callable[..., tuple[Tensor, Tensor]]:
     """Compile Learner.step as a whole, for one process."""
     batch, minibatch = example_minibatch(agent, storage, cfg)
     rate = torch.tensor(0.1, device=storage.device)
     gradient_on = functional(agent, unpack_gradient(gradient, batch, minibatch))
 
-    def step_on(rate: Tensor, *tensors: Tensor) -> tuple[Tensor]:
+    def step_on(rate: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         adam = Adam(*tensors[:len(Adam._fields)])
         flat, stats = gradient_on(adam.weights, *tensors[len(adam):])
-        norm = apply_gradient(adam, flat, rate, cfg.adam_eps, cfg.max_grad_norm)
-        return (torch.cat([stats, norm[None]]),)
+        return stats, apply_gradient(adam, flat, rate, cfg.adam_eps, cfg.max_grad_norm)
 
     packed = pack_minibatch(batch, minibatch, Coefficients(rate, rate))
     run = compiler.compile(step_on, (rate, *adam, *packed), "the minibatch step")
-    return lambda batch, minibatch, rate, coefficients: run(
-        rate, *adam, *pack_minibatch(batch, minibatch, coefficients))[0]
+
+    def step(batch: Batch, minibatch: Minibatches, rate: Tensor, coefficients: Coefficients) -> tuple[Tensor, Tensor]:
+        stats, norm = run(rate, *adam, *pack_minibatch(batch, minibatch, coefficients))
+        return stats, norm
+
+    return step
 
 
 def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storage, cfg: Config,

@@ -29,8 +29,9 @@ class Adam(NamedTuple):
 class Learner(NamedTuple):
     """What update() needs besides the batch and its minibatches."""
 
-    step: Callable[..., Tensor]  # (batch, minibatch, learning_rate, coefficients) -> (k + 1,) statistics, gradient norm
-    names: list[str]  # of the k statistics that the loss function returns
+    step: Callable[..., tuple[Tensor, Tensor]]  # (batch, minibatch, learning_rate, coefficients) -> statistics of the
+    #                                             loss (k,), norm of the gradient ()
+    names: list[str]  # of the statistics
     all_reduce_sum: Callable[[Tensor], Tensor]
     scale: Tensor  # of Adam, changed in place
 
@@ -84,13 +85,13 @@ def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Calla
 
 
 def make_step(gradient: Callable[..., tuple[Tensor, Tensor]], apply: Callable[[Tensor, Tensor], Tensor],
-              all_reduce_sum: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+              all_reduce_sum: Callable[[Tensor], Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
     """Make Learner.step from a gradient and `apply(gradient, learning_rate) -> norm`, which changes the weights."""
     def train_step(batch: Batch, minibatch: Minibatches, learning_rate: Tensor,
-                   coefficients: Coefficients) -> Tensor:
+                   coefficients: Coefficients) -> tuple[Tensor, Tensor]:
         flat, stats = gradient(batch, minibatch, coefficients)
         with torch.no_grad():
-            return torch.cat([stats, apply(all_reduce_sum(flat), learning_rate)[None]])
+            return stats, apply(all_reduce_sum(flat), learning_rate)
 
     return train_step
 
@@ -161,23 +162,25 @@ def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_ra
     """Train for E epochs of M minibatches. Stop after an epoch whose mean approx_kl exceeds target_kl, on all ranks
     alike (detail A3). Returns means over all minibatches that ran."""
     watch_kl = cfg.target_kl is not None or cfg.desired_kl is not None
-    epochs: list[Tensor] = []
+    epochs, norms = list[Tensor](), list[Tensor]()
     rate, *scalars = (torch.tensor(float(x), dtype=torch.float32, device=batch.value.device)
                       for x in (learning_rate, *coefficients))
     for e in range(cfg.update_epochs):
-        steps = [learner.step(batch, minibatch_at(minibatches, e, m), rate, Coefficients(*scalars))
-                 for m in range(cfg.num_minibatches)]
-        epochs.append(torch.stack(steps).mean(0))
+        stats, grad_norm = zip(*(learner.step(batch, minibatch_at(minibatches, e, m), rate, Coefficients(*scalars))
+                                 for m in range(cfg.num_minibatches)))
+        epochs.append(torch.stack(stats).mean(0))
+        norms.append(torch.stack(grad_norm).mean())
         if watch_kl:
-            epochs[-1][:-1] = learner.all_reduce_sum(epochs[-1][:-1].clone())
+            epochs[-1] = learner.all_reduce_sum(epochs[-1])
             approx_kl = epochs[-1][learner.names.index("approx_kl")]
             learner.scale.copy_(cfg.adapted_scale(learner.scale, approx_kl))
             if cfg.target_kl is not None and float(approx_kl) > cfg.target_kl:
                 break
     means = torch.stack(epochs).mean(0)
     if not watch_kl:
-        means[:-1] = learner.all_reduce_sum(means[:-1].clone())
-    return dict(zip([*learner.names, "grad_norm"], means.tolist()))
+        means = learner.all_reduce_sum(means)
+    values = torch.cat([means, torch.stack(norms).mean()[None]]).tolist()
+    return dict(zip([*learner.names, "grad_norm"], values))
 
 
 def explained_variance(value: Tensor, ret: Tensor, valid: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> float:

@@ -110,7 +110,8 @@ def decoupled(setup: Setup, proximal: Proximal) -> Setup:
     """Return a setup whose minibatch step weights advantages, and clips values around those before the update."""
     weight = proximal.lag.exp()
 
-    def step(batch: Batch, minibatch: Minibatches, learning_rate: Tensor, coefficients: Coefficients) -> Tensor:
+    def step(batch: Batch, minibatch: Minibatches, learning_rate: Tensor,
+             coefficients: Coefficients) -> tuple[Tensor, Tensor]:
         advantage = minibatch.advantage * weight[minibatch.index]
         return setup.learner.step(batch._replace(value=proximal.value), minibatch._replace(advantage=advantage),
                                   learning_rate, coefficients)

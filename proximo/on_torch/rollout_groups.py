@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from proximo.config import Config
 from proximo.envs.normalize import Normalizer, Statistics
 from proximo.on_torch.modes import keep_gradients_off
 from proximo.on_torch.rollout import Collected, Policy, Storage, bootstrap, choose_actions, finish
@@ -87,3 +88,10 @@ def normalize_columns(normalizer: Normalizer, statistics: Statistics | None, col
     running = statistics.running.copy()
     running[columns] = counted.running
     return counted._replace(running=running), step
+
+
+def one_group(carry: Carry, cfg: Config) -> Carry:
+    """Return the part of a carry that one group of environments has."""
+    rows = slice(len(carry.obs) // cfg.env_groups)
+    return carry._replace(obs=carry.obs[rows], mask=None if carry.mask is None else carry.mask[rows],
+                          first=carry.first[rows], state=tuple(x[rows] for x in carry.state))
