@@ -22,7 +22,6 @@ from proximo.on_torch.fused_step import FusedStep, can_fuse, collect_fused, make
 from proximo.on_torch.jit import compile_just_in_time, fuse, fuse_and_record, record, unsupported_by_inductor
 from proximo.on_torch.learner import Adam, apply_gradient, make_batch
 from proximo.on_torch.rollout import (
-    Collect,
     Collected,
     Policy,
     Storage,
@@ -87,7 +86,7 @@ def usable_compiler(cfg: Config, agent: Any, device: torch.device) -> Compiler |
 
 
 def compile_collect(collect: Callable[..., Collected], agent: Any, weights: Tensor, storage: Storage, carry: Carry,
-                    cfg: Config, compiler: Compiler) -> Collect:
+                    cfg: Config, compiler: Compiler) -> Callable[..., Collected]:
     """Return `collect` with the compiled functions of an agent, or collect_fused() where that fits."""
     policy, carry = make_policy(agent), as_rows(carry)
     if compiler.fuses_steps and can_fuse(agent, storage, carry):

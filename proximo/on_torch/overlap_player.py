@@ -13,7 +13,7 @@ from proximo.config import Config
 from proximo.errors import UsageError, reading_checkpoint
 from proximo.on_torch.learner import flat_adam
 from proximo.on_torch.precision import use_bf16
-from proximo.on_torch.rollout import Collect, Collected
+from proximo.on_torch.rollout import Collected
 from proximo.on_torch.setup import (
     Setup,
     make_collect,
@@ -32,7 +32,7 @@ CLOSING_SECONDS = 5.0  # how long the end of training waits for a rollout in fli
 class ActingCopy(NamedTuple):
     """A second network, which acts while the first one learns."""
 
-    collect: Collect
+    collect: Callable[..., Collected]  # that of Setup, with this network
     weights: Tensor  # (P,); the parameters of the network are views of it
 
 

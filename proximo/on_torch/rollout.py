@@ -33,9 +33,6 @@ class Collected(NamedTuple):
     metrics: dict[str, float]  # charts/<name>; see Step.metrics
 
 
-Collect = Callable[[VecEnv, Normalizer, Carry, "Storage", Tensor], Collected]  # collect() of a policy
-
-
 class Storage(RolloutBuffer):
     """A rollout buffer of tensors, which networks read as `rows` and `masks`. Numpy environments share their memory."""
 

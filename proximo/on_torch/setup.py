@@ -28,7 +28,7 @@ from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, m
 from proximo.on_torch.modes import acting, check_calls, check_network
 from proximo.on_torch.noise import seeded_agent, seeded_generator
 from proximo.on_torch.precision import use_bf16
-from proximo.on_torch.rollout import Collect, Storage, collect, make_policy
+from proximo.on_torch.rollout import Collected, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore
 from proximo.part_checks import check_loss
@@ -50,7 +50,7 @@ class Setup(NamedTuple):
     carry: Carry
     storage: Storage
     compiler: Compiler | None  # of --compile
-    collect: Collect
+    collect: Callable[..., Collected]  # (envs, normalizer, carry, storage, noise) -> Collected
     learner: Learner
     statistics: Statistics | None  # of normalisation, equal on all ranks: what each adds from here on is merged
     keeps_state: bool  # the environments are part of a snapshot; otherwise they are rebuilt at every checkpoint
@@ -142,7 +142,7 @@ def make_learner(cfg: Config, world: World, agent: Any, adam: Adam, storage: Sto
 
 
 def make_collect(agent: Any, weights: Tensor, storage: Storage, carry: Carry, cfg: Config,
-                 compiler: Compiler | None) -> Collect:
+                 compiler: Compiler | None) -> Callable[..., Collected]:
     """Make the function that plays a rollout, with compiled functions of the agent if there is a compiler."""
     play = collect_in_groups if cfg.env_groups > 1 else collect
     if compiler is None:
