@@ -208,8 +208,8 @@ def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnPar
     cfg = with_changes(config, values)
     warn_of_unread(own.readers, cfg, config if chosen else None)
     if "make_envs" in own.names and "env_id" not in values and cfg.env_id == config_class(variant).env_id:
-        warn(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}. Name the environments "
-             "with env_id=....")
+        warn(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}, and reports compare "
+             "it with runs of that environment. Name the environments with env_id=....")
     return cfg, variant
 
 
