@@ -179,7 +179,7 @@ class Config:
     precision: Literal["float32", "bf16"] = setting("float32", group="machine")
     """bf16: convolutions and products of the networks in bfloat16 (torch; CPUs with AVX512-BF16 or AMX, GPUs)"""
     compile: bool = setting(False, group="machine")
-    """compile acting and the minibatch step (10 to 60 s once, then cached); faster on CPUs, but not for images"""
+    """compile acting and the minibatch step (10 to 70 s once, then cached); faster on CPUs, but not for images"""
     compile_with: Literal["auto", "aot", "inductor"] = setting("auto", group="machine")
     """aot: ahead of time, for CPUs; inductor: torch.compile; auto: aot on CPUs, CUDA graphs on GPUs"""
     backend: Literal["gloo", "nccl"] = setting("gloo", group="machine", detail="A2")

@@ -224,15 +224,25 @@ def refuse_different_weights(sums: Sequence[Sequence[float]]) -> None:
                          "generator that it is given (torch's global one, or nnx.Rngs(cfg.seed)), or from cfg.seed.")
 
 
-USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "make_agent": "Pass (spec, cfg) -> the network.",
-        "loss_fn": "Pass (batch, cfg) -> the loss and named statistics.",
-        "callbacks": "Pass functions of an Iteration."}
+USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "callbacks": "Pass functions of an Iteration.",
+        "make_agent": "Pass (spec, cfg) -> the network (docs/add-a-network.md).",
+        "loss_fn": "Pass (batch, cfg) -> the loss and named statistics (docs/add-a-loss.md)."}
 
 
 def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of a program; UsageError if it does not take these arguments. Other errors are passed on."""
+    """Call a function of a program; errors are passed on.
+
+    Raises:
+        UsageError: It does not take these arguments, or reads a field that one of them, a NamedTuple, does not have.
+    """
     try:
         return part(*arguments)
+    except AttributeError as error:
+        given: Any = error.obj
+        if not any(given is one and hasattr(one, "_fields") for one in arguments):
+            raise
+        raise UsageError(f"{name} reads {error.name}, which {type(given).__name__} does not have. Its fields are "
+                         f"{', '.join(given._fields)}. {USES[name]}") from error
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:  # raised inside
             raise

@@ -110,7 +110,7 @@ def test_make_envs_without_an_id_says_under_which_one_the_run_is_recorded(tmp_pa
     def make_envs(cfg, seeds):
         return make_gym(cfg, seeds)
 
-    said = "make_envs was given without env_id, so the run is recorded as CartPole-v1."
+    said = "make_envs was given without env_id, so the run is recorded as CartPole-v1, and reports compare it with runs of that"
     proximo.train(cfg(tmp_path / "default"), make_envs=make_envs)
     assert said in capsys.readouterr().err
     assert [one.levelname for one in caplog.records if said in one.message] == ["WARNING"]

@@ -6,6 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tyro
 from scipy.stats import trim_mean
@@ -21,7 +22,11 @@ from proximo.catalog import VARIANTS
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import command, main
 from proximo.cli.sweep_command import SWEEP_HELP
+from proximo.envs.gym import make_gym
 from proximo.envs.jax_control import control_tasks
+from proximo.errors import NumbersError
+from proximo.on_torch.assemble import assemble
+from proximo.on_torch.loss import ppo_loss
 from tests.support.runs import same_weights
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +47,28 @@ def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
         exec(block.replace("20_000", "1024").replace("40_960", "2048"), {"__name__": "page"})
     if name == "add-a-loss":
         assert any("losses/change" in path.read_text() for path in tmp_path.glob("runs/*/metrics.csv"))
+
+
+def test_the_optimizer_of_the_page_keeps_the_weights_before_a_loss_that_is_not_finite():
+    """They became NaN, and NumbersError says that they are those before the step."""
+    (block,) = (one for one in blocks(ROOT / "docs" / "add-a-loss.md", "python") if "set_up_with_sgd" in one)
+    page, kept = {"__name__": "page"}, []
+    exec(block.partition("\nfor it in train(")[0], page)
+
+    def infinite(batch, cfg):
+        loss, stats = ppo_loss(batch, cfg)
+        return loss / (batch.clip_coef > 0.19), stats  # from the second iteration on
+
+    def set_up(*arguments):
+        kept.append(page["set_up_with_sgd"](*arguments))
+        return kept[0]
+
+    training = page["train"](Config(anneal_clip="linear", total_timesteps=5120), make_gym, assemble, infinite, set_up=set_up)
+    before = next(training).weights()
+    with pytest.raises(NumbersError):
+        next(training)
+    after = dict(kept[0].agent.named_parameters())
+    assert all(np.array_equal(x, after[name].detach()) for name, x in before.items())
 
 
 def test_the_environment_of_the_page_keeps_the_contract(tmp_path, monkeypatch, capsys):

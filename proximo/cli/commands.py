@@ -15,11 +15,11 @@ from proximo.cli.train_help import print_help
 from proximo.config import Config
 from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError, nearest
-from proximo.runs.announce import announce_preset, announce_variant
+from proximo.runs.announce import announce_preset, announce_variant, warn_of_unread
 from proximo.runs.callbacks import Callback, problems_of_callbacks
 from proximo.runs.choice import check_given_id, choose_variant, config_of_env
 from proximo.runs.command_line import pasted
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, framework_of, name_of
+from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, framework_of, is_of_program, name_of, readers_among
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.resolve import usage_errors, whole_paths
 from proximo.runs.restart import start_or_resume
@@ -110,7 +110,9 @@ def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
     mode, flags = take_flag(flags, "resume")
     values, wrong = read_flags(kind, flags)
     wrong += usage_errors(partial(check_given_id, whole_paths(values)))
-    return start_or_resume(kind(**{**defaults, **values}), variant, own, wrong, mode).train_to_end()
+    cfg = kind(**{**defaults, **values})
+    warn_of_unread(own.readers, cfg)
+    return start_or_resume(cfg, variant, own, wrong, mode).train_to_end()
 
 
 def named_class(variant: str, command: str = "train") -> type[Config]:
@@ -192,10 +194,9 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
         callbacks: Called after every iteration, as in proximo.train.
     """
     parts = {"make_envs": make_envs, "make_agent": make_agent} | ({"loss_fn": loss_fn} if loss_fn else {})
-    names = {argument: name_of(part) for argument, part in parts.items()
-             if not str(getattr(part, "__module__", "")).startswith("proximo.")}
+    names = {argument: name_of(part) for argument, part in parts.items() if is_of_program(part)}
     own = OwnParts(train=train, make_envs=make_envs, rows_per_game=getattr(make_envs, "rows_per_game", None),
-                   make_agent=make_agent, loss_fn=loss_fn, config=config,
+                   make_agent=make_agent, loss_fn=loss_fn, config=config, readers=readers_among(parts),
                    callbacks=tuple(callbacks), wrong=tuple(problems_of_callbacks(callbacks)),
                    resume_with=f"python {sys.argv[0]} resume RUN",
                    names={"program": Path(sys.argv[0]).name} | names)

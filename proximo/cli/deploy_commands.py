@@ -11,9 +11,9 @@ from proximo.cli.bench_commands import AllowImport
 from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run, missing_run, model_of_run
 from proximo.cli.model_commands import RunFolder, check_least
-from proximo.envs.gym_source import preprocessing
 from proximo.errors import notify
 from proximo.models.evaluate import MAX_STEPS
+from proximo.models.export.ports import obs_changes
 from proximo.runs.command_line import pasted
 from proximo.runs.resolve import usage_errors
 
@@ -118,10 +118,10 @@ def export_command(args: ExportArguments) -> int:
     check_least(args, *missing_run(args.run), *usage_errors(lambda: chosen_format(out, args.to, args.also)))
     model = model_of_run(args.run, args.best)
     exported = export_model(model, out, args.to, args.also, args.mask)
-    if changes := preprocessing(model.cfg):
+    if changes := obs_changes(model):
         shown = ", ".join(f"{name}={value}" for name, value in changes.items())
-        notify(f"The file takes observations as the environment returns them with {shown}. Apply these settings before "
-               "the file.")
+        notify(f"The file takes observations as the environment returns them with {shown}. Apply "
+               f"{'what that function does' if 'make_envs' in changes else 'these settings'} before the file.")
     print(out)
     for label, ports in (("inputs", exported.inputs), ("outputs", exported.outputs)):
         print(f"  {label}: {', '.join(port.text for port in ports)}")

@@ -1,15 +1,22 @@
-"""Messages of a run when it starts or continues."""
+"""Messages of a run when it starts or continues, and of a model that is played."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from proximo.config import Config
-from proximo.errors import notify, warn
+from proximo.errors import notify, warn, warn_once
+from proximo.facts import facts, shown
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.csv_file import read_header
 from proximo.runs.presets import Preset
+from proximo.runs.run import UNNAMED, Run
+
+READS = {"make_envs": ("environment", "the environments"), "make_agent": ("policy", "the network")}  # group of settings
+APPLIED = ("env_id", "num_envs", "scale_envs", "num_steps", "env_groups", "norm_obs", "clip_obs", "norm_reward",
+           "clip_norm_reward", "info_metrics",  # by training, or by what makes environments of a VectorEnv
+           "recurrent")  # which make_complete_agent checks
 
 
 def announce_variant(variant: str, env_id: str, why: str, settings: dict[str, Any]) -> None:
@@ -107,3 +114,49 @@ def announce_callbacks(folder: Path, given: bool) -> None:
     if names := [name for name in read_header(path) if name.startswith("user/")]:
         warn(f"{', '.join(names)} will be empty from here on: callbacks gave these metrics, and none were given. "
              "Resume with proximo.resume(RUN, callbacks=[...]).")
+
+
+def warn_of_unread(readers: Collection[str], cfg: Config, chosen: Config | None = None) -> None:
+    """Warn of settings that have an effect only if functions of a program read them.
+
+    Args:
+        readers: What `readers_among` returned.
+        cfg: The configuration as given.
+        chosen: What was chosen for the environment: its values were not given. None: the defaults of the class.
+    """
+    usual = {field.name: getattr(chosen, field.name) if chosen else field.default for field in fields(cfg)}
+    for reader in readers:
+        group, what = READS[reader]
+        names = [name for name, fact in facts(cfg).items() if fact.group == group and name not in APPLIED
+                 and (getattr(cfg, name) or None) != (usual[name] or None)]  # env_workers=0 changes nothing
+        if names:
+            several, values = len(names) > 1, ", ".join(f"{name}={shown(getattr(cfg, name))}" for name in names)
+            warn(f"{values} {'have' if several else 'has'} an effect on {what} only if {reader} reads "
+                 f"{'them' if several else 'it'} from its configuration.")
+
+
+def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Return "NAME OLD -> NEW" for each part of a program, by argument, with another name; lambdas have none."""
+    before = {name: old.get(name, "none") for name in new}
+    return [f"{name} {before[name]} -> {new[name]}" for name in new if before[name] not in (new[name], UNNAMED)
+            and not (before[name].startswith("<") or (new[name].startswith("<") and name in old))]
+
+
+def announce_parts(before: Run, after: Run) -> None:
+    """Warn of parts of a program that the record of a run does not have, or names otherwise."""
+    if changed := changed_parts(before.own_parts, after.own_parts):
+        warn(f"{after.folder} continues with parts of the program that it was not trained with: {', '.join(changed)}. "
+             "config.json names them from here on.")
+
+
+def warn_of_other_parts(source: str, recorded: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Warn if a trained model is loaded or played with other functions than those of its run.
+
+    Args:
+        source: The folder of the model, or "the model".
+        recorded: The names of the parts of its run, by argument.
+        given: The names of those that are given now.
+    """
+    given = {name: one for name, one in given.items() if name in READS and name in recorded}
+    if changed := changed_parts(recorded, given):
+        warn_once(f"{source} was trained with other parts of the program than it is played with: {', '.join(changed)}.")

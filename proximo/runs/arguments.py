@@ -17,11 +17,11 @@ from proximo.envs.own_suite import make_complete
 from proximo.errors import USES, UsageError, warn
 from proximo.facts import fixed_on_resume, refused_changes
 from proximo.part_checks import make_complete_agent
-from proximo.runs.announce import announce_preset, announce_variant
+from proximo.runs.announce import announce_preset, announce_variant, warn_of_unread
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.choice import check_given_id, choose_variant, config_of_env, variant_by_spaces
 from proximo.runs.files import given_path
-from proximo.runs.own_parts import OwnParts, name_of, resume_call
+from proximo.runs.own_parts import OwnParts, name_of, readers_among, resume_call
 from proximo.runs.presets import preset_for
 from proximo.runs.records import TrainingState
 from proximo.runs.resolve import usage_errors, whole_paths, with_changes
@@ -62,7 +62,7 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
                     make_agent=agent and partial(make_complete_agent, agent), loss_fn=given["loss_fn"],
                     config=None if bad_class else config,
                     callbacks=() if found else tuple(callbacks), resume_with=resume_call(names), names=names,
-                    wrong=tuple(wrong), env_workers=0)
+                    readers=readers_among(given), wrong=tuple(wrong), env_workers=0)
 
 
 def problems_of_class(config: Any) -> list[str]:
@@ -192,6 +192,7 @@ def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnPar
         values = {"env_id": (name := env if isinstance(env, str) else env_name(env, cfg.env_kwargs))} | values
         if values["env_id"] != name:
             warn(f"The run is recorded as {values['env_id']}, and the environment that it trains is {name}.")
+    chosen = config is None
     if config is None:
         config = _choose_config(own, values)
     if isinstance(config, str):
@@ -203,10 +204,12 @@ def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnPar
                          "not used.")
     if wrong := problems_of_defaults(kind, config_class(variant)):
         raise UsageError("\n".join(wrong))
-    cfg = with_changes(config() if isinstance(config, type) else config, values)
+    config = config() if isinstance(config, type) else config
+    cfg = with_changes(config, values)
+    warn_of_unread(own.readers, cfg, config if chosen else None)
     if "make_envs" in own.names and "env_id" not in values and cfg.env_id == config_class(variant).env_id:
-        warn(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}. Name the environments "
-             "with env_id=....")
+        warn(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}, and reports compare "
+             "it with runs of that environment. Name the environments with env_id=....")
     return cfg, variant
 
 

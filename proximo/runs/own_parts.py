@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from proximo.catalog import Parts, config_class, parts_of, variant_of
 from proximo.config import Config
 from proximo.envs.gym_source import passed_env_problems
-from proximo.errors import UsageError, warn
+from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.models.play import record_run_video
 from proximo.models.read_folder import model_from, read_model
@@ -22,7 +22,7 @@ from proximo.runs.callbacks import Callback
 from proximo.runs.checkpoint import MANIFEST
 from proximo.runs.evaluation import Evaluator
 from proximo.runs.files import is_folder
-from proximo.runs.run import UNNAMED, Run, parts_of_run
+from proximo.runs.run import Run, parts_of_run
 from proximo.types import Iteration
 
 ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn",
@@ -51,6 +51,7 @@ class OwnParts(NamedTuple):
     callbacks: tuple[Callback, ...] = ()  # called after every iteration
     resume_with: str = ""
     names: Mapping[str, str] = MappingProxyType({})  # by argument
+    readers: tuple[str, ...] = ()  # which of make_envs and make_agent alone can apply settings (runs/announce.py)
     wrong: tuple[str, ...] = ()  # problems of what was given; such parts are left out
     env_workers: int | None = None  # of a new run whose configuration leaves it open; None: what suits the machine
 
@@ -198,19 +199,22 @@ def name_of(part: Any) -> str:
     return str(getattr(part, "__name__", type(part).__name__))
 
 
+def readers_among(parts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which of some parts, by argument, are functions of a program that alone can apply settings."""
+    return tuple(name for name in ("make_envs", "make_agent")
+                 if parts.get(name) is not None and is_of_program(parts[name]))
+
+
+def is_of_program(part: Any) -> bool:
+    """Return whether a function or a class is none of this package."""
+    while isinstance(part, partial):
+        part = part.func
+    return not str(getattr(part, "__module__", "")).startswith("proximo.")
+
+
 def resume_call(names: Iterable[str]) -> str:
     """Return the call that resumes a run with these arguments; "" without any."""
     return f"proximo.resume('RUN', {', '.join(f'{name}=...' for name in names)})" if names else ""
-
-
-def announce_parts(before: Run, after: Run) -> None:
-    """Warn of parts of a program that the record of a run does not have, or names otherwise."""
-    old = before.own_parts
-    changed = [f"{name} {old.get(name, 'none')} -> {new}" for name, new in after.own_parts.items()
-               if old.get(name, "none") not in (new, UNNAMED)]
-    if changed:
-        warn(f"{after.folder} continues with parts of the program that it was not trained with: {', '.join(changed)}. "
-             "config.json names them from here on.")
 
 
 def differs_from_variant(kind: type[Config]) -> bool:

@@ -20,6 +20,7 @@ from proximo.models.model import Model
 from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, record_video
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.video import check_format
+from proximo.runs.announce import warn_of_other_parts
 from proximo.runs.arguments import check_wrappers, folder_of, modules_of, own_parts
 from proximo.runs.files import given_path
 from proximo.runs.own_parts import OwnParts, own_arguments, own_env_argument
@@ -45,6 +46,7 @@ def load_model(path: Path, own: OwnParts, allow_import: tuple[str, ...]) -> Mode
     if own.make_agent is None and "make_agent" in own_arguments(path):
         raise UsageError(f"{path} was trained with a network of its own. Pass the same make_agent=FUNCTION.")
     tree = read_model(path)
+    warn_of_other_parts(str(path), tree["own_parts"], own.names)
     cfg = config_from(tree["config"], own.config or config_class(tree["variant"]), path)
     model = model_from(tree, cfg, own.playing_parts(tree["variant"], cfg.framework).make_actor)
     model.allow_import = allow_import
@@ -115,6 +117,8 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
     if argument and own.make_envs is None and env is None:
         raise UsageError(f"{source} was trained in an environment of its own. Pass it: proximo.{call}({shown}, "
                          f"{argument}=...).")
+    if path is None:
+        warn_of_other_parts(source, given.own_parts, own.names)
     model = given if path is None else load_model(path, own, allowed)
     cfg = model.cfg if env is None and own.make_envs is None else replace(model.cfg, env_id="", env_file="")
     moved = with_moved_script(cfg, (*allowed, *model.allow_import))

@@ -14,7 +14,14 @@ from proximo.config import Config
 from proximo.envs.imports import check_imports, named_modules, split_file, with_moved_script
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
-from proximo.runs.announce import announce_callbacks, announce_changes, announce_resume, announce_start, announced
+from proximo.runs.announce import (
+    announce_callbacks,
+    announce_changes,
+    announce_parts,
+    announce_resume,
+    announce_start,
+    announced,
+)
 from proximo.runs.checkpoint import find_checkpoint, read_summary
 from proximo.runs.choice import config_of_env
 from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes, refuse_earlier_end
@@ -22,7 +29,7 @@ from proximo.runs.files import refuse_links
 from proximo.runs.init_from import with_start
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, announce_parts
+from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.resolve import problems_of, problems_of_parts, record_problems, resolve, usage_errors, with_changes
 from proximo.runs.run import (
     Run,

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proximo.envs.gym_source import preprocessing
 from proximo.envs.imports import import_flags
 from proximo.facts import facts
+from proximo.models.export.ports import obs_changes
 from proximo.models.model import Model
 
 FOLDER_FLAG = "--run-dir"  # a place on the machine of the author
@@ -37,7 +37,7 @@ def card_text(model: Model, record: dict[str, Any], run: Mapping[str, Any], pict
               shlex.join(["proximo", "verify", "agent", *flags]).ljust(37) + " # plays the episodes of the score again",
               shlex.join(["proximo", "watch", "agent", *flags]), "```", ""]
     needed = ", ".join(f"`{name}`" for name in flags[1::2])
-    changes = ", ".join(f"{name}={value}" for name, value in preprocessing(model.cfg).items())
+    changes = ", ".join(f"{name}={value}" for name, value in obs_changes(model).items())
     after = f" after {changes}" if changes else ""
     lines += [f"The environment needs {needed}, which is not part of the model.", ""] * bool(flags)
     lines += ["```python", "import proximo", "", 'model = proximo.load("agent")',

@@ -17,12 +17,11 @@ from typing import Any
 
 import torch
 
-from proximo.envs.gym_source import preprocessing
 from proximo.errors import UsageError, first_line
 from proximo.models.export.check import check_same_actions
 from proximo.models.export.observations import torch_dtype
 from proximo.models.export.portable import Portable
-from proximo.models.export.ports import Port, Trained
+from proximo.models.export.ports import Port, Trained, obs_changes
 from proximo.models.spaces import space_to_json
 from proximo.runs.writing import whole_file
 
@@ -124,7 +123,7 @@ def trace(portable: Portable) -> torch.export.ExportedProgram:
 def description(model: Trained, portable: Portable) -> dict[str, Any]:
     """Return what a file says about itself: environment, its changes, spaces, inputs and outputs."""
     space = model.spec.observation_space
-    return {"variant": model.variant, "env_id": model.cfg.env_id, "preprocessing": preprocessing(model.cfg),
+    return {"variant": model.variant, "env_id": model.cfg.env_id, "preprocessing": obs_changes(model),
             "action_space": space_to_json(model.spec.action_space),
             "observation_space": None if space is None else space_to_json(space),
             "inputs": [described(port) for port in portable.inputs],

@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
 
 from proximo.config import Config
+from proximo.envs.gym_source import preprocessing
 from proximo.envs.masks import mask_parts
 from proximo.envs.moments import Moments
 from proximo.envs.obs_layout import without_mask
@@ -27,6 +28,7 @@ class Trained(Protocol):
     cfg: Config
     variant: str
     moments: Moments | None
+    own_parts: Mapping[str, str]
 
     @property
     def module(self) -> Any: ...
@@ -34,6 +36,12 @@ class Trained(Protocol):
     def reset(self, seed: int = 0) -> None: ...
 
     def act(self, raw_obs: Any, first: Any = None, mask: Any = None, deterministic: bool = False) -> Any: ...
+
+
+def obs_changes(model: Trained) -> dict[str, Any]:
+    """Return what changes observations before the network: settings, or make_envs of a program, which alone decides."""
+    name = model.own_parts.get("make_envs")
+    return preprocessing(model.cfg) if name is None else {"make_envs": name}
 
 
 class Port(NamedTuple):
