@@ -40,7 +40,7 @@ def start_build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder
     Returns:
         A function that waits until the compilation ends, and raises UsageError or FilesError if there is no library.
     """
-    notify(f"compiling {name} (15 to 60 s once, then cached)")
+    notify(f"compiling {name} (10 to 70 s once, then cached)")
     build = partial(_build, graph, example, folder, key, torch.get_num_threads())
     if not can_fork():
         build(lambda library: None)

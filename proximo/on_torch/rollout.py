@@ -60,10 +60,10 @@ class Storage(RolloutBuffer):
 
     def closing(self, state: tuple[Tensor, ...], statistics: Statistics | None) -> Carry:
         """Return what the next rollout continues from."""
-        mask = self.masks[-1]
+        last = self.masks[-1]
         return Carry(obs=self.rows["obs"][-1].to(self.device, copy=True), state=state, statistics=statistics,
                      first=self.rows["first"][-1].to(self.device, copy=True),
-                     mask=None if mask is None else mask.to(self.device, copy=True))
+                     mask=None if last is None else last.to(self.device, copy=True))
 
     def whole(self, name: str) -> Tensor:
         """Return one array of the rollout on the device that learns."""
