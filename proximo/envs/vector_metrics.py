@@ -52,7 +52,7 @@ class VectorMetrics:
                 found[name] = self._kind.where(over, np.nan, found[name])
                 self._fill(found, name, last, over, for_all=True)
         if self._unseen and bool(over.any()):
-            warn_of_missing(sorted(self._unseen), {*last, *log}, self._name)
+            warn_of_missing(sorted(self._unseen), {*last, *log} - {"log"}, self._name)
             self._unseen.clear()
         return found
 
