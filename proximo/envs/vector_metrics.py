@@ -43,7 +43,9 @@ class VectorMetrics:
             over: (N,) bool, where episodes end.
             valid: (N,) bool, False where the step only reset an environment.
         """
-        found, last, log = self.none(), info.get("final_info", info), info.get("log", {})
+        last, log = (x if isinstance(x := info.get(key), Mapping) else usual
+                     for key, usual in (("final_info", info), ("log", {})))
+        found = self.none()
         for name in self._ends:
             self._fill(found, name, last, over)
         for name in self._steps:

@@ -88,6 +88,13 @@ def test_terms_of_a_reward_are_in_the_log_of_info(tensors):
     assert {str(x.dtype) for x in step.metrics.values()} == {"torch.float32" if tensors else "float32"}
 
 
+def test_an_entry_with_the_name_log_may_be_a_metric():
+    envs = GymVectorEnvs(Telling(succeeding("NextStep"), {"log": np.array([1, 2]), "final_info": None}), 1, step_metrics=["log", "x"])
+    envs.reset()
+    for _ in range(3):
+        np.testing.assert_array_equal(envs.step(np.array([0, 1])).metrics["log"], [1, 2])
+
+
 def test_step_metrics_are_logged(tmp_path):
     def make_envs(cfg, seeds):
         return GymVectorEnvs(Telling(sync_envs("CartPole-v1", len(seeds)), {"log": {"a/b": 2.5}}), seeds[0], step_metrics=["a/b"])
