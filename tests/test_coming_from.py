@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import proximo
+from proximo.envs.vector_env import GymVectorEnvs
 from proximo.models.model import Model
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "coming-from.md").read_text()
@@ -66,7 +67,8 @@ def test_every_name_of_ours_on_the_page_exists():
     assert [name for name in named if not hasattr(proximo, name)] == []
     assert [name for name in re.findall(r"\bmodel\.(\w+)\b", ours) if not hasattr(Model, name)] == []
     fields = {*proximo.Config.__dataclass_fields__, *inspect.signature(proximo.train).parameters,
-              *inspect.signature(proximo.evaluate).parameters, *inspect.signature(Model.act).parameters}
+              *inspect.signature(proximo.evaluate).parameters, *inspect.signature(Model.act).parameters,
+              *inspect.signature(GymVectorEnvs).parameters}
     assert [name for name in re.findall(r"\b([a-z]\w+)=", ours) if name not in fields] == []
 
 

@@ -1,6 +1,6 @@
 """Observations and actions of N environments at once, in the structure of a VectorEnv, as rows of one array."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -8,8 +8,10 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from proximo.envs.image_axes import channels_first
-from proximo.envs.obs_layout import Layout, obs_layout, write_rows
+from proximo.envs.obs_layout import Layout, leaves, obs_layout, without_mask, write_rows
+from proximo.envs.own_steps import described
 from proximo.envs.spaces import action_writer, read_space
+from proximo.envs.vector_checks import VectorChecks
 from proximo.errors import AnswerError, EnvError, UsageError
 from proximo.protocols import Array
 
@@ -61,7 +63,7 @@ class NumpyArrays:
 def arrays_of(obs: Any) -> ArrayKind:
     """Return the array library of observations: that of their first part."""
     while isinstance(obs, (dict, tuple)):
-        obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]
+        obs = next(iter(obs.values() if isinstance(obs, dict) else obs), None)
     if not hasattr(obs, "detach"):
         return NumpyArrays()
     from proximo.envs.torch_arrays import TensorArrays
@@ -80,28 +82,48 @@ class BatchRows:
     Args:
         space: The observation space of one environment.
         kind: The arrays of the observations.
-        name: The name of the environments, for messages.
-        num_envs: N.
+        checks: Those of the environments.
 
     Raises:
         UsageError: The space is not supported.
     """
 
-    def __init__(self, space: spaces.Space[Any], kind: ArrayKind, name: str, num_envs: int) -> None:
-        self._kind, self._name, self._num_envs = kind, name, num_envs
-        self._batched = batch_space(space, num_envs)
-        reader, self._layout = read_space(space, name, num_envs), obs_layout(space)
+    def __init__(self, space: spaces.Space[Any], kind: ArrayKind, checks: VectorChecks) -> None:
+        self._kind, self._checks, self._batched = kind, checks, batch_space(space, checks.num_envs)
+        reader, self._layout = read_space(space, checks.name, checks.num_envs), obs_layout(space)
         self.shape, self.dtype, self.masked, self._axes = reader.shape, reader.dtype, reader.masked, reader.axes
         self._flatten = reader.flatten if self._layout is None else None  # to one-hot flags, one observation at a time
         if self._flatten is not None and kind.name == "torch":
-            raise UsageError(f"{name} returns tensors for the observation space {space}. Tensors need a Box, or a Dict "
-                             "or Tuple.")
+            raise UsageError(f"{checks.name} returns tensors for the observation space {space}. Tensors need a Box, or "
+                             "a Dict or Tuple.")
+        stored = [part.dtype for part in self._layout.parts] if self._layout is not None else \
+            [reader.dtype if self._flatten is None else np.dtype(space.dtype)]
+        self._arrays = [(path, "".join(f"[{key!r}]" for key in path), (checks.num_envs, *(leaf.shape or ())), dtype)
+                        for (path, leaf), dtype in zip(leaves(without_mask(space)), stored, strict=True)]
 
-    def __call__(self, obs: Any) -> Array:
-        """Return the rows of N observations (N, *shape)."""
+    def __call__(self, obs: Any, call: str, what: str = "obs") -> Array:
+        """Return the rows of N observations (N, *shape), which the method `call` returned as `what`.
+
+        Raises:
+            UsageError: They do not have the shapes of their space, or numbers that would be cut off.
+            EnvError: A number is too large for the dtype of the space, or is not finite.
+        """
+        for path, suffix, shape, dtype in self._arrays:
+            self._checks.array(self._checks.part(obs, path, call, what), call, what + suffix, shape, dtype)
         if self._flatten is not None:
             return np.stack([self._flatten(one) for one in iterate(self._batched, obs)])
-        return self._rows(obs, self._num_envs)
+        return self._rows(obs, self._checks.num_envs)
+
+    def mask(self, obs: Any, info: Mapping[str, Any], call: str) -> Array | None:
+        """Return the masks of actions (N, A), None if there are none."""
+        part = self._checks.part(obs, ("action_mask",), call, "obs") if self.masked else info.get("action_mask")
+        if part is None:
+            return None
+        rows = self._checks.num_envs
+        if getattr(part, "shape", ())[:1] != (rows,):
+            raise UsageError(f"{self._checks.name}.{call}() returned action_mask {described(part)}. It has to have one "
+                             f"row for each of the {rows} environments.")
+        return self._kind.cast(part, np.bool_).reshape(rows, -1)
 
     def of_ended(self, given: Any, rows: Array, over: Array) -> Array:
         """Return the last observations of episodes that ended, and `rows` elsewhere.
@@ -112,7 +134,8 @@ class BatchRows:
             over: (N,) bool, where episodes ended.
         """
         if getattr(given, "dtype", None) != np.dtype(object):
-            return self._kind.where(over.reshape(-1, *(1 for _ in self.shape)), self(given), rows)
+            final = self(given, "step", "final_obs")
+            return self._kind.where(over.reshape(-1, *(1 for _ in self.shape)), final, rows)
         final = rows.copy()
         for i in np.flatnonzero(over):
             final[i] = self._rows(given[i]) if self._flatten is None else self._flatten(given[i])
@@ -126,7 +149,7 @@ class BatchRows:
         try:
             self._kind.write_parts(self._layout, obs, rows)
         except AnswerError as error:
-            raise EnvError(f"{self._name}: {error}") from error
+            raise EnvError(f"{self._checks.name}: {error}") from error
         return rows
 
 

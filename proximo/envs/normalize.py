@@ -47,7 +47,7 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
             are the first statistics.
 
     Raises:
-        UsageError: Parts of packed observations are to be normalised, and the environments return torch tensors.
+        UsageError: Floats in packed observations are to be normalised, and the environments return torch tensors.
     """
     on_torch = cfg.framework == "torch" and envs.arrays == "jax"
     view = float_view(envs.observation_space, envs.obs_shape)
@@ -56,9 +56,9 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
     if not (cfg.norm_obs or cfg.norm_reward):
         unchanged = share_with_torch(keep_step) if on_torch else keep_step
         return Normalizer(start=lambda: None, reset=unchanged, step=unchanged, spec=spec)
-    if envs.arrays == "torch" and not view.whole:
-        raise UsageError(f"norm_obs={cfg.norm_obs} and norm_reward={cfg.norm_reward} need torch tensors of floats "
-                         "only; these have parts of other dtypes. Set both to False, or return numpy arrays.")
+    if envs.arrays == "torch" and cfg.norm_obs and not view.whole:
+        raise UsageError("norm_obs=True needs torch tensors of floats only; these have parts of other dtypes. Set "
+                         "norm_obs=False (norm_reward is possible), or return numpy arrays.")
     xp = numpy_module(envs.arrays)
     begin: Callable[..., Statistics] = partial(count_reset, cfg=cfg, xp=xp)
     count: Callable[..., Statistics] = partial(count_step, cfg=cfg, xp=xp, waits=bool(envs.players or cfg.restart_envs))
@@ -74,7 +74,7 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
     reset, step = count_then_apply(begin, apply), count_then_apply(count, apply)
     if on_torch:
         reset, step = share_with_torch(reset), share_with_torch(step)
-    if not view.whole:
+    if cfg.norm_obs and not view.whole:
         reset, step = normalize_floats(view, reset), normalize_floats(view, step)
     start = partial(start_statistics, envs.num_envs, view.shape, np if envs.arrays == "torch" else xp)
     start = partial(known_statistics, start, envs.start_moments) if hasattr(envs, "start_moments") else start

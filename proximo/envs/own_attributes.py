@@ -19,8 +19,8 @@ def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
     """Yield a sentence for every attribute that is wrong; there have to be `number` environments."""
     made = f"make_envs returned {type(envs).__name__} with"
     if envs.num_envs != number:
-        yield f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the " \
-              f"{number} seeds that it was given. Make len(seeds)."
+        yield f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the seeds " \
+              "that it was given. Make len(seeds)."  # without their number: a trial has one, and finds the same problem
     if envs.arrays not in ARRAYS:
         yield f"{made} arrays={envs.arrays!r:.60}. Use one of {', '.join(ARRAYS)}."
     if envs.play not in get_args(Play):

@@ -24,6 +24,7 @@ from proximo.envs.own_steps import (
     with_dtype,
 )
 from proximo.envs.time_limit import close_env
+from proximo.envs.vector_env import GymVectorEnvs
 from proximo.errors import EnvError, ProximoError, UsageError, call_part, is_out_of_memory, with_place
 from proximo.protocols import Array, Step, VecEnv
 
@@ -40,14 +41,12 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
     """
     try:
         envs: VecEnv = call_part("make_envs", make_envs, cfg, seeds)
+        if hasattr(envs, "single_observation_space") and not hasattr(envs, "obs_shape"):  # a VectorEnv of Gymnasium
+            envs = GymVectorEnvs(envs, seeds[0], metrics=getattr(cfg, "info_metrics", ()))
     except Exception as error:
         if isinstance(error, ProximoError) or is_out_of_memory(error):
             raise
         raise EnvError(f"make_envs raised {with_place(error)}") from error
-    if hasattr(envs, "single_observation_space") and not hasattr(envs, "obs_shape"):  # a VectorEnv of Gymnasium
-        from proximo.envs.vector_env import GymVectorEnvs
-
-        envs = GymVectorEnvs(envs, seeds[0], metrics=getattr(cfg, "info_metrics", ()))
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
     if missing:
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "

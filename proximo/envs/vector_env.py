@@ -1,6 +1,6 @@
 """Environments behind Gymnasium's VectorEnv, which steps N of them in one call, as a VecEnv of this package."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +9,9 @@ from gymnasium.vector import AutoresetMode
 from proximo.envs.batch_rows import BatchRows, arrays_of, batch_actions
 from proximo.envs.episodes import Running, count_episodes
 from proximo.envs.render import render_env
-from proximo.errors import EnvError, UsageError
+from proximo.envs.vector_checks import VectorChecks, check_single
+from proximo.envs.vector_metrics import VectorMetrics
+from proximo.errors import EnvError, ProximoError, UsageError, is_out_of_memory, with_place
 from proximo.protocols import Array, Episode, FrameStack, Play, Step
 
 FINAL_OBS = ("final_obs", "final_observation")  # keys of info, of Gymnasium 1 and of earlier versions
@@ -30,12 +32,15 @@ class GymVectorEnvs:
             what `metadata["autoreset_mode"]` says.
         final_obs: What the value of a truncated episode is computed from, where they reset in the same step: "info",
             `info["final_obs"]`, or "before", the observation before its last action, for simulators that do not return
-            the last one (as rsl_rl does).
+            the last one (as rsl_rl does). A recurrent layer reads that observation a second time to compute the value.
         metrics: Entries of `info` in the last steps of episodes, such as ("is_success",), which the log gets as
             charts/NAME. They are read from `info["final_info"]` if there is one.
+        step_metrics: The same for every step, such as the terms of a reward: entries of `info` or of the dict
+            `info["log"]`, each an array (N,) or one number for all.
 
     Raises:
-        UsageError: There is no policy for the spaces, or `autoreset` is not known.
+        UsageError: There is no policy for the spaces, `autoreset` is not known, or `reset` does not return what it has
+            to.
     """
 
     play: Play = "host"
@@ -44,54 +49,77 @@ class GymVectorEnvs:
     players: tuple[str, ...] = ()
 
     def __init__(self, envs: Any, seed: int, *, autoreset: str | None = None,
-                 final_obs: Literal["info", "before"] = "info", metrics: Sequence[str] = ()) -> None:
+                 final_obs: Literal["info", "before"] = "info", metrics: Sequence[str] = (),
+                 step_metrics: Sequence[str] = ()) -> None:
         self._bare = bare = getattr(envs, "unwrapped", envs)
         self.name = type(bare).__name__
-        self._envs, self._seed, self._before, self.metric_names = envs, int(seed), final_obs == "before", tuple(metrics)
+        self._envs, self._seed, self._before = envs, int(seed), final_obs == "before"
         self._mode = _autoreset_mode(envs, autoreset, self.name)
         self.num_envs = envs.num_envs
         self.action_space, self.observation_space = envs.single_action_space, envs.single_observation_space
-        self._kind = arrays_of(envs.reset(seed=self._seed)[0])
+        check_single(envs, self.name)
+        self._checks = VectorChecks(self.name, self.num_envs)
+        obs, _ = self._call_reset(seed=self._seed)
+        self._kind = arrays_of(obs)
         self.arrays = self._kind.name
-        self._rows = BatchRows(self.observation_space, self._kind, self.name, self.num_envs)
+        self._rows = BatchRows(self.observation_space, self._kind, self._checks)
         self.obs_shape, self.obs_dtype = self._rows.shape, self._rows.dtype
         self._written = batch_actions(self.action_space, self._kind, self.name, self.num_envs)
+        self._rows(obs, "reset")  # checks it
+        self._metrics = VectorMetrics(metrics, step_metrics, self._kind, self.name, self.num_envs)
+        self.metric_names = self._metrics.names
         if hasattr(bare, "call"):
             self.call = lambda method, /, *args, **options: list(bare.call(method, *args, **options))
 
+    def _call_reset(self, **given: Any) -> tuple[Any, Mapping[str, Any]]:
+        """Return obs and info."""
+        try:
+            answer = self._envs.reset(**given)
+        except Exception as error:
+            if isinstance(error, ProximoError) or is_out_of_memory(error):
+                raise
+            said = f"{self.name}.reset() raised {with_place(error)}"
+            if isinstance(error, TypeError) and "keyword argument" in str(error):
+                raise UsageError(f"{said}. It has to take the keyword arguments seed and options, as that of "
+                                 "gymnasium.vector.VectorEnv.") from error
+            raise EnvError(said) from error
+        return self._checks.reset(answer)
+
     def reset(self) -> Step:
         """See VecEnv.reset."""
-        obs, info = self._envs.reset(seed=self._seed)
-        self._obs = rows = self._rows(obs)
+        obs, info = self._call_reset(seed=self._seed)
+        self._obs = rows = self._rows(obs, "reset")
         none, zeros, zero = (self._kind.zeros((self.num_envs,), dtype) for dtype in (np.bool_, np.float32, np.int32))
         self._only_reset, self._running = none, Running(zeros, zero)  # rows that the next step only resets
-        return Step(obs=rows, first=~none, mask=self._mask(obs, info), reward=zeros, terminated=none, truncated=none,
-                    final_obs=None if self._mode is AutoresetMode.NEXT_STEP else rows, valid=~none,
-                    episode=Episode(none, zeros, zero), metrics=dict.fromkeys(self.metric_names, zeros + np.nan))
+        return Step(obs=rows, first=~none, mask=self._rows.mask(obs, info, "reset"), reward=zeros, terminated=none,
+                    truncated=none, final_obs=None if self._mode is AutoresetMode.NEXT_STEP else rows,
+                    valid=~none, episode=Episode(none, zeros, zero), metrics=self._metrics.none())
 
     def step(self, action: Array) -> Step:
         """See VecEnv.step."""
         kind, begun = self._kind, self._only_reset
-        obs, reward, terminated, truncated, info = self._envs.step(self._written(action))
-        valid, rows = ~begun, self._rows(obs)
+        obs, reward, terminated, truncated, info = self._checks.step(self._envs.step(self._written(action)))
+        valid, rows, mask = ~begun, self._rows(obs, "step"), self._rows.mask(obs, info, "step")
         reward = kind.where(valid, kind.cast(reward, np.float32), 0)
         terminated = kind.cast(terminated, np.bool_) & valid
         truncated = kind.cast(truncated, np.bool_) & valid & ~terminated
         over = terminated | truncated
-        metrics = self._metrics(info, over)
+        metrics = self._metrics.read(info, over, valid)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._only_reset, first, final = over, begun, None
         else:
             first, final = over, self._final_rows(rows, over, truncated, info)
         if self._mode is AutoresetMode.DISABLED and bool(over.any()):
-            obs, info = self._envs.reset(options={"reset_mask": over})
-            rows = self._rows(obs)
+            obs, info = self._call_reset(options={"reset_mask": over})
+            rows = self._rows(obs, "reset")
+            begins = self._rows.mask(obs, info, "reset")  # of the rows that were reset
+            mask = None if mask is None or begins is None else kind.where(over[:, None], begins, mask)
         self._obs = rows
         self._running, episode = count_episodes(self._running, reward, over, valid, kind)
-        return Step(obs=rows, first=first, mask=self._mask(obs, info), reward=reward, terminated=terminated,
+        return Step(obs=rows, first=first, mask=mask, reward=reward, terminated=terminated,
                     truncated=truncated, final_obs=final, valid=valid, episode=episode, metrics=metrics)
 
-    def _final_rows(self, rows: Array, over: Array, truncated: Array, info: dict[str, Any]) -> Array:
+    def _final_rows(self, rows: Array, over: Array, truncated: Array, info: Mapping[str, Any]) -> Array:
         """Return the observations to which the actions led."""
         if self._mode is AutoresetMode.DISABLED or not bool(over.any()):
             return rows
@@ -105,20 +133,6 @@ class GymVectorEnvs:
         raise EnvError(f"{self.name} resets in the same step, and info has no 'final_obs' where an episode was "
                        "truncated: the value of what was cut off cannot be computed. Add it to info, or pass "
                        "GymVectorEnvs(envs, seed, final_obs='before').")
-
-    def _mask(self, obs: Any, info: dict[str, Any]) -> Array | None:
-        mask = obs["action_mask"] if self._rows.masked else info.get("action_mask")
-        return None if mask is None else self._kind.cast(mask, np.bool_).reshape(self.num_envs, -1)
-
-    def _metrics(self, info: dict[str, Any], over: Array) -> dict[str, Array]:
-        """Return what `info` has for the last steps of episodes, NaN elsewhere."""
-        kind, found, last = self._kind, {}, info.get("final_info", info)
-        for name in self.metric_names:
-            found[name] = kind.zeros((self.num_envs,), np.float32) + np.nan
-            if name in last:
-                known = over & kind.cast(last.get(f"_{name}", over | ~over), np.bool_)
-                found[name] = kind.where(known, kind.cast(last[name], np.float32), found[name])
-        return found
 
     def state(self) -> None:
         """Never called, because keeps_state is False."""

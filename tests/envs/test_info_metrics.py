@@ -1,6 +1,7 @@
 """Entries of info at the ends of episodes (--info-metrics), in training and in evaluations, in this process and in workers."""
 
 import csv
+import logging
 import math
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from gymnasium import spaces
 import proximo
 from proximo.config import Config
 from proximo.envs.gym import make_gym
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, UsageError, warn_once
 
 
 class Succeeds(gymnasium.Env):
@@ -90,6 +91,22 @@ def test_an_environment_of_a_program_has_them_and_a_callback_reads_them(tmp_path
 
     run = proximo.train(replace(CFG, env_id="Mine"), env=Succeeds, callbacks=[stop], run_dir=tmp_path / "run")
     assert len((run / "metrics.csv").read_text().splitlines()) < 6
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_name_that_info_does_not_have_is_told_when_an_episode_ends(workers, caplog):
+    """A typing error was an empty column of the log."""
+    warn_once.cache_clear()
+    envs = make_gym(replace(CFG, env_workers=workers, info_metrics=("is_succes", "is_success")), [1, 2, 3, 4])
+    try:
+        envs.reset()
+        with caplog.at_level(logging.WARNING, "proximo"):
+            for time in range(7):
+                assert len(caplog.messages) == (time > 2)
+                envs.step(np.zeros(4, np.int64))
+    finally:
+        envs.close()
+    assert caplog.messages[0].startswith(f"{CFG.env_id}: info has no is_succes at the end of the first episode. It has is_success. ")
 
 
 @pytest.mark.parametrize("value", ["yes", [1, 2]])

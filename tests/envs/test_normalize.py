@@ -262,21 +262,22 @@ def test_the_configuration_decides_what_is_normalized(fields, normalizes):
         np.float32 if cfg.norm_obs else np.uint8)
 
 
+def tensors_of(step):
+    """Return a step of tensors."""
+    return step._replace(**{name: torch.from_numpy(x.copy()) for name, x in step._asdict().items() if isinstance(x, np.ndarray)})
+
+
 @pytest.mark.parametrize("filler", [False, True])
 def test_tensors_are_normalised_as_numpy_arrays_are(filler):
     """With the same float64 statistics, also where they come from a checkpoint in numpy."""
-    def as_tensors(step):
-        return step._replace(**{name: torch.from_numpy(x.copy()) for name, x in step._asdict().items()
-                                if isinstance(x, np.ndarray)})
-
     rng, numpy, tensors = np.random.default_rng(0), normalizer_for(CFG), normalizer_for(CFG, arrays="torch")
     first = some_step(rng, over=0, filler=filler)
-    (one, step), (other, same) = numpy.reset(numpy.start(), first), tensors.reset(tensors.start(), as_tensors(first))
+    (one, step), (other, same) = numpy.reset(numpy.start(), first), tensors.reset(tensors.start(), tensors_of(first))
     for t in range(30):
         raw = some_step(rng, filler=filler)
         if t == 20:
             other = to_numpy(other)
-        (one, step), (other, same) = numpy.step(one, raw), tensors.step(other, as_tensors(raw))
+        (one, step), (other, same) = numpy.step(one, raw), tensors.step(other, tensors_of(raw))
         assert_close(one, to_numpy(other))
         np.testing.assert_allclose(one.running, other.running, rtol=1e-12)
         np.testing.assert_allclose(step.obs, same.obs, rtol=1e-6)
@@ -286,12 +287,36 @@ def test_tensors_are_normalised_as_numpy_arrays_are(filler):
     assert most_merged(other.obs) == np.inf
 
 
-def test_tensors_of_several_dtypes_cannot_be_normalised():
+def packed_envs(arrays):
+    """Return what describes three environments with a camera beside joints."""
     space = spaces.Dict(image=spaces.Box(0, 255, (3, 8, 8), np.uint8), joints=spaces.Box(-1, 1, (2,)))
-    envs = SimpleNamespace(num_envs=3, obs_shape=(200,), obs_dtype=np.dtype(np.uint8), action_space=None,
-                           observation_space=space, arrays="torch", players=())
-    with pytest.raises(UsageError, match="need torch tensors of floats only"):
-        make_normalizer(CFG, envs)
+    return SimpleNamespace(num_envs=3, obs_shape=(200,), obs_dtype=np.dtype(np.uint8), action_space=None,
+                           observation_space=space, arrays=arrays, players=())
+
+
+def test_tensors_of_several_dtypes_cannot_be_normalised():
+    with pytest.raises(UsageError, match=r"^norm_obs=True needs torch tensors of floats only.*norm_reward is possible"):
+        make_normalizer(CFG, packed_envs("torch"))
+
+
+def test_rewards_are_normalised_beside_tensors_of_several_dtypes():
+    """As beside numpy arrays. Observations are not read: these were refused."""
+    def with_camera(step):
+        rows = rng.integers(0, 256, (3, 200), dtype=np.uint8)
+        return step._replace(obs=rows, final_obs=None if step.final_obs is None else rows + 1)
+
+    rng, cfg = np.random.default_rng(0), replace(CFG, norm_obs=False)
+    one, other = (make_normalizer(cfg, packed_envs(arrays)) for arrays in ("numpy", "torch"))
+    step = with_camera(some_step(rng, over=0))
+    counted, _ = one.reset(one.start(), step)
+    same, _ = other.reset(other.start(), tensors_of(step))
+    for _ in range(20):
+        step = with_camera(some_step(rng))
+        (counted, expected), (same, found) = one.step(counted, step), other.step(same, tensors_of(step))
+        assert_close(counted, to_numpy(same))
+        np.testing.assert_allclose(expected.reward, found.reward, rtol=1e-6)
+        np.testing.assert_array_equal(found.obs, step.obs)
+        assert expected.obs is step.obs and not np.array_equal(found.reward, step.reward)
 
 
 def test_only_what_is_asked_for():

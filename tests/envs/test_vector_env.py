@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, VectorWrapper
+from gymnasium.vector import VectorWrapper
 
 import proximo
 from proximo.config import Config
@@ -19,7 +19,7 @@ from tests.support.vector_envs import sync_envs, vector_suite
 PROBES = "tests.support.probes:"
 IDS = ("CartPole-v1", "Pendulum-v1", f"{PROBES}DictObs-v0", f"{PROBES}Rich-v0", f"{PROBES}RichCut-v0", f"{PROBES}Image-v0",
        f"{PROBES}Truncated-v0", f"{PROBES}Several-v0", f"{PROBES}Switches-v0", f"{PROBES}Started-v0", f"{PROBES}Masked-v0",
-       f"{PROBES}Hybrid-v0", "CliffWalking-v1")
+       f"{PROBES}Uneven-v0", f"{PROBES}Hybrid-v0", "CliffWalking-v1")
 TENSORS = [env_id for env_id in IDS if not env_id.endswith(("Hybrid-v0", "CliffWalking-v1"))]
 MODES = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "same-step"}
 
@@ -91,34 +91,6 @@ def test_truncation_without_a_last_observation_is_refused():
             envs.step(np.zeros((2, 1), np.float32))
 
 
-class Succeeding(gymnasium.Env):
-    """Episodes of three steps with `is_success` in the last one, and `force` in every one."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time = 0
-        return np.zeros(2, np.float32), {"force": 0.0}
-
-    def step(self, action):
-        self.time += 1
-        info = {"force": float(self.time)} | ({"is_success": bool(action)} if self.time == 3 else {})
-        return np.zeros(2, np.float32), 1.0, self.time == 3, False, info
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_metrics_are_those_of_the_step_that_ended_the_episode(mode):
-    envs = GymVectorEnvs(gymnasium.vector.SyncVectorEnv([Succeeding] * 2, autoreset_mode=AutoresetMode(mode)), 1,
-                         metrics=("is_success", "force"))
-    steps = [envs.reset(), *(envs.step(np.array([0, 1])) for _ in range(3))]
-    for time, step in enumerate(steps):
-        expected = [0.0, 1.0] if time == 3 else [np.nan, np.nan]
-        np.testing.assert_array_equal(step.metrics["is_success"], expected)
-        np.testing.assert_array_equal(step.metrics["force"], [3.0, 3.0] if time == 3 else [np.nan, np.nan])
-
-
 class Strict(VectorWrapper):
     """Ends episodes in both ways at once, rewards the step that only resets, and refuses actions beyond the bounds."""
 
@@ -163,6 +135,45 @@ def test_what_does_not_suit_is_refused(break_it, sentence):
     break_it(envs)
     with pytest.raises(UsageError, match=sentence):
         GymVectorEnvs(envs, 1)
+
+
+class WithoutSeed(VectorWrapper):
+    def reset(self):
+        return self.env.reset()
+
+
+class Lost(VectorWrapper):
+    def reset(self, *, seed=None, options=None):
+        raise KeyError("robot")
+
+
+@pytest.mark.parametrize(("wrapper", "error", "sentence"), [
+    (WithoutSeed, UsageError, r"SyncVectorEnv\.reset\(\) raised TypeError: .* It has to take the keyword arguments seed and options"),
+    (Lost, EnvError, r"SyncVectorEnv\.reset\(\) raised KeyError: 'robot' \(.*test_vector_env\.py, line")])
+def test_a_fault_of_the_first_reset_is_named(wrapper, error, sentence):
+    """It was an exception without a sentence."""
+    with pytest.raises(error, match=f"^{sentence}"):
+        make_complete(lambda cfg, seeds: wrapper(sync_envs("CartPole-v1", 2)), Config(), [3, 4])
+
+
+class Shapeless:
+    """Fails in another place than reset()."""
+
+    num_envs, single_observation_space = 2, gymnasium.spaces.Box(-1, 1, (2,))
+    metadata = {"autoreset_mode": "NextStep"}
+
+
+def test_a_vector_env_that_lacks_a_member_is_a_fault_of_make_envs():
+    with pytest.raises(EnvError, match="^make_envs raised AttributeError: .*single_action_space"):
+        make_complete(lambda cfg, seeds: Shapeless(), Config(), [3, 4])
+
+
+def test_another_number_of_environments_is_one_problem(tmp_path):
+    """A trial with one environment, which the user had not asked for, added a second sentence about 1 seed."""
+    with pytest.raises(UsageError) as caught:
+        proximo.train("ppo", make_envs=lambda cfg, seeds: sync_envs("CartPole-v1", 3), num_envs=4, run_dir=tmp_path / "run")
+    said, = str(caught.value).splitlines()
+    assert "num_envs=3, and not one environment" in said and said.endswith("Make len(seeds).")
 
 
 @pytest.mark.parametrize(("env_id", "what"), [("CliffWalking-v1", "observation space"), (f"{PROBES}Hybrid-v0", "action space")])

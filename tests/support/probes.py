@@ -155,6 +155,15 @@ class Masked(Probe):
         return *answer[:4], {"action_mask": self.mask()}
 
 
+class Uneven(Masked):
+    """Masked with episodes of 2 to 5 steps, so that environments end in different ones."""
+
+    def reset(self, *, seed=None, options=None):
+        answer = super().reset(seed=seed)
+        self.length = 2 + int(self.np_random.integers(4))
+        return answer
+
+
 class DictMasked(Masked):
     """Masked with the mask as a key of a Dict observation."""
 
@@ -338,8 +347,8 @@ class Positions(gymnasium.ObservationWrapper):
         return observation[[0, 2]]
 
 
-PROBES = (Constant, Observed, Delayed, Seconds, Acting, Looking, Bound, Truncated, Memory, Masked, DictMasked, DictObs, Rich,
-          Hybrid, Image, Echo, Started, Several, Switches, Bounded, Spoken, Endless, Mortal)
+PROBES = (Constant, Observed, Delayed, Seconds, Acting, Looking, Bound, Truncated, Memory, Masked, Uneven, DictMasked, DictObs,
+          Rich, Hybrid, Image, Echo, Started, Several, Switches, Bounded, Spoken, Endless, Mortal)
 FAULTS = ("raises", "hangs", "stuck", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
           "four_values")
 
