@@ -1,5 +1,6 @@
 """Learning curves as a picture: one panel per environment, one line per setting, mean and spread over its seeds."""
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from math import ceil, isclose
 from os.path import isfile
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHORT = 7  # characters of a number that is written as it is
+MEMBER = re.compile(r"/round-\d+/[^/]+/member-(\d+)/\d+$")  # the folder of a run of a population
 MOST_NAMED = 200  # characters of names of files in a message
 
 
@@ -146,6 +148,8 @@ def read_curve(run: Path, metric: str = "") -> Curve:
     """Read the episodes, or a column of metrics.csv, and the settings of a run."""
     record = read_record(run)
     config: dict[str, Any] = {"env_id": "?", "seed": 0, **record["config"], **own_settings(record)}
+    if member := MEMBER.search(str(run.absolute())):
+        config["member"] = member[1]  # its settings have changed while it trained: no other run is a seed of it
     if metric:
         steps, values = read_metric(run, metric) or (np.zeros(0, np.int64), np.zeros(0))
     else:
