@@ -10,7 +10,7 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.joint_actions import action_shape
 from proximo.errors import COLUMNS, UsageError, call_part, is_column, warn_once
-from proximo.protocols import AGENT_PARTS, Acted, Spec
+from proximo.protocols import AGENT_PARTS, Acted, Spec, VecEnv
 
 HEAD_PARTS = ("action_shape", "action_dtype", "noise", "learning_noise", "perturbed")  # what every head must have
 RESERVED = ("grad_norm", "explained_variance")  # statistics that the update adds itself
@@ -109,3 +109,10 @@ def make_complete_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config)
         warn_once(f"recurrent={cfg.recurrent} has no effect, because the network that make_agent returned is not "
                   "recurrent.")
     return agent
+
+
+def check_inside(cfg: Config, envs: VecEnv) -> None:
+    """Raise UsageError if a compiled function of JAX cannot step the environments."""
+    if envs.play != "inside":
+        raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function. Use environments that are "
+                         "written in JAX (--engine jax or brax).")
