@@ -101,7 +101,7 @@ def make_complete_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config)
     """
     agent = call_part("make_agent", make_agent, spec, cfg)
     if missing := [name for name in AGENT_PARTS if not hasattr(agent, name)]:
-        raise UsageError(f"make_agent returned {agent!r:.60}, which lacks {', '.join(missing)} of Agent "
+        raise UsageError(f"make_agent returned {kind_of(agent)}, which lacks {', '.join(missing)} of Agent "
                          "(proximo/protocols.py). Return a network such as SharedAgent: docs/add-a-network.md.")
     if wrong := problems_of_head(agent.head, spec.action_space):
         raise UsageError("\n".join(wrong))
@@ -116,3 +116,10 @@ def check_inside(cfg: Config, envs: VecEnv) -> None:
     if envs.play != "inside":
         raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function. Use environments that are "
                          "written in JAX (--engine jax or brax).")
+
+
+def kind_of(part: Any) -> str:
+    """Return the class of what a function of a program returned, or None: the text of a network has many lines."""
+    kind = type(part)
+    return "None" if part is None else kind.__name__ if kind.__module__ in ("builtins", "__main__") else (
+        f"{kind.__module__}.{kind.__qualname__}")
