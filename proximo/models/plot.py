@@ -102,8 +102,9 @@ def check_metric(runs: Sequence[Path], metric: str) -> None:
     known = {name: None for run in runs for name in metric_names(run)} if metric else {metric: None}
     if metric not in known:
         names = ", ".join(name for name in known if "/" in name) or "no metrics yet"
-        raise UsageError(f"metric={one_line(metric)} is in no metrics.csv of these runs.{nearest(metric, known)} They "
-                         f"have {names}.")
+        lack = metric.startswith("eval/") and not any(name.startswith("eval/") for name in known)
+        advice = " Evaluations are made while a run trains: --eval-every N." if lack else nearest(metric, known)
+        raise UsageError(f"metric={one_line(metric)} is in no metrics.csv of these runs.{advice} They have {names}.")
 
 
 def _warn_of_nothing(curves: Sequence[Curve], metric: str) -> None:

@@ -343,6 +343,8 @@ def test_a_metric_that_no_run_has_is_refused(tmp_path):
     metrics_run(tmp_path / "1", 1, "1,100,,0.5\n")
     with pytest.raises(UsageError, match="Did you mean losses/entropy? They have eval/return_mean, losses/entropy".replace("?", "[?]")):
         draw_curves([tmp_path], metric="losses/entrpy")
+    with pytest.raises(UsageError, match=r"runs\. Evaluations are made while a run trains: --eval-every N\. They have"):
+        draw_curves([fake_run(tmp_path / "never", 1)], metric="eval/return_mean")
     with pytest.raises(UsageError, match="no metrics yet"):
         draw_curves([fake_run(tmp_path / "other", 1)], metric="losses/entropy")
 
