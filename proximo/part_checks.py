@@ -10,7 +10,7 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.joint_actions import action_shape
 from proximo.errors import COLUMNS, UsageError, call_part, is_column, warn_once
-from proximo.protocols import AGENT_PARTS, Acted, Spec
+from proximo.protocols import AGENT_PARTS, Acted, Spec, VecEnv
 
 HEAD_PARTS = ("action_shape", "action_dtype", "noise", "learning_noise", "perturbed")  # what every head must have
 RESERVED = ("grad_norm", "explained_variance")  # statistics that the update adds itself
@@ -101,7 +101,7 @@ def make_complete_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config)
     """
     agent = call_part("make_agent", make_agent, spec, cfg)
     if missing := [name for name in AGENT_PARTS if not hasattr(agent, name)]:
-        raise UsageError(f"make_agent returned {agent!r:.60}, which lacks {', '.join(missing)} of Agent "
+        raise UsageError(f"make_agent returned {kind_of(agent)}, which lacks {', '.join(missing)} of Agent "
                          "(proximo/protocols.py). Return a network such as SharedAgent: docs/add-a-network.md.")
     if wrong := problems_of_head(agent.head, spec.action_space):
         raise UsageError("\n".join(wrong))
@@ -109,3 +109,17 @@ def make_complete_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config)
         warn_once(f"recurrent={cfg.recurrent} has no effect, because the network that make_agent returned is not "
                   "recurrent.")
     return agent
+
+
+def check_inside(cfg: Config, envs: VecEnv) -> None:
+    """Raise UsageError if a compiled function of JAX cannot step the environments."""
+    if envs.play != "inside":
+        raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function. Use environments that are "
+                         "written in JAX (--engine jax or brax).")
+
+
+def kind_of(part: Any) -> str:
+    """Return the class of what a function of a program returned, or None: the text of a network has many lines."""
+    kind = type(part)
+    return "None" if part is None else kind.__name__ if kind.__module__ in ("builtins", "__main__") else (
+        f"{kind.__module__}.{kind.__qualname__}")

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -333,6 +334,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(what, capsys, tmp_path, monkeypa
         assert train(tmp_path / "full") == 5
     said = capsys.readouterr().err
     assert "No space left on device" in said and "Traceback" not in said
+    assert re.search(rf"The newest checkpoint is of iteration \d+\. Resume with: proximo resume {tmp_path / 'full'}\n", said)
     whole = checkpoints(tmp_path / "full")
     assert whole and all(load_tree(path) for path in whole)
     assert main(["resume", str(tmp_path / "full")]) == 0 and same_weights(tmp_path / "whole", tmp_path / "full")

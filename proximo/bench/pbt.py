@@ -26,12 +26,11 @@ from proximo.errors import FilesError, UsageError, notify
 from proximo.models.curves import WINDOW, read_episodes
 from proximo.runs.checkpoint import newest_checkpoint, remove_checkpoints
 from proximo.runs.command_line import pasted
-from proximo.runs.files import read_json, refuse_links
+from proximo.runs.files import POPULATION_FILE, read_json, refuse_links
 from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.lock import locked
 from proximo.runs.writing import reason
 
-JOURNAL = "pbt.json"
 HERE = Where()
 NOT_COPIED = ("summary.json", "eval.json", ".lock", "videos")  # of a run that another member continues
 
@@ -94,7 +93,7 @@ def read_journal(folder: Path, population: Population) -> list[Round]:
         FilesError: The file is damaged.
     """
     try:
-        content = read_json(folder / JOURNAL, PopulationRecord)
+        content = read_json(folder / POPULATION_FILE, PopulationRecord)
     except FileNotFoundError:
         return []
     if different := [f"{name}={content['file'].get(name)!r} instead of {value!r}"
@@ -105,14 +104,14 @@ def read_journal(folder: Path, population: Population) -> list[Round]:
                       failed=one["failed"]) for one in members] for members in content["rounds"]]
     if not all(len(members) == population.population and all(one.values.keys() == population.space.keys()
                                                              for one in members) for members in rounds):
-        raise FilesError(f"{folder / JOURNAL} has other members than {population.population} with values of "
+        raise FilesError(f"{folder / POPULATION_FILE} has other members than {population.population} with values of "
                          f"{', '.join(population.space)}. Choose another folder with --out.")
     return [make_round(folder, population, number, members) for number, members in enumerate(rounds, 1)]
 
 
 def write_journal(folder: Path, population: Population, done: Sequence[Round]) -> None:
     """Write what the command continues from."""
-    write_record(folder / JOURNAL, {"file": _file_record(population),
+    write_record(folder / POPULATION_FILE, {"file": _file_record(population),
                                     "rounds": [[one._asdict() for one in each.members] for each in done]})
 
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ from proximo.cli.train_help import print_help
 from proximo.config import Config
 from proximo.envs.gym_source import OWN
 from proximo.errors import UsageError, nearest
+from proximo.facts import facts
 from proximo.runs.announce import announce_preset, announce_variant, warn_of_unread
 from proximo.runs.callbacks import Callback, problems_of_callbacks
 from proximo.runs.choice import check_given_id, choose_variant, config_of_env
@@ -47,7 +49,9 @@ RESUME_HELP = """usage: proximo resume RUN [--flag value ...]
 Continue a run from its newest checkpoint, bit for bit. Flags change hyper-parameters from here on, for example
 --total-timesteps to train longer. RUN is the folder of a run, or of the runs of a --num-seeds command.
 
---allow-import MODULE (or FILE) allows importing what the run names, for example the module of its environment."""
+--allow-import MODULE (or FILE) allows importing what the run names, for example the module of its environment.
+
+"""
 
 
 def train_command(words: list[str]) -> int:
@@ -144,7 +148,9 @@ def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | 
 def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
     """Continue a run or a sweep: `proximo resume RUN [--flag value ...]`; return the exit code."""
     if HELP_FLAGS & {*words}:
-        print(RESUME_HELP)
+        may = [name.replace("_", "-") for name, fact in facts(Config).items() if fact.resume == "free"]
+        listed = f"A resume may change {', '.join(may)}, and such settings of other variants."
+        print(RESUME_HELP + fill(listed, 110, break_on_hyphens=False))
         return 0
     line = pasted("python", sys.argv[0], "resume") if own.resume_with else "proximo resume"
     if not words or not words[0]:

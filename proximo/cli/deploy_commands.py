@@ -135,7 +135,7 @@ def card_command(args: CardArguments) -> int:
 
     many = [f"--episodes {args.episodes} must be at most {MOST_EPISODES}"] * (args.episodes > MOST_EPISODES)
     check_least(args, *missing_run(args.run), *many, episodes=1, seed=0, max_steps=1)
-    model, parts = load_run(args.run, args.allow_import, args.best)
+    model, parts = load_run(args.run, args.allow_import, args.best, for_card=True)
     folder = model_folder(args.run, args.best)
     how = HowPlayed(episodes=args.episodes, deterministic=args.deterministic, seed=args.seed, max_steps=args.max_steps)
     with shown_progress(model.cfg.env_id, args.episodes) as show:
@@ -169,7 +169,7 @@ def verify_command(args: VerifyArguments) -> int:
     """Play the episodes of a card again; return 1 if the score lies outside of its interval."""
     from proximo.models.export.card import confirms, model_folder, read_card, verify_card
 
-    model, parts = load_run(args.run, args.allow_import, args.best)
+    model, parts = load_run(args.run, args.allow_import, args.best, for_card=True)
     folder = model_folder(args.run, args.best)
     _, how = read_card(folder)
     with shown_progress(model.cfg.env_id, how.episodes) as show:

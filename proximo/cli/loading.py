@@ -42,7 +42,7 @@ def model_of_run(path: Path, best: bool = False) -> Model:
 
 
 def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False, env_id: str = "",
-             env_kwargs: tuple[str, ...] = ()) -> tuple[Model, Parts]:
+             env_kwargs: tuple[str, ...] = (), for_card: bool = False) -> tuple[Model, Parts]:
     """Return the model of a run or of a model folder, and what makes its environments.
 
     Args:
@@ -51,15 +51,16 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False, env_
         best: Return the best model of the evaluations during training.
         env_id: Another environment to play in, without the arguments of that of the run; empty: that of the run.
         env_kwargs: Arguments of the environment, key=value; they take precedence over those of the run.
+        for_card: A card is to be written, which says how anybody makes the environment.
 
     Raises:
         UsageError: As for `model_of_run`, or it has an environment of its own, or names a module that is not allowed.
         FilesError: There is no model, or it is damaged.
     """
     if (argument := own_env_argument(own_arguments(path))) and not env_id:
-        raise UsageError(f"{path} was trained in an environment of its own, which only its program has. Use "
-                         f"proximo.evaluate({str(path)!r}, {argument}=...) or proximo.watch there. For a card, train "
-                         "with --env-file, or with an id of a module.")
+        advice = "For a card, train with --env-file, or with an id of a module." if for_card else (
+            f"Use proximo.evaluate({str(path)!r}, {argument}=...) or proximo.watch there.")
+        raise UsageError(f"{path} was trained in an environment of its own, which only its program has. {advice}")
     model = model_of_run(path, best)
     cfg = with_moved_script(replace(model.cfg, env_id="", env_file="") if env_id else model.cfg, allow_import)
     check_imports(cfg, allow_import, path)

@@ -4,6 +4,7 @@ import ctypes
 import difflib
 import importlib.util
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -80,9 +81,17 @@ def envpool_id(env_id: str, all_ids: list[str]) -> str:
     if name in all_ids:
         notify_once(f"{env_id} is {name} in EnvPool")
         return name
-    near = difflib.get_close_matches(name or env_id, all_ids, 3, 0.5)
-    advice = f"Did you mean {' or '.join(near)}?" if near else "Use --engine gym for Gymnasium's environments."
+    advice = nearest_ids(name or env_id, all_ids) or ("Use the name of a game, such as Breakout-v5." if atari else
+                                                      "Use --engine gym for Gymnasium's environments.")
     raise UsageError(f"env_id={env_id} is unknown to EnvPool. {advice}")
+
+
+def nearest_ids(env_id: str, all_ids: list[str]) -> str:
+    """Return "Did you mean X?" for the ids of which the name without the version is near, or "" if none is."""
+    by_name = {one.rpartition("-v")[0].lower(): one for one in sorted(all_ids)}  # of several versions the last
+    given = re.sub(r"-v\d+$", "", env_id).lower()
+    near = [by_name[name] for name in difflib.get_close_matches(given, by_name, 3, 0.75)]
+    return f"Did you mean {' or '.join(near)}?" if near else ""
 
 
 def pool_threads(num_envs: int) -> int:

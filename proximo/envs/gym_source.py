@@ -13,7 +13,7 @@ from proximo.envs.gym_ids import gym_id, make_registered, with_quick_space
 from proximo.envs.images import PLAIN, ImageSettings, with_image_settings
 from proximo.envs.imports import import_named, load_script, split_file
 from proximo.errors import EnvError, ProximoError, UsageError, metric_name_problem, with_place
-from proximo.facts import type_problems
+from proximo.facts import range_problems, type_problems
 
 OWN = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
 SINGLE = (*OWN, "eval_env_kwargs", "info_metrics")  # fields that only single Gymnasium environments have
@@ -188,8 +188,8 @@ def source_problems(cfg: Config) -> list[str]:
 
 
 def check_env_fields(cfg: Config) -> None:
-    """Raise UsageError for fields of wrong types, or texts of env_kwargs and env_wrappers of another form."""
-    if wrong := type_problems(cfg) or source_problems(cfg):
+    """Raise UsageError for values of wrong types or out of range, and texts of env_kwargs and env_wrappers."""
+    if wrong := type_problems(cfg) or [*range_problems(cfg), *source_problems(cfg)]:
         raise UsageError("\n".join(wrong))
 
 

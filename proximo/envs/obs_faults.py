@@ -114,3 +114,21 @@ def cast_parts(space: spaces.Space[Any], value: Any, where: str, env_id: str) ->
     if fault := leaf_fault(space, value, where):
         raise AnswerError(fault)
     return value
+
+
+def warn_of_other_keys(space: spaces.Space[Any], value: Any, env_id: str) -> None:
+    """Warn once of keys of a nested observation that its space does not have: the agent does not see them."""
+    if others := _other_keys(space, value, "observation"):
+        warn_once(f"{env_id}: the observation space has no {' and no '.join(others)}, so the agent does not see what "
+                  "the environment returns there. Add it to the observation space, or leave it out of the observation.")
+
+
+def _other_keys(space: spaces.Space[Any], value: Any, where: str) -> list[str]:
+    if isinstance(space, spaces.Dict) and hasattr(value, "keys"):
+        inside = [(space.spaces.get(name), value[name], f"{where}[{name!r}]") for name in value]
+    elif isinstance(space, spaces.Tuple) and isinstance(value, (tuple, list)):
+        inside = [(part, one, f"{where}[{i}]") for i, (part, one) in enumerate(zip(space.spaces, value))]
+    else:
+        return []
+    return [name for part, one, place in inside
+            for name in ([place] if part is None else _other_keys(part, one, place))]

@@ -12,7 +12,7 @@ from proximo.envs.image_axes import Axes, image_axes, stored_shape
 from proximo.envs.joint_actions import action_parts, action_shape, part_width, structured
 from proximo.envs.masks import mask_parts
 from proximo.envs.memory import memory_problem
-from proximo.envs.obs_faults import cast_parts, leaf_fault, space_layout
+from proximo.envs.obs_faults import cast_parts, leaf_fault, space_layout, warn_of_other_keys
 from proximo.envs.obs_layout import Layout, narrow_dtype, obs_layout, without_mask, write_rows
 from proximo.errors import UsageError
 
@@ -57,7 +57,7 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
         if layout is not None:
             return ObsReader(shape=(layout.size,), dtype=layout.dtype, native_shape=(layout.size,),
                              native_dtype=layout.dtype, axes="", masked=masked,
-                             flatten=partial(_pack, without_mask(space), layout, env_id))
+                             flatten=Packer(space, layout, env_id, 2 * num_envs))
         flat = space if isinstance(space, spaces.Box) and space.shape else spaces.flatten_space(space)
         if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
             raise ValueError("its observations are not numbers of a fixed count")
@@ -90,12 +90,31 @@ def check_size(space: spaces.Space[Any], env_id: str, num_envs: int) -> None:
         raise UsageError(problem[0])
 
 
-def _pack(space: spaces.Space[Any], layout: Layout, env_id: str, observation: Any) -> np.ndarray:
-    if leaf_fault(space, observation, "observation"):
-        observation = cast_parts(space, observation, "observation", env_id)
-    row = np.zeros(layout.size, layout.dtype)
-    write_rows(layout, observation, row)
-    return row
+class Packer:
+    """Makes one row of a Dict or Tuple observation.
+
+    Args:
+        space: The observation space of one environment.
+        layout: Of its rows.
+        env_id: The id of the environment, for messages.
+        checked: How many of the first observations must not have other keys than the space. A comparison of every
+            observation would take time.
+    """
+
+    def __init__(self, space: spaces.Space[Any], layout: Layout, env_id: str, checked: int) -> None:
+        self._whole, self._space, self._layout, self._env_id = space, without_mask(space), layout, env_id
+        self._checked = checked
+
+    def __call__(self, observation: Any) -> np.ndarray:
+        """Return the row of an observation; ValueError if it is not of the space."""
+        if self._checked:
+            self._checked -= 1
+            warn_of_other_keys(self._whole, observation, self._env_id)
+        if leaf_fault(self._space, observation, "observation"):
+            observation = cast_parts(self._space, observation, "observation", self._env_id)
+        row = np.zeros(self._layout.size, self._layout.dtype)
+        write_rows(self._layout, observation, row)
+        return row
 
 
 def _flatten(space: spaces.Space[Any], env_id: str, observation: Any) -> Any:

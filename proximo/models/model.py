@@ -155,7 +155,7 @@ class Model:
                           self.actor.weights(), self.own_parts)
         check_numbers(tree)
         place = replaceable(given_path(folder, "folder", "Name a folder for the model."))
-        save_tree(place, tree, "")
+        save_tree(place, tree, ", or choose another folder")
 
     def export(self, path: str | Path, to: str = "", also: str = "", mask: bool = True) -> None:
         """Write one file that acts without Proximo (docs/deploy.md), and check that it acts as the model does.

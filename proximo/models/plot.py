@@ -1,5 +1,6 @@
 """Learning curves as a picture: one panel per environment, one line per setting, mean and spread over its seeds."""
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from math import ceil, isclose
 from os.path import isfile
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHORT = 7  # characters of a number that is written as it is
+MEMBER = re.compile(r"/round-\d+/[^/]+/member-(\d+)/\d+$")  # the folder of a run of a population
 MOST_NAMED = 200  # characters of names of files in a message
 
 
@@ -100,8 +102,9 @@ def check_metric(runs: Sequence[Path], metric: str) -> None:
     known = {name: None for run in runs for name in metric_names(run)} if metric else {metric: None}
     if metric not in known:
         names = ", ".join(name for name in known if "/" in name) or "no metrics yet"
-        raise UsageError(f"metric={one_line(metric)} is in no metrics.csv of these runs.{nearest(metric, known)} They "
-                         f"have {names}.")
+        lack = metric.startswith("eval/") and not any(name.startswith("eval/") for name in known)
+        advice = " Evaluations are made while a run trains: --eval-every N." if lack else nearest(metric, known)
+        raise UsageError(f"metric={one_line(metric)} is in no metrics.csv of these runs.{advice} They have {names}.")
 
 
 def _warn_of_nothing(curves: Sequence[Curve], metric: str) -> None:
@@ -146,6 +149,8 @@ def read_curve(run: Path, metric: str = "") -> Curve:
     """Read the episodes, or a column of metrics.csv, and the settings of a run."""
     record = read_record(run)
     config: dict[str, Any] = {"env_id": "?", "seed": 0, **record["config"], **own_settings(record)}
+    if member := MEMBER.search(str(run.absolute())):
+        config["member"] = member[1]  # its settings have changed while it trained: no other run is a seed of it
     if metric:
         steps, values = read_metric(run, metric) or (np.zeros(0, np.int64), np.zeros(0))
     else:

@@ -11,7 +11,7 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, call_part, place_of, with_place
-from proximo.part_checks import check_acted, check_loss, check_rows
+from proximo.part_checks import check_acted, check_loss, check_rows, kind_of
 from proximo.protocols import AGENT_PARTS
 from proximo.types import Carry, LossInputs
 
@@ -24,11 +24,13 @@ def check_agent(agent: Any) -> None:
     Raises:
         UsageError: It is no agent, or has parts that cannot be trained; all problems are listed.
     """
-    advice = "Return an agent such as SeparateAgent or SharedAgent (proximo/on_jax/agent.py)."
+    advice = "Return an agent such as SeparateAgent or SharedAgent (proximo/on_jax/agent.py)"
     if not isinstance(agent, nnx.Module):
-        raise UsageError(f"make_agent returned {agent!r:.60}, which is not an nnx.Module. {advice}")
+        of_torch = any(kind.__module__.startswith("torch.") for kind in type(agent).__mro__)
+        torch = ', or train with framework="torch"' * of_torch
+        raise UsageError(f"make_agent returned {kind_of(agent)}, which is not an nnx.Module. {advice}{torch}.")
     if lacking := [name for name in AGENT_PARTS if not hasattr(agent, name)]:
-        raise UsageError(f"make_agent returned {type(agent).__name__}, which lacks {', '.join(lacking)}. {advice}")
+        raise UsageError(f"make_agent returned {type(agent).__name__}, which lacks {', '.join(lacking)}. {advice}.")
     if wrong := problems_of_variables(agent):
         raise UsageError("\n".join(wrong))
 

@@ -25,6 +25,7 @@ from proximo.on_jax.play_mesh import MeshPlayer
 from proximo.on_jax.play_pool import PoolPlayer
 from proximo.on_jax.player import Player, SeededEnvs
 from proximo.on_jax.train_step import TrainState, stream_keys
+from proximo.part_checks import check_inside
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_generator
 from proximo.types import Carry
@@ -141,9 +142,7 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, 
     """
     envs = make_envs(cfg, env_seeds(cfg.seed, cfg.num_envs))
     try:
-        if envs.play != "inside":
-            raise UsageError(f"{cfg.env_id} is not simulated inside the compiled function. Use environments that are "
-                             "written in JAX (--engine jax or brax).")
+        check_inside(cfg, envs)
         normalizer = make_normalizer(cfg, envs)
         if jax.default_backend() == "cpu":
             check_memory(cfg, normalizer.spec, envs.num_envs, runs=at_once)

@@ -8,6 +8,7 @@ from typing import Any
 from proximo.config import Config
 from proximo.errors import notify, warn, warn_once
 from proximo.facts import facts, shown
+from proximo.part_checks import check_inside
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.csv_file import read_header
 from proximo.runs.presets import Preset
@@ -27,12 +28,19 @@ def announce_variant(variant: str, env_id: str, why: str, settings: dict[str, An
         notify(f"{env_id} returns images: using {', '.join(f'{name}={value}' for name, value in settings.items())}.")
 
 
-def announced(make_envs: MakeEnvs, announce: Callable[[], None]) -> MakeEnvs:
-    """Return a function that calls `make_envs`, and after its first call `announce`."""
+def announced(make_envs: MakeEnvs, announce: Callable[[], None], together: bool) -> MakeEnvs:
+    """Return a function that calls `make_envs`, and after its first call `announce`.
+
+    Raises:
+        UsageError: Several runs train `together`, and a compiled function cannot step the environments.
+    """
     pending = [announce]
 
     def make(cfg: Any, seeds: Sequence[int]) -> VecEnv:
         envs = make_envs(cfg, seeds)
+        if together and envs.play != "inside":
+            envs.close()
+            check_inside(cfg, envs)
         while pending:
             pending.pop()()
         return envs

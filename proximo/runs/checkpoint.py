@@ -21,23 +21,22 @@ from proximo.runs.elastic import SIZES, continue_schedule
 from proximo.runs.files import is_number, read_json, refuse_links, sha256
 from proximo.runs.records import Checkpoint, Manifest, SummaryFile
 from proximo.runs.run import Run, cpu_model, versions
-from proximo.runs.writing import reason, remedy
+from proximo.runs.writing import unwritten
 
 ARRAY = "__array__"
 TENSORS, TREE, MANIFEST = "tensors.safetensors", "tree.json", "manifest.json"
 REMOVED = "removed"  # an empty file next to the checkpoints if all of them were removed on purpose
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of the system call renameat2 of Linux
-RESUME = "Earlier checkpoints are intact: free disk space, then continue with `proximo resume RUN`."
 MOST_BYTES = 1 << 30  # of tree.json, which holds the states of all environments
 
 
-def save_tree(folder: Path, tree: dict[str, Any], otherwise: str = RESUME) -> None:
+def save_tree(folder: Path, tree: dict[str, Any], otherwise: str = "") -> None:
     """Write a nested dict as a folder: under another name first, synced, then renamed.
 
     Args:
         folder: The folder to write or to replace.
         tree: String keys; arrays, numbers, strings, booleans, None, lists and such dicts as values.
-        otherwise: What to do where it cannot be written, as a sentence.
+        otherwise: What follows the remedy in the sentence of an error, see `unwritten`.
 
     Raises:
         FilesError: The disk does not take it; earlier folders stay as they were.
@@ -69,8 +68,7 @@ def save_tree(folder: Path, tree: dict[str, Any], otherwise: str = RESUME) -> No
         _sync(folder.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(beside, ignore_errors=True)
-        raise FilesError(f"{folder} could not be written ({reason(error)}). "
-                         f"{otherwise or f'{remedy(error)}, or choose another folder.'}") from error
+        raise unwritten(folder, error, otherwise) from error
 
 
 def exchange(one: Path, other: Path) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from proximo.errors import FilesError, warn
 from proximo.runs.command_line import pasted
 from proximo.runs.files import open_regular
+from proximo.runs.writing import reason, remedy
 
 MOST_OF_A_LINE = 1 << 20  # characters
 
@@ -20,9 +21,8 @@ def files_of(folder: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not os.path.isdir(folder):
             raise removed(folder) from error
-        reason = error.strerror or str(error)
-        raise FilesError(f"The log in {folder} cannot be written ({reason}). Free disk space or restore the folder, "
-                         f"then continue from the last checkpoint with `proximo resume {pasted(folder)}`.") from error
+        raise FilesError(f"The log in {folder} cannot be written ({reason(error)}). {remedy(error)} or restore the "
+                         "folder.") from error
 
 
 def removed(folder: Path) -> FilesError:

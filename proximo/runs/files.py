@@ -20,6 +20,7 @@ from proximo.errors import FilesError, UsageError
 
 MOST_BYTES = 64 << 20  # of a file of text
 MOST_SHOWN = 5  # problems of one file that are listed
+POPULATION_FILE = "pbt.json"  # in the folder of a population, beside its rounds
 Kind = TypeVar("Kind")
 Place = tuple[int | str, ...]  # of a value in tables and lists
 
@@ -54,9 +55,15 @@ def is_number(text: str) -> bool:
 
 
 def visit_folders(directory: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield a folder and those below it, with names of files; nothing below a run, nor what a benchmark moved aside."""
+    """Yield a folder and those below it, with names of files; nothing below a run, nor what a benchmark moved aside.
+
+    Of a population only the newest round, because its runs begin with the lines of those that they continue.
+    """
     for folder, inner, files in os.walk(directory):
-        inner[:] = [] if "config.json" in files else [name for name in inner if not name.endswith(".old")]
+        inner[:] = [] if "config.json" in files else [name for name in inner if not name.endswith((".old", ".copy"))]
+        if POPULATION_FILE in files:
+            rounds = (name for name in inner if name.startswith("round-"))
+            inner[:] = sorted(rounds, key=lambda name: (len(name), name))[-1:]
         yield Path(folder), files
 
 

@@ -12,6 +12,7 @@ from proximo.config import Config
 from proximo.envs.imports import import_flags
 from proximo.errors import (
     EnvError,
+    FilesError,
     NumbersError,
     PeerError,
     ProximoError,
@@ -118,6 +119,8 @@ class Session:
             with suppress(Exception):  # a full disk or memory may be the fault itself, which is what must be seen
                 if len(self._watchers) == 1 and (number := self._save_recent()):
                     notify(f"Iteration {number} was saved. Resume with: {self._resume_line()}")
+            if isinstance(error, FilesError) and (self._watchers[0].run.folder / "config.json").exists():
+                raise FilesError(f"{error} {self._last_checkpoint()[1]} Resume with: {self._resume_line()}") from error
             raise
 
     def _copy(self, its: Sequence[Iteration | None]) -> None:
@@ -176,7 +179,7 @@ class Session:
         number = signals.received or signal.SIGINT
         self.exit_status = 128 + number
         iteration = max(it.iteration for it in its if it is not None)
-        newest, left = self._newest_checkpoint()
+        newest, left = self._last_checkpoint()
         left = f"{left} This run is saved at scheduled checkpoints only. " if newest < iteration else ""
         warn(f"Stopped by {signal.Signals(number).name} after iteration {iteration}. {left}"
              f"Resume with: {self._resume_line()}")
@@ -186,12 +189,13 @@ class Session:
         self.exit_status = 128 + number
         self._save_recent()
         warn(f"Stopped by {signal.Signals(number).name} before the iteration had ended. "
-             f"{self._newest_checkpoint()[1]} Resume with: {self._resume_line()}")
+             f"{self._last_checkpoint()[1]} Resume with: {self._resume_line()}")
 
-    def _newest_checkpoint(self) -> tuple[int, str]:
+    def _last_checkpoint(self) -> tuple[int, str]:
         """Return the iteration of the newest checkpoint, 0 if there is none, and a sentence about it."""
-        if found := checkpoints(self._watchers[0].run.folder):
-            return (newest := int(found[-1].name)), f"The newest checkpoint is of iteration {newest}."
+        numbers = [{int(path.name) for path in checkpoints(each.run.folder)} for each in self._watchers]
+        if newest := max(set.intersection(*numbers), default=0):  # runs continue together
+            return newest, f"The newest checkpoint is of iteration {newest}."
         return 0, "No checkpoint exists: a resume begins with the first iteration."
 
     def _save_repro(self, error: NumbersError) -> str:

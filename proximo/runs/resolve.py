@@ -13,7 +13,7 @@ from proximo.envs.cores import default_threads, usable_cores
 from proximo.envs.gym_source import IMAGES, OWN, source_problems
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, nearest, notify, one_line, warn
-from proximo.facts import facts, type_problems
+from proximo.facts import facts, range_problems, type_problems
 from proximo.problems import DEVICE, config_problems
 from proximo.runs.choice import played_env
 from proximo.runs.peer_names import ADVICE
@@ -139,10 +139,10 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
         from proximo.processes import world_from_environment
 
         wrong += usage_errors(lambda: pick_device(cfg, world_from_environment()))
-    if source_problems(cfg):  # they are named already; without its arguments it is not the environment that was meant
-        return wrong
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
     changed = {name: getattr(cfg, name) for name in ("env_id", "model", "norm_obs", "norm_reward", *OWN, *IMAGES)}
+    if source_problems(cfg) or range_problems(type(cfg)(**changed, engine=engine).resolved()):
+        return wrong  # named already; it is not the environment that was meant
 
     def make_parts() -> None:
         small = type(cfg)(**changed, engine=engine, num_envs=parts.rows_per_game(cfg)).resolved()

@@ -97,7 +97,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         write_start(folder, runs, sweep)
         recorder = Recorder()
         watchers = _watchers(runs, own, recorder, [(None, None)] * len(runs))
-        make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size))
+        make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size), bool(members))
         training = parts._replace(make_envs=make_envs)
         return Session(folder, watchers, train_together([run.cfg for run in runs], training),
                        partial(forget_start, folder, runs), partial(problems_of_parts, cfg, parts),

@@ -174,7 +174,7 @@ def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:
             "fixed": fixed_on_resume(run.cfg), "processes": world_from_environment().size}
     save_latest_model(run, it)
     if summary is not None:
-        write_json(run.folder / "summary.json", summary, f", then continue with `{run.resume_line}`")
+        write_json(run.folder / "summary.json", summary, "")
     save_checkpoint(run.folder, it.iteration, tree, run.cfg.keep_checkpoints)
 
 

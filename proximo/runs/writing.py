@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,12 +24,20 @@ def remedy(error: Exception) -> str:
     """Return what to do about a file or folder that cannot be written, as the beginning of a sentence."""
     if isinstance(error, (FileExistsError, NotADirectoryError)):
         return "Remove the file that is in the place of the folder"
-    return REMEDIES.get(getattr(error, "errno", None) or 0, "Check the disk and the path")
+    return REMEDIES.get(number_of(error), "Check the disk and the path")
 
 
 def reason(error: BaseException) -> str:
     """Return what the operating system says about a fault."""
+    if number := 0 if isinstance(error, OSError) else number_of(error):
+        return os.strerror(number)
     return getattr(error, "strerror", None) or str(error)
+
+
+def number_of(error: BaseException) -> int:
+    """Return the errno of a fault, 0 if it has none. Libraries in Rust, such as safetensors, write it as text."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return getattr(error, "errno", None) or (int(found[1]) if found else 0)
 
 
 def unwritten(path: Path, error: Exception, otherwise: str = ELSEWHERE) -> FilesError:

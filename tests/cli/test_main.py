@@ -275,7 +275,10 @@ def test_list_names_every_variant(capsys):
 
 def test_resume_without_a_run_explains_itself(capsys):
     assert main(["resume", "--help"]) == 0
-    assert "usage: proximo resume RUN" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "usage: proximo resume RUN" in said and max(map(len, said.splitlines())) <= 120
+    may = said.replace("\n", " ").partition("A resume may change ")[2].partition(", and")[0].split(", ")
+    assert {"total-timesteps", "gamma", "num-minibatches"} <= {*may} and not {"num-steps", "hidden-sizes", "seed"} & {*may}
 
 
 PROGRAM = """

@@ -156,6 +156,16 @@ def test_an_environment_outside_of_jax_is_refused_before_the_run_is_announced(va
     assert sentence in said and "iterations" not in said and "training for" not in said and "brax)" not in said
 
 
+def test_several_runs_outside_of_jax_are_refused_before_they_are_announced(tmp_path, caplog, capsys):
+    """Also where the environment has to be made first, which the command `sweep` need not."""
+    env_id, sentence = "tests.support.probes:Truncated-v0", "is not simulated inside the compiled function"
+    words = ["--framework", "jax", "--num-seeds", "2", "--run-dir", str(tmp_path / "new")]
+    assert main(["train", "ppo", "--env-id", env_id, *words]) == 2 and sentence in capsys.readouterr().err
+    with pytest.raises(UsageError, match=sentence):
+        proximo.sweep("ppo", env=env_id, seed=[1, 2], run_dir=str(tmp_path / "new"))
+    assert "iterations of" not in caplog.text and not (tmp_path / "new" / "seed-1").exists()
+
+
 @pytest.mark.parametrize("variant, changes", [
     ("ppo", {}), ("ppo", {"engine": "jax"}), ("ppo_continuous_action", {"env_id": "Pendulum-v1"}),
     ("ppo_continuous_action_isaacgym", {})])

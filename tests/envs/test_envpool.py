@@ -207,6 +207,10 @@ def test_ids():
         assert envpool_id(env_id, known) == name
     with pytest.raises(UsageError, match="Did you mean .*CartPole-v1"):
         pool("CartPol-v1")
+    for env_id, advice in (("Ponng-v5", "Did you mean Pong-v5[?]"), ("breakout", "Did you mean Breakout-v5[?]"),
+                           ("Humanoyd-v9", "Did you mean Humanoid-v5"), ("Foo-v5", "Use the name of a game"), ("Foo-v1", "Use --engine gym")):
+        with pytest.raises(UsageError, match=f"is unknown to EnvPool. {advice}.*$"):  # the version alone is not near
+            envpool_id(env_id, known)
     with pytest.raises(UsageError, match="2 players"):
         pool("ConnectFour-v1")
 

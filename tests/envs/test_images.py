@@ -183,6 +183,14 @@ def test_settings_that_do_not_suit_are_refused(values, env, words):
         settled(gym.make(env), **values)
 
 
+@pytest.mark.parametrize(("words", "name"), [
+    (["ppo_atari", "--env-id", "ALE/Breakout-v5", "--frame-stack", "0"], "frame_stack"), (["--env-id", "CarRacing-v3", "--preset", "none", "--resize", "0"], "resize")])
+def test_settings_out_of_range_are_refused_before_anything_is_made_with_them(words, name, tmp_path, capsys, recwarn):
+    """A network of no channels gave a warning of torch, and a picture without pixels an exception of Gymnasium."""
+    assert main(["train", *words, "--run-dir", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err == f"proximo: {name}=0 must be at least 1\n" and not recwarn.list
+
+
 def test_car_racing_trains_without_a_variant(tmp_path, capsys):
     """The choice names a network for images and leaves pixels alone; flags of the user have precedence."""
     pytest.importorskip("Box2D")

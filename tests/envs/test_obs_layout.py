@@ -9,12 +9,14 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.envpool_arrays import pool_reader
 from proximo.envs.gym import make_gym
+from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.image_axes import as_returned, channels_first, image_axes, is_image_part, stored_shape
 from proximo.envs.obs_layout import float_view, obs_layout, part_views, write_rows
 from proximo.envs.spaces import read_space
 from proximo.errors import UsageError, warn_once
 from tests.support.normalized import Normalized
 from tests.support.play import random_actions
+from tests.support.probes import DictObs
 
 FLOATS = spaces.Dict({"b": spaces.Box(-1, 1, (2, 2), np.float64), "a": spaces.Tuple([spaces.Box(-9, 9, (3,))])})
 MIXED = spaces.Dict(OrderedDict(
@@ -150,3 +152,28 @@ def test_parts_of_other_dtypes_are_converted_with_a_warning(a, image, caplog):
 def test_other_structures_and_lost_numbers_are_faults(observation, words):
     with pytest.raises(ValueError, match=words):
         read_space(PARTS, "x").flatten(observation)
+
+
+@pytest.mark.parametrize(("when", "keys", "named"), [
+    ("reset", ("goal",), "observation['goal']"), ("step", ("goal", "action_mask"), "observation['goal'] and no observation['action_mask']"),
+    ("inner", ("goal",), "observation['pair'][0]['goal']"), ("never", ("goal",), "")])
+def test_keys_that_the_space_does_not_have_are_told_once(when, keys, named, caplog):
+    """They were left out without a word. Of the first observations only: comparing takes time."""
+    class Extra(DictObs):
+        if when == "inner":
+            observation_space = spaces.Dict({"pair": spaces.Tuple([spaces.Dict({"vector": spaces.Box(-1, 1, (2,))})])})
+
+        def observe(self):
+            extra = dict.fromkeys(keys, np.zeros(2))
+            if when == "inner":
+                return {"pair": ({"vector": np.zeros(2, np.float32)} | extra,)}
+            return super().observe() | (extra if when == "reset" or (when == "step" and self.played) else {})
+
+    warn_once.cache_clear()
+    envs = GymEnvs(Extra, [1, 2], f"Extra-{when}")
+    envs.reset()
+    for _ in range(3):
+        envs.step(np.zeros(2, np.int64))
+    said = (f"Extra-{when}: the observation space has no {named}, so the agent does not see what the environment returns there. Add "
+            "it to the observation space, or leave it out of the observation.")
+    assert [record.getMessage() for record in caplog.records] == [said] * bool(named)

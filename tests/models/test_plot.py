@@ -343,5 +343,22 @@ def test_a_metric_that_no_run_has_is_refused(tmp_path):
     metrics_run(tmp_path / "1", 1, "1,100,,0.5\n")
     with pytest.raises(UsageError, match="Did you mean losses/entropy? They have eval/return_mean, losses/entropy".replace("?", "[?]")):
         draw_curves([tmp_path], metric="losses/entrpy")
+    with pytest.raises(UsageError, match=r"runs\. Evaluations are made while a run trains: --eval-every N\. They have"):
+        draw_curves([fake_run(tmp_path / "never", 1)], metric="eval/return_mean")
     with pytest.raises(UsageError, match="no metrics yet"):
         draw_curves([fake_run(tmp_path / "other", 1)], metric="losses/entropy")
+
+
+def test_a_population_is_drawn_as_its_newest_round(tmp_path):
+    """A run of a round begins with the lines of the one that it continues, and its settings have changed since."""
+    for number, rates in ((9, (0.1, 0.2)), (10, (0.1, 0.1))):
+        for member, rate in enumerate(rates):
+            fake_run(tmp_path / f"round-{number:03}/CartPole-v1/member-{member:02}/{member + 1}", member + 1, learning_rate=rate)
+    fake_run(tmp_path / "round-010/CartPole-v1/.2.copy", 2)
+    assert len(find_runs([tmp_path])) == 4
+    (tmp_path / "pbt.json").touch()
+    runs = find_runs([tmp_path])
+    assert runs == [tmp_path / f"round-010/CartPole-v1/member-{member:02}/{member + 1}" for member in (0, 1)]
+    assert [run.path for run in read_runs(tmp_path)] == runs
+    assert [*group_curves([read_curve(run) for run in runs])["CartPole-v1"]] == ["ppo, member=00", "ppo, member=01"]
+    assert find_runs([tmp_path / "round-009"]) == [tmp_path / f"round-009/CartPole-v1/member-{one:02}/{one + 1}" for one in (0, 1)]

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from flax import nnx
 
 import proximo
@@ -80,6 +81,8 @@ def test_constants_of_runs_that_train_at_once_must_be_equal():
 
 @pytest.mark.parametrize(("agent", "sentence"), [
     (lambda: None, "returned None, which is not an nnx.Module. Return an agent such as SeparateAgent"),
+    (lambda: torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)),
+     "returned torch.nn.modules.container.Sequential, which is not an nnx.Module. .*, or train with framework=\"torch\".$"),
     (lambda: nnx.Linear(4, 2, rngs=nnx.Rngs(0)), "returned Linear, which lacks recurrent, evaluates_later, head, ")])
 def test_what_is_no_agent_is_refused(agent, sentence):
     with pytest.raises(UsageError, match=sentence):

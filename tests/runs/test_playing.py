@@ -128,7 +128,8 @@ def test_a_model_asks_for_the_environment_that_only_its_program_has(tmp_path, ca
             proximo.evaluate(folder, 2)
         for command in ("eval", "watch", "card"):
             assert main([command, str(folder)]) == 2
-            assert "was trained in an environment of its own" in capsys.readouterr().err
+            assert "was trained in an environment of its own" in (said := capsys.readouterr().err)
+            assert ("For a card" in said, "proximo.evaluate(" in said) == ((True, False) if command == "card" else (False, True))
         with pytest.raises(UsageError, match=r"proximo.watch\(MODEL, env=...\)"):
             proximo.watch(proximo.load(folder), tmp_path / "video.mp4")
         assert max(proximo.evaluate(proximo.load(folder), 2, lambda: Hundredfold(gym.make("CartPole-v1"))).returns) < -500

@@ -1,5 +1,6 @@
 """`proximo resume` of what --num-seeds left: the whole group bit for bit, one of its runs alone up to rounding."""
 
+import errno
 import itertools
 import os
 import shutil
@@ -58,6 +59,22 @@ def test_killed_and_resumed_runs_equal_uninterrupted_ones(whole, tmp_path, monke
     assert "3 runs in" in (said := capsys.readouterr().err) and "after iteration 6 of 10" in said
     assert all_equal(whole, tmp_path / "runs")
     assert main(["resume", str(tmp_path / "runs")]) == 0 and "all 10 iterations are done" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("iteration,newest", [
+    (2, "No checkpoint exists: a resume begins with the first iteration."), (7, "The newest checkpoint is of iteration 6.")])
+def test_a_full_disk_names_the_checkpoint_and_the_command_of_the_group(iteration, newest, whole, tmp_path, monkeypatch, capsys):
+    """The folder that could not be written is that of one seed; all of them continue together, with equal weights."""
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        at_iteration(patch, iteration, lambda: patch.setattr("proximo.runs.checkpoint.save_file", full))
+        assert train(tmp_path / "runs", *WORDS) == 5
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith(f" could not be written (No space left on device). Free disk space. {newest} "
+                         f"Resume with: proximo resume {tmp_path / 'runs'}"), said
+    assert main(["resume", str(tmp_path / "runs")]) == 0 and all_equal(whole, tmp_path / "runs")
 
 
 def test_a_stopped_group_names_one_command_and_goes_on_from_the_checkpoint_that_all_have(whole, tmp_path, monkeypatch,

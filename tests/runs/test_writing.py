@@ -5,6 +5,7 @@ import json
 import os
 
 import pytest
+from safetensors import SafetensorError
 
 from proximo.errors import FilesError, UsageError
 from proximo.runs.writing import remedy, unwritten, whole_file, write_json
@@ -68,3 +69,8 @@ def test_the_remedy_is_that_of_the_fault(number, advice, tmp_path):
     assert remedy(error) == advice
     assert str(unwritten(tmp_path, error)) == (
         f"{tmp_path} could not be written ({os.strerror(number)}). {advice}, or choose another place.")
+
+
+def test_the_number_of_a_fault_that_a_library_writes_as_text(tmp_path):
+    error = SafetensorError(f"Error while serializing: I/O error: {os.strerror(errno.ENOSPC)} (os error {errno.ENOSPC})")
+    assert str(unwritten(tmp_path, error, "")) == f"{tmp_path} could not be written ({os.strerror(errno.ENOSPC)}). Free disk space."

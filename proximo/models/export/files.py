@@ -11,13 +11,13 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from proximo.errors import UsageError, first_line
+from proximo.errors import LOGGER, UsageError, first_line, place_of
 from proximo.models.export.check import check_same_actions
 from proximo.models.export.observations import torch_dtype
 from proximo.models.export.portable import Portable
@@ -86,15 +86,18 @@ def chosen_format(path: Path, to: str, also: str) -> str:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep the warnings of the exporter, which concern its own code, from users."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = {logging.getLogger(name): level for name, level in
+               (("torch.onnx", logging.ERROR), ("torch.export", logging.CRITICAL), ("torch.fx", logging.CRITICAL))}
+    levels = {logger: logger.level for logger in loggers}
+    for logger, level in loggers.items():
+        logger.setLevel(level)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 def trace(portable: Portable) -> torch.export.ExportedProgram:
@@ -107,15 +110,18 @@ def trace(portable: Portable) -> torch.export.ExportedProgram:
                for port in portable.inputs}
     rows = torch.export.Dim("N", min=1)
     shapes = ({name: {0: rows} for name in example},)
+    printed = io.StringIO()  # after a fault the tracer prints its whole graph
     try:
-        with torch.no_grad():
+        with torch.no_grad(), redirect_stderr(printed):
             return torch.export.export(portable, (example,), dynamic_shapes=shapes, strict=False)
     except UsageError:
         raise
     except Exception as error:  # the tracer or a custom network may raise anything
-        raise UsageError(f"The network cannot be exported ({type(error).__name__}: {first_line(error)}). A network of "
-                         "your own must consist of operations of torch, without Python conditions on the values or the "
-                         "number of observations. Dict and Tuple observations must go through "
+        LOGGER.debug("%s", printed.getvalue())
+        place = f", {place}" if (place := place_of(error)) else ""
+        raise UsageError(f"The network cannot be exported ({type(error).__name__}: {first_line(error)}{place}). A "
+                         "network of your own must consist of operations of torch, without Python conditions on the "
+                         "values or the number of observations. Dict and Tuple observations must go through "
                          "proximo.on_torch.encoders.Encoder, and are not an array before it: read their leading axes "
                          "from what it returns.") from error
 
@@ -144,7 +150,11 @@ def write_onnx(program: torch.export.ExportedProgram, portable: Portable, about:
         converted = torch.onnx.export(program, input_names=names, verbose=False, external_data=False,
                                       output_names=[port.name for port in portable.outputs])
     except torch.onnx.OnnxExporterError as error:
-        raise UsageError(f"The network has an operation that ONNX lacks ({first_line(error)}). Use --to "
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # the last one names the operation, the others the steps of the exporter
+            cause = cause.__cause__
+        LOGGER.debug("%s", error)
+        raise UsageError(f"The network has an operation that ONNX lacks ({first_line(cause)}). Use --to "
                          "pt2.") from error
     assert converted is not None
     graph = converted.model.graph

@@ -176,7 +176,7 @@ CHANGES = {"doubled": lambda obs: 2 * obs, "condition": lambda obs: obs if obs.s
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_network_of_ones_own(change, tmp_path):
+def test_a_network_of_ones_own(change, tmp_path, capfd):
     """Exported where one trace can hold it, otherwise refused with a sentence and without a file."""
     model = random_model(spaces.Discrete(4), VECTOR, make_agent=lambda spec, cfg: Scaled(assemble(spec, cfg), CHANGES[change]))
     if change == "doubled":
@@ -185,9 +185,21 @@ def test_a_network_of_ones_own(change, tmp_path):
         for found, wanted in play(model, run_pt2(tmp_path / "agent.pt2"), exported.inputs):
             assert (found["action"] == wanted["action"]).all()
         return
-    with pytest.raises(UsageError, match="cannot be exported|does not act as the model"):
+    with pytest.raises(UsageError, match="cannot be exported|does not act as the model") as refused:
         model.export(tmp_path / "agent.pt2")
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [] and capfd.readouterr() == ("", ""), "torch prints the graph of a network that it cannot trace"
+    assert ("test_files.py, line" in str(refused.value)) == (change == "condition")
+
+
+def test_an_operation_that_onnx_lacks_is_named(tmp_path, capfd):
+    """The first line of torch's message is about the steps of its exporter, with codes of colours."""
+    def solved(obs):
+        return torch.linalg.solve(torch.eye(obs.shape[1]) + obs[:1].T @ obs[:1], obs.T).T
+
+    model = random_model(spaces.Discrete(4), VECTOR, make_agent=lambda spec, cfg: Scaled(assemble(spec, cfg), solved))
+    with pytest.raises(UsageError, match=r"^The network has an operation that ONNX lacks \(.*linalg_solve.*\)\. Use --to pt2\.$"):
+        model.export(tmp_path / "agent.onnx")
+    assert list(tmp_path.iterdir()) == [] and capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("path,fields,words", [
