@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
 from proximo.envs.gym_ids import with_quick_space
 from proximo.envs.gym_loop import GymEnvs
-from proximo.envs.gym_source import EnvSource, call_maker, finish_env, kind_of, kwargs_of, own_source
+from proximo.envs.gym_source import EnvSource, call_maker, finish_env, kwargs_of, not_an_env, own_source
 from proximo.envs.info_metrics import rows_class
 from proximo.envs.time_limit import close_env
 from proximo.envs.workers import make_rows_or_workers
@@ -90,7 +90,7 @@ def make_new(factory: Factory, source: EnvSource, earlier: list[weakref.ref[gym.
     """
     env = call_maker(factory, source, kwargs_of(source.kwargs))
     if not isinstance(env, gym.Env):
-        raise UsageError(f"env={factory!r:.60} made {kind_of(env)}")
+        raise UsageError(f"env={factory!r:.60} made {not_an_env(env)}")
     if any(ref() is env.unwrapped for ref in earlier):
         raise UsageError(f"env={factory!r:.60} returned the same environment twice. It must make a new one at each "
                          "call.")

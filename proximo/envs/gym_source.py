@@ -113,7 +113,7 @@ def make_from_source(source: EnvSource) -> gym.Env:
         return finish_env(make_registered(source.name, values), source)
     env = call_maker(getattr(module, source.name), source, values)
     if not isinstance(env, gym.Env):
-        raise UsageError(f"{source.name} in {source.file} made {kind_of(env)}")
+        raise UsageError(f"{source.name} in {source.file} made {not_an_env(env)}")
     return finish_env(with_quick_space(env), source)
 
 
@@ -128,7 +128,7 @@ def call_maker(make: Callable[..., Any], source: EnvSource, values: dict[str, An
         raise kind(f"{source.name} could not be made{_with(source.kwargs)}: {with_place(error)}") from error
 
 
-def kind_of(made: Any) -> str:
+def not_an_env(made: Any) -> str:
     """Return what was made in place of a gymnasium.Env, and what to do, as the end of a sentence."""
     game = hasattr(made, "possible_agents")
     return f"a {type(made).__name__}; a gymnasium.Env is needed." + (

@@ -19,7 +19,7 @@ from tests.support.vector_envs import sync_envs, vector_suite
 PROBES = "tests.support.probes:"
 IDS = ("CartPole-v1", "Pendulum-v1", f"{PROBES}DictObs-v0", f"{PROBES}Rich-v0", f"{PROBES}RichCut-v0", f"{PROBES}Image-v0",
        f"{PROBES}Truncated-v0", f"{PROBES}Several-v0", f"{PROBES}Switches-v0", f"{PROBES}Started-v0", f"{PROBES}Masked-v0",
-       f"{PROBES}Uneven-v0", f"{PROBES}Hybrid-v0", "CliffWalking-v1")
+       f"{PROBES}UnevenEnds-v0", f"{PROBES}Hybrid-v0", "CliffWalking-v1")
 TENSORS = [env_id for env_id in IDS if not env_id.endswith(("Hybrid-v0", "CliffWalking-v1"))]
 MODES = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "same-step"}
 

@@ -155,7 +155,7 @@ class Masked(Probe):
         return *answer[:4], {"action_mask": self.mask()}
 
 
-class Uneven(Masked):
+class UnevenEnds(Masked):
     """Masked with episodes of 2 to 5 steps, so that environments end in different ones."""
 
     def reset(self, *, seed=None, options=None):
@@ -347,7 +347,7 @@ class Positions(gymnasium.ObservationWrapper):
         return observation[[0, 2]]
 
 
-PROBES = (Constant, Observed, Delayed, Seconds, Acting, Looking, Bound, Truncated, Memory, Masked, Uneven, DictMasked, DictObs,
+PROBES = (Constant, Observed, Delayed, Seconds, Acting, Looking, Bound, Truncated, Memory, Masked, UnevenEnds, DictMasked, DictObs,
           Rich, Hybrid, Image, Echo, Started, Several, Switches, Bounded, Spoken, Endless, Mortal)
 FAULTS = ("raises", "hangs", "stuck", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
           "four_values")
