@@ -15,8 +15,14 @@ from proximo.protocols import Play, VecEnv
 ARRAYS = ("numpy", "torch", "jax")
 
 
-def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
-    """Yield a sentence for every attribute that is wrong; there have to be `number` environments."""
+def problems_of_envs(envs: VecEnv, number: int, metrics: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for every attribute that is wrong.
+
+    Args:
+        envs: The environments of a program.
+        number: How many there have to be.
+        metrics: The names that --info-metrics asks for.
+    """
     made = f"make_envs returned {type(envs).__name__} with"
     if envs.num_envs != number:
         yield f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the seeds " \
@@ -38,6 +44,9 @@ def problems_of_envs(envs: VecEnv, number: int) -> Iterator[str]:
     if not isinstance(envs.observation_space, (gymnasium.Space, NoneType)):
         yield f"{made} observation_space={envs.observation_space!r:.60}. Use the gymnasium.Space of one " \
               "environment, or None if an observation is one array already."
+    if unknown := [name for name in metrics if name not in envs.metric_names]:
+        yield f"{made} metric_names={tuple(envs.metric_names)!r:.200}, and info_metrics asks for " \
+              f"{', '.join(unknown)}. Return it as a metric, or leave it out of info_metrics."
     for name in envs.metric_names:
         if problem := metric_name_problem(name):
             yield f"{made} the metric name {problem}"

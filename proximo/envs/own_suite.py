@@ -51,7 +51,7 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
     if missing:
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "
                          "(proximo/protocols.py). Add them: docs/batched-environments.md says what they are.")
-    if problems := list(problems_of_envs(envs, len(seeds))):
+    if problems := list(problems_of_envs(envs, len(seeds), getattr(cfg, "info_metrics", ()))):
         envs.close()
         raise UsageError("\n".join(problems))
     checked = CheckedEnvs(envs, stored_dtype(envs.obs_dtype, getattr(cfg, "framework", "torch")))

@@ -60,6 +60,13 @@ def test_another_number_of_environments_is_refused():
         proximo.iterations(cfg, make_envs=lambda cfg, seeds: make_gym(cfg, [*seeds, *seeds])).__next__()
 
 
+def test_metrics_that_are_not_returned_are_refused():
+    """They were an empty column."""
+    cfg = proximo.Config(num_envs=4, info_metrics=("is_success",))
+    with pytest.raises(UsageError, match=r"with metric_names=\(\), and info_metrics asks for is_success. Return it"):
+        make_complete(lambda cfg, seeds: make_gym(proximo.Config(), seeds), cfg, [1, 2])
+
+
 def test_a_wrapper_is_complete_and_no_property_is_read():
     cfg = proximo.Config(num_envs=1)
     envs = make_complete(lambda cfg, seeds: Wrapped(make_gym(cfg, seeds)), cfg, [0])
