@@ -63,6 +63,7 @@ class PureVec:
 
     Attributes:
         pure: The environments, for a compiled iteration.
+        name: Their class, or that of the environment that they are copies of (`pure.env`), for messages.
 
     Args:
         pure: The environments.
@@ -79,6 +80,7 @@ class PureVec:
     def __init__(self, pure: PureEnv, seed: int, play: Play = "inside",
                  close: Callable[[], None] = lambda: None) -> None:
         self.pure, self._seed, self.play, self.close = pure, seed, play, close
+        self.name = type(getattr(pure, "env", pure)).__name__
         self.keeps_state = play == "inside"
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
         self.observation_space = pure.observation_space

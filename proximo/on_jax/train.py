@@ -10,10 +10,11 @@ from proximo.config import Config
 from proximo.envs.calls import call_envs
 from proximo.envs.env_state import has_envs
 from proximo.envs.episodes import finished_episodes
+from proximo.envs.own_pure import naming_traced_code
 from proximo.errors import reading_checkpoint, warn
 from proximo.newest import only_newest
 from proximo.on_jax.advance import Results, make_advance
-from proximo.on_jax.checks import naming_traced_code, not_finite
+from proximo.on_jax.checks import not_finite
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
 from proximo.on_jax.setup import MakeAgent, set_up
