@@ -9,7 +9,6 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.envs.joint_actions import action_shape
-from proximo.envs.own_steps import dtype_name
 from proximo.errors import COLUMNS, UsageError, call_part, is_column, warn_once
 from proximo.protocols import AGENT_PARTS, Acted, Spec
 
@@ -45,7 +44,7 @@ def _shown(x: Any) -> str:
     """Return the dtype and the shape of an array, which JAX would print as a tracer, and other things as they are."""
     if not hasattr(x, "shape") or isinstance(x, np.generic):
         return f"{x!r:.60}"
-    return f"{'a tensor' if hasattr(x, 'detach') else 'an array'} {dtype_name(x)} {tuple(x.shape)}"
+    return f"{'a tensor' if hasattr(x, 'detach') else 'an array'} {str(x.dtype).rpartition('.')[2]} {tuple(x.shape)}"
 
 
 def check_rows(shape: tuple[int, ...], rows: str, **computed: Any) -> None:

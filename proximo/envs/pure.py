@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
+from proximo.errors import UsageError
 from proximo.protocols import Array, FrameStack, Play, PureEnv, Step
 
 
@@ -47,6 +48,25 @@ def unpack_tree(packed: dict[str, np.ndarray], like: Any) -> Any:
         return jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf)) if _is_key(leaf) else value
 
     return jax.tree_util.tree_map_with_path(find, like)
+
+
+def check_state(packed: dict[str, np.ndarray], like: Any) -> None:
+    """Compare what pack_tree packed of the state of environments with the state of those that are to continue it.
+
+    Raises:
+        UsageError: An array is missing, is new, or has another dtype or shape.
+    """
+    def described(arrays: dict[str, Any]) -> dict[str, str]:
+        return {name: f"{x.dtype} {tuple(x.shape)}" for name, x in arrays.items()}
+
+    kept = described({name: np.asarray(x) for name, x in packed.items()})
+    now = described({jax.tree_util.keystr(path): plain(x) for path, x in jax.tree_util.tree_leaves_with_path(like)})
+    different = [(name, f"state{name.replace('.inner', '')}") for name in {**kept, **now}
+                 if kept.get(name) != now.get(name)]
+    if wrong := [f"{label} {kept[name]}, these have {now.get(name, 'none')}" if name in kept else
+                 f"no {label}, these have {now[name]}" for name, label in different]:
+        raise UsageError(f"The checkpoint's environments have {'; '.join(wrong[:3])}. Resume with the environment of "
+                         "the run.")
 
 
 def _is_key(leaf: Array) -> bool:
@@ -108,8 +128,9 @@ class PureVec:
         return pack_tree(self._state) if self._state is not None else {}
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
+        """See VecEnv.load; UsageError for the state of other environments."""
         self.reset()
+        check_state(state, self._state)
         self._state = unpack_tree(state, self._state)
 
     def render(self) -> np.ndarray | None:

@@ -46,8 +46,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
     cfg = checked(cfg)
     player, now = set_up(cfg, make_envs, make_agent, loss_fn, state["iteration"] if state else 0)
     try:
-        if state and not has_envs(state, cfg):
-            player.keeps_state = False
+        player.keeps_state &= not state or has_envs(state, cfg)
         now, begin_again = resume(player, now, state, cfg) if state else (now, False)
         now, history, advance = player.place(now), History(cfg, state), make_advance(cfg, player)
         done, every = int(now.iteration), cfg.checkpoint_every

@@ -155,6 +155,57 @@ def test_a_resume_is_exact(framework, fields, tmp_path):
     assert same_weights(tmp_path / "whole", tmp_path / "halves")
 
 
+@pytest.fixture(scope="module", params=["jax", "torch"])
+def trained(request, tmp_path_factory):
+    """A run of Walk without masks."""
+    return proximo.train("ppo", make_envs=func_env.from_func_env(Unmasked(), 9), env_id="Walk-v0", framework=request.param,
+                         run_dir=tmp_path_factory.mktemp("trained") / "run", **TOLD)
+
+
+class Unmasked(Walk):
+    def state_info(self, state):
+        return {}
+
+
+class Wider(Unmasked):
+    def initial(self, rng):
+        return {"place": jnp.zeros(2, int), "steps": 0}
+
+    def observation(self, state, rng):
+        return jnp.stack([state["place"][0], state["steps"]])
+
+    def reward(self, state, action, next_state, rng):
+        return 0
+
+    def terminal(self, state, rng):
+        return False
+
+
+class Counted(Unmasked):
+    def initial(self, rng):
+        return Unmasked.initial(self, rng) | {"steps": 0.0, "more": jnp.zeros(3)}
+
+    def transition(self, state, action, rng):
+        return state | Unmasked.transition(self, state, action, rng)
+
+
+@pytest.mark.parametrize(("env", "said"), [
+    (Wider, r"have state\['place'\] int32 \(4,\), these have int32 \(4, 2\)\. Resume with the environment of the run\."),
+    (Counted, r"have state\['steps'\] int32 \(4,\), these have float32 \(4,\); no state\['more'\], these have float32 \(4, 3\)\. Resume")])
+def test_a_resume_with_another_state_is_refused(env, said, trained):
+    """Numbers were repeated or converted without a word, or the advice was to move the checkpoint away."""
+    with pytest.raises(UsageError, match=f"^The checkpoint's environments {said}"):
+        proximo.resume(trained, make_envs=func_env.from_func_env(env(), 9), total_timesteps=256)
+
+
+def test_a_resume_with_masks_that_were_not_there_is_refused(trained):
+    """With JAX, the environments were said to be divided over another number of devices."""
+    if proximo.load(trained).cfg.framework == "torch":
+        pytest.skip("of JAX")
+    with pytest.raises(UsageError, match=r"have no masks of actions, these have some\. Resume with the environment of the run"):
+        proximo.resume(trained, make_envs=func_env.from_func_env(Walk(), 9), total_timesteps=256)
+
+
 def test_runs_that_train_at_once_are_single_runs(tmp_path):
     """Everything is mapped once more. The bits are the same with one thread."""
     def train(folder, **fields):
