@@ -19,9 +19,10 @@ RESERVED = ("grad_norm", "explained_variance")  # statistics that the update add
 def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None:
     """Raise UsageError unless a loss function returns the loss and statistics, each a `scalar` with no axis."""
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
-        raise UsageError(f"The loss function returns {found!r:.60}. Return the loss, and a dict of statistics.")
-    (loss, stats), need = found, "It must be a tensor with one number, such as a mean."
-    wrong = [f"The loss function returns {name}={x!r:.40}. {need}" for name, x in (("the loss", loss), *stats.items())
+        raise UsageError(f"The loss function returns {_shown(found)}. Return the loss, and a dict of statistics.")
+    (loss, stats), tensors = found, hasattr(scalar, "detach")
+    need = f"It must be {'a tensor' if tensors else 'an array'} with one number, such as a mean."
+    wrong = [f"The loss function returns {name}={_shown(x)}. {need}" for name, x in (("the loss", loss), *stats.items())
              if getattr(x, "ndim", 0) or not isinstance(x, scalar)]
     if not getattr(loss, "requires_grad", True):
         wrong.append("The loss that the loss function returns has no gradient. Compute it from batch without detach().")
@@ -33,9 +34,17 @@ def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None
               f"{', '.join(stats)}. Add approx_kl to them, or leave {name} out."
               for name in ("target_kl", "desired_kl") if getattr(cfg, name) is not None and "approx_kl" not in stats]
     if not stats:
-        wrong.append("The loss function returns no statistics. Return at least one: {\"loss\": loss.detach()}.")
+        value = "loss.detach()" if tensors else "loss"
+        wrong.append(f"The loss function returns no statistics. Return at least one: {{\"loss\": {value}}}.")
     if wrong:
         raise UsageError("\n".join(wrong))
+
+
+def _shown(x: Any) -> str:
+    """Return the dtype and the shape of an array, which JAX would print as a tracer, and other things as they are."""
+    if not hasattr(x, "shape") or isinstance(x, np.generic):
+        return f"{x!r:.60}"
+    return f"{'a tensor' if hasattr(x, 'detach') else 'an array'} {str(x.dtype).rpartition('.')[2]} {tuple(x.shape)}"
 
 
 def check_rows(shape: tuple[int, ...], rows: str, **computed: Any) -> None:

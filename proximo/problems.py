@@ -8,7 +8,7 @@ from proximo.envs.gym_source import single_env_problems, source_problems
 from proximo.envs.memory_needs import memory_problems
 from proximo.envs.workers import group_problems
 from proximo.errors import UsageError, with_place
-from proximo.facts import Engine, converted_fields, range_problems, shown, type_problems
+from proximo.facts import Engine, converted_fields, facts, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
 
 DEVICE = re.compile("cpu|auto|cuda(:[0-9]+)?")
@@ -19,6 +19,10 @@ BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
 
 def config_problems(cfg: Config) -> list[str]:
     """Return everything that is wrong with a configuration, one sentence each."""
+    if traced := [name for name in facts(cfg) if _is_traced(getattr(cfg, name))]:
+        return [f"{name} is an array of jax.vmap, jax.jit or jax.grad, whose number is not known yet. A configuration "
+                f"has numbers of Python: proximo.sweep(..., {name}=[...]) trains several values in one compiled "
+                "function." for name in traced]
     if wrong := type_problems(cfg):
         return wrong
     cfg = converted_fields(cfg)
@@ -42,6 +46,11 @@ def config_problems(cfg: Config) -> list[str]:
     return [*wrong, *_problems_of_networks(cfg), *_problems_of_distributions(cfg), *_problems_of_limits(cfg),
             *_problems_of_overlap(cfg), *source_problems(cfg), *single_env_problems(cfg, engine_of(cfg)),
             *group_problems(cfg, BY_ITSELF.get(engine_of(cfg)))]
+
+
+def _is_traced(value: object) -> bool:
+    """Return whether a value is a tracer of JAX, which is not imported for that."""
+    return any(kind.__name__ == "Tracer" and kind.__module__.startswith("jax") for kind in type(value).__mro__)
 
 
 def checked(cfg: Config) -> Config:

@@ -1,7 +1,9 @@
 """What is wrong with a functional environment, as far as it can be said before anything is compiled."""
 
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 
 from proximo.errors import UsageError
@@ -33,9 +35,29 @@ def check_func_env(env: Any, max_episode_steps: Any) -> None:
     if not (discrete or (isinstance(acted, spaces.Box) and acted.dtype.kind == "f")):
         wrong.append(f"{name}.action_space={acted!r:.100} is not supported. Use Discrete, a MultiDiscrete or "
                      "MultiBinary of one axis, or a Box of floats.")
-    whole = isinstance(max_episode_steps, int) and not isinstance(max_episode_steps, bool) and max_episode_steps > 0
-    if max_episode_steps is not None and not whole:
+    number = isinstance(max_episode_steps, Integral) and not isinstance(max_episode_steps, bool)
+    if max_episode_steps is not None and not (number and max_episode_steps > 0):
         wrong.append(f"max_episode_steps={max_episode_steps!r} is not allowed. Use a whole number from 1, or None for "
                      "episodes without a time limit.")
     if wrong:
         raise UsageError("\n".join(wrong))
+
+
+def check_observed(env: Any, found: Any) -> None:
+    """Raise UsageError if the space describes another observation, or its dtype cannot hold these numbers.
+
+    Whole numbers may become floats.
+
+    Args:
+        env: The environment.
+        found: What `env.observation` returned, an array of JAX.
+    """
+    space = env.observation_space
+    name, declared = f"{type(env).__name__}.observation()", np.dtype(space.dtype)
+    if found.shape != space.shape:
+        raise UsageError(f"{name} returned an array of shape {found.shape}, and observation_space has the shape "
+                         f"{space.shape}. Return an observation of that shape: the functions are called for one "
+                         "environment.")
+    if not (np.can_cast(found.dtype, declared) or (found.dtype.kind in "iu" and declared.kind == "f")):
+        raise UsageError(f"{name} returned {found.dtype}, and observation_space has the dtype {declared}, which does "
+                         f"not hold all of these numbers. Declare the space with {found.dtype}, or return {declared}.")

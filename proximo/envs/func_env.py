@@ -12,7 +12,8 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.envs.episodes import Running, count_episodes, start_episodes
-from proximo.envs.func_checks import check_func_env
+from proximo.envs.func_checks import check_func_env, check_observed
+from proximo.envs.image_axes import channels_first, image_axes, stored_shape
 from proximo.envs.own_attributes import check_no_effect
 from proximo.envs.own_pure import state_difference
 from proximo.envs.pure import PureVec, cond_of_any
@@ -62,7 +63,7 @@ class FuncState(NamedTuple):
 class FuncPure:
     """N copies of a functional environment as a PureEnv that resets in the same step.
 
-    Each function that takes `rng` has its own key in every step and environment.
+    Each function that takes `rng` has its own key in every step and environment. Images get their channels first.
 
     Args:
         env: The environment.
@@ -78,9 +79,10 @@ class FuncPure:
 
     def __init__(self, env: FuncEnv, num_envs: int, max_episode_steps: int | None = None) -> None:
         check_func_env(env, max_episode_steps)
-        self.env, self.num_envs, self._limit = env, num_envs, max_episode_steps
+        self.env, self.num_envs, self._limit = env, num_envs, int(max_episode_steps or 0)  # 0: no limit
         self.observation_space, self.action_space = env.observation_space, env.action_space
-        self.obs_shape: tuple[int, ...] = tuple(env.observation_space.shape or ())
+        self._axes = image_axes(env.observation_space)
+        self.obs_shape = stored_shape(self._axes, tuple(env.observation_space.shape or ()))
         self.obs_dtype = np.dtype(env.observation_space.dtype)
         self._to_env = _action_of(env.action_space)
         self._canvas: Any = None  # of render_init
@@ -147,7 +149,7 @@ class FuncPure:
         def begin(key: Array) -> tuple[Any, Array]:
             own, sensor = jax.random.split(key)
             inner = _without_weak_types(self.env.initial(own))
-            return inner, jnp.asarray(self.env.observation(inner, sensor), self.obs_dtype)
+            return inner, self._observe(inner, sensor)
 
         return jax.vmap(begin)(self._keys(key))
 
@@ -155,16 +157,25 @@ class FuncPure:
         """Step one environment. Returns its next state, the observation, the reward and whether it terminated."""
         keys = jax.random.split(key, 4)
         after = _without_weak_types(self.env.transition(state, action, keys[0]))
-        return (after, jnp.asarray(self.env.observation(after, keys[1]), self.obs_dtype),
+        return (after, self._observe(after, keys[1]),
                 self._number("reward", self.env.reward(state, action, after, keys[2])).astype(jnp.float32),
                 self._number("terminal", self.env.terminal(after, keys[3])).astype(bool))
 
+    def _observe(self, state: Any, key: Array) -> Array:
+        """Return the observation of a state as the policy gets it; UsageError if the space describes another one."""
+        found = jnp.asarray(self.env.observation(state, key))
+        check_observed(self.env, found)
+        return channels_first(self._axes, jnp.asarray(found, self.obs_dtype))
+
     def _number(self, name: str, given: Any) -> Array:
-        """Return what a function returned; UsageError if it is not one number."""
-        found = jnp.asarray(given)
+        """Return what a function returned; UsageError if it is not one number, or not one of a flag."""
+        found, call = jnp.asarray(given), f"{type(self.env).__name__}.{name}()"
         if found.shape:
-            raise UsageError(f"{type(self.env).__name__}.{name}() returned an array of shape {found.shape}. Return one "
-                             "number: the functions are called for one environment.")
+            raise UsageError(f"{call} returned an array of shape {found.shape}. Return one number: the functions are "
+                             "called for one environment.")
+        if name == "terminal" and found.dtype.kind not in "biu":
+            raise UsageError(f"{call} returned {found.dtype}. Return whether the state ends the episode, as bool, such "
+                             "as state[\"steps\"] >= 100.")
         return found
 
     def _mask(self, inner: Any) -> Array | None:

@@ -1,9 +1,12 @@
 """Environments of the user's as functions of JAX: their state keeps its layout, and their steps keep the rules."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from proximo.errors import EnvError, ProximoError, UsageError, place_of, with_place
 from proximo.protocols import Array, PureEnv, Step
 
 
@@ -87,3 +90,38 @@ def state_difference(before: Any, after: Any) -> str:
         return ", ".join(different[:3]) + (f" and {len(different) - 3} more" if len(different) > 3 else "")
     was, now = str(jax.tree.structure(before)), str(jax.tree.structure(after))
     return "" if was == now else f"{now:.100} instead of {was:.100}"
+
+
+@contextmanager
+def naming_environment(pure: Any, call: str) -> Iterator[None]:
+    """Raise EnvError, which names the user's class, for what is raised while a call of the environments is traced.
+
+    Args:
+        pure: A PureEnv; its attribute `env`, where there is one, is what the user wrote.
+        call: "reset" or "step".
+    """
+    own = getattr(pure, "env", None)
+    name = f"{type(pure).__name__}.{call}()" if own is None else type(own).__name__
+    try:
+        with naming_traced_code():
+            yield
+    except UsageError as error:
+        raise EnvError(str(error)) from error
+    except ProximoError:
+        raise
+    except Exception as error:
+        raise EnvError(f"{name} raised {with_place(error)}") from error
+
+
+@contextmanager
+def naming_traced_code() -> Iterator[None]:
+    """Raise UsageError, which names the line, for code of a program that needs a number while it is compiled."""
+    import jax
+
+    try:
+        yield
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
+            jax.errors.TracerIntegerConversionError) as error:
+        raise UsageError(f"{place_of(error) or 'The program'} needs the value of a number of JAX, which is not known "
+                         "while the function is compiled. Use jax.numpy: jnp.where instead of `if`, jnp.minimum "
+                         "instead of min, jnp.cos instead of math.cos.") from error

@@ -10,7 +10,7 @@ import numpy as np
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
 from proximo.envs.own_attributes import problems_of_envs
-from proximo.envs.own_pure import CheckedPure, state_difference
+from proximo.envs.own_pure import CheckedPure, naming_environment, state_difference
 from proximo.envs.own_rules import check_ends, check_fillers
 from proximo.envs.own_steps import (
     described,
@@ -97,22 +97,17 @@ class CheckedEnvs:
 
         pure, rows, space = self._envs.pure, self._envs.num_envs, self._envs.action_space
         dtype = np.int32 if np.issubdtype(space.dtype, np.integer) else np.float32
-        call = "reset"
-        try:
+        with naming_environment(pure, "reset"):
             state, step = jax.eval_shape(pure.reset, jax.random.key(0))
-            self._checked(step, call, rows)
+            self._checked(step, "reset", rows)
             if step.mask is not None:  # of a later reset, CheckedPure notices it
                 self._check_choices(jax.jit(pure.reset)(jax.random.key(0))[1], None)
-            call = "step"
+        with naming_environment(pure, "step"):
             after, step = jax.eval_shape(pure.step, state, jax.ShapeDtypeStruct((rows, *action_shape(space)), dtype))
-            self._checked(step, call, rows)
+            self._checked(step, "step", rows)
             if difference := state_difference(state, after):
                 raise UsageError(f"{type(pure).__name__}.step() returned a state of another structure, shape or dtype "
                                  f"than it was given: {difference}. Keep it as reset() makes it.")
-        except UsageError as error:
-            raise EnvError(str(error)) from error
-        except Exception as error:
-            raise EnvError(f"{type(pure).__name__}.{call}() raised {with_place(error)}") from error
 
     def reset(self) -> Step:
         """See VecEnv.reset."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
+from proximo.errors import UsageError
 from proximo.protocols import Array, FrameStack, Play, PureEnv, Step
 
 
@@ -49,6 +50,25 @@ def unpack_tree(packed: dict[str, np.ndarray], like: Any) -> Any:
     return jax.tree_util.tree_map_with_path(find, like)
 
 
+def check_state(packed: dict[str, np.ndarray], like: Any) -> None:
+    """Compare what pack_tree packed of the state of environments with the state of those that are to continue it.
+
+    Raises:
+        UsageError: An array is missing, is new, or has another dtype or shape.
+    """
+    def described(arrays: dict[str, Any]) -> dict[str, str]:
+        return {name: f"{x.dtype} {tuple(x.shape)}" for name, x in arrays.items()}
+
+    kept = described({name: np.asarray(x) for name, x in packed.items()})
+    now = described({jax.tree_util.keystr(path): plain(x) for path, x in jax.tree_util.tree_leaves_with_path(like)})
+    different = [(name, f"state{name.replace('.inner', '')}") for name in {**kept, **now}
+                 if kept.get(name) != now.get(name)]
+    if wrong := [f"{label} {kept[name]}, these have {now.get(name, 'none')}" if name in kept else
+                 f"no {label}, these have {now[name]}" for name, label in different]:
+        raise UsageError(f"The checkpoint's environments have {'; '.join(wrong[:3])}. Resume with the environment of "
+                         "the run.")
+
+
 def _is_key(leaf: Array) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
@@ -63,6 +83,7 @@ class PureVec:
 
     Attributes:
         pure: The environments, for a compiled iteration.
+        name: Their class, or that of the environment that they are copies of (`pure.env`), for messages.
 
     Args:
         pure: The environments.
@@ -79,6 +100,7 @@ class PureVec:
     def __init__(self, pure: PureEnv, seed: int, play: Play = "inside",
                  close: Callable[[], None] = lambda: None) -> None:
         self.pure, self._seed, self.play, self.close = pure, seed, play, close
+        self.name = type(getattr(pure, "env", pure)).__name__
         self.keeps_state = play == "inside"
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
         self.observation_space = pure.observation_space
@@ -106,8 +128,9 @@ class PureVec:
         return pack_tree(self._state) if self._state is not None else {}
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
+        """See VecEnv.load; UsageError for the state of other environments."""
         self.reset()
+        check_state(state, self._state)
         self._state = unpack_tree(state, self._state)
 
     def render(self) -> np.ndarray | None:

@@ -1,7 +1,6 @@
 """Checks of what a program passes to train(): its network, and what its loss function returns."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,7 +9,8 @@ from flax import nnx
 from jax import Array
 
 from proximo.config import Config
-from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, call_part, place_of, with_place
+from proximo.envs.own_pure import naming_traced_code
+from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, call_part, with_place
 from proximo.part_checks import check_acted, check_loss, check_rows, kind_of
 from proximo.protocols import AGENT_PARTS
 from proximo.types import Carry, LossInputs
@@ -75,7 +75,14 @@ def named(state: Any) -> list[tuple[str, Any]]:
 def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) -> Any:
     """Call a loss function, and check what it is given and what it returns; UsageError if that cannot be used."""
     check_rows(batch.valid.shape, "rows", logprob=batch.logprob, value=batch.value, entropy=batch.entropy)
-    found = call_part("loss_fn", loss_fn, batch, cfg)
+    try:
+        with naming_traced_code():
+            found = call_part("loss_fn", loss_fn, batch, cfg)
+    except ProximoError:
+        raise
+    except Exception as error:
+        raise UsageError(f"The loss function raised {with_place(error)}. Under JAX it computes with jax.numpy, as "
+                         "ppo_loss of proximo.on_jax.loss does.") from error
     check_loss(found, (Array, float), cfg)
     loss, stats = found
     return with_gradient(loss, {"logprob": batch.logprob, "value": batch.value, "entropy": batch.entropy}), stats
@@ -139,18 +146,6 @@ def with_gradient(loss: Any, of_network: dict[str, Array]) -> Any:
 
     unchanged.defvjp(forward, lambda _, above: (above, None), symbolic_zeros=True)
     return unchanged(loss, of_network)
-
-
-@contextmanager
-def naming_traced_code() -> Iterator[None]:
-    """Raise UsageError, which names the line, for code of a program that needs a number while it is compiled."""
-    try:
-        yield
-    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
-            jax.errors.TracerIntegerConversionError) as error:
-        raise UsageError(f"{place_of(error) or 'The program'} needs the value of a number of JAX, which is not known "
-                         "while the function is compiled. Use jax.numpy: jnp.where instead of `if`, jnp.minimum "
-                         "instead of min, jnp.cos instead of math.cos.") from error
 
 
 def not_finite(obs: Array, iteration: str, steps: int) -> ProximoError:

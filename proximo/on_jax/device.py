@@ -2,7 +2,8 @@
 
 import ctypes
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from math import ceil
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import jax
 
 from proximo.config import Config
-from proximo.errors import UsageError, warn
+from proximo.errors import UsageError, first_line, warn
 from proximo.facts import auto_selects_gpu
 
 STARTED: dict[str, int] = {}  # "process": the one that has trained first
@@ -67,18 +68,36 @@ def set_up_jax(cfg: Config, ranks: int = 1, runs: int = 1) -> jax.Device:
         cfg: The hyper-parameters.
         ranks: Number of devices that learn together.
         runs: Number of runs that are trained at once.
+
+    Raises:
+        UsageError: JAX does not start, or the device that was asked for does not exist.
     """
     refuse_forked()
     keep_compiled()
-    if may_use_gpu(cfg):
-        prepare_gpu()
-        start_cpu(0, ranks)
-    else:
-        start_cpu(cfg.threads, ranks, devices_for(runs, cfg.threads))
-    device = pick_device(cfg)
+    with naming_platforms():
+        if may_use_gpu(cfg):
+            prepare_gpu()
+            start_cpu(0, ranks)
+        else:
+            start_cpu(cfg.threads, ranks, devices_for(runs, cfg.threads))
+        device = pick_device(cfg)
     jax.config.update("jax_default_device", device)
     keep_backend(device)
     return device
+
+
+@contextmanager
+def naming_platforms() -> Iterator[None]:
+    """Raise UsageError where JAX does not start because JAX_PLATFORMS names a platform that is not there, or no CPU."""
+    try:
+        yield
+    except (RuntimeError, AssertionError) as error:
+        named: str | None = jax.config.jax_platforms  # type: ignore[attr-defined]
+        if not named:
+            raise
+        why = f" ({first_line(error)})" if str(error) else ""
+        raise UsageError(f"JAX does not start with JAX_PLATFORMS={named}{why}. Unset JAX_PLATFORMS, or name platforms "
+                         "that this machine has, with the CPU: JAX_PLATFORMS=cpu or cuda,cpu.") from error
 
 
 def keep_backend(device: jax.Device) -> None:

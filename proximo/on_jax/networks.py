@@ -23,11 +23,12 @@ def times_transposed(x: Array, weight: Array) -> tuple[Array, Any]:
 
     For few rows, W is transposed by itself: a loop in which it stays the same, as in a rollout, then does so once. The
     gradient of the weight first transposes the one that came from above, and then multiplies it by x. The product that
-    JAX derives reads that matrix by columns, which is slower on a CPU (docs/measurements.md).
+    JAX derives reads that matrix by columns, which is slower on a CPU (docs/measurements.md). Each gradient has the
+    dtype of what it belongs to, also if x and W have different ones.
     """
     def gradients(above: Array) -> tuple[Array, Array]:
         transposed = lax.optimization_barrier(above.reshape(-1, above.shape[-1]).T)
-        return above @ weight, transposed @ x.reshape(-1, x.shape[-1])
+        return (above @ weight).astype(x.dtype), (transposed @ x.reshape(-1, x.shape[-1])).astype(weight.dtype)
 
     few = x.size < weight.size
     return x @ (lax.optimization_barrier(weight.T) if few else weight.T), gradients

@@ -15,6 +15,7 @@ from jax import Array
 from jax import numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from proximo.errors import UsageError
 from proximo.models.weights import check_weights
 
 Weights = dict[str, Array]  # by name, such as "critic.layers.0.weight"
@@ -72,7 +73,14 @@ def orthogonal_matrix(generator: np.random.Generator, rows: int, columns: int) -
 
 
 def named_parameters(module: nnx.Module) -> Weights:
-    """Return every parameter by its path, such as "critic.layers.0.weight"."""
+    """Return every parameter by its path, such as "critic.layers.0.weight".
+
+    Raises:
+        UsageError: It is no module of flax, such as that of a model that Proximo loads (Model.module).
+    """
+    if not isinstance(module, nnx.Module):
+        raise UsageError(f"named_parameters takes an nnx.Module and was given {type(module).__name__}. A loaded model "
+                         "has a torch module, also if the run was trained with JAX: read model.module.state_dict().")
     flat = nnx.to_flat_state(nnx.state(module, nnx.Param))
     return {".".join(map(str, path)): parameter[...] for path, parameter in flat}
 

@@ -20,13 +20,15 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
+from proximo.errors import UsageError
+from proximo.facts import type_problems
 from proximo.on_jax.learner import start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, named_parameters
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.setup import MakeAgent, make_inside_player
 from proximo.on_jax.train_step import Keys, StepFn, TrainState, key_data
-from proximo.problems import checked
+from proximo.problems import config_problems
 from proximo.protocols import MakeEnvs
 from proximo.streams import stream_generator, stream_seed
 
@@ -64,8 +66,25 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     Raises:
         UsageError: The configuration cannot work, or the environments are not pure functions of JAX.
     """
-    player = make_inside_player(checked(cfg), make_envs, make_agent, loss_fn)
+    cfg = cfg.resolved()
+    if wrong := [*config_problems(cfg), *([] if type_problems(cfg) else _without_effect(cfg))]:
+        raise UsageError("\n".join(wrong))
+    player = make_inside_player(cfg, make_envs, make_agent, loss_fn)
     return Training(init=partial(init_state, player), step=player.step)
+
+
+def _without_effect(cfg: Config) -> list[str]:
+    """Return one sentence for each setting that means something to a run of proximo.train, and nothing here."""
+    wrong = []
+    if cfg.framework != "jax":
+        wrong.append(f"framework={cfg.framework} has no effect: make_training trains with JAX. Use framework=jax.")
+    if cfg.num_seeds > 1:
+        wrong.append(f"num_seeds={cfg.num_seeds} has no effect: make_training makes one training. Leave num_seeds out, "
+                     "and map init and step over several keys with jax.vmap, or use proximo.train.")
+    if cfg.init_from:
+        wrong.append(f"init_from={cfg.init_from} has no effect: make_training reads no runs. Let make_agent return a "
+                     "network with these weights (load_weights of proximo.on_jax.parameters), or use proximo.train.")
+    return wrong
 
 
 def init_state(player: InsidePlayer, key: Array) -> TrainState:

@@ -9,7 +9,7 @@ import numpy as np
 from proximo.config import Config
 from proximo.envs.moments import Statistics
 from proximo.envs.normalize import pack_statistics, unpack_statistics
-from proximo.envs.pure import pack_tree, unpack_tree
+from proximo.envs.pure import check_state, pack_tree, unpack_tree
 from proximo.errors import UsageError
 from proximo.models.weights import SAME_NETWORK
 from proximo.on_jax.train_step import TrainState
@@ -46,8 +46,16 @@ def restore(kept: dict[str, Any], state: TrainState, cfg: Config) -> TrainState:
 
 
 def fits(kept: dict[str, Any], state: TrainState) -> bool:
-    """Return whether the environments of a snapshot, if it has any, are divided over as many devices as this run's."""
+    """Return whether the environments of a snapshot, if it has any, are divided over as many devices as this run's.
+
+    Raises:
+        UsageError: Only the snapshot's, or only this run's, have masks of actions.
+    """
     expected = {name: x.shape for name, x in pack_carry(state.carry).items()}
+    if "carry" in kept and (masked := ".mask" in kept["carry"]) is not (".mask" in expected):
+        has = ("masks of actions", "none") if masked else ("no masks of actions", "some")
+        raise UsageError(f"The checkpoint's environments have {has[0]}, these have {has[1]}. Resume with the "
+                         "environment of the run.")
     return "carry" not in kept or expected == {name: np.shape(x) for name, x in kept["carry"].items()}
 
 
@@ -68,10 +76,15 @@ def pack_inside(state: TrainState) -> dict[str, Any]:
 
 
 def unpack_inside(kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
-    """Restore statistics and what pack_inside returned; `whole` False restores only the statistics."""
+    """Restore statistics and what pack_inside returned; `whole` False restores only the statistics.
+
+    Raises:
+        UsageError: The snapshot is of other environments.
+    """
     state = unpack_statistics_inside(kept, state, whole)
     if not whole:
         return state
+    check_state(kept["envs"], state.envs)
     return state._replace(carry=unpack_carry(kept["carry"], state.carry), envs=unpack_tree(kept["envs"], state.envs))
 
 

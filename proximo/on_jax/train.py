@@ -10,10 +10,11 @@ from proximo.config import Config
 from proximo.envs.calls import call_envs
 from proximo.envs.env_state import has_envs
 from proximo.envs.episodes import finished_episodes
+from proximo.envs.own_pure import naming_traced_code
 from proximo.errors import reading_checkpoint, warn
 from proximo.newest import only_newest
 from proximo.on_jax.advance import Results, make_advance
-from proximo.on_jax.checks import naming_traced_code, not_finite
+from proximo.on_jax.checks import not_finite
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
 from proximo.on_jax.setup import MakeAgent, set_up
@@ -45,8 +46,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Call
     cfg = checked(cfg)
     player, now = set_up(cfg, make_envs, make_agent, loss_fn, state["iteration"] if state else 0)
     try:
-        if state and not has_envs(state, cfg):
-            player.keeps_state = False
+        player.keeps_state &= not state or has_envs(state, cfg)
         now, begin_again = resume(player, now, state, cfg) if state else (now, False)
         now, history, advance = player.place(now), History(cfg, state), make_advance(cfg, player)
         done, every = int(now.iteration), cfg.checkpoint_every

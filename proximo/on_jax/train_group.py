@@ -8,10 +8,11 @@ from typing import Any
 from jax.sharding import Mesh
 
 from proximo.config import Config
+from proximo.envs.own_pure import naming_traced_code
 from proximo.errors import EnvError, NumbersError, UsageError, reading_checkpoint, warn
 from proximo.facts import facts
 from proximo.newest import Newest
-from proximo.on_jax.checks import check_constants, naming_traced_code
+from proximo.on_jax.checks import check_constants
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.members import (

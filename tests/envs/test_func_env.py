@@ -155,6 +155,57 @@ def test_a_resume_is_exact(framework, fields, tmp_path):
     assert same_weights(tmp_path / "whole", tmp_path / "halves")
 
 
+@pytest.fixture(scope="module", params=["jax", "torch"])
+def trained(request, tmp_path_factory):
+    """A run of Walk without masks."""
+    return proximo.train("ppo", make_envs=func_env.from_func_env(Unmasked(), 9), env_id="Walk-v0", framework=request.param,
+                         run_dir=tmp_path_factory.mktemp("trained") / "run", **TOLD)
+
+
+class Unmasked(Walk):
+    def state_info(self, state):
+        return {}
+
+
+class Wider(Unmasked):
+    def initial(self, rng):
+        return {"place": jnp.zeros(2, int), "steps": 0}
+
+    def observation(self, state, rng):
+        return jnp.stack([state["place"][0], state["steps"]])
+
+    def reward(self, state, action, next_state, rng):
+        return 0
+
+    def terminal(self, state, rng):
+        return False
+
+
+class Counted(Unmasked):
+    def initial(self, rng):
+        return Unmasked.initial(self, rng) | {"steps": 0.0, "more": jnp.zeros(3)}
+
+    def transition(self, state, action, rng):
+        return state | Unmasked.transition(self, state, action, rng)
+
+
+@pytest.mark.parametrize(("env", "said"), [
+    (Wider, r"have state\['place'\] int32 \(4,\), these have int32 \(4, 2\)\. Resume with the environment of the run\."),
+    (Counted, r"have state\['steps'\] int32 \(4,\), these have float32 \(4,\); no state\['more'\], these have float32 \(4, 3\)\. Resume")])
+def test_a_resume_with_another_state_is_refused(env, said, trained):
+    """Numbers were repeated or converted without a word, or the advice was to move the checkpoint away."""
+    with pytest.raises(UsageError, match=f"^The checkpoint's environments {said}"):
+        proximo.resume(trained, make_envs=func_env.from_func_env(env(), 9), total_timesteps=256)
+
+
+def test_a_resume_with_masks_that_were_not_there_is_refused(trained):
+    """With JAX, the environments were said to be divided over another number of devices."""
+    if proximo.load(trained).cfg.framework == "torch":
+        pytest.skip("of JAX")
+    with pytest.raises(UsageError, match=r"have no masks of actions, these have some\. Resume with the environment of the run"):
+        proximo.resume(trained, make_envs=func_env.from_func_env(Walk(), 9), total_timesteps=256)
+
+
 def test_runs_that_train_at_once_are_single_runs(tmp_path):
     """Everything is mapped once more. The bits are the same with one thread."""
     def train(folder, **fields):
@@ -261,15 +312,81 @@ def test_a_state_may_hold_keys_of_any_generator():
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    ({"observation": lambda self, state, rng: jnp.zeros(3)}, r"returned obs of shape \(4, 3\) .* has to be \(4, 2\)"),
+    ({"observation": lambda self, state, rng: jnp.zeros(3)},
+     r"^Changed.observation\(\) returned an array of shape \(3,\), and observation_space has the shape \(2,\)\. Return"),
     ({"reward": lambda self, *given: jnp.zeros(2)}, r"^Changed.reward\(\) returned an array of shape \(2,\). Return one number"),
     ({"transition": lambda self, state, action, rng: state | {"place": 0.5}}, r"^Changed.transition\(\) returned a state of another .* than "
      r"initial\(\): state\['place'\] is float32 \(4,\) instead of int32 \(4,\). All states need"),
-    ({"terminal": lambda self, state, rng: state["nothing"]}, "raised KeyError: 'nothing'")])
+    ({"terminal": lambda self, state, rng: state["nothing"]}, r"^Changed raised KeyError: 'nothing' \(.*test_func_env\.py, line"),
+    ({"terminal": lambda self, state, rng: 0.3}, r"^Changed.terminal\(\) returned float32\. Return whether .*, as bool"),
+    ({"reward": lambda self, state, *given: 1 if state["place"] > 1 else 0}, "line [0-9]+ needs the value of a number of JAX"),
+    ({"state_info": lambda self, state: {"action_mask": jnp.zeros(2, bool)}},
+     r"^environment 0 \(Changed\), step 0: the mask allows no action")])
 def test_a_function_that_is_wrong_is_named_before_training(change, said):
     make_envs = func_env.from_func_env(type("Changed", (Walk,), change)())
     with pytest.raises(EnvError, match=said):
         next(proximo.iterations("ppo", make_envs=make_envs, env_id="Walk-v0", framework="jax", **TOLD))
+
+
+@pytest.mark.parametrize(("dtype", "found", "fits"), [
+    (np.int32, jnp.float32, False), (np.uint8, jnp.float32, False), (np.uint8, jnp.int32, False), (np.float16, jnp.float32, False),
+    (np.float32, jnp.int32, True), (np.float32, jnp.bfloat16, True), (np.float32, bool, True), (np.uint8, bool, True)])
+def test_the_dtype_of_the_space_has_to_hold_observations(dtype, found, fits):
+    """Observations in [0, 1] in a space of whole numbers were zeros, and 300 in uint8 was another number."""
+    class Changed(Walk):
+        observation_space = spaces.Box(0, 7, (2,), dtype)
+
+        def observation(self, state, rng):
+            return jnp.ones(2, found)
+
+    envs = func_env.from_func_env(Changed())(CFG, [1, 2])
+    if fits:
+        (step,) = play(envs, [])
+        assert step["obs"].dtype == dtype and (step["obs"] == 1).all()
+        return
+    said = rf"^Changed.observation\(\) returned {jnp.dtype(found)}, and observation_space has the dtype {np.dtype(dtype)}, which does not"
+    with pytest.raises(UsageError, match=said):
+        envs.reset()
+
+
+@pytest.mark.parametrize(("space", "shape"), [
+    (spaces.Box(0, 255, (16, 16, 12), np.uint8), (12, 16, 16)), (spaces.Box(0, 255, (12, 10, 3), np.uint8), (3, 12, 10)),
+    (spaces.Box(0, 1, (10, 10, 4), np.float32), (4, 10, 10)), (spaces.Box(0, 255, (3, 12, 10), np.uint8), (3, 12, 10)),
+    (spaces.Box(0, 255, (12, 10), np.uint8), (1, 12, 10)), (spaces.Box(-9, 9, (10, 10, 4), np.float32), (10, 10, 4))], ids=str)
+def test_images_have_their_channels_first(space, shape):
+    """Those of channels last were refused, or read as pictures of other channels."""
+    class Painted(Walk):
+        observation_space = space
+
+        def observation(self, state, rng):
+            return jnp.arange(np.prod(space.shape)).reshape(space.shape).astype(space.dtype)
+
+    envs = func_env.from_func_env(Painted(), 2)(CFG, [1, 2])
+    steps = play(envs, np.ones((3, 2), int))
+    picture = np.arange(np.prod(space.shape)).reshape(space.shape).astype(space.dtype)
+    wanted = picture if space.shape == shape else picture[None] if len(space.shape) == 2 else np.moveaxis(picture, -1, 0)
+    assert envs.obs_shape == shape and envs.observation_space == space
+    assert all((step[name] == wanted).all() for step in steps for name in ("obs", "final_obs"))
+
+
+def test_pictures_with_channels_last_train_a_convolution(tmp_path):
+    """As the pictures of MinAtar; the model takes them as the environment returns them."""
+    class Painted(Walk):
+        observation_space = spaces.Box(0, 1, (10, 10, 4), np.float32)
+
+        def observation(self, state, rng):
+            return jnp.zeros((10, 10, 4), bool).at[state["place"], 0, 1].set(True)
+
+    make_envs = func_env.from_func_env(Painted(), 9)
+    run = proximo.train("ppo", make_envs=make_envs, env_id="Painted", framework="jax", model="impala", run_dir=tmp_path / "run", **TOLD)
+    model = proximo.load(run)
+    assert model.predict(np.zeros((3, 10, 10, 4), np.float32)).shape == (3,)
+    assert max(proximo.evaluate(run, episodes=2, make_envs=make_envs).lengths) <= 9
+
+
+def test_a_time_limit_may_be_a_number_of_numpy():
+    envs = func_env.from_func_env(Walk(), np.int64(2))(CFG, [1, 2])
+    assert [step["truncated"].all() for step in play(envs, np.zeros((3, 2), int))] == [False, False, True, False]
 
 
 def test_an_environment_with_the_functions_of_gymnax(tmp_path):

@@ -618,8 +618,8 @@ def test_another_problem_does_not_report_normalisation_that_is_off(tmp_path):
 
 
 @pytest.mark.parametrize("wrong, said", [
-    ("observe", r"PureVec\.reset\(\) returned obs of shape \(4, 2\) .* has to be \(4, 1\)"),
-    ("reward", r"PureVec\.step\(\) returned reward of shape \(4, 1\) .* has to be \(4,\)"),
+    ("observe", r"ControlPure\.reset\(\) returned obs of shape \(4, 2\) .* has to be \(4, 1\)"),
+    ("reward", r"ControlPure\.step\(\) returned reward of shape \(4, 1\) .* has to be \(4,\)"),
     ("raise", r"ControlPure\.step\(\) raised KeyError: 'speed' \(.*test_own_suite\.py, line"), ("", "")])
 def test_environments_in_jax_are_checked_before_they_are_compiled(wrong, said):
     """Shapes that are wrong there end in an error of a matrix product, or are broadcast."""
@@ -759,8 +759,17 @@ def test_a_mask_without_a_choice_at_the_first_reset_in_jax_is_a_fault():
     reset, step = envs.pure.reset, envs.pure.step
     envs.pure.reset = lambda key: (reset(key)[0], reset(key)[1]._replace(mask=np.zeros((2, 2), bool)))
     envs.pure.step = lambda state, action: (step(state, action)[0], step(state, action)[1]._replace(mask=np.ones((2, 2), bool)))
-    with pytest.raises(EnvError, match="step 0: the mask allows no action"):
+    with pytest.raises(EnvError, match=r"^environment 0 \(ControlPure\), step 0: the mask allows no action"):
         make_complete(lambda cfg, seeds: envs, None, [1, 2])
+
+
+def test_a_condition_in_a_step_in_jax_is_named_with_its_line():
+    """It was the text of a TracerBoolConversionError, with line breaks as \\n."""
+    def advance(state, action):
+        return (state if state[0].max() > 1 else (0 * state[0],)), state[0], state[0] > 2
+
+    with pytest.raises(EnvError, match=r"test_own_suite\.py, line \d+ needs the value of a number of JAX, .* jnp\.where"):
+        make_complete(jax_line(advance=advance), None, [1, 2])
 
 
 @pytest.mark.parametrize("change", [

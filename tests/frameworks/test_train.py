@@ -289,7 +289,7 @@ def test_statistics_that_cannot_be_logged_are_refused(framework):
 
 @pytest.mark.parametrize(("change", "sentence"), [
     (lambda loss, stats: loss, "returns .*. Return the loss, and a dict of statistics"),
-    (lambda loss, stats: (loss + stats["rows"], {"loss": loss}), "returns the loss=.*. It must be a tensor with one number"),
+    (lambda loss, stats: (loss + stats["rows"], {"loss": loss}), "returns the loss=.*. It must be (a tensor|an array) with one number"),
     (lambda loss, stats: (loss.detach() if hasattr(loss, "detach") else None, {"loss": loss}), "the loss=None|has no gradient")])
 def test_losses_that_cannot_be_minimised_are_refused(framework, change, sentence):
     """No statistics, one loss per row, and one without a gradient."""

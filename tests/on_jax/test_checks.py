@@ -115,6 +115,23 @@ def test_a_loss_without_a_gradient_is_refused(loss_of):
         next(train(SMALL, make_envs, make_agent, loss_fn))
 
 
+def loss_that_raises(batch, cfg):
+    raise KeyError("advantages")
+
+
+@pytest.mark.parametrize(("loss_fn", "said"), [
+    (loss_that_raises, r"^The loss function raised KeyError: 'advantages' \(.*test_checks\.py, line \d+\)\. Under JAX"),
+    (lambda batch, cfg: (batch.logprob.detach().mean(), {"loss": 0.0}), "^The loss function raised AttributeError.*computes with jax.numpy"),
+    (lambda batch, cfg: (batch.value, {"loss": 0.0}), r"the loss=an array float32 \(4,\)\. It must be an array with one number"),
+    (lambda batch, cfg: batch.value, r"^The loss function returns an array float32 \(4,\)\. Return the loss, and a dict"),
+    (lambda batch, cfg: (batch.value.mean(), {"loss": np.float32(1)}), r"loss=np\.float32\(1\.0\)\. It must be"),
+    (lambda batch, cfg: (batch.value.mean(), {}), r'no statistics\. Return at least one: {"loss": loss}\.')])
+def test_a_loss_that_cannot_be_used_is_described(loss_fn, said):
+    """Exceptions were passed on, and arrays were shown as tracers of JAX."""
+    with pytest.raises(UsageError, match=said):
+        next(train(SMALL, make_envs, make_agent, loss_fn))
+
+
 @pytest.mark.parametrize("name", ["logprob", "value", "entropy"])
 def test_a_loss_of_one_output_of_the_network_is_enough(name):
     """The check leaves its gradient as it is: that of a sum of squares is twice the output."""

@@ -89,6 +89,15 @@ def test_set_up_refuses_a_fork_and_keeps_the_backend(monkeypatch):
     assert called == [] and set_up_jax(Config(device="cpu", threads=1)) == called[1] and called[0] == "refuse_forked"
 
 
+@pytest.mark.parametrize("platforms", ["cuda", "foo"])
+def test_a_platform_that_is_not_there_is_named(platforms):
+    """It was a traceback of JAX, of an assertion for cuda. In a separate process, which has not started JAX."""
+    done = subprocess.run([sys.executable, "-m", "proximo", "train", "ppo", "--framework", "jax", "--total-timesteps", "512"],
+                          env=os.environ | {"JAX_PLATFORMS": platforms}, capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"JAX does not start with JAX_PLATFORMS={platforms}" in done.stderr and "Unset JAX_PLATFORMS" in done.stderr
+
+
 @pytest.mark.parametrize(("asked", "platform"), [("auto", "gpu"), ("cpu", "cpu")])
 def test_device_ids_select_a_gpu(asked, platform, monkeypatch):
     """A small network was trained on the CPU without a word."""

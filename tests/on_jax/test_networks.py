@@ -6,6 +6,7 @@ import pytest
 from flax import nnx
 from jax import lax
 
+from proximo.errors import UsageError
 from proximo.on_jax.mlp import ACTIVATIONS, MLP
 from proximo.on_jax.networks import ImpalaCNN, NatureCNN, convolve, times_transposed
 from proximo.on_jax.parameters import initial_weights, make_bind, make_numpy_bind, named_parameters
@@ -92,3 +93,19 @@ def test_times_transposed_has_the_gradients_of_the_product(shape):
 
         for ours, theirs in zip(gradients(times_transposed), gradients(lambda x, weight: x @ weight.T)):
             np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("of_x", "of_weight"), [("bfloat16", "float32"), ("float32", "bfloat16")])
+def test_gradients_have_the_dtype_of_what_they_belong_to(of_x, of_weight):
+    """A Linear under a layer in bfloat16 ended in an AssertionError of JAX."""
+    x, weight = jax.numpy.ones((4, 3), of_x), jax.numpy.ones((2, 3), of_weight)
+    found = jax.grad(lambda x, weight: times_transposed(x, weight).sum(), argnums=(0, 1))(x, weight)
+    assert [part.dtype for part in found] == [of_x, of_weight]
+
+
+def test_named_parameters_are_those_of_flax():
+    """A model has a torch module, also of a run in JAX: the error was an IndexError of flax."""
+    import torch
+
+    with pytest.raises(UsageError, match=r"takes an nnx\.Module and was given Linear\. .* model\.module\.state_dict\(\)"):
+        named_parameters(torch.nn.Linear(1, 1))

@@ -133,7 +133,31 @@ def test_a_loss_of_ones_own_takes_the_shared_inputs():
 
 
 @pytest.mark.parametrize("change,sentence", [({"engine": "gym"}, "is not simulated inside the compiled function"),
-                                             ({"num_minibatches": 3}, "num_minibatches=3")])
+                                             ({"num_minibatches": 3}, "num_minibatches=3"),
+                                             ({"num_seeds": "three"}, "^num_seeds='three' is not allowed[^\n]*$")])
 def test_what_cannot_work_is_refused(change, sentence):
     with pytest.raises(UsageError, match=sentence):
         make_training(replace(SMALL, **change), make_envs, make_agent)
+
+
+def test_settings_without_effect_are_refused_together():
+    """They were ignored."""
+    with pytest.raises(UsageError) as caught:
+        make_training(replace(SMALL, framework="torch", num_seeds=3, init_from="runs/before", engine="auto", num_minibatches=3),
+                      make_envs, make_agent)
+    said = str(caught.value)
+    assert all(part in said for part in (
+        "framework=torch has no effect: make_training trains with JAX", "num_seeds=3 has no effect: make_training makes one",
+        "init_from=runs/before has no effect: make_training reads no runs", "num_minibatches=3"))
+
+
+def test_a_traced_number_in_a_configuration_is_refused_with_what_to_do():
+    """It was the text of a ConcretizationTypeError."""
+    def final_loss(learning_rate):
+        training = make_training(replace(SMALL, learning_rate=learning_rate), make_envs, make_agent)
+        return training.step(training.init(jax.random.key(1)))[1].losses["value_loss"]
+
+    said = r"^learning_rate is an array of jax\.vmap, .*: proximo\.sweep\(\.\.\., learning_rate=\[\.\.\.\]\) trains several"
+    for transformed in (jax.vmap(final_loss), jax.jit(lambda rates: final_loss(rates[0]))):
+        with pytest.raises(UsageError, match=said):
+            transformed(np.float32([1e-3, 1e-4]))

@@ -87,6 +87,7 @@ def iterate(cfg: Config, bind: Callable[[Weights], Any], envs: ControlPure,
 def train(cfg: Config) -> Generator[Iteration, None, None]:
     """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields an Iteration per update."""
     jax.config.update("jax_platforms", "cpu")  # small networks are faster there than on a GPU
+    jax.config.update("jax_enable_x64", False)
     envs: ControlPure = make_jax_control(cfg, ())  # type: ignore[assignment]
     bind, weights = seeded_agent(envs, cfg)
     env_state, step = jax.jit(lambda key: envs.reset(key))(stream_key(cfg.seed, "env"))

@@ -126,14 +126,17 @@ def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
 @needs_jax
 @pytest.mark.parametrize("changes", [{}, *(pytest.param(one, marks=() if ALL else pytest.mark.skip(
     reason="make eject")) for one in OTHERS_ON_JAX)], ids=str)
-def test_three_iterations_on_jax_have_the_weights_of_the_library(changes, tmp_path):
+def test_three_iterations_on_jax_have_the_weights_of_the_library(changes, tmp_path, monkeypatch):
+    """Whatever JAX_ENABLE_X64 says, which ended in a traceback."""
     settings = three_iterations("ppo", {"framework": "jax", **changes})
     path = tmp_path / "my_ppo.py"
     path.write_text(eject(config_class("ppo")(**settings), "ppo", "proximo eject ppo --framework jax"))
     assert ruff(path) == (0, "All checks passed!\n")
     assert len(path.read_text().splitlines()) <= 740
     assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
-    assert ejected_hash(path, tmp_path) == library_hash("ppo", settings)
+    expected = library_hash("ppo", settings)
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    assert ejected_hash(path, tmp_path) == expected
 
 
 @pytest.mark.skipif(not ALL, reason="make eject")
