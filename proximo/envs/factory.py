@@ -9,9 +9,10 @@ import gymnasium as gym
 
 from proximo.config import Config
 from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
+from proximo.envs.gym_checks import not_an_env, place_for
 from proximo.envs.gym_ids import with_quick_space
 from proximo.envs.gym_loop import GymEnvs
-from proximo.envs.gym_source import EnvSource, call_maker, finish_env, kwargs_of, not_an_env, own_source
+from proximo.envs.gym_source import EnvSource, call_maker, finish_env, kwargs_of, own_source
 from proximo.envs.info_metrics import rows_class
 from proximo.envs.time_limit import close_env
 from proximo.envs.workers import make_rows_or_workers
@@ -37,7 +38,7 @@ def env_factory(env: Any) -> Factory:
                          "such as env=lambda: MyEnv(), and num_envs.")
     if not callable(env):
         raise UsageError(f"env={env!r:.60} is not an environment. Pass the id of an environment, a function that makes "
-                         "one, its class, or a gymnasium.Env.")
+                         f"one, its class, or a gymnasium.Env.{place_for(env)}")
     factory: Factory = env
     return factory
 

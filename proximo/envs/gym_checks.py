@@ -18,6 +18,22 @@ NORMALIZERS = {NormalizeObservation: "norm_obs", NormalizeReward: "norm_reward"}
 SMALL_SQUARES = 1e76  # a sum of squares below it has no number beyond the range of float32, which ends at 3.4e38
 
 
+def not_an_env(made: Any) -> str:
+    """Return what was made in place of a gymnasium.Env, and what to do, as the end of a sentence."""
+    return f"a {type(made).__name__}; a gymnasium.Env is needed.{place_for(made)}"
+
+
+def place_for(made: Any) -> str:
+    """Return how environments of another kind are passed, as a sentence after a space; "" if the kind is not known."""
+    if hasattr(made, "possible_agents"):
+        return (" Agents of a PettingZoo game share a policy with proximo.train(make_envs=from_parallel_env(FUNCTION)),"
+                " see docs/add-an-environment.md.")
+    if hasattr(made, "initial") and hasattr(made, "transition"):
+        return (" A functional environment is passed as proximo.train(make_envs=from_func_env(ENV)), see "
+                "docs/batched-environments.md.")
+    return ""
+
+
 def check_envs(envs: list[gym.Env], env_id: str) -> None:
     """Check that environments have the same spaces, and that they are different objects.
 

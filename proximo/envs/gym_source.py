@@ -9,6 +9,7 @@ from gymnasium.envs.registration import registry
 
 from proximo.config import Config
 from proximo.envs.atari_ids import is_atari
+from proximo.envs.gym_checks import not_an_env
 from proximo.envs.gym_ids import gym_id, make_registered, with_quick_space
 from proximo.envs.images import PLAIN, ImageSettings, with_image_settings
 from proximo.envs.imports import import_named, load_script, split_file
@@ -126,14 +127,6 @@ def call_maker(make: Callable[..., Any], source: EnvSource, values: dict[str, An
     except (Exception, SystemExit) as error:
         kind = UsageError if isinstance(error, TypeError) and values else EnvError
         raise kind(f"{source.name} could not be made{_with(source.kwargs)}: {with_place(error)}") from error
-
-
-def not_an_env(made: Any) -> str:
-    """Return what was made in place of a gymnasium.Env, and what to do, as the end of a sentence."""
-    game = hasattr(made, "possible_agents")
-    return f"a {type(made).__name__}; a gymnasium.Env is needed." + (
-        " Agents of a PettingZoo game share a policy with proximo.train(make_envs=from_parallel_env(FUNCTION)), see "
-        "docs/add-an-environment.md." * game)
 
 
 def finish_env(env: gym.Env, source: EnvSource) -> gym.Env:

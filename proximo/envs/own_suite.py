@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from proximo.envs.gym_checks import place_for
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
 from proximo.envs.own_attributes import problems_of_envs
@@ -49,8 +50,10 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
         raise EnvError(f"make_envs raised {with_place(error)}") from error
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
     if missing:
+        advice = place_for(envs) or (" Pass this function as make_envs itself." * callable(envs)) or (
+            " Add them: docs/batched-environments.md says what they are.")
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "
-                         "(proximo/protocols.py). Add them: docs/batched-environments.md says what they are.")
+                         f"(proximo/protocols.py).{advice}")
     if problems := list(problems_of_envs(envs, len(seeds), getattr(cfg, "info_metrics", ()))):
         envs.close()
         raise UsageError("\n".join(problems))

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from proximo.catalog import config_class, variant_of
 from proximo.config import Config
 from proximo.envs.factory import env_factory, env_name, make_from_factory
+from proximo.envs.gym_checks import place_for
 from proximo.envs.gym_source import OWN, check_env_fields
 from proximo.envs.own_suite import make_complete
 from proximo.errors import USES, UsageError, warn
@@ -41,7 +42,8 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
     """
     functions = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn}
     bad = [name for name, part in functions.items() if part is not None and not callable(part)]
-    wrong = [f"{name}={functions[name]!r:.60} is not a function. {USES[name]}" for name in bad]
+    wrong = [f"{name}={functions[name]!r:.60} is not a function. {USES[name]}{place_for(functions[name])}"
+             for name in bad]
     wrong += found if (found := problems_of_callbacks(callbacks)) else ()
     wrong += bad_class if (bad_class := problems_of_class(config)) else ()
     own_env = None if isinstance(env, str) else env

@@ -416,6 +416,20 @@ def test_an_environment_with_the_functions_of_gymnax(tmp_path):
     assert (steps[5]["final_obs"] == 5).all() and (steps[5]["ret"] == 5).all() and (steps[6]["obs"] == 1).all()
 
 
+@pytest.mark.parametrize("given", [
+    {"env": Walk()}, {"env": Walk}, {"make_envs": Walk()}, {"make_envs": lambda cfg, seeds: Walk()}],
+    ids=["object", "class", "as make_envs", "returned"])
+def test_a_functional_environment_elsewhere_is_told_where_it_belongs(given, tmp_path):
+    with pytest.raises(UsageError, match=r"A functional environment is passed as .*make_envs=from_func_env\(ENV\)"):
+        proximo.train("ppo", env_id="Walk", framework="jax", run_dir=tmp_path / "run", **TOLD, **given)
+
+
+def test_a_function_that_is_returned_instead_of_passed(tmp_path):
+    with pytest.raises(UsageError, match="make_envs returned function, which lacks .* Pass this function as make_envs itself"):
+        proximo.train("ppo", make_envs=lambda cfg, seeds: func_env.from_func_env(Walk()), env_id="Walk", framework="jax",
+                      run_dir=tmp_path / "run", **TOLD)
+
+
 @pytest.mark.parametrize("setting", [{"env_kwargs": ["a=1"]}, {"frame_stack": 4}, {"env_workers": 2}, {"engine": "envpool"},
                                      {"info_metrics": ["x"]}, {"autoreset": "next-step"}], ids=str)
 def test_settings_without_effect_are_refused(setting, tmp_path):
