@@ -9,11 +9,30 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.envs.joint_actions import action_shape
-from proximo.errors import COLUMNS, UsageError, call_part, is_column, warn_once
+from proximo.errors import (
+    COLUMNS,
+    ProximoError,
+    UsageError,
+    call_part,
+    is_column,
+    is_out_of_memory,
+    warn_once,
+    with_place,
+)
 from proximo.protocols import AGENT_PARTS, Acted, Spec, VecEnv
 
 HEAD_PARTS = ("action_shape", "action_dtype", "noise", "learning_noise", "perturbed")  # what every head must have
 RESERVED = ("grad_norm", "explained_variance")  # statistics that the update adds itself
+
+
+def call_loss(loss_fn: Callable[..., Any], batch: Any, cfg: Config) -> Any:
+    """Call a loss function of torch; UsageError if it raises an exception."""
+    try:
+        return call_part("loss_fn", loss_fn, batch, cfg)
+    except Exception as error:
+        if isinstance(error, ProximoError) or is_out_of_memory(error):
+            raise
+        raise UsageError(f"The loss function raised {with_place(error)}. Correct loss_fn.") from error
 
 
 def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None:

@@ -12,7 +12,7 @@ from proximo.envs.env_state import announce_rebuilds, has_envs
 from proximo.envs.memory_needs import check_memory
 from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
-from proximo.errors import UsageError, call_part, warn
+from proximo.errors import UsageError, warn
 from proximo.on_torch.compiled import Compiler, compile_collect, compile_gradient, compile_step, usable_compiler
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import (
@@ -31,7 +31,7 @@ from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore
-from proximo.part_checks import check_loss
+from proximo.part_checks import call_loss, check_loss
 from proximo.processes import World
 from proximo.protocols import Agent, MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_seed
@@ -185,7 +185,7 @@ def statistic_names(loss_fn: Callable[..., Any], cfg: Config, recurrent: bool, d
     ones = ones.view(cfg.num_steps, -1) if recurrent else ones
     rows = dict.fromkeys(LossInputs._fields, ones) | {"valid": ones.bool(), "count": ones.sum(),
                                                   "clip_coef": ones.mean(), "ent_coef": ones.mean()}
-    found = call_part("loss_fn", loss_fn, LossInputs(**rows), cfg)
+    found = call_loss(loss_fn, LossInputs(**rows), cfg)
     check_loss(found, Tensor, cfg)
     return list(found[1])
 

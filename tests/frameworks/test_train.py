@@ -303,6 +303,17 @@ def test_losses_that_cannot_be_minimised_are_refused(framework, change, sentence
                          parts.make_agent, loss_fn))
 
 
+def test_an_exception_of_a_loss_is_one_sentence_with_its_line(framework):
+    parts = parts_of("ppo", framework.name)
+
+    def loss_fn(batch, cfg):
+        return {}["weights"], {}
+
+    with pytest.raises(UsageError, match=r"^The loss function raised KeyError: 'weights' \(.*test_train\.py, line \d+\)\. "):
+        next(parts.train(Config(framework=framework.name, num_envs=2, num_steps=8, total_timesteps=16), parts.make_envs,
+                         parts.make_agent, loss_fn))
+
+
 def test_a_configuration_with_whole_floats_trains_as_that_of_whole_numbers(framework):
     """1e2 is a float, which the check of configurations accepts; every bit of the weights is the same."""
     numbers = {"num_envs": 2, "num_steps": 8, "total_timesteps": 32, "num_minibatches": 2, "update_epochs": 1,

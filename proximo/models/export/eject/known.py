@@ -30,7 +30,7 @@ IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2,
 CHECKED = ("proximo.envs.atari_ids",)
 
 # What the library does with more care, written as a program for one environment does it.
-SIMPLER = {"close_env": "{0}.close()", "call_part": "{1}({2}, {3})",
+SIMPLER = {"close_env": "{0}.close()", "call_loss": "{0}({1}, {2})",
            "make_registered": "gym.make({0}, disable_env_checker=True)",
            "set_up_torch": "torch.set_num_threads(cfg.threads)", "host_zeros": "np.zeros({0}, {1})"}
 
