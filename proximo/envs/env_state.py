@@ -12,7 +12,7 @@ import gymnasium
 
 from proximo.config import Config
 from proximo.envs.state_codes import OpaqueError, decode_value, encode_function, encode_value, holds_state
-from proximo.errors import notify, warn, warn_once
+from proximo.errors import UsageError, notify, warn, warn_once
 
 
 def announce_rebuilds(cfg: Config, processes: int) -> None:
@@ -45,6 +45,14 @@ def has_envs(kept: dict[str, Any], cfg: Config) -> bool:
         warn("The checkpoint does not contain the environments, because their state could not be saved. They are made "
              f"again here and every {cfg.checkpoint_every} iterations. The run differs from an uninterrupted one.")
     return kept.get("envs") is not None
+
+
+def check_masks(kept: bool, now: bool) -> None:
+    """Raise UsageError if only one of the environments of a checkpoint and those that continue it have masks."""
+    if kept != now:
+        has = ("masks of actions", "none") if kept else ("no masks of actions", "some")
+        raise UsageError(f"The checkpoint's environments have {has[0]}, these have {has[1]}. Resume with the "
+                         "environment of the run.")
 
 
 def get_env_state(env: gymnasium.Env, excluded: tuple[str, ...] = ()) -> dict[str, Any]:

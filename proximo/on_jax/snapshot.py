@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.config import Config
+from proximo.envs.env_state import check_masks
 from proximo.envs.moments import Statistics
 from proximo.envs.normalize import pack_statistics, unpack_statistics
 from proximo.envs.pure import check_state, pack_tree, unpack_tree
@@ -52,10 +53,8 @@ def fits(kept: dict[str, Any], state: TrainState) -> bool:
         UsageError: Only the snapshot's, or only this run's, have masks of actions.
     """
     expected = {name: x.shape for name, x in pack_carry(state.carry).items()}
-    if "carry" in kept and (masked := ".mask" in kept["carry"]) is not (".mask" in expected):
-        has = ("masks of actions", "none") if masked else ("no masks of actions", "some")
-        raise UsageError(f"The checkpoint's environments have {has[0]}, these have {has[1]}. Resume with the "
-                         "environment of the run.")
+    if "carry" in kept:
+        check_masks(".mask" in kept["carry"], ".mask" in expected)
     return "carry" not in kept or expected == {name: np.shape(x) for name, x in kept["carry"].items()}
 
 

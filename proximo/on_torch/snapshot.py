@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from proximo.config import Config
+from proximo.envs.env_state import check_masks
 from proximo.envs.normalize import continue_statistics, pack_statistics, unpack_statistics
 from proximo.errors import UsageError, reading_checkpoint
 from proximo.models.weights import SAME_NETWORK, check_weights
@@ -48,6 +49,7 @@ def restore(state: dict[str, Any], adam: Adam, agent: nn.Module, envs: VecEnv, c
     statistics = unpack_statistics(state["statistics"])
     if not keeps_state:
         return carry._replace(statistics=continue_statistics(statistics, carry.statistics))
+    check_masks("mask" in state["carry"], carry.mask is not None)
     envs.load(state["envs"])
     kept = {name: torch.as_tensor(x, device=carry.obs.device) for name, x in state["carry"].items()}
     return Carry(obs=kept["obs"], mask=kept.get("mask"), first=kept["first"],
