@@ -70,9 +70,14 @@ def check_envs(envs: list[gym.Env], env_id: str) -> None:
 
 
 def same_layout(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
-    """Return whether two Boxes have the same shape and dtype; their bounds may differ."""
-    return isinstance(one, spaces.Box) and isinstance(other, spaces.Box) and (one.shape, one.dtype) == (
-        other.shape, other.dtype)
+    """Return whether two spaces are equal but for the bounds of Boxes, also of those in a Dict or Tuple."""
+    if isinstance(one, spaces.Dict) and isinstance(other, spaces.Dict):
+        return [*one] == [*other] and all(same_layout(one[name], other[name]) for name in one)
+    if isinstance(one, spaces.Tuple) and isinstance(other, spaces.Tuple):
+        return len(one) == len(other) and all(map(same_layout, one, other))
+    if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
+        return (one.shape, one.dtype) == (other.shape, other.dtype)
+    return one == other
 
 
 def wrong_numbers(reward: np.ndarray, obs: np.ndarray, floats: np.ndarray) -> tuple[int, str] | None:

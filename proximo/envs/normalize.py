@@ -60,7 +60,7 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
         raise UsageError("norm_obs=True needs torch tensors of floats only; these have parts of other dtypes. Set "
                          "norm_obs=False (norm_reward is possible), or return numpy arrays.")
     xp = numpy_module(envs.arrays)
-    begin: Callable[..., Statistics] = partial(count_reset, cfg=cfg, xp=xp)
+    begin: Callable[..., Statistics] = partial(count_reset, cfg=cfg, xp=xp, joins=bool(envs.players))
     count: Callable[..., Statistics] = partial(count_step, cfg=cfg, xp=xp, waits=bool(envs.players or cfg.restart_envs))
     apply: Callable[..., Step] = partial(apply_statistics, cfg=cfg, xp=xp)
     if on_torch:
@@ -153,9 +153,13 @@ def normalize_obs(moments: Moments, obs: Array, clip: float, xp: Any = np) -> Ar
     return xp.asarray(xp.minimum(xp.maximum(scaled, -clip), clip), xp.float32)
 
 
-def count_reset(statistics: Statistics, step: Step, cfg: Config, xp: Any = np) -> Statistics:
-    """Count what reset() returned: its observations are counted, and all returns begin at 0."""
-    obs = update_moments(statistics.obs, step.obs, None, xp) if cfg.norm_obs else statistics.obs
+def count_reset(statistics: Statistics, step: Step, cfg: Config, xp: Any = np, joins: bool = False) -> Statistics:
+    """Count what reset() returned: its observations are counted, and all returns begin at 0.
+
+    With `joins`, rows may begin later (`first` False), and are not counted.
+    """
+    begun = step.first if joins else None
+    obs = update_moments(statistics.obs, step.obs, begun, xp) if cfg.norm_obs else statistics.obs
     return statistics._replace(obs=obs, running=xp.zeros(step.reward.shape, statistics.running.dtype))
 
 
@@ -198,7 +202,7 @@ def apply_statistics(statistics: Statistics, step: Step, cfg: Config, xp: Any = 
     if cfg.norm_obs:
         obs = normalize_obs(statistics.obs, step.obs, cfg.clip_obs, xp)
         if step.final_obs is not None:
-            unread = xp is np and not np.count_nonzero(step.first)  # no row ended
+            unread = xp is np and not (np.count_nonzero(step.first) or np.count_nonzero(step.truncated))  # no row ended
             final = obs if unread else normalize_obs(statistics.obs, final, cfg.clip_obs, xp)
     if cfg.norm_reward:
         scaled, clip = reward / xp.sqrt(statistics.ret.var + EPSILON), cfg.clip_norm_reward

@@ -118,7 +118,7 @@ class CheckedEnvs:
         with self._naming("reset"):
             step = self._envs.reset()
         self._check_numbers(self._checked(step, "reset", self._envs.num_envs))
-        if not bool((step.first & step.valid).all()):
+        if not (self._envs.players or bool((step.first & step.valid).all())):  # agents of a game may join later
             raise UsageError(f"{self._name}.reset() returned first or valid with False. Every row begins an episode "
                              "there: return True for all.")
         self._ended, self._begun = {}, True

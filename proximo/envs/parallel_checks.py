@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from gymnasium import Space
+
 from proximo.envs.gym_checks import same_layout
-from proximo.errors import EnvError, UsageError
+from proximo.errors import EnvError, UsageError, with_place
 
 MEMBERS = ("possible_agents", "observation_space", "action_space", "reset", "step", "close", "unwrapped")
 ANSWERS = ("observations", "rewards", "terminations", "truncations", "infos")  # what step() returns, dicts by agent
@@ -24,9 +27,35 @@ def agents_of(game: Any) -> list[Any]:
     if lacks := [name for name in MEMBERS if not hasattr(game, name)]:
         raise UsageError(f"from_parallel_env: the function returned {type(game).__name__}, which lacks "
                          f"{', '.join(lacks)}. Return a pettingzoo.ParallelEnv.")
-    if not game.possible_agents:
-        raise UsageError(f"{name_of_game(game)}: possible_agents is empty. Set it to the names of the agents.")
-    return list(game.possible_agents)
+    agents = game.possible_agents
+    if not (isinstance(agents, Sequence) and agents and len({*agents}) == len(agents)):
+        raise UsageError(f"{name_of_game(game)}: possible_agents is {agents!r:.100}. Set it to a list of the names of "
+                         "the agents, each once.")
+    return list(agents)
+
+
+def space_of(game: Any, what: str, agent: Any) -> Space[Any]:
+    """Return the space of the observations or actions of an agent; UsageError if there is none."""
+    method = getattr(game, f"{what}_space")
+    if not callable(method):
+        raise UsageError(f"{name_of_game(game)}.{what}_space is an attribute. Make it a method that takes an agent and "
+                         "returns its space.")
+    try:
+        space = method(agent)
+    except Exception as error:
+        raise EnvError(f"{name_of_game(game)}.{what}_space({agent!r:.60}) raised {with_place(error)}") from error
+    if not isinstance(space, Space):
+        raise UsageError(f"{name_of_game(game)}.{what}_space({agent!r:.60}) returned {type(space).__name__}. Return a "
+                         "space of gymnasium.spaces.")
+    return space
+
+
+def number(reward: Any) -> float:
+    """Return a reward as a number; ValueError if it is none."""
+    given = np.asarray(reward)
+    if given.size != 1 or given.dtype.kind not in "biuf":
+        raise ValueError(f"reward is {reward!r:.60}; it must be a number")
+    return float(given.reshape(()))
 
 
 def check_number(rows: int, agents: int, name: str) -> None:
@@ -47,14 +76,15 @@ def check_games(games: Sequence[Any], name: str) -> None:
     if len({id(game.unwrapped) for game in games}) < len(games):
         raise UsageError(f"{name}: two of the {len(games)} games are the same object. The function that makes them "
                          "must make a new one at each call.")
-    spaces = games[0].observation_space(first[0]), games[0].action_space(first[0])
+    kinds = ("observation", "action")
+    spaces = [space_of(games[0], what, first[0]) for what in kinds]
     for g, game in enumerate(games):
         if (agents := agents_of(game)) != first:
             raise UsageError(f"{name}: game {g} has the agents {agents}, and game 0 has {first}. All games of a run "
                              "need the same agents.")
         for agent in agents:
-            for what, space, other in zip(("observation", "action"), spaces, (
-                    game.observation_space(agent), game.action_space(agent))):
+            for what, space in zip(kinds, spaces):
+                other = space_of(game, what, agent)
                 if space != other and not (what == "observation" and same_layout(space, other)):
                     raise UsageError(f"{name}: {agent} has the {what} space {other}, and {first[0]} has {space}. All "
                                      "agents share one policy and need the same spaces. SuperSuit makes them equal: "

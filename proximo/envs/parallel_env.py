@@ -163,7 +163,6 @@ class ParallelGames:
             if self._begun:
                 raise self._fault(g * size + min(joined), LATE_MASK)
             self._masks = self._new_masks()
-        self._first[g * size:(g + 1) * size] = True
         self._join(g, joined)
 
     def _join(self, g: int, joined: Mapping[int, Seen]) -> None:

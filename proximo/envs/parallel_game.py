@@ -7,7 +7,7 @@ import numpy as np
 
 from proximo.envs.gym_checks import reset_answer, terminal
 from proximo.envs.mujoco_state import read_state, write_state
-from proximo.envs.parallel_checks import agents_of, answer_of_step, name_of_game
+from proximo.envs.parallel_checks import agents_of, answer_of_step, name_of_game, number
 from proximo.errors import EnvError, ProximoError, what_failed
 
 
@@ -54,7 +54,8 @@ class ParallelGame:
         self.acting[:] = self._ended[:] = False
         joined = self._joined(observations, infos)
         if not joined:
-            raise EnvError(f"{self._where()}: `agents` is empty after reset(). Set it to the agents that play")
+            raise EnvError(f"{self._where()}: `agents` is empty after reset(). Set it to the agents that play, as in "
+                           "self.agents = self.possible_agents[:]")
         return joined
 
     def step(self, actions: Sequence[Any]) -> tuple[dict[int, Got], dict[int, Seen]]:
@@ -71,6 +72,9 @@ class ParallelGame:
         acting = [int(k) for k in np.flatnonzero(self.acting)]
         chosen = {self.agents[k]: actions[k] for k in acting}
         answer = self._ask("step", lambda: answer_of_step(self.env.step(chosen)))
+        if unknown := {*self.env.agents, *answer[2], *answer[3]} - {*self.agents}:
+            raise EnvError(f"{self._where()}: {', '.join(sorted(map(str, unknown)))} in `agents`, or in what step "
+                           "returned for terminations and truncations, is not in possible_agents")
         got = {k: self._got(k, *answer) for k in acting}
         return got, self._joined(answer[0], answer[-1])
 
@@ -79,7 +83,7 @@ class ParallelGame:
         try:
             ends = terminations[agent], truncations[agent]
             terminated = terminal(ends[0], agent, ends[1])
-            got = Got(observation=observations[agent], info=infos.get(agent) or {}, reward=float(rewards[agent]),
+            got = Got(observation=observations[agent], info=infos.get(agent) or {}, reward=number(rewards[agent]),
                       terminated=terminated, truncated=bool(ends[1]) and not terminated)
         except KeyError:
             raise self.fault(k, "step returned nothing for it; an agent that acted needs an observation, a reward, "
@@ -92,10 +96,11 @@ class ParallelGame:
         return got
 
     def _joined(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[int, Seen]:
-        """Note who acts next. Returns what those see that did not act before."""
-        present = [agent in self.env.agents for agent in self.agents]
-        new = np.array(present) & ~self._ended & ~self.acting
-        self.acting[:] = np.array(present) & ~self._ended
+        """Note who acts next. Returns what those see that did not act before: also one that left and comes back."""
+        present = np.array([agent in self.env.agents for agent in self.agents])
+        self._ended &= present
+        new = present & ~self._ended & ~self.acting
+        self.acting[:] = present & ~self._ended
         for k in np.flatnonzero(new):
             if self.agents[k] not in observations:
                 raise self.fault(int(k), "it is in `agents`, and there is no observation for it")

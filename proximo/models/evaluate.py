@@ -133,10 +133,10 @@ def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0, max_f
     Raises:
         EnvError: Drawing failed.
     """
-    ended, drawn = 0, 0
-    for step in play(model, envs, deterministic, seed):
-        over = bool(_to_numpy(step.episode.finished)[0])
-        has_next_begun = over and bool(_to_numpy(step.first)[0])
+    ended, drawn, rows = 0, 0, len(envs.players)
+    for count, step in enumerate(play(model, envs, deterministic, seed)):
+        over = count > 0 and _is_over(step, rows) if rows else bool(_to_numpy(step.episode.finished)[0])
+        has_next_begun = over and bool(rows or _to_numpy(step.first)[0])
         shown = ended + has_next_begun
         ended += over
         if shown in episodes:
@@ -147,6 +147,11 @@ def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0, max_f
             drawn += 1
         if drawn == max_frames or ended == episodes.stop:
             return
+
+
+def _is_over(step: Step, rows: int) -> bool:
+    """Return whether the first game, of so many rows, has ended: none of its players goes on."""
+    return not bool(_to_numpy(step.valid & ~(step.terminated | step.truncated))[:rows].any())
 
 
 def episode_returns(model: Model, envs: VecEnv, deterministic: bool, seed: int, episodes: int,

@@ -73,7 +73,7 @@ def play_in_new_envs(model: Model, parts: Parts, how: HowPlayed, show: ShowProgr
         EnvError: An environment failed.
     """
     players = parts.rows_per_game(model.cfg)
-    rows = min(how.num_envs, how.episodes) if players == 1 else -(-how.num_envs // players) * players
+    rows = -(-min(how.num_envs, how.episodes) // players) * players
     with playing_envs(model, parts, rows, how.seed) as envs:
         return evaluate(model, envs, how.episodes, how.deterministic, how.seed, how.max_steps, show)
 

@@ -9,6 +9,7 @@ from gymnasium import spaces
 import proximo
 from proximo.config import Config
 from proximo.envs.calls import call_envs
+from proximo.envs.normalize import make_normalizer
 from proximo.envs.own_suite import make_complete
 from proximo.envs.parallel_env import from_parallel_env
 from proximo.errors import EnvError, UsageError
@@ -50,9 +51,9 @@ def play_by_hand(game, seed):
         answer |= {a: {"obs": seen[a], "first": True} for a in game.agents if a not in acting}
         if not game.agents:
             seen, _ = game.reset()
-            for a in game.possible_agents:
+            for a in game.agents:
                 answer.setdefault(a, {})["first"] = True
-                answer[a]["obs"] = seen.get(a)
+                answer[a]["obs"] = seen[a]
 
 
 @pytest.mark.parametrize("late", [0, 3])
@@ -62,7 +63,7 @@ def test_rows_are_those_of_the_agents(late, length):
     envs = make_games(late=late, length=length)
     hands = [play_by_hand(Corridor(late=late, length=length), seed) for seed in (10, 13)]
     answers, step, rng = [next(hand) for hand in hands], envs.reset(), np.random.default_rng(0)
-    assert step.first.all() and step.valid.all() and not step.reward.any()
+    assert np.array_equal(step.first, [True, True, not late] * 2) and step.valid.all() and not step.reward.any()
     returns, lengths, seen = np.zeros(6), np.zeros(6), set()
     agents = Corridor().possible_agents
     for _ in range(120):
@@ -89,6 +90,62 @@ def test_rows_are_those_of_the_agents(late, length):
     # a step within an episode, an end before that of the game, an end with the game, a row without an agent
     assert {(True, False, False), (True, True, False), (False, False, True)} <= seen
     assert length == 4 or (True, True, True) in seen
+
+
+class Returning(Corridor):
+    """An agent leaves after three steps, and comes back two steps later; actions of others than `agents` are an error."""
+
+    def step(self, actions):
+        observations, rewards, terminated, truncated, infos = super().step(actions)
+        if self.time == 3 and "agent_0" in self.agents:
+            terminated["agent_0"] = True
+            self.agents.remove("agent_0")
+        if self.time == 5 and "agent_0" not in self.agents:
+            self.agents.insert(0, "agent_0")
+            observations |= self.answer(["agent_0"])[0]
+        return observations, rewards, terminated, truncated, infos
+
+
+def test_an_agent_that_comes_back_begins_another_episode():
+    envs = make_games(Returning, size=99, rows=3)
+    envs.reset()
+    found = []
+    for _ in range(8):
+        step = envs.step(np.ones(3, np.int64))
+        found.append((bool(step.valid[0]), bool(step.first[0]), bool(step.episode.finished[0])))
+    acting = (True, False, False)
+    assert found == [acting, acting, (True, False, True), (False, False, False), (False, True, False), *[acting] * 3]
+
+
+def test_statistics_are_those_of_the_observations_that_are_acted_on():
+    """Not of rows of agents that have not joined or are out; a truncated agent's last observation is normalised."""
+    cfg = Config(norm_obs=True, norm_reward=True)
+    envs = make_games(Cut, late=3, size=99)
+    normalizer, rng = make_normalizer(cfg, envs), np.random.default_rng(0)
+    raw = envs.reset()
+    seen, raw = [raw.obs[raw.first].copy()], raw._replace(obs=raw.obs.copy())
+    statistics, _ = normalizer.reset(normalizer.start(), raw)
+    for _ in range(60):
+        raw = envs.step(rng.integers(0, 3, 6))
+        over = raw.terminated | raw.truncated
+        seen.append(raw.obs[raw.first | (raw.valid & ~over)].copy())
+        statistics, step = normalizer.step(statistics, raw)
+        expected = (raw.final_obs - statistics.obs.mean) / np.sqrt(statistics.obs.var + 1e-8)
+        np.testing.assert_allclose(step.final_obs[raw.truncated], expected[raw.truncated].clip(-10, 10), rtol=1e-5)
+    seen = np.concatenate(seen)
+    np.testing.assert_allclose(statistics.obs.mean, seen.mean(0), rtol=1e-3)
+    assert statistics.obs.count == pytest.approx(len(seen), abs=1)
+
+
+class Cut(Corridor):
+    """The first agent is cut off by a time limit of its own, before the game ends."""
+
+    def step(self, actions):
+        observations, rewards, terminated, truncated, infos = super().step(actions)
+        if self.time == 6:
+            truncated["agent_0"] = True
+            self.agents.remove("agent_0")
+        return observations, rewards, terminated, truncated, infos
 
 
 def test_agents_that_stay_listed_after_their_end_do_not_act():
@@ -118,7 +175,7 @@ def test_masks(masked):
         assert envs.obs_shape == (3,) and step.mask.any(1).all()
         forbidden += (~step.mask).sum()
         step = envs.step(random_actions(envs, step, rng))
-        assert step.mask[~step.valid & ~step.first].all()
+        assert step.mask[~step.valid & ~step.first].all()  # of agents that are out
     assert forbidden > 30
 
 
@@ -169,7 +226,8 @@ class Faulty(Corridor):
                         "nan": lambda: answer[0]["agent_1"].fill(np.nan), "shape": lambda: answer[0].update(agent_1=[1, 2]),
                         "nan reward": lambda: answer[1].update(agent_1=np.nan), "gone": lambda: self.agents.remove("agent_1"),
                         "terminated": lambda: answer[2].update(agent_1=None),
-                        "mask": lambda: answer[4].update(agent_1={"action_mask": [1, 1, 1]}), "raises": lambda: None}
+                        "mask": lambda: answer[4].update(agent_1={"action_mask": [1, 1, 1]}), "raises": lambda: None,
+                        "all": lambda: answer[2].update(__all__=True), "stranger": lambda: self.agents.append("ghost")}
             fault_of[self.fault]()
         return tuple(answer)
 
@@ -178,7 +236,8 @@ class Faulty(Corridor):
     ("raises", r"game 1 \(corridor\), step 3: step raised RuntimeError: the engine is gone"),
     ("four", "step 2: step returned a tuple; it must return five dicts"),
     ("no obs", "step 2, agent agent_1: step returned nothing for it"),
-    ("no reward", "step 2, agent agent_1: step returned nothing for it"), ("text", "agent agent_1: could not convert"),
+    ("no reward", "step 2, agent agent_1: step returned nothing for it"), ("text", "agent agent_1: reward is 'one'; it must be a number"),
+    ("all", "step 2: __all__ in `agents`, or in what step returned"), ("stranger", "step 2: ghost in `agents`"),
     ("nan", "agent agent_1: observation is not finite"), ("nan reward", "agent agent_1: reward is nan"),
     ("shape", r"agent agent_1: observation"), ("gone", "agent_1: it is no longer in `agents`, and it was neither"),
     ("terminated", "agent agent_1: terminated is None"), ("mask", "agent agent_1: action_mask was returned, and the first"),
@@ -197,6 +256,21 @@ class OtherSpace(Corridor):
         return spaces.Discrete(2 + (agent == "agent_0"))
 
 
+class Twice(Corridor):
+    def __init__(self):
+        super().__init__()
+        self.possible_agents = ["a", "a"]
+
+
+class Attribute(Corridor):
+    action_space = spaces.Discrete(3)
+
+
+class Nothing(Corridor):
+    def observation_space(self, agent):
+        return None
+
+
 class Turns(Corridor):
     def agent_iter(self):
         """Yield whose turn it is, as an AECEnv does."""
@@ -205,7 +279,8 @@ class Turns(Corridor):
 @pytest.mark.parametrize(("make_game", "message"), [
     (OtherSpace, r"agent_1 has the action space Discrete\(2\), and agent_0 has Discrete\(3\).*pad_action_space_v0"),
     (Turns, "corridor is an AECEnv"), (lambda: 3, "returned int, which lacks possible_agents"),
-    (partial(Corridor, agents=0), "possible_agents is empty"),
+    (partial(Corridor, agents=0), r"possible_agents is \[\]. Set it to a list"), (Twice, r"possible_agents is \['a', 'a'\]"),
+    (Attribute, "corridor.action_space is an attribute. Make it a method"), (Nothing, "'agent_0'.* returned NoneType. Return a"),
     (partial(Corridor, agents=4), "num_envs=6 is not divisible by the 4 agents of corridor.*Use 4 or 8"),
     (partial(lambda one: one, Corridor()), "two of the 2 games are the same object")])
 def test_other_functions_are_refused(make_game, message):
