@@ -13,6 +13,7 @@ from proximo.envs.normalize import make_normalizer
 from proximo.envs.own_suite import make_complete
 from proximo.envs.parallel_env import from_parallel_env
 from proximo.errors import EnvError, UsageError
+from proximo.models.evaluate import frames
 from tests.support.games import Corridor
 from tests.support.play import random_actions
 from tests.support.runs import same_logs, same_weights
@@ -326,6 +327,23 @@ def test_evaluations_during_training_play_whole_games(tmp_path):
                         total_timesteps=160, eval_every=160, eval_episodes=5, run_dir=tmp_path / "run")
     assert "eval/return_mean" in (run / "metrics.csv").read_text()
     assert len(proximo.evaluate(run, episodes=5, make_envs=from_parallel_env(Corridor)).players) == 5
+
+
+def test_evaluations_play_as_few_games_as_they_need(tmp_path):
+    make_envs = from_parallel_env(Corridor)
+    run = proximo.train("ppo", **SHORT, make_envs=make_envs, total_timesteps=96, run_dir=tmp_path / "run")
+    counts = [len(proximo.evaluate(run, episodes=n, make_envs=make_envs).rows) for n in (1, 3, 4, 6, 9)]
+    assert counts == [3, 3, 6, 6, 9]
+
+
+def test_a_video_shows_whole_games(tmp_path):
+    """Its pictures have the time of the game. The first agent leaves at its fourth step, the others play on."""
+    make_envs = from_parallel_env(partial(Cut, size=99, length=10))
+    run = proximo.train("ppo", **SHORT, make_envs=make_envs, total_timesteps=96, run_dir=tmp_path / "run")
+    model = proximo.load(run)
+    envs = make_envs(Config(), [1, 2, 3])
+    times = [int(picture[0, 0, 0]) for picture in frames(model, envs, True, episodes=range(2))]
+    assert times == [*range(10), *range(10)]
 
 
 def test_agents_learn_to_stay_in_the_middle(tmp_path):
