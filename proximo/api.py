@@ -36,7 +36,8 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
             preset of the environment, or the variant that suits its spaces if there is no preset.
         env: The id of an environment, a function that makes one (a new one of the same kind at each call), a class,
             or a gymnasium.Env (copied for every one of num_envs environments). None: the `env_id` of the configuration.
-        make_envs: (cfg, seeds) -> proximo.protocols.VecEnv, all environments at once, in place of `env`.
+        make_envs: (cfg, seeds) -> all environments as one object, instead of `env`: a proximo.protocols.VecEnv or a
+            gymnasium.vector.VectorEnv.
         make_agent: (spec, cfg) -> the network, with a proximo.protocols.Spec.
         loss_fn: (proximo.types.LossInputs, cfg) -> loss and named statistics.
         callbacks: Functions of a proximo.types.Iteration, which are called after every iteration. One may return a dict

@@ -74,7 +74,7 @@ class VecEnv(Protocol):
     frames: FrameStack | None  # of what frames an observation is a stack (numpy arrays only), None: of none
     play: Play  # how JAX plays them. "host": stepped from Python with numpy arrays. "pool": the compiled rollout steps
     #             an outside engine through a handle, and is compiled again for every new pool. "inside": pure functions
-    players: tuple[str, ...]  # labels of the rows of one game in self-play, otherwise ()
+    players: tuple[str, ...]  # labels of the rows of one game of several agents, otherwise ()
     metric_names: tuple[str, ...]  # the keys of Step.metrics; not those that the log has itself, such as SPS
 
     @property

@@ -148,7 +148,7 @@ class Iteration(NamedTuple):
     weights: Callable[[], dict[str, np.ndarray]]  # the agent's parameters by name
     call_envs: Callable[..., list[Any]]  # (name, *arguments): calls a method of every environment of this process
     spec: Spec  # of the environments
-    players: tuple[str, ...]  # labels of the rows of one game in self-play, otherwise ()
+    players: tuple[str, ...]  # labels of the rows of one game of several agents, otherwise ()
     statistics: Statistics | None  # numpy, equal on all ranks but for `running`; None: nothing is normalised
     keeps_state: bool  # False: a snapshot is exact only where iteration % checkpoint_every == 0
     model: Any = None  # () -> proximo.Model, the agent as it acts; in callbacks and in the loop of proximo.iterations

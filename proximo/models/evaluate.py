@@ -29,7 +29,7 @@ class Evaluation(NamedTuple):
     rows: list[int]
     """the environment that each episode was played in"""
     players: tuple[str, ...] = ()
-    """self-play: label of each player of a game; row i belongs to player i modulo their number"""
+    """games of several agents: label of each player of a game; row i belongs to player i modulo their number"""
     metrics: Mapping[str, list[float]] = MappingProxyType({})
     """`Step.metrics` in the last step of each episode, such as what --info-metrics names; NaN where there is none"""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @unbroken_imports()
 def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_import: Collection[str] = (),
          config: "type[Config] | None" = None) -> "Model":
-    """Load the model of a run, of a checkpoint or of a folder: `load(path).act(raw_obs)`. Nothing is imported for it.
+    """Load the model of a run, of a checkpoint or of a folder: `load(path).act(raw_obs)`. No module is imported.
 
     Args:
         path: The folder of a run, of a model, or of a checkpoint (RUN/checkpoints/ITERATION).
@@ -57,7 +57,7 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
             `allow_import=[...]`, modules and scripts that may be imported because the model names them.
 
     Returns:
-        Raw returns and lengths of the episodes.
+        Raw returns, lengths and metrics of the episodes.
 
     Raises:
         UsageError: An argument cannot work, no episode ended, the run was trained in a custom environment and
