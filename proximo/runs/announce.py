@@ -167,4 +167,4 @@ def warn_of_other_parts(source: str, recorded: Mapping[str, str], given: Mapping
     """
     given = {name: one for name, one in given.items() if name in READS and name in recorded}
     if changed := changed_parts(recorded, given):
-        warn_once(f"{source} was trained with other parts of the program than it is played with: {', '.join(changed)}.")
+        warn_once(f"{source} was trained with other functions than those that are given now: {', '.join(changed)}.")

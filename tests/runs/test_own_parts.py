@@ -105,7 +105,7 @@ def test_playing_with_other_functions_than_those_of_the_run_is_told_once(tmp_pat
     said = [one.message.partition(": ")[::2] for one in caplog.records if "other parts" in one.message]
     assert [changed for _, changed in said] == ["make_agent network -> other_network.", "make_envs poles -> vector.",
                                                 "make_envs poles -> vector."]
-    assert said[0][0] == f"{run} was trained with other parts of the program than it is played with"
+    assert said[0][0] == f"{run} was trained with other functions than those that are given now"
     assert said[1][0].startswith("the model was trained")
 
 
