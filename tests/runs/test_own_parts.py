@@ -97,12 +97,12 @@ def test_playing_with_other_functions_than_those_of_the_run_is_told_once(tmp_pat
     proximo.evaluate(run, 1, make_envs=poles, make_agent=network)
     proximo.evaluate(run, 1, make_envs=lambda cfg, seeds: poles(cfg, seeds), make_agent=lambda spec, cfg: network(spec, cfg))
     proximo.evaluate(model, 1, env="CartPole-v1")
-    assert "other parts" not in caplog.text
+    assert "other functions" not in caplog.text
     for _ in range(2):
         proximo.load(run, make_agent=other_network)
     proximo.evaluate(model, 1, make_envs=vector)
     proximo.evaluate(run, 1, make_envs=vector, make_agent=network)
-    said = [one.message.partition(": ")[::2] for one in caplog.records if "other parts" in one.message]
+    said = [one.message.partition(": ")[::2] for one in caplog.records if "other functions" in one.message]
     assert [changed for _, changed in said] == ["make_agent network -> other_network.", "make_envs poles -> vector.",
                                                 "make_envs poles -> vector."]
     assert said[0][0] == f"{run} was trained with other functions than those that are given now"
@@ -127,6 +127,6 @@ def test_a_field_that_a_loss_does_not_get_is_named(framework):
                                          r"\. .*docs/add-a-loss.md"):
         next(proximo.iterations("ppo", loss_fn=lambda batch, cfg: (batch.obs.mean(), {}), framework=framework,
                                 **FIELDS | {"env_id": "CartPole-v1"}))
-    with pytest.raises(AttributeError, match="'Config' object has no attribute 'nothing'"):  # is shown with its place
+    with pytest.raises(UsageError, match=r"raised AttributeError: 'Config' object has no attribute 'nothing' \(.*line \d+\)"):
         next(proximo.iterations("ppo", loss_fn=lambda batch, cfg: cfg.nothing, framework=framework,
                                 **FIELDS | {"env_id": "CartPole-v1"}))
