@@ -141,7 +141,7 @@ def test_eval_tells_players_apart(selfplay, tmp_path, capsys):
     assert main([*words, "--json", str(tmp_path / "eval.json")]) == 0
     said, kept = capsys.readouterr().out, json.loads((tmp_path / "eval.json").read_text())
     left, right = (kept["players"][name] for name in ("player0", "player1"))
-    assert left["episodes"] == right["episodes"] == 4 and kept["episodes"] == 8
+    assert left["episodes"] == right["episodes"] == 2 and kept["episodes"] == 4
     assert left["episodic_return_mean"] == -right["episodic_return_mean"]
     assert f"player0 {left['episodic_return_mean']:.2f} +- {left['episodic_return_std']:.2f}, player1 " in said
 
