@@ -65,6 +65,7 @@ DROPPED_METHODS = frozenset(("render", "state", "load", "call", "keeps_state", "
 SENTENCES = {
     "Normalizer": "What stands between environments and learner: functions that take and return the statistics.",
     "count_step": "Count what step() returned: observations that the policy acts on, and discounted returns.",
+    "count_reset": "Count what reset() returned: its observations are counted, and all returns begin at 0.",
     "start_moments": "Return the moments of no rows.",
     "AleGame": "One game on an emulator, with the wrappers of openai/baselines (details 14-18, 20).",
     "EpisodeCounter": "Adds up the rewards of each game, in place and in float64.",
