@@ -40,7 +40,7 @@ class Step(NamedTuple):
     """What environments return for one step. N counts environments (in self-play, players of all games)."""
 
     obs: Array  # (N, *obs_shape)  what the policy acts on next
-    first: Array  # (N,) bool      obs begins an episode (after reset(): all True)
+    first: Array  # (N,) bool      obs begins an episode (after reset() True, except for players who join later)
     mask: Array | None  # (N, A) bool  actions allowed at obs; A = sum of nvec for MultiDiscrete. None: no masks
     reward: Array  # (N,) float32   what the learner sees (clipped, scaled)
     terminated: Array  # (N,) bool  the task ended: the value of what follows is 0
@@ -88,7 +88,7 @@ class VecEnv(Protocol):
         ...
 
     def reset(self) -> Step:
-        """Begin an episode in every environment. `first` and `valid` are True, rewards are 0."""
+        """Begin an episode in every environment. `valid` is True, rewards are 0; see Step.first."""
         ...
 
     def step(self, action: Array) -> Step:

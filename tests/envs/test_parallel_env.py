@@ -347,7 +347,7 @@ def test_a_video_shows_whole_games(tmp_path):
 
 
 def test_agents_learn_to_stay_in_the_middle(tmp_path):
-    """The best return is -1 at most, from where the agents begin; agents that do not move have -15 on average."""
+    """The best mean is -0.4: one step at distance 1 from a beginning at distance 2. Agents that do not move have -18."""
     make_envs = from_parallel_env(Corridor)
     run = proximo.train("ppo", make_envs=make_envs, env_id="Corridor-v0", num_envs=12, num_steps=64, learning_rate=2e-3,
                         total_timesteps=40_000, run_dir=tmp_path / "run")
