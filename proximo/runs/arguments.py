@@ -182,7 +182,7 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
     try:
         return _configure(config, env, own, values)
     except UsageError as error:
-        raise UsageError("\n".join([str(error), *own.wrong])) from error
+        raise UsageError("\n".join([str(error), *own.wrong])) from None
 
 
 def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
