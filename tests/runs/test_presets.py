@@ -30,6 +30,15 @@ def test_a_preset_is_a_valid_configuration(env_id):
     assert config_problems(one.config.resolved()) == []
 
 
+def test_version_5_of_a_robot_is_trained_with_the_values_of_version_4():
+    """Every preset of MuJoCo; config.json would differ in the id alone."""
+    robots = [env_id for env_id, one in presets().items() if one.extra == "mujoco" and env_id.endswith("-v4")]
+    assert len(robots) >= 9
+    for env_id in robots:
+        newer = env_id.replace("-v4", "-v5")
+        assert presets()[newer].config == replace(presets()[env_id].config, env_id=newer)
+
+
 @pytest.mark.parametrize("env_id", presets())
 def test_the_environment_of_a_preset_exists(env_id):
     """Gymnasium has the id."""

@@ -1,7 +1,8 @@
 """Presets: tuned hyper-parameters of environments, read from the TOML files in this folder.
 
 A file has one table per environment, named by its id. `variant`, `source` and `extra` say what is trained, where the
-values come from and which pip extra the environment needs. Every other key is a field of the variant's configuration.
+values come from and which pip extra the environment needs; `also` lists other versions of the environment that are
+trained with the same values. Every other key is a field of the variant's configuration.
 """
 
 import tomllib
@@ -14,7 +15,7 @@ from proximo.errors import UsageError, nearest, one_line
 if TYPE_CHECKING:
     from proximo.config import Config
 
-DESCRIBING = ("variant", "source", "extra")  # the keys of a table that are no field of the configuration
+DESCRIBING = ("variant", "source", "extra", "also")  # the keys of a table that are no field of the configuration
 
 
 class Preset(NamedTuple):
@@ -47,7 +48,7 @@ def presets() -> dict[str, Preset]:
     for file in sorted(files(__name__).iterdir(), key=lambda file: file.name):
         if file.name.endswith(".toml"):
             for env_id, table in tomllib.loads(file.read_text(encoding="utf-8")).items():
-                found[env_id] = _read_table(env_id, table)
+                found |= {each: _read_table(each, table) for each in (env_id, *table.get("also", []))}
     return found
 
 
