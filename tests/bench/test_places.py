@@ -169,6 +169,19 @@ def test_a_process_that_does_not_end_is_killed(tmp_path):
     assert handle.poll() == Ended(-signal.SIGKILL)
 
 
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_process_is_ended_where_there_are_no_groups_of_processes(tmp_path, monkeypatch, end):
+    """As on Windows, which has neither os.killpg nor SIGKILL."""
+    from proximo.bench.place_local import LocalHandle
+
+    handle = LocalHandle(Task(words=("sleep", "60"), env={}, cwd=str(tmp_path), run_dir=str(tmp_path / "run"),
+                              log=str(tmp_path / "log"), processes=1))
+    monkeypatch.delattr(os, "killpg")
+    monkeypatch.delattr(signal, "SIGKILL")
+    getattr(handle, end)()
+    wait_for(lambda: handle.poll() is not None, 5)
+
+
 def test_the_log_of_a_task_is_appended(tmp_path):
     task = Task(words=("sh", "-c", "echo $NAME"), env={"NAME": "a"}, cwd="/none", run_dir="", log=str(tmp_path / "log"),
                 processes=1)
