@@ -79,7 +79,7 @@ def is_ready(task: Task) -> bool:
     try:
         wait_until_free(Path(task.run_dir), 2 * PATIENCE)
     except ProximoError as error:
-        with open(task.log, "a") as log:
+        with open(task.log, "a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"proximo: {error}\n")
         return False
     return True
