@@ -115,7 +115,7 @@ class Presence:
     def _send(self, message: str) -> None:
         for connection in self._connections.values():
             with suppress(OSError):  # it is lost, or stopped and its buffer is full
-                connection.send(f"{message}\n".encode(), socket.MSG_DONTWAIT)
+                connection.send(f"{message}\n".encode(), getattr(socket, "MSG_DONTWAIT", 0))
 
     def _listen(self, peer: int) -> None:
         """Run in a thread: read the messages of another process until it ends."""

@@ -104,6 +104,14 @@ def test_a_process_that_hangs_while_the_others_wait_is_named(hangs, connect):
         assert ask(every[2]) == [[hangs]]
 
 
+def test_a_lost_process_is_named_where_messages_cannot_skip_waiting(connect, monkeypatch):
+    """Windows has no MSG_DONTWAIT."""
+    monkeypatch.delattr(socket, "MSG_DONTWAIT")
+    first, second, third = connect(3)
+    third.close()
+    assert ask(first, second) == [[2], [2]]
+
+
 def test_nobody_is_named_where_all_live_and_wait(connect):
     """As between two machines whose connection broke off, while both reach the first."""
     assert ask(*connect(3)) == [[]] * 3

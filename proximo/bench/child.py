@@ -12,6 +12,7 @@ from proximo.bench.task import PATIENCE, Task
 from proximo.errors import ProximoError
 from proximo.runs.lock import wait_until_free
 
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has no SIGKILL
 TORCHRUN = "torch.distributed.run"
 # The kernel sends this signal when the parent ends. Setting it in a small program of its own is safe also in a parent
 # with threads (preexec_fn is not), and exec keeps it. SIGUSR2, which SLURM sends to all processes of a job before its
@@ -41,10 +42,10 @@ def start_child(task: Task) -> subprocess.Popen[bytes]:
 
 
 def signal_child(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process and to everything that it has started."""
+    """Send a signal to a process and to everything that it has started. On Windows, end that process alone."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+            os.killpg(process.pid, number) if hasattr(os, "killpg") else process.terminate()
 
 
 def end_child(process: subprocess.Popen[bytes], patience: float = PATIENCE) -> int:
@@ -53,7 +54,7 @@ def end_child(process: subprocess.Popen[bytes], patience: float = PATIENCE) -> i
     try:
         return process.wait(patience)
     except subprocess.TimeoutExpired:
-        signal_child(process, signal.SIGKILL)
+        signal_child(process, KILL)
         return process.wait()
 
 
@@ -78,7 +79,7 @@ def is_ready(task: Task) -> bool:
     try:
         wait_until_free(Path(task.run_dir), 2 * PATIENCE)
     except ProximoError as error:
-        with open(task.log, "a") as log:
+        with open(task.log, "a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"proximo: {error}\n")
         return False
     return True

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from proximo.bench.child import signal_child, start_child
+from proximo.bench.child import KILL, signal_child, start_child
 from proximo.bench.task import Ended, Handle, Task, stopped_on_fault
 from proximo.runs.lock import wait_until_free
 
@@ -31,7 +31,7 @@ class LocalHandle:
 
     def kill(self) -> None:
         """Send SIGKILL."""
-        signal_child(self._process, signal.SIGKILL)
+        signal_child(self._process, KILL)
 
 
 class LocalPlace:

@@ -90,7 +90,8 @@ def _encode(frames: Iterable[np.ndarray], path: Path, part: Path, fps: float) ->
     height, width = enlarge(first).shape[:2]
     fps = min(fps, FASTEST_GIF) if path.suffix.lower() == ".gif" else fps
     command = [_ffmpeg(), "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}",
-               "-r", str(fps), "-i", "-", "-an", *CODECS[path.suffix.lower()], str(part)]
+               "-r", str(fps), "-i", "-", "-an", *CODECS[path.suffix.lower()],
+               str(part.absolute())]  # of a relative path, ffmpeg takes `-a` for an option and `a:` for a protocol
     brightest = 0
     with TemporaryFile() as messages, Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=messages,
                                             start_new_session=True) as process:

@@ -105,7 +105,7 @@ def load_tree(folder: Path, kind: Any = dict[str, Any]) -> dict[str, Any]:
     except KeyError as error:
         raise FilesError(f"{folder} cannot be read: {TENSORS} has no {error}") from error
     except (OSError, ValueError, TypeError, AttributeError, RecursionError, MemoryError, SafetensorError) as error:
-        raise FilesError(f"{folder} cannot be read ({error})") from error
+        raise FilesError(f"{folder} cannot be read ({str(error) or type(error).__name__})") from error
 
 
 def save_checkpoint(run: Path, iteration: int, tree: dict[str, Any], keep: int) -> None:

@@ -2,13 +2,15 @@
 
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 
 def pasted(*words: object) -> str:
     """Return words of a command as a user can paste them into a shell: paths may have spaces and quotes."""
-    return shlex.join(map(str, words))
+    join = subprocess.list2cmdline if sys.platform == "win32" else shlex.join  # cmd.exe knows double quotes only
+    return join([f"./{word}" if isinstance(word, Path) and str(word)[0] == "-" else str(word) for word in words])
 
 
 def command_line() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proximo.bench.child import start_child
+from proximo.bench.child import is_ready, start_child
 from proximo.bench.jobs import Job
 from proximo.bench.places import where_problems
 from proximo.bench.process import Work, start_jobs
@@ -169,12 +169,34 @@ def test_a_process_that_does_not_end_is_killed(tmp_path):
     assert handle.poll() == Ended(-signal.SIGKILL)
 
 
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_process_is_ended_where_there_are_no_groups_of_processes(tmp_path, monkeypatch, end):
+    """As on Windows, which has neither os.killpg nor SIGKILL."""
+    from proximo.bench.place_local import LocalHandle
+
+    handle = LocalHandle(Task(words=("sleep", "60"), env={}, cwd=str(tmp_path), run_dir=str(tmp_path / "run"),
+                              log=str(tmp_path / "log"), processes=1))
+    monkeypatch.delattr(os, "killpg")
+    monkeypatch.delattr(signal, "SIGKILL")
+    getattr(handle, end)()
+    wait_for(lambda: handle.poll() is not None, 5)
+
+
 def test_the_log_of_a_task_is_appended(tmp_path):
     task = Task(words=("sh", "-c", "echo $NAME"), env={"NAME": "a"}, cwd="/none", run_dir="", log=str(tmp_path / "log"),
                 processes=1)
     for name in "ab":
         start_child(task._replace(env={"NAME": name})).wait()
     assert (tmp_path / "log").read_text() == "a\nb\n"
+
+
+def test_a_folder_in_use_is_named_in_the_log_whatever_its_name(tmp_path, monkeypatch):
+    """Also if it has bytes that are no text."""
+    monkeypatch.setattr("proximo.bench.child.PATIENCE", 0)
+    run_dir = tmp_path / os.fsdecode(b"r\xff")
+    with locked(run_dir, new=True):
+        assert not is_ready(Task(words=(), env={}, cwd="", run_dir=str(run_dir), log=str(tmp_path / "log"), processes=1))
+    assert f"{tmp_path}/r\\udcff is in use" in (tmp_path / "log").read_text()
 
 
 def test_status_is_read_from_the_folder_alone(file, tmp_path, monkeypatch, capsys):

@@ -43,7 +43,6 @@ TRAPS = {
     "GPU, CPU jax": (HEALTHY._replace(gpus=("H200",)), "note", "cannot use the GPU", "jax[cuda13]"),
     "dead driver": (HEALTHY._replace(programs=frozenset({"g++", "nvidia-smi"})), "problem", "driver", "nvidia-smi"),
     "no compiler": (HEALTHY._replace(programs=frozenset()), "note", "C++ compiler", "apt-get install g++"),
-    "no compiler on a Mac": (HEALTHY._replace(programs=frozenset(), system="Darwin"), "note", "C++", "xcode-select"),
     "glfw, no screen": (HEALTHY._replace(environ={"MUJOCO_GL": "glfw"}), "problem", "MUJOCO_GL", "MUJOCO_GL=egl"),
     "no EGL": (HEALTHY._replace(libraries=frozenset()), "problem", "libEGL", "libegl1"),
     "x11, no screen": (HEALTHY._replace(environ={"SDL_VIDEODRIVER": "x11"}), "problem", "SDL", "unset SDL_VIDEODRIVER"),
@@ -70,6 +69,13 @@ def test_every_trap_is_found_with_its_command(name):
     found = [finding for finding in diagnose(machine) if finding.level == level]
     assert [finding for finding in found if what in finding.what and fix in finding.fix]
     assert diagnose(machine)[0].level in (level, "problem")
+
+
+@pytest.mark.parametrize("system", ["Darwin", "Windows"])
+def test_no_compiler_is_to_be_installed_where_compile_does_not_use_it(system):
+    findings = diagnose(HEALTHY._replace(programs=frozenset(), system=system))
+    assert [one.level for one in findings if "--compile" in one.what and system in one.what] == ["ok"]
+    assert not [one for one in findings if "compiler" in one.what or "install" in one.fix]
 
 
 def test_a_screen_makes_any_renderer_fine():

@@ -1,6 +1,8 @@
 """MuJoCo and dm_control equal Gymnasium's own environments, and continue exactly from a saved state."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import gymnasium
@@ -159,6 +161,16 @@ def test_pusher_v4_runs_on_envpool_or_offers_its_successor(capsys):
 def test_an_unknown_id_is_an_error():
     with pytest.raises(UsageError, match="HalfCheetah-v"):
         make_mujoco(replace(RAW, env_id="HalfChetah-v4"), [1])
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path):
+    """In another process, because the modules that Gymnasium imports keep what they have found."""
+    program = ("import sys; sys.modules['mujoco'] = None; from proximo.cli.main import main; "
+               "sys.exit(main(['train', 'ppo_continuous_action', '--env-id', 'Hopper-v4', '--engine', 'gym']))")
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.returncode == 2 and 'Install it: pip install "proximo[mujoco]"\n' in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_pictures_without_a_screen(monkeypatch):

@@ -55,6 +55,14 @@ def test_a_gif_is_a_gif(tmp_path):
                 assert picture.info["duration"] == milliseconds
 
 
+@pytest.mark.parametrize("name", ["-a.mp4", "12:30/a.mp4", "100%d.gif"])
+def test_the_name_is_no_option_protocol_or_pattern_of_ffmpeg(tmp_path, monkeypatch, name):
+    """Relative to the current folder, as names in commands are."""
+    monkeypatch.chdir(tmp_path)
+    write_video(ramp(3), Path(name))
+    assert [path.name for path in tmp_path.rglob("*.*") if path.is_file()] == [Path(name).name]
+
+
 def test_watch_plays_at_the_speed_of_the_environment(tmp_path, capsys):
     """The metadata of FrozenLake says 4 frames per second."""
     assert train(tmp_path / "run", "--env-id", "FrozenLake-v1") == 0

@@ -103,6 +103,14 @@ def test_a_missing_or_cut_file_is_found(name, tmp_path):
         load_tree(tmp_path / "kept")
 
 
+def test_an_error_without_a_message_is_named(tmp_path, monkeypatch):
+    """Such as that of a full memory."""
+    save_tree(tmp_path / "kept", {"weights": np.arange(3)})
+    monkeypatch.setattr("proximo.runs.checkpoint.load_file", lambda path: (_ for _ in ()).throw(MemoryError))
+    with pytest.raises(FilesError, match=r"cannot be read \(MemoryError\)"):
+        load_tree(tmp_path / "kept")
+
+
 def checkpoint(iteration):
     """The least that a checkpoint contains."""
     return {"state": {"iteration": iteration, "steps": 1, "adam": {"weights": np.arange(3)}, "statistics": None},

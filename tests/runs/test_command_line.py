@@ -1,12 +1,13 @@
 """The command that config.json and reports show: it must be one that can be pasted."""
 
 import sys
+from pathlib import Path, PureWindowsPath
 
 import pytest
 
 from proximo.cli.main import main
 from proximo.processes import TORCHRUN
-from proximo.runs.command_line import command_line
+from proximo.runs.command_line import command_line, pasted
 from tests.support.runs import SMALL
 
 
@@ -20,6 +21,18 @@ def test_the_command_can_be_pasted(monkeypatch, program, shown):
     """However Proximo was started: as a module, by its script, by a program of the user, in a notebook."""
     monkeypatch.setattr(sys, "argv", [program, "train", "--exp-name", "a b"])
     assert command_line() == shown
+
+
+@pytest.mark.parametrize(("platform", "line"), [("linux", "eval 'my runs/1' ./-x -x"), ("win32", 'eval "my runs/1" ./-x -x')])
+def test_folders_can_be_pasted_into_the_shell_of_the_system(monkeypatch, platform, line):
+    """cmd.exe takes single quotes for a part of the name. A folder whose name begins with a dash is no flag."""
+    monkeypatch.setattr(sys, "platform", platform)
+    assert pasted("eval", Path("my runs/1"), Path("-x"), "-x") == line
+
+
+def test_a_folder_of_windows_needs_no_quotes(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert pasted("eval", PureWindowsPath("runs/first")) == r"eval runs\first"
 
 
 def test_several_processes_are_started_by_torchrun(monkeypatch):
