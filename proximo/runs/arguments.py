@@ -21,6 +21,7 @@ from proximo.part_checks import make_complete_agent
 from proximo.runs.announce import announce_preset, announce_variant, warn_of_unread
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.choice import check_given_id, choose_variant, config_of_env, variant_by_spaces
+from proximo.runs.command_line import end_if_spawned
 from proximo.runs.files import given_path
 from proximo.runs.own_parts import OwnParts, name_of, readers_among, resume_call
 from proximo.runs.presets import preset_for
@@ -40,6 +41,7 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
     Raises:
         UsageError: It is not clear which environment is meant, or it cannot be made.
     """
+    end_if_spawned()
     functions = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn}
     bad = [name for name, part in functions.items() if part is not None and not callable(part)]
     wrong = [f"{name}={functions[name]!r:.60} is not a function. {USES[name]}{place_for(functions[name])}"

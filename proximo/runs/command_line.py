@@ -1,5 +1,6 @@
-"""The command of this process and words of other commands, as a user can paste them into a shell."""
+"""How this process was started, and words of other commands, as a user can paste them into a shell."""
 
+import multiprocessing
 import os
 import shlex
 import subprocess
@@ -23,3 +24,13 @@ def command_line() -> str:
     if not program.endswith(".py") or Path(program).name == "ipykernel_launcher.py":
         return ""
     return shlex.join([*(start or ["python"]), program, *words])
+
+
+def end_if_spawned() -> None:
+    """End a process that another one has spawned and that is still running the program again, up to its training.
+
+    Such a process would train too, and start further ones: the program has no `if __name__ == "__main__":`.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit("proximo: A process that this program has started runs the program again. Train under "
+                         "`if __name__ == \"__main__\":`.")

@@ -1,5 +1,6 @@
 """The command that config.json and reports show: it must be one that can be pasted."""
 
+import subprocess
 import sys
 from pathlib import Path, PureWindowsPath
 
@@ -59,3 +60,13 @@ def test_variables_that_a_job_left_are_refused(variables, words, monkeypatch, tm
         monkeypatch.setenv(name, value)
     assert main(["train", "ppo", *SMALL, "--run-dir", str(tmp_path / "run")]) == 2
     assert words in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_a_program_that_its_workers_run_again_trains_once(tmp_path):
+    """Without `if __name__ == "__main__":`, each worker would train: one run folder, and one line of each worker."""
+    (tmp_path / "program.py").write_text(
+        "import proximo\nproximo.train('ppo', env_workers=2, total_timesteps=1024, logger='none')\n")
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and done.stderr.count("runs the program again") == 2
+    assert done.stderr.rstrip().endswith('A script that trains must do so under `if __name__ == "__main__":`.')
+    assert len(list((tmp_path / "runs").rglob("config.json"))) <= 1
