@@ -113,7 +113,8 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
         if halt.is_set():
             notify("stopped. The same command continues.")
             return 128 + halt.number
-        return report_best(shared.study, folder, search)
+        with locked_when_free(folder, halt):  # other processes may write best.json at the same time
+            return report_best(shared.study, folder, search)
 
 
 def _run_trials(context: Context) -> None:

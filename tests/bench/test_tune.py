@@ -28,6 +28,7 @@ from proximo.bench.tune_study import REASON, SharedStudy, make_sampler, queue_ag
 from proximo.cli.main import main
 from proximo.cli.messages import printed_messages
 from proximo.errors import FilesError, UsageError
+from proximo.runs.lock import holder
 from tests.support.fake_trainer import FAKE
 from tests.support.full_disk import full_disk
 
@@ -52,6 +53,15 @@ def file(tmp_path):
     path = tmp_path / "search.toml"
     path.write_text(SEARCH)
     return path
+
+
+def test_the_best_trial_is_written_while_the_folder_is_locked(file, tmp_path, monkeypatch):
+    """Processes that share a study may end at the same time, and write the same best.json."""
+    found = []
+    monkeypatch.setattr("proximo.bench.tune._run_trials", lambda context: None)
+    monkeypatch.setattr("proximo.bench.tune.report_best", lambda study, folder, search: found.append(holder(folder)) or 0)
+    assert tune(file, out=tmp_path / "out") == 0
+    assert found[0].startswith(f"process {os.getpid()} on ")
 
 
 def study_of(place):

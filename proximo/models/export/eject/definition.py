@@ -65,10 +65,28 @@ class Definition:
         """Return the place of the first character of a node, and the place after its last one."""
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
 
+    def item_span(self, node: Any, first: int, last: int) -> tuple[int, int]:
+        """Return the place of an item of a list, with the parentheses around it between the places `first` and `last`.
+
+        A node of the syntax tree begins after its parentheses.
+        """
+        start, end = self.span(node)
+        while True:
+            before, after = self.text[first:start].rstrip(), self.text[end:last]
+            space = len(after) - len(after.lstrip())
+            if not (before.endswith("(") and after[space:].startswith(")")):
+                return start, end
+            start, end = first + len(before) - 1, end + space + 1
+
     def segment(self, node: Any) -> str:
         """Return the text of a node."""
         start, end = self.span(node)
         return self.text[start:end]
+
+    def head(self, statement: Any) -> str:
+        """Return the text of an assignment or a `return` up to its value."""
+        start, end = self.span(statement)
+        return self.text[start:self.item_span(statement.value, start, end)[0]]
 
     def line(self, number: int) -> str:
         """Return one line, counted from 1."""

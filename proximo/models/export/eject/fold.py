@@ -127,12 +127,10 @@ def _bin_op(scope: Scope, node: ast.BinOp) -> str | None:
     may = isinstance(node.op, (ast.Mult, ast.FloorDiv, ast.Add, ast.Sub))
     if may and right is not None and type(right.value) is int and right.value == neutral and _from_world(node.right):
         return whole(scope, node.left)
-    zero = isinstance(node.op, ast.Mult) and left is not None and type(left.value) is int and left.value == 0
-    if zero and _from_world(node.left):
-        return "0"
-    zero = isinstance(node.op, ast.Mult) and right is not None and type(right.value) is int and right.value == 0
-    if zero and _from_world(node.right):
-        return "0"
+    for factor, found, other in ((node.left, left, node.right), (node.right, right, node.left)):
+        zero = isinstance(node.op, ast.Mult) and found is not None and type(found.value) is int and found.value == 0
+        if zero and _from_world(factor) and is_pure(other):
+            return "0"
     if isinstance(node.op, ast.Add) and left is not None and type(left.value) is int and left.value == 0:
         return whole(scope, node.right) if isinstance(node.left, ast.Constant) else None
     return None

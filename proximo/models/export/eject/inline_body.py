@@ -40,6 +40,8 @@ def inline_body(call: Call, definition: Definition, function: Function, most: in
     statement = _statement_of(call)
     if statement is None or call.partial or not _may_move(function, call, most):
         return None
+    if not isinstance(statement, ast.Expr) and not isinstance(_tail(function), ast.Return):
+        return None  # the result, which is None, is used
     bound = _bound(call, definition, function)
     names = None if bound is None else _renamed(function, statement, bound)
     if bound is None or names is None or not _is_safe(call, function, names, _taken_apart(call, function, statement)):
@@ -206,9 +208,7 @@ def _written(own: Definition, statement: ast.stmt, copy: Definition, function: F
     if isinstance(tail, ast.Return) and not isinstance(statement, ast.Return):
         value = "None" if tail.value is None else copy.segment(tail.value)
         needless = tail.value is None or is_pure(tail.value)
-        text = own.segment(statement)[:-len(own.segment(statement.value))] + value  # type: ignore[attr-defined]
-        if isinstance(statement, ast.Expr):
-            text = "pass" if needless else value
+        text = ("pass" if needless else value) if isinstance(statement, ast.Expr) else own.head(statement) + value
         if isinstance(statement, ast.Assign) and code_of(statement.targets[0]) in (value, f"({value})"):
             text = "pass"
         copy.apply([replace_statement(copy, tail, text)])

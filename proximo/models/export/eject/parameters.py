@@ -45,6 +45,8 @@ def removable_parameters(definition: Definition, function: Function,
     found: dict[str, str | None] = {}
     read = {node.id for one in without_docstring(function.body) for node in walk(one)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    read |= {node.target.id for node in walk(function)
+             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
     quoted = inside_texts(function)
     stored = {node.id for node in walk(function) if isinstance(node, ast.Name) and id(node) in quoted}
     stored |= {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -71,9 +73,11 @@ def removal_edits(definition: Definition, function: Function, removed: dict[str,
         if isinstance(node, ast.Name) and removed.get(node.id) is not None:
             yield Edit(*definition.span(node), str(removed[node.id]))
     given, spans = defaults(function), []
+    whole = definition.span(function)[0], definition.span(function.body[0])[0]
     for arg in parameters(function):
         start, end = definition.span(arg)
-        spans.append((start, definition.span(given[arg.arg])[1] if arg.arg in given else end, arg.arg in removed))
+        end = definition.item_span(given[arg.arg], *whole)[1] if arg.arg in given else end
+        spans.append((start, end, arg.arg in removed))
     star = function.args.vararg or function.args.kwarg
     if star is not None:
         spans.append((definition.span(star)[0] - 1, definition.span(star)[1], False))
@@ -97,8 +101,10 @@ def argument_edits(scope: Scope, node: ast.Call, names: list[str], removed: Coll
     """Yield the edits that leave arguments out of a call; `names` are the parameters of what is called, in order."""
     positions = {id(one): name for one, name in zip(node.args[skipped:], names)}
     parts: list[Any] = [*node.args, *node.keywords]
-    spans = [(*scope.definition.span(one), positions.get(id(one), getattr(one, "arg", None)) in removed)
-             for one in parts]
+    callee, end = scope.definition.span(node.func)[1], scope.definition.span(node)[1]
+    begin = scope.definition.text.index("(", callee) + 1
+    spans = [(*scope.definition.item_span(one, begin, end - 1),
+              positions.get(id(one), getattr(one, "arg", None)) in removed) for one in parts]
     yield from item_edits(spans)
 
 

@@ -12,8 +12,9 @@ def polish_edits(scope: Scope, function: Function) -> list[Edit]:
     """Return the edits that leave out names which only pass a value on, and mark those that nothing reads."""
     reads: dict[str, int] = {}
     for node in walk(function):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            reads[node.id] = reads.get(node.id, 0) + 1
+        name = node.target if isinstance(node, ast.AugAssign) else node
+        if isinstance(name, ast.Name) and (isinstance(name.ctx, ast.Load) or name is not node):
+            reads[name.id] = reads.get(name.id, 0) + 1
     edits: list[Edit] = []
     for node in walk(function):
         for name in ("body", "orelse", "finalbody"):
@@ -44,8 +45,7 @@ def _returned_edits(definition: Definition, function: Function, block: list[ast.
             start, _ = definition.lines_span(first.lineno, first.lineno)
             _, end = definition.lines_span(second.lineno, second.end_lineno or second.lineno)
             value = definition.segment(first.value)  # type: ignore[attr-defined]
-            head = definition.segment(second)[:-len(definition.segment(second.value))]
-            return [Edit(start, end, f"{' ' * first.col_offset}{head}{value}\n")]
+            return [Edit(start, end, f"{' ' * first.col_offset}{definition.head(second)}{value}\n")]
     return []
 
 

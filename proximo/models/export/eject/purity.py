@@ -1,6 +1,7 @@
 """Which expressions change nothing, so that they may be left out where nothing reads their value."""
 
 import ast
+from collections.abc import Collection
 
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.definition import walk
@@ -22,13 +23,18 @@ CHANGE_NOTHING = frozenset((
     "tolist", "flatnonzero", "find_spec", "numpy", "nonzero", "sticky_draws"))
 
 
-def is_pure(node: ast.AST) -> bool:
-    """Return whether an expression may be left out where nothing reads its value."""
+def is_pure(node: ast.AST, records: Collection[str] = ()) -> bool:
+    """Return whether an expression may be left out where nothing reads its value.
+
+    Args:
+        node: The expression.
+        records: The names of the program's records, which may be made.
+    """
     later = {id(part) for one in walk(node) if isinstance(one, ast.Lambda) for part in walk(one.body)}
     for one in walk(node):
         if id(one) in later:
             continue
-        if isinstance(one, ast.Call) and called_name(one) not in CHANGE_NOTHING | PURE:
+        if isinstance(one, ast.Call) and called_name(one) not in CHANGE_NOTHING | PURE | {*records}:
             if isinstance(one.func, ast.Attribute) and ast.unparse(one.func) == "normalizer.start":
                 continue
             return False

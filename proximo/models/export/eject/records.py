@@ -3,9 +3,10 @@
 import ast
 from collections.abc import Iterator
 
-from proximo.models.export.eject.bindings import called_name
+from proximo.models.export.eject.bindings import bindings, called_name
 from proximo.models.export.eject.calls import Call
 from proximo.models.export.eject.definition import Definition, Edit, apply_all, code_of, parameters, walk
+from proximo.models.export.eject.fold import COMPOSITE
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.unused import record_fields
 
@@ -17,9 +18,13 @@ def unwrap_record(library: Library) -> bool:
         if fields is not None and len(fields) == 1 and isinstance(definition.node, ast.ClassDef) and not any(
                 isinstance(node, ast.FunctionDef) for node in definition.node.body):
             field = next(node for node in definition.node.body if isinstance(node, ast.AnnAssign))
+            held = {one: _records_by_name(library, one) for one in library.definitions.values()}
+            if any(name in kinds and len(kinds) > 1 for each in held.values() for kinds in each.values()):
+                continue  # a name of two records: a field that both have would be left out of the other one too
             names = set(_names_of(library, name))
             default = "" if field.value is None else definition.segment(field.value)
-            edits = {each: list(_edits(each, name, fields[0], definition.segment(field.annotation), names, default))
+            edits = {each: list(_edits(each, name, fields[0], definition.segment(field.annotation), names - {
+                one for one, kinds in held[each].items() if kinds and name not in kinds}, default))
                      for each in library.definitions.values() if each is not definition}
             changed = [each.apply(changes) for each, changes in edits.items()]
             return any(changed)
@@ -96,6 +101,19 @@ def _names_of(library: Library, record: str) -> Iterator[str]:
                     yield code_of(node.targets[0]).rpartition(".")[2]
 
 
+def _records_by_name(library: Library, definition: Definition) -> dict[str, set[str]]:
+    """Return the records that the local names in a definition hold, as far as the calls that make them say so."""
+    makers = {function.name: code_of(function.returns) for one in library.definitions.values()
+              for _, function in one.functions() if function.returns is not None}
+    makers |= {name: name for name, one in library.definitions.items() if isinstance(one.node, ast.ClassDef)}
+    found: dict[str, set[str]] = {}
+    for _, function in definition.functions():
+        for name, values in bindings(function).items():
+            kinds = {makers.get(called_name(one), "") for one in values if isinstance(one, ast.Call)}
+            found.setdefault(name, set()).update(kind for kind in kinds if kind in library.definitions)
+    return found
+
+
 def _names_of_others(definition: Definition, record: str) -> set[str]:
     """Return names of something else than the record in a definition: targets of loops, and annotated parameters."""
     looped = {name.id for node in walk(definition.node) if isinstance(node, (ast.For, ast.comprehension))
@@ -112,25 +130,35 @@ def _is_name(node: ast.expr | None, name: str) -> bool:
 def _edits(definition: Definition, record: str, field: str, annotation: str, names: set[str],
            default: str) -> Iterator[Edit]:
     others = _names_of_others(definition, record)
+    read = {id(node.value) for node in walk(definition.node) if isinstance(node, ast.Attribute)}
     for node in walk(definition.node):
         if isinstance(node, ast.Attribute) and node.attr == field and _last(node.value) in names and not (
                 isinstance(node.value, ast.Name) and node.value.id in others):
-            yield Edit(*definition.span(node), definition.segment(node.value))
+            yield _without_field(definition, node)
         elif isinstance(node, ast.Attribute) and node.attr == field and isinstance(node.value, ast.Call):
-            if _is_name(node.value.func, record):
-                yield Edit(*definition.span(node), _only(definition, node.value, default))
-            elif called_name(node.value) in names:
-                yield Edit(*definition.span(node), definition.segment(node.value))
+            if _is_name(node.value.func, record) or called_name(node.value) in names:
+                yield _without_field(definition, node)
         elif isinstance(node, ast.Call) and _is_name(node.func, record):
-            yield Edit(*definition.span(node), _only(definition, node, default))
+            yield from _only(definition, node, default, id(node) in read)
         elif _is_name(node, record):
             yield Edit(*definition.span(node), annotation)
 
 
-def _only(definition: Definition, node: ast.Call, default: str) -> str:
-    """Return the text of the argument of a record with one field, or of the default of the field."""
+def _without_field(definition: Definition, node: ast.Attribute) -> Edit:
+    """Leave `.field` out. What is before it stays, because other edits may change it."""
+    end = definition.span(node)[1]
+    return Edit(definition.text.rindex(".", 0, end), end, "")
+
+
+def _only(definition: Definition, node: ast.Call, default: str, operand: bool) -> list[Edit]:
+    """Leave what is around the argument of a record with one field out, or write the default of the field."""
     given = [*node.args, *(one.value for one in node.keywords)]
-    return definition.segment(given[0]) if given else default
+    start, end = definition.span(node)
+    if not given:
+        return [Edit(start, end, default)]
+    first, last = definition.span(given[0])
+    before, after = "()" if operand and isinstance(given[0], COMPOSITE) else ("", "")
+    return [Edit(start, first, before), Edit(last, end, after)]
 
 
 def _last(node: ast.expr) -> str:

@@ -8,7 +8,8 @@ from proximo.models.export.eject.branches import delete, replace_statement
 from proximo.models.export.eject.calls import Call, argument_of
 from proximo.models.export.eject.definition import Definition, Edit, Function, code_of, loaded_names, parameters, walk
 from proximo.models.export.eject.library import Library
-from proximo.models.export.eject.unused import record_fields
+from proximo.models.export.eject.purity import is_pure
+from proximo.models.export.eject.unused import fields_by_record, record_fields
 
 MOST_FIELDS = 3  # of a record that become parameters of their own
 LONGEST_LINE = 100  # of the values of an assignment to several names
@@ -108,6 +109,9 @@ def split_parameter(library: Library, definition: Definition, function: Function
         made = [one for one in given if isinstance(one, ast.Call) and code_of(one.func) == record and not one.args]
         simple = len(made) == len(given) or all(isinstance(one, (ast.Name, ast.Attribute)) for one in given)
         types = _types(library.definitions[record])
+        unread = [each.value for one in made for each in one.keywords if each.arg not in fields]
+        if not all(is_pure(one, fields_by_record(library)) for one in unread):
+            continue
         if not fields or len(fields) > MOST_FIELDS or len(uses) != len(read) or taken or not simple:
             continue
         if not types.keys() >= {*fields}:  # a property, which is no field

@@ -22,13 +22,14 @@ from proximo.models.export.eject.scalars import local_edits, push_function, push
 from proximo.models.export.eject.unread import unread_key, unread_name, unread_result
 from proximo.models.export.eject.unused import (
     constant_field_edits,
+    impure_fields,
     record_fields,
     unused_attribute_edits,
     unused_member_edits,
 )
 from proximo.models.export.eject.values import Scope
 
-MOST_ROUNDS = 200
+MOST_ROUNDS = 1000  # the largest program takes about 110; most rounds make one edit
 CALLED = ("forward", "__call__")  # methods that a call of an object means
 
 
@@ -38,6 +39,7 @@ class Specialiser(Program):
     def specialise(self) -> None:
         """Simplify until nothing changes."""
         for _ in range(MOST_ROUNDS):
+            before = {name: one.text for name, one in self.library.definitions.items()}
             self.reach()
             self.learn()
             changed = self._fold() | self._parameters() | self._unused() | self._inline()
@@ -45,7 +47,8 @@ class Specialiser(Program):
                     or self._unpacked()):
                 break
         else:
-            raise RuntimeError("simplification does not come to an end")
+            last = [name for name, one in self.library.definitions.items() if one.text != before.get(name)]
+            raise RuntimeError(f"simplification does not come to an end: round {MOST_ROUNDS} has changed {last}")
         calls, other = self.calls()
         other |= self._called_of_others(calls)
         for definition in self.library.definitions.values():
@@ -79,7 +82,7 @@ class Specialiser(Program):
 
     def _fields(self) -> bool:
         """Leave out the fields of records that are not read, or whose value is a fact."""
-        read, _ = self.read_names()
+        read = self.read_names()[0] | impure_fields(self.library)
         dropped: dict[str, tuple[list[str], set[str]]] = {}
         for name, definition in self.library.definitions.items():
             fields = record_fields(definition)
@@ -168,7 +171,6 @@ class Specialiser(Program):
                         touched |= {call.scope.definition, definition}
                         call.scope.definition.apply([edit])
         return bool(touched)
-
 
     def _unpacked(self) -> bool:
         """Leave out what is written and never read, and records that are taken apart at once."""

@@ -80,7 +80,8 @@ def unread_result(definition: Definition, function: Function, calls: list[Call])
             edits: Edits = {}
             for own, node in [(definition, hint), *((definition, one) for one in returns),
                               *((call.scope.definition, one) for call, one in zip(calls, targets))]:
-                spans = [(*own.span(one), place == i) for place, one in enumerate(node.elts)]  # type: ignore[union-attr]
+                spans = [(*own.item_span(one, *own.span(node)), place == i)
+                         for place, one in enumerate(node.elts)]  # type: ignore[union-attr]
                 edits.setdefault(own, []).extend(item_edits(spans))
             return edits
     return {}

@@ -3,8 +3,10 @@
 import ast
 from collections.abc import Callable
 
+from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.branches import delete, replace_statement
-from proximo.models.export.eject.definition import Definition, Edit, Function, walk, without_docstring
+from proximo.models.export.eject.definition import Definition, Edit, Function, code_of, walk, without_docstring
+from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.purity import is_pure
 from proximo.models.export.eject.values import Scope
 
@@ -146,3 +148,21 @@ def record_fields(definition: Definition) -> list[str] | None:
     if not isinstance(node, ast.ClassDef) or not any(ast.unparse(base) == "NamedTuple" for base in node.bases):
         return None
     return [ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)]
+
+
+def fields_by_record(library: Library) -> dict[str, list[str]]:
+    """Return the fields of every record of a program, by its name."""
+    return {name: fields for name, one in library.definitions.items() if (fields := record_fields(one)) is not None}
+
+
+def impure_fields(library: Library) -> set[str]:
+    """Return the fields of records that a call somewhere gives a value whose computation changes something."""
+    fields = fields_by_record(library)
+    found = set[str]()
+    for one in library.definitions.values():
+        for node in (each for each in walk(one.node) if isinstance(each, ast.Call)):
+            known = fields.get(code_of(node.func))
+            if known is not None or called_name(node) == "_replace":
+                given = [*zip(known or (), node.args), *((each.arg, each.value) for each in node.keywords)]
+                found |= {str(name) for name, value in given if not is_pure(value, fields)}
+    return found
