@@ -440,3 +440,9 @@ def test_very_many_wrong_values_are_counted_and_not_listed():
     kind, content = dict[str, list[float]], {"returns": [[]] * (MOST_FAULTS + 1)}
     assert type_errors(content, kind) == [f"{MOST_FAULTS + 1:,} values are missing or have another type."]
     assert len(type_faults({"returns": [[]] * 3}, kind)) == 3
+
+
+def test_a_benchmark_file_with_very_many_wrong_values(tmp_path, capsys):
+    file = tmp_path / "b.toml"
+    file.write_text(f'seeds = [1]\n[[run]]\nvariant = "ppo"\nenv_ids = [{"[]," * (MOST_FAULTS + 1)}]\nsteps = 256\n')
+    check_end(end_of(capsys, "bench", file, "--out", tmp_path / "out"), 2, "values are missing or have another type")
