@@ -27,6 +27,7 @@ from proximo.bench.task import (
     stop_all,
     stopped_on_fault,
 )
+from proximo.envs.search_path import path_variables
 from proximo.errors import FilesError, PeerError, UsageError, notify
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.lock import locked
@@ -214,6 +215,7 @@ def _task(work: Work, job: Job, stage: Stage) -> Task:
     env = {} if "WANDB_RUN_GROUP" in os.environ else {"WANDB_RUN_GROUP": f"{job.env_id} {job.label}"}
     if threads or work.where.slots > 1:
         env |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads or 1))
+    env |= path_variables()
     words = _eval_words(run_dir, job, work.command) if stage == "eval" else _train_words(run_dir, job, work)
     return Task(words=tuple(words), env=env, cwd=str(Path.cwd()), run_dir=str(run_dir),
                 log=str(log_path(work.folder.absolute(), job)), processes=job.processes)

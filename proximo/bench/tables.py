@@ -44,6 +44,8 @@ def read_tables(path: Path, kind: Any, examples: str) -> Tables:
     except FilesError as error:
         raise UsageError(str(error)) from error
     faults = type_faults(content, kind)
+    if faults and not faults[0][0]:  # too many to have places
+        raise UsageError(f"{path}: {faults[0][1]}")
     dropped = {_drop(content, place) for place, _ in faults} - {()}
     return Tables(content, list(dict.fromkeys(sentence for _, sentence in faults)), dropped)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from proximo.cli.messages import printed_messages
 from proximo.config import Config
+from proximo.envs.search_path import remove_path_variable, trusted_modules
 from proximo.envs.time_limit import OBSERVER
 from proximo.envs.worker_process import end_with_parent
 from proximo.errors import ProximoError
@@ -42,7 +43,8 @@ def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
     call = context.RawValue(CurrentCall)
     reader, writer = context.Pipe(duplex=False)
     child = context.Process(target=run_check, args=(env_id, cfg, call, writer))
-    child.start()
+    with trusted_modules():
+        child.start()
     writer.close()
     try:
         while True:
@@ -91,6 +93,7 @@ def run_check(env_id: str | None, cfg: Config, call: Any, writer: Any) -> None:
     """Run in the child: send every finding, or the error that ended the check, then END."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     end_with_parent()
+    remove_path_variable()
 
     def note(what: str, seconds: float) -> None:
         if what:

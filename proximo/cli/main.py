@@ -9,6 +9,7 @@ from functools import partial
 from typing import NoReturn
 
 from proximo.cli.messages import check_words, exit_code
+from proximo.envs.search_path import remove_path_variable
 from proximo.errors import UsageError, nearest
 from proximo.runs.output import end_now
 from proximo.runs.unbroken import unbroken_imports
@@ -68,6 +69,7 @@ def run() -> NoReturn:
     After a signal that has stopped training with JAX, XLA may still compile or compute on threads of its own. A normal
     end of the interpreter would wait for them, or crash. All files are closed by then, so the process ends without it.
     """
+    remove_path_variable()
     gc.set_threshold(COLLECT_EVERY)
     with unbroken_imports():
         code = main()

@@ -23,12 +23,14 @@ from proximo.errors import UsageError, notify
 KNOWN = {"ale_py": "proximo[atari]", "dm_control": "proximo[dm_control]", "gymnasium": "gymnasium",
          "gymnasium_robotics": "gymnasium-robotics", "minigrid": "proximo[minigrid]", "mujoco": "proximo[mujoco]",
          "proximo": "proximo", "shimmy": "proximo[dm_control]"}  # trusted modules, and what pip installs for each
+OLD_GYM = ("GymV21Environment", "GymV26Environment")  # of shimmy: gym imports the module that their arguments name
 
 
 def named_modules(cfg: Config) -> list[str]:
     """Return the modules and the script that a configuration names, without those of KNOWN, in order."""
     texts = (cfg.env_id, *cfg.env_wrappers)
     modules = [text.rpartition(":")[0] for text in texts if ":" in text]
+    modules += ["gym"] * cfg.env_id.rpartition(":")[2].startswith(OLD_GYM)
     file, _ = split_file(cfg.env_file)
     found = [module for module in modules if module.partition(".")[0] not in KNOWN and module != file.stem]
     return list(dict.fromkeys([str(file)] * bool(cfg.env_file) + found))

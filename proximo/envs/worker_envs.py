@@ -20,6 +20,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from proximo.envs.calls import check_sent
 from proximo.envs.joint_actions import action_shape
+from proximo.envs.search_path import trusted_modules
 from proximo.envs.time_limit import time_limit
 from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
 from proximo.envs.worker_process import FIELDS, FLAGS, METRIC, Bundle, MakeRows
@@ -27,7 +28,6 @@ from proximo.errors import EnvError, ProximoError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
 
 Answer = TypeVar("Answer")
-
 POLL_SECONDS = 1.0  # between two checks of the processes while waiting for their answers
 
 
@@ -213,13 +213,13 @@ class WorkerEnvs:
         if vector is None:
             return
         end_all(vector, seconds)
-        for pipe in vector.parent_pipes:
-            if pipe is not None:
-                pipe.close()
+        for pipe in filter(None, vector.parent_pipes):
+            pipe.close()
         vector.error_queue.close()
         vector.closed = True  # Gymnasium's close() would wait for answers that cannot come
 
 
+@trusted_modules()
 def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name: str) -> AsyncVectorEnv[Any, Any]:
     """Start one process per bundle: spawned and not forked, because the parent has threads.
 

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from proximo.envs.calls import call_envs, check_sent
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.obs_faults import space_layout
+from proximo.envs.search_path import remove_path_variable
 from proximo.errors import LOGGER, EnvError, ProximoError, UsageError
 from proximo.protocols import Step, VecEnv
 
@@ -117,6 +118,7 @@ class Bundle(gymnasium.Env[Any, Any]):
         if self._made is None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
             end_with_parent()
+            remove_path_variable()
             LOGGER.addHandler(self._messages)
         return self._observe(lambda: self._envs.reset())
 

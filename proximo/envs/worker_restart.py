@@ -11,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.async_vector_env import _async_worker
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from proximo.envs.search_path import trusted_modules
 from proximo.envs.worker_ends import find_dead, kill_all
 from proximo.envs.worker_envs import WorkerEnvs
 from proximo.envs.worker_process import MakeRows
@@ -108,7 +109,7 @@ class RestartedWorkers(WorkerEnvs):
             target=_async_worker, daemon=True,
             args=(k, CloudpickleWrapper(partial(self.bundles[k], restart=self._restarts)), child, parent, None,
                   vector.error_queue, vector.autoreset_mode, None))
-        with child:  # the new process has its own copy of this end
+        with child, trusted_modules():  # the new process has its own copy of this end
             try:
                 process.start()
             except BaseException:

@@ -20,6 +20,7 @@ from proximo.errors import FilesError, UsageError
 
 MOST_BYTES = 64 << 20  # of a file of text
 MOST_SHOWN = 5  # problems of one file that are listed
+MOST_FAULTS = 10_000  # of more, only the number is reported: a record of each needs a kilobyte
 POPULATION_FILE = "pbt.json"  # in the folder of a population, beside its rounds
 Kind = TypeVar("Kind")
 Place = tuple[int | str, ...]  # of a value in tables and lists
@@ -164,6 +165,8 @@ def type_faults(content: Any, kind: Any) -> list[tuple[Place, str]]:
     try:
         _adapter(kind).validate_python(content, strict=True)
     except ValidationError as error:
+        if error.error_count() > MOST_FAULTS:
+            return [((), f"{error.error_count():,} values are missing or have another type.")]
         return [(one["loc"], _sentence(one["loc"], one["type"], one["msg"], one["input"]))
                 for one in error.errors(include_url=False, include_context=False)]
     return []

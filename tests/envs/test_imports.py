@@ -34,6 +34,15 @@ def test_modules_that_a_configuration_names():
     assert len(str(error.value).splitlines()) == 3 and "--allow-import a.b " in str(error.value)
 
 
+@pytest.mark.parametrize("env_id", ["shimmy:GymV26Environment-v0", "shimmy.registration:GymV21Environment", "GymV26Environment-v0"])
+def test_environments_of_gym_need_permission(env_id):
+    """gym imports the module that their argument env_id names."""
+    cfg = Config(env_id=env_id, env_kwargs=("env_id='evil:X-v0'",))
+    with pytest.raises(UsageError, match="names the module gym.*--allow-import gym"):
+        check_imports(cfg, (), "RUN")
+    check_imports(cfg, ("gym",), "RUN")
+
+
 @pytest.mark.parametrize("module", KNOWN)
 def test_a_missing_module_that_is_known_comes_with_the_command_that_installs_it(module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)

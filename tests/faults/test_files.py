@@ -20,6 +20,7 @@ from proximo.bench.tune_search import load_search
 from proximo.catalog import config_class
 from proximo.errors import FilesError, ProximoError, UsageError
 from proximo.runs.checkpoint import checkpoints, newest_checkpoint
+from proximo.runs.files import MOST_FAULTS, type_errors, type_faults
 from proximo.runs.resolve import problems_of
 from proximo.runs.run import read_config
 from tests.support.faults import check_end, end_of, examples
@@ -432,3 +433,16 @@ def test_any_value_in_a_benchmark_file(load, tmp_path, cases):
             check_sentences(error)
 
     tried()
+
+
+def test_very_many_wrong_values_are_counted_and_not_listed():
+    """A record of each would need more memory than the machine has."""
+    kind, content = dict[str, list[float]], {"returns": [[]] * (MOST_FAULTS + 1)}
+    assert type_errors(content, kind) == [f"{MOST_FAULTS + 1:,} values are missing or have another type."]
+    assert len(type_faults({"returns": [[]] * 3}, kind)) == 3
+
+
+def test_a_benchmark_file_with_very_many_wrong_values(tmp_path, capsys):
+    file = tmp_path / "b.toml"
+    file.write_text(f'seeds = [1]\n[[run]]\nvariant = "ppo"\nenv_ids = [{"[]," * (MOST_FAULTS + 1)}]\nsteps = 256\n')
+    check_end(end_of(capsys, "bench", file, "--out", tmp_path / "out"), 2, "values are missing or have another type")
