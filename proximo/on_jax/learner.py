@@ -161,7 +161,7 @@ def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch
         return learner.loss_fn(LossInputs(
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
-            count=minibatch.count, **coefficients._asdict()), learner.cfg)
+            count=minibatch.count, agent=agent, rows=rows, dist=dist, **coefficients._asdict()), learner.cfg)
 
     (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(weights)
     return pack(gradient)[0], stats
