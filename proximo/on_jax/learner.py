@@ -20,10 +20,7 @@ Reduce = Callable[[Any], Any]  # an array, or a tree of them, to its sum over al
 
 
 class Adam(NamedTuple):
-    """All weights and the state of Adam (Kingma & Ba 2015, arXiv 1412.6980; optax's moments).
-
-    `ok` and `scale` are part of it, so that a checkpoint has them.
-    """
+    """What checkpoints have of learning: all weights and Adam (Kingma & Ba 2015, arXiv 1412.6980), as optax has it."""
 
     weights: Weights
     exp_avg: Weights
