@@ -126,6 +126,9 @@ class LossInputs(NamedTuple):
     count: Array  # (): number of valid rows of the minibatch over all ranks, at least 1
     clip_coef: Array  # (): epsilon of this iteration
     ent_coef: Array  # (): weight of the entropy bonus in this iteration
+    agent: Any = None  # the network with its current weights, an Agent
+    rows: Any = None  # the Batch that these rows are: observations, masks, actions
+    dist: Any = None  # Distribution over actions that the network gives for them
 
 
 class FinishedEpisodes(NamedTuple):

@@ -20,10 +20,7 @@ Reduce = Callable[[Any], Any]  # an array, or a tree of them, to its sum over al
 
 
 class Adam(NamedTuple):
-    """All weights and the state of Adam (Kingma & Ba 2015, arXiv 1412.6980; optax's moments).
-
-    `ok` and `scale` are part of it, so that a checkpoint has them.
-    """
+    """What checkpoints have of learning: all weights and Adam (Kingma & Ba 2015, arXiv 1412.6980), as optax has it."""
 
     weights: Weights
     exp_avg: Weights
@@ -161,7 +158,7 @@ def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch
         return learner.loss_fn(LossInputs(
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
-            count=minibatch.count, **coefficients._asdict()), learner.cfg)
+            count=minibatch.count, agent=agent, rows=rows, dist=dist, **coefficients._asdict()), learner.cfg)
 
     (_, stats), gradient = jax.value_and_grad(loss, has_aux=True)(weights)
     return pack(gradient)[0], stats

@@ -72,7 +72,7 @@ def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Calla
         inputs = LossInputs(
             logprob=dist.logprob(rows.action), old_logprob=rows.logprob, value=value, old_value=rows.value,
             advantage=minibatch.advantage, ret=rows.ret, entropy=dist.entropy(), valid=rows.valid,
-            count=minibatch.count, **coefficients._asdict())
+            count=minibatch.count, agent=agent, rows=rows, dist=dist, **coefficients._asdict())
         check_rows(rows.valid.shape, "rows", logprob=inputs.logprob, value=value, entropy=inputs.entropy)
         loss, stats = loss_fn(inputs, cfg)
         parameters = list(agent.parameters())  # --compile replaces them, so they are looked up here

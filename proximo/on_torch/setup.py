@@ -27,6 +27,7 @@ from proximo.on_torch.frames import FrameStorage, stored_frames
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.modes import acting, check_calls, check_network
 from proximo.on_torch.noise import seeded_agent, seeded_generator
+from proximo.on_torch.own_loss import with_names, with_network
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
@@ -124,7 +125,7 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
 def make_learner(cfg: Config, world: World, agent: Any, adam: Adam, storage: Storage, loss_fn: Callable[..., Any],
                  compiler: Compiler | None) -> Learner:
     """Make the functions that learn, compiled if there is a compiler."""
-    names = statistic_names(loss_fn, cfg, agent.recurrent, storage.device)
+    names = statistic_names(with_network(loss_fn, agent, storage, cfg), cfg, agent.recurrent, storage.device)
     reduce_sum = all_reduce_sum(world)
     gradient = make_gradient(agent, with_names(loss_fn, names), cfg)
 
@@ -188,18 +189,6 @@ def statistic_names(loss_fn: Callable[..., Any], cfg: Config, recurrent: bool, d
     found = call_loss(loss_fn, LossInputs(**rows), cfg)
     check_loss(found, Tensor, cfg)
     return list(found[1])
-
-
-def with_names(loss_fn: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
-    """Return a loss function that raises UsageError if its statistics are not those of `names`, in this order."""
-    def named_loss(batch: LossInputs, cfg: Config) -> Any:
-        loss, stats = loss_fn(batch, cfg)
-        if list(stats) != names:
-            raise UsageError(f"The loss function returns the statistics {', '.join(stats)}, and at first "
-                             f"{', '.join(names)}. Return the same names in the same order every time.")
-        return loss, stats
-
-    return named_loss
 
 
 def seeded_envs(make_envs: MakeEnvs, cfg: Config, iteration: int, world: World) -> VecEnv:

@@ -123,7 +123,7 @@ def test_a_field_that_a_loss_does_not_get_is_named(framework):
     """It was an AttributeError of Python."""
     if framework == "jax":
         pytest.importorskip("flax")
-    with pytest.raises(UsageError, match=r"loss_fn reads obs, which LossInputs does not have. Its fields are logprob, .*, ent_coef"
+    with pytest.raises(UsageError, match=r"loss_fn reads obs, which LossInputs does not have. Its fields are logprob, .*, dist"
                                          r"\. .*docs/add-a-loss.md"):
         next(proximo.iterations("ppo", loss_fn=lambda batch, cfg: (batch.obs.mean(), {}), framework=framework,
                                 **FIELDS | {"env_id": "CartPole-v1"}))
