@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -103,13 +103,10 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
     folder = Path(out or Path("runs") / "tune" / folder_name(search.name))
     folder.mkdir(parents=True, exist_ok=True)
     with halt_on_signals() as halt, shared_study(search, folder, halt) as shared:
-        place = open_place(where, folder)
-        try:
+        with closing(open_place(where, folder)) as place:
             work = Work(folder=folder, place=place, where=where, command=tuple(command))
             report_start(search, folder, total)
             _run_trials(Context(search=search, work=work, shared=shared, trials=total))
-        finally:
-            place.close()
         if halt.is_set():
             notify("stopped. The same command continues.")
             return 128 + halt.number

@@ -2,7 +2,6 @@
 
 import importlib.util
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -85,9 +84,7 @@ def pass_on_warnings(name: str) -> None:
 
     MuJoCo itself prints it for every environment, and appends it to MUJOCO_LOG.TXT in the current folder.
     """
-    if not str(getattr(registry.get(name), "entry_point", "")).startswith("gymnasium.envs.mujoco."):
-        return
-    with suppress(ImportError):  # make_registered says what is missing
-        mujoco = importlib.import_module("mujoco")
-        if mujoco.get_mju_user_warning() is None:
-            mujoco.set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text.strip()}"))
+    entry = str(getattr(registry.get(name), "entry_point", ""))
+    ours = entry.startswith("gymnasium.envs.mujoco.") and importlib.util.find_spec("mujoco")
+    if ours and (mujoco := importlib.import_module("mujoco")).get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text.strip()}"))
