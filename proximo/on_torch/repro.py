@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from proximo.config import Config
 from proximo.errors import NumbersError
-from proximo.on_torch.gae import gae, without_fillers
+from proximo.on_torch.gae import estimate_advantages, without_fillers
 from proximo.on_torch.learner import make_batch
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.snapshot import named_weights, to_arrays
@@ -82,9 +82,7 @@ def quantities(agent: Any, rollout: Rollout, start: tuple[Tensor, ...], iteratio
             yield f"rollout: {name}", x, valid if x.ndim == valid.ndim else everything(x)
     for name, x in agent.named_parameters():
         yield f"weights: {name}", x.detach(), everything(x)
-    no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
-    advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
-                    cfg.gae_lambda)
+    advantage = estimate_advantages(rollout, cfg)
     yield "advantage", advantage, valid
     batch = make_batch(rollout, advantage + rollout.value, start, agent.recurrent)
     shape = batch.value.shape

@@ -24,6 +24,7 @@ from proximo.on_torch.distributed import (
     leave,
 )
 from proximo.on_torch.frames import FrameStorage, stored_frames
+from proximo.on_torch.gae import estimate_advantages
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.modes import acting, check_calls, check_network
 from proximo.on_torch.noise import seeded_agent, seeded_generator
@@ -36,7 +37,7 @@ from proximo.part_checks import call_loss, check_loss
 from proximo.processes import World
 from proximo.protocols import Agent, MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_seed
-from proximo.types import Carry, LossInputs
+from proximo.types import Carry, LossInputs, Rollout
 
 
 class Setup(NamedTuple):
@@ -52,6 +53,7 @@ class Setup(NamedTuple):
     storage: Storage
     compiler: Compiler | None  # of --compile
     collect: Callable[..., Collected]  # (envs, normalizer, carry, storage, noise) -> Collected
+    estimate: Callable[[Rollout, Config], Tensor]  # advantages (T, N) of a rollout
     learner: Learner
     statistics: Statistics | None  # of normalisation, equal on all ranks: what each adds from here on is merged
     keeps_state: bool  # the environments are part of a snapshot; otherwise they are rebuilt at every checkpoint
@@ -115,8 +117,8 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Calla
         learner = make_learner(cfg, world, agent, adam, storage, loss_fn, compiler)
         play = make_collect(agent, adam.weights, storage, carry, cfg, compiler)  # last, because it compiles fastest
         return Setup(world=world, device=device, envs=envs, normalizer=normalizer, agent=agent, adam=adam, carry=carry,
-                     storage=storage, compiler=compiler, collect=play, learner=learner, statistics=statistics,
-                     keeps_state=keeps_state)
+                     storage=storage, compiler=compiler, collect=play, estimate=estimate_advantages, learner=learner,
+                     statistics=statistics, keeps_state=keeps_state)
     except BaseException:
         envs.close()
         raise

@@ -12,7 +12,7 @@ from proximo.envs.calls import call_envs
 from proximo.envs.episodes import finished_episodes
 from proximo.newest import only_newest
 from proximo.on_torch.distributed import gather_episodes, leave, merge_over_ranks
-from proximo.on_torch.gae import gae, without_fillers
+from proximo.on_torch.gae import without_fillers
 from proximo.on_torch.learner import explained_variance, make_batch, minibatch_advantages, minibatch_indices, update
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.metrics import merge_metrics
@@ -38,7 +38,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
         make_agent: (spec, cfg) -> the agent, an nn.Module; see proximo.protocols.Agent.
         loss_fn: (LossInputs, cfg) -> the loss and named statistics.
         state: The snapshot() of an earlier Iteration, to continue from.
-        set_up: Makes everything from these arguments; what it returns may have another `collect` or `learner`.
+        set_up: Makes everything from these arguments; `collect`, `estimate` and `learner` of it may be replaced.
 
     Raises:
         UsageError, EnvError, NumbersError: The parts do not fit, an environment failed, the loss is not finite.
@@ -80,9 +80,7 @@ def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: 
     rate = float(cfg.learning_rate_at(iteration))
     with torch.no_grad():
         rollout = without_fillers(rollout)
-        no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
-        advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
-                        cfg.gae_lambda)
+        advantage = setup.estimate(rollout, cfg)
         ret = advantage + rollout.value
         shuffle = stream_generator(cfg.seed, "minibatch", iteration, world.rank)
         index = minibatch_indices(cfg, rollout.reward.shape, agent.recurrent, shuffle).to(setup.device)
