@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jax import Array, lax
 
+from proximo.config import Config
 from proximo.types import Rollout
 
 
@@ -13,6 +14,12 @@ def without_fillers(rollout: Rollout) -> Rollout:
     """
     return rollout._replace(**{name: jnp.where(rollout.valid, getattr(rollout, name), 0.0)
                                for name in ("reward", "value", "next_value")})
+
+
+def estimate_advantages(rollout: Rollout, cfg: Config) -> Array:
+    """Return the advantages (T, N) of a rollout in which rows that are not valid are 0."""
+    no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
+    return gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma, cfg.gae_lambda)
 
 
 def gae(reward: Array, value: Array, next_value: Array, terminated: Array, done: Array,

@@ -20,7 +20,7 @@ Reduce = Callable[[Any], Any]  # an array, or a tree of them, to its sum over al
 
 
 class Adam(NamedTuple):
-    """What checkpoints have of learning: all weights and Adam (Kingma & Ba 2015, arXiv 1412.6980), as optax has it."""
+    """All weights and the state of Adam (Kingma & Ba 2015, arXiv 1412.6980), as checkpoints have them."""
 
     weights: Weights
     exp_avg: Weights

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from proximo.envs.normalize import Normalizer
-from proximo.on_jax.gae import gae, without_fillers
+from proximo.on_jax.gae import estimate_advantages, without_fillers
 from proximo.on_jax.learner import (
     Adam,
     Learner,
@@ -113,9 +113,7 @@ def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tu
     """
     cfg, agent, reduce_sum = learner.cfg, learner.agent, learner.all_reduce_sum
     rollout = without_fillers(jax.tree.map(jnp.asarray, rollout))
-    no_bootstrap = rollout.terminated if cfg.bootstrap_truncated else rollout.done
-    advantage = gae(rollout.reward, rollout.value, rollout.next_value, no_bootstrap, rollout.done, cfg.gamma,
-                    cfg.gae_lambda)
+    advantage = estimate_advantages(rollout, cfg)
     ret = advantage + rollout.value
     index = minibatch_indices(cfg, rollout.valid.shape, agent.recurrent,
                               fold_key(keys.minibatch, iteration, rank()))

@@ -106,7 +106,7 @@ def learning() -> Rewrites:
         "learn": (
             ("learner: Learner, rank: Rank,", LEARNER[1]),
             ("memory: tuple[Array, ...], keys: Keys", "shuffle_key: Array"),
-            (between(learn, "    cfg, agent, reduce_sum", "    no_bootstrap"), ""),
+            (between(learn, "    cfg, agent, reduce_sum", "    advantage"), ""),
             ("rollout.valid.shape, agent.recurrent,", "rollout.reward.shape, False,"),
             (between(learn, "    sequence = ", "    normalized"), ""),
             ("fold_key(keys.minibatch, iteration, rank())", "fold_key(shuffle_key, iteration, 0)"),
