@@ -17,6 +17,7 @@ from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 from proximo.facts import facts
+from proximo.runs.trackers import STARTERS
 from proximo.streams import stream_generator
 
 KEYS = ("title", "variant", "env_id", "steps", "population", "rounds", "seed", "metric", "overrides", "space")
@@ -195,7 +196,8 @@ def _value_problems(population: Population) -> list[str]:
     problems += [f"overrides: {name}={population.overrides[name]} needs the end of training, and a round trains to its "
                  "own end. Leave it out: a population adapts such values by itself." for name in SCHEDULES
                  if population.overrides.get(name, "none") not in ("none", False)]
-    if population.overrides.get("track") or population.overrides.get("logger") == "wandb":
-        problems.append("overrides: Weights & Biases cannot log a population, because copies of a run would share one "
-                        "of its runs. Leave it out.")
+    tracker = "wandb" if population.overrides.get("track") else population.overrides.get("logger")
+    if tracker in STARTERS:
+        problems.append(f"overrides: {tracker} cannot log a population, because copies of a run would share one of "
+                        "its runs. Leave it out.")
     return problems

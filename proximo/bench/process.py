@@ -133,7 +133,7 @@ def close_job(folder: Path, running: RunningJob, ended: Ended) -> tuple[Outcome,
     if ended.code == 0 and running.stage == "train" and _has_summary(folder / job.folder):
         _update_record(folder, job, status="trained", lost={})
         return "trained", ""
-    lines = last_lines(log_path(folder, job)) or "it printed nothing"
+    lines = last_lines(log_path(folder, job), folder) or "it printed nothing"
     if ended.code == 0:
         lines += "\nit ended without an error, but wrote no complete summary.json or eval.json"
     elif ended.code is None or ended.code < 0 or ended.code in (*STOPPED, PeerError.exit_code):

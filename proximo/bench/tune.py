@@ -96,8 +96,7 @@ def tune(file: str | Path, where: Where = HERE, out: str | Path = "", trials: in
         raise UsageError('proximo tune needs Optuna: pip install "proximo[tune]"') from error
     search = load_search(file)
     total = search.trials if trials is None else trials
-    problems = where_problems(where) + ([f"trials={total} must be at least 1."] if total < 1 else [])
-    if problems:
+    if problems := where_problems(where) + [f"trials={total} must be at least 1."] * (total < 1):
         raise UsageError("\n".join(problems))
     where = replace(where, workers=where.workers or 1)
     folder = Path(out or Path("runs") / "tune" / folder_name(search.name))

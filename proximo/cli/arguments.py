@@ -1,9 +1,10 @@
-"""The arguments of a command from its words."""
+"""The arguments of a command from its words, and what the arguments of several commands share."""
 
 import re
 from contextlib import redirect_stderr
 from io import StringIO
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -11,6 +12,9 @@ from proximo.cli.messages import NEEDS
 from proximo.errors import UsageError
 
 Arguments = TypeVar("Arguments")
+RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+AllowImport = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE", help_behavior_hint="(default: none)"),
+                        tyro.conf.UseAppendAction]
 WRONG_NUMBER = re.compile(r"Error parsing (?P<flag>--\S+): .*(int\(\) with base 10|to float): '(?P<text>.*)'\.?$")
 
 
@@ -32,6 +36,23 @@ def known_arguments(kind: type[Arguments], words: list[str], name: str) -> tuple
     """
     filled: tuple[Arguments, list[str]] = _in_one_sentence(kind, words, name, return_unknown_args=True)
     return filled
+
+
+def check_least(args: Any, *problems: str, **least: int) -> None:
+    """Check that arguments are not below their least values.
+
+    Args:
+        args: The arguments.
+        problems: Other problems; they are reported together with these.
+        least: The least value of an argument, by name.
+
+    Raises:
+        UsageError: There are problems.
+    """
+    wrong = [f"--{name.replace('_', '-')} {getattr(args, name)} must be at least {bound}"
+             for name, bound in least.items() if getattr(args, name) < bound]
+    if wrong or problems:
+        raise UsageError("\n".join([*wrong, *problems]))
 
 
 def _in_one_sentence(kind: type[Any], words: list[str], name: str, **settings: Any) -> Any:

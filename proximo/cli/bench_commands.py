@@ -10,13 +10,10 @@ import tyro
 
 from proximo.bench.task import Where
 from proximo.catalog import VARIANTS
-from proximo.cli.arguments import Arguments, arguments, known_arguments
+from proximo.cli.arguments import AllowImport, Arguments, arguments, known_arguments
 from proximo.cli.flags import field_name, parse_flags, read_flags, split_flags
 from proximo.config import Config
 from proximo.errors import UsageError
-
-AllowImport = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE", help_behavior_hint="(default: none)"),
-                        tyro.conf.UseAppendAction]
 
 
 def named(metavar: str) -> Any:

@@ -6,11 +6,9 @@ from typing import Annotated
 
 import tyro
 
-from proximo.cli.arguments import arguments
-from proximo.cli.bench_commands import AllowImport
+from proximo.cli.arguments import AllowImport, RunFolder, arguments, check_least
 from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run, missing_run, model_of_run
-from proximo.cli.model_commands import RunFolder, check_least
 from proximo.errors import notify
 from proximo.models.evaluate import MAX_STEPS
 from proximo.models.export.ports import obs_changes

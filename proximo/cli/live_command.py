@@ -9,8 +9,7 @@ import tyro
 from proximo.bench.live.runs import LiveRuns
 from proximo.bench.live.server import HERE, NAMES_OF_HERE, PORT, LiveServer
 from proximo.bench.live.text import show_text
-from proximo.cli.arguments import arguments
-from proximo.cli.model_commands import check_least
+from proximo.cli.arguments import arguments, check_least
 from proximo.errors import notify, warn
 
 

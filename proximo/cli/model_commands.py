@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from proximo.cli.arguments import arguments
-from proximo.cli.bench_commands import AllowImport
+from proximo.cli.arguments import AllowImport, RunFolder, arguments, check_least
 from proximo.cli.check_command import CheckArguments, check_command
 from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run, missing_run
@@ -28,7 +27,6 @@ from proximo.runs.writing import write_json
 OtherId = Annotated[str, tyro.conf.arg(metavar="ID", help_behavior_hint="(default: that of the run)")]
 OtherArguments = Annotated[tuple[str, ...], tyro.conf.arg(
     metavar="KEY=VALUE...", help_behavior_hint="(default: those of the run)")]
-RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
 @dataclass
@@ -132,23 +130,6 @@ def model_command(name: str, words: list[str]) -> int:
             return rate_command(arguments(RateArguments, words, name))
         case _:
             return check_command(arguments(CheckArguments, words, name))
-
-
-def check_least(args: Any, *problems: str, **least: int) -> None:
-    """Check that arguments are not below their least values.
-
-    Args:
-        args: The arguments.
-        problems: Other problems; they are reported together with these.
-        least: The least value of an argument, by name.
-
-    Raises:
-        UsageError: There are problems.
-    """
-    wrong = [f"--{name.replace('_', '-')} {getattr(args, name)} must be at least {bound}"
-             for name, bound in least.items() if getattr(args, name) < bound]
-    if wrong or problems:
-        raise UsageError("\n".join([*wrong, *problems]))
 
 
 def eval_command(args: EvalArguments) -> int:

@@ -78,11 +78,6 @@ def missing(packages: tuple[str, ...]) -> list[str]:
     return [package for package in packages if find_spec(package) is None]
 
 
-def installed(suite: Suite) -> bool:
-    """Return whether everything that the suite needs is installed."""
-    return not missing(suite.packages)
-
-
 def pip_command(extra: str) -> str:
     """Return the command that installs an extra, or several that are joined by commas."""
     return f'pip install "proximo[{extra}]"' if extra else "pip install proximo"

@@ -58,12 +58,12 @@ def number(reward: Any) -> float:
     return float(given.reshape(()))
 
 
-def check_number(rows: int, agents: int, name: str) -> None:
-    """Raise UsageError if a number of rows is not that of whole games."""
+def check_number(rows: int, agents: int, name: str, agent: str = "agent") -> None:
+    """Raise UsageError if a number of rows is not that of whole games; `agent` is what messages call one of a game."""
     if rows % agents:
         valid = [n for n in (rows // agents * agents, (rows // agents + 1) * agents) if n]
-        raise UsageError(f"num_envs={rows} is not divisible by the {agents} agents of {name}: every agent counts as "
-                         f"one environment. Use {' or '.join(map(str, valid))}.")
+        raise UsageError(f"num_envs={rows} is not divisible by the {agents} {agent}s of {name}: every {agent} counts "
+                         f"as one environment. Use {' or '.join(map(str, valid))}.")
 
 
 def check_games(games: Sequence[Any], name: str) -> None:

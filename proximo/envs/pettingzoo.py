@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from proximo.envs.parallel_checks import check_number
 from proximo.envs.pettingzoo_game import SelfPlayGame
 from proximo.errors import EnvError, UsageError, nearest
 from proximo.protocols import Episode, FrameStack, Play, Step, VecEnv
@@ -32,10 +33,7 @@ def make_pettingzoo(cfg: SelfPlay, seeds: Sequence[int]) -> VecEnv:
     """
     first = make_game(cfg, seeds[0])
     players = first.num_players
-    if len(seeds) % players:
-        valid = [players * (len(seeds) // players + k) for k in (0, 1)]
-        raise UsageError(f"num_envs={len(seeds)} is not divisible by the {players} players of {cfg.env_id}. "
-                         f"Use {' or '.join(str(n) for n in valid if n)}.")
+    check_number(len(seeds), players, cfg.env_id, "player")
     games = [first, *(make_game(cfg, seed) for seed in seeds[players::players])]
     return SelfPlayEnvs(games, cfg.clip_rewards, cfg.env_workers or 0)
 

@@ -21,5 +21,5 @@ def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
         try:
             found.append(model_of_checkpoint(folder, newest))
         except FilesError as error:
-            warn(f"{error}. This checkpoint is left out.")
+            warn(f"{str(error).rstrip('.')}. This checkpoint is left out.")
     return found

@@ -45,10 +45,11 @@ def load_model_tree(folder: Path) -> dict[str, Any]:
     try:
         return load_tree(folder, ModelFile)
     except FilesError as error:
+        said = str(error).rstrip(".")
         if isinstance(error.__cause__, PermissionError):
-            raise FilesError(f"{error}. Its owner can allow it: chmod -R a+rX {folder}") from error
-        advice = [str(error).rstrip(".")]
-        if "Restore" not in advice[0]:
+            raise FilesError(f"{said}. Its owner can allow it: chmod -R a+rX {folder}") from error
+        advice = [said]
+        if "Restore" not in said:
             advice.append("Restore it from a copy")
         if checkpoints(folder.parent):
             advice.append(f"A resume of {folder.parent} that trains longer writes the model again")

@@ -66,7 +66,7 @@ def spec_from(tree: dict[str, Any]) -> Spec:
         FilesError: There are no such spaces, or an observation would have too many numbers.
     """
     try:
-        check_numbers(tree["obs_shape"])
+        check_shape(tree["obs_shape"])
         observations = tree["observation_space"]
         return Spec(obs_shape=tuple(tree["obs_shape"]), obs_dtype=narrow_dtype(np.dtype(tree["obs_dtype"])),
                     action_space=space_from_json(tree["action_space"]),
@@ -78,7 +78,7 @@ def spec_from(tree: dict[str, Any]) -> Spec:
                          "the folder that Proximo wrote.") from error
 
 
-def check_numbers(shape: list[int]) -> None:
+def check_shape(shape: list[int]) -> None:
     """Raise FilesError if an array of this shape cannot be an observation or an action."""
     if any(size < 1 for size in shape) or math.prod(shape) > MOST_NUMBERS:
         raise FilesError(f"the model has an observation or action of shape {str(shape)[:100]}. Supported are 1 to "
@@ -95,21 +95,21 @@ def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:
     kind = typed(data, SpaceRecord, Path("space of the model"))["type"]
     typed(data, SPACES[kind], Path(f"{kind} space of the model"))
     if kind == "Discrete":
-        check_numbers([data["n"]])
+        check_shape([data["n"]])
         return gym.spaces.Discrete(data["n"], start=data["start"])
     if kind == "MultiDiscrete":
-        check_numbers([int(np.sum(data["nvec"]))])
+        check_shape([int(np.sum(data["nvec"]))])
         whole: Any = np.dtype(data.get("dtype", "int64"))
         assert whole.kind in "iu", f"choices of {whole}"
         return gym.spaces.MultiDiscrete(data["nvec"], dtype=whole, start=data["start"])
     if kind == "MultiBinary":
-        check_numbers(data["n"])
+        check_shape(data["n"])
         return gym.spaces.MultiBinary(data["n"][0] if len(data["n"]) == 1 else data["n"])
     if kind == "Dict":  # a plain dict would be sorted
         return gym.spaces.Dict(OrderedDict((name, space_from_json(part)) for name, part in data["parts"]))
     if kind == "Tuple":
         return gym.spaces.Tuple([space_from_json(part) for part in data["parts"]])
-    check_numbers(data["shape"])
+    check_shape(data["shape"])
     dtype: Any = np.dtype(data["dtype"])
     low, high = (np.full(data["shape"], _with_numbers(data[name]), dtype) for name in ("low", "high"))
     return gym.spaces.Box(low, high, dtype=dtype)

@@ -13,6 +13,7 @@ from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.csv_file import read_header
 from proximo.runs.presets import Preset
 from proximo.runs.run import UNNAMED, Run
+from proximo.runs.trackers import tracker_name
 
 READS = {"make_envs": ("environment", "the environments"), "make_agent": ("policy", "the network")}  # group of settings
 APPLIED = ("env_id", "num_envs", "scale_envs", "num_steps", "env_groups", "norm_obs", "clip_obs", "norm_reward",
@@ -100,7 +101,17 @@ def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None
 
 
 def announce_changes(before: Config, after: Config, checkpoint: Any, same_rate: bool) -> None:
-    """Log which fields a resume changes, and a learning rate that rises by it; `same_rate`: all runs have one."""
+    """Log which fields a resume changes, a learning rate that rises by it, and a tracker that it uses again.
+
+    Args:
+        before: The configuration in config.json, which may be a stranger's.
+        after: That of the resume.
+        checkpoint: What it continues from.
+        same_rate: Whether all runs have one learning rate.
+    """
+    if (name := tracker_name(after)) and name == tracker_name(before):
+        notify(f"config.json names {name}: with your account, it gets the configuration and the metrics of the run "
+               f"(project {after.wandb_project_name!r}). --no-track --logger console sends nothing.")
     changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(after).values())
                if old != new]
     if changed:

@@ -4,7 +4,10 @@ import errno
 import json
 import os
 import re
+import socket
 import stat
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +21,7 @@ REMEDIES = {**dict.fromkeys(FULL, "Free disk space"), **dict.fromkeys(READ_ONLY,
             errno.EFBIG: "Raise the limit of the size of files (ulimit -f)", errno.ENAMETOOLONG: "Use a shorter name",
             errno.EISDIR: "Remove the folder that is in the place of the file"}
 ELSEWHERE = ", or choose another place"
+OPEN_SECONDS, PAUSE = 2.0, 0.1  # of trying to replace a file that another program has open under Windows
 
 
 def remedy(error: Exception) -> str:
@@ -55,7 +59,8 @@ def unwritten(path: Path, error: Exception, otherwise: str = ELSEWHERE) -> Files
 def whole_file(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
     """Give another name to write a file under, which is changed at the end; the folder is made.
 
-    A failure leaves an earlier file as it was, and nothing under the other name.
+    A failure leaves an earlier file as it was, and nothing under the other name. Every process has another name, so
+    that of two processes that write one file at once, the last one wins. Nothing is synced with the disk.
 
     Args:
         path: The file. A link is replaced, not followed.
@@ -65,12 +70,13 @@ def whole_file(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
         FilesError: The file cannot be written, or a folder, a pipe or a device has its name.
     """
     _check_replaceable(path)
-    beside = path.with_name(f".{path.stem}.tmp{path.suffix}")  # with the ending, which gives the format of a picture
+    beside = name_beside(path, os.getpid())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left(path)
         beside.unlink(missing_ok=True)  # a link would lead somewhere else
         yield beside
-        beside.replace(path)
+        _replace(beside, path)
     except BaseException as error:
         with suppress(OSError):
             beside.unlink()
@@ -80,9 +86,51 @@ def whole_file(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
 
 
 def write_json(path: Path, content: Mapping[str, object], otherwise: str = ELSEWHERE) -> None:
-    """Write a JSON file completely or not at all; raises what `whole_file` raises."""
-    with whole_file(path, otherwise) as beside:
-        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    """Write a JSON file completely or not at all, also if the power fails; raises what `whole_file` raises."""
+    with whole_file(path, otherwise) as beside, beside.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def name_beside(path: Path, process: int) -> Path:
+    """Return the name under which a process of this machine writes a file; its ending gives the format of a picture."""
+    return path.with_name(f".{path.stem}.{socket.gethostname()}-{process}.tmp{path.suffix}")
+
+
+def _remove_left(path: Path) -> None:
+    """Remove what processes of this machine have left that were killed while they wrote a file."""
+    start, end = f".{path.stem}.{socket.gethostname()}-", f".tmp{path.suffix}"
+    for left in path.parent.iterdir():
+        found = re.fullmatch(rf"{re.escape(start)}(\d{{1,9}}){re.escape(end)}", left.name)
+        if found and _has_ended(int(found[1])):
+            left.unlink(missing_ok=True)
+
+
+def _has_ended(process: int) -> bool:
+    """Return whether no process of this machine has a number; False where that is unknown."""
+    if sys.platform == "win32":  # there, os.kill would end the process
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # of another user
+        return False
+    return False
+
+
+def _replace(beside: Path, path: Path) -> None:
+    """Give a file the name of another one. Windows refuses that while a program reads the other one: try again."""
+    end = time.monotonic() + (OPEN_SECONDS if sys.platform == "win32" else 0.0)
+    while True:
+        try:
+            beside.replace(path)
+            return
+        except PermissionError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(PAUSE)
 
 
 def _check_replaceable(path: Path) -> None:

@@ -26,11 +26,27 @@ def test_only_a_regular_file_is_read(what, tmp_path, capsys):
     assert latest_score(run.folder, SEARCH, "CartPole-v1", evaluated=False) is None
     (tmp_path / "log").touch()
     BROKEN[what](tmp_path / "log")
-    assert last_lines(tmp_path / "log") == ""
+    assert last_lines(tmp_path / "log", tmp_path) == ""
     x, _ = common_curves([read_run(run.folder)], "seconds")
     assert x[0] == 2.0  # the first episode; the end of the first iteration is not known
     (tmp_path / "1.job.json").write_text(json.dumps({"status": "running"}))
     assert main(["bench", "--status", str(tmp_path)]) == 0 and "0 of 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("link", ["file", "folder"])
+def test_a_log_that_is_a_link_out_of_the_benchmark_is_not_shown(link, tmp_path):
+    """Otherwise the record of a failed run, and then a report, would show a private file."""
+    bench, private = tmp_path / "bench", tmp_path / "private"
+    bench.mkdir()
+    private.mkdir()
+    (private / "1.log").write_text("secret\n")
+    if link == "folder":
+        (bench / "ppo").symlink_to(private)
+    else:
+        (bench / "ppo").mkdir()
+        (bench / "ppo" / "1.log").symlink_to(private / "1.log")
+    assert last_lines(bench / "ppo" / "1.log", bench) == ""
+    assert last_lines(private / "1.log", private) == "secret"
 
 
 @pytest.mark.parametrize("line", ["3,inf,2", "3,1e400,2", "3,nan,2", "3,-5,2", "3,300,nan", "3,300,inf", "3,300,-1", "3,,"])

@@ -13,6 +13,7 @@ from proximo.bench.task import Ended
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
 from proximo.runs.checkpoint import save_checkpoint
+from proximo.runs.trackers import STARTERS
 from tests.support.full_disk import REASON, bytes_below, full_disk
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights
 
@@ -299,7 +300,8 @@ def test_no_checkpoint_is_removed_through_a_link(linked, tmp_path):
      "num_envs cannot change while a run trains. Use some of learning_rate,"),
     (("num_envs = 2", 'num_envs = 2\nanneal_lr = "linear"'), "anneal_lr=linear needs the end of training"),
     (("num_envs = 2", 'num_envs = 2\nanneal_ent = "linear"'), "anneal_ent=linear needs the end of training"),
-    (("num_envs = 2", "num_envs = 2\ntrack = true"), "Weights & Biases cannot log a population"),
+    (("num_envs = 2", "num_envs = 2\ntrack = true"), "wandb cannot log a population"),
+    *((("num_envs = 2", f'num_envs = 2\nlogger = "{name}"'), f"{name} cannot log a population") for name in STARTERS),
     (("population = 4", "population = 3"), "population=3 is not allowed. Use 4 to 1000."),
     (("rounds = 2", "rounds = 20"), "steps=384 in 20 rounds are 19 for each: total_timesteps=19 is less"),
     (("[space]", "[space]\nupdate_epochs = {low = 1, high = 4}"), "update_epochs is in [overrides] and in [space]. Leave it out"),

@@ -1,6 +1,6 @@
 """The table behind `proximo list`."""
 
-from proximo.cli.suites import LINUX, SUITES, Suite, installed, listing, missing
+from proximo.cli.suites import LINUX, SUITES, Suite, listing, missing
 
 VARIANTS = ("ppo", "ppo_atari", "ppo_continuous_action", "rpo_continuous_action", "ppo_atari_lstm", "ppo_atari_envpool",
             "ppo_atari_envpool_xla_jax", "ppo_atari_envpool_xla_jax_scan", "ppo_procgen", "ppo_atari_multigpu",
@@ -15,7 +15,6 @@ def test_every_variant_of_the_seeds_has_a_suite():
 def test_what_is_missing_is_named_with_its_command(monkeypatch):
     """A module that exists and one that cannot."""
     suite = Suite("made up", "made_up", ("json", "no_such_module"), ("ppo",), ("X-v0",), ("Linux x86-64",))
-    assert not installed(suite) and installed(suite._replace(packages=("json",)))
     assert missing(suite.packages) == ["no_such_module"]
     monkeypatch.setattr("proximo.cli.suites.SUITES", (suite,))
     assert 'made up: not installed (no no_such_module): pip install "proximo[made_up]"' in listing()

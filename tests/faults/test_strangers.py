@@ -14,6 +14,7 @@ from proximo.envs.gym import make_gym
 from proximo.errors import EnvError
 from proximo.runs.output import printable
 from proximo.runs.run import read_config
+from proximo.runs.writing import name_beside
 from tests.support.faults import check_end, end_of
 from tests.support.hostile import copied, edit
 from tests.support.runs import train
@@ -71,9 +72,9 @@ def test_the_lock_empties_no_file_behind_a_link(run, mine, capsys):
     check_end(end_of(capsys, "resume", run, "--total-timesteps", "352"), 5, ".lock could not be written")
 
 
-@pytest.mark.parametrize("name", [".config.tmp.json", ".summary.tmp.json"])
+@pytest.mark.parametrize("name", ["config.json", "summary.json"])
 def test_files_that_are_renamed_later_are_not_written_through_links(name, run, mine, capsys):
-    (run / name).symlink_to(mine / ".profile")
+    name_beside(run / name, os.getpid()).symlink_to(mine / ".profile")
     check_end(end_of(capsys, "resume", run, "--total-timesteps", "352"), 0)
 
 

@@ -560,3 +560,21 @@ def test_autocast_of_a_program_does_not_change_a_model(runs):
     value, action = model.value(obs), model.act(obs, deterministic=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert model.value(obs) == value and model.act(obs, deterministic=True) == action
+
+
+def test_a_checkpoint_that_is_left_out_is_told_in_whole_sentences(tmp_path, caplog):
+    """A message that is continued has one full stop."""
+    assert train(tmp_path / "run") == 0
+    (next((tmp_path / "run" / "checkpoints").iterdir()) / "manifest.json").write_text("{")
+    assert len(models_over_time(tmp_path / "run")) == 1
+    assert "Restore it from a copy. This checkpoint is left out." in caplog.text
+
+
+def test_a_model_of_another_user_is_told_in_whole_sentences(tmp_path, monkeypatch):
+    def refuse(folder, kind):
+        raise FilesError("tree.json cannot be read (Permission denied).") from PermissionError()
+
+    assert train(tmp_path / "run") == 0
+    monkeypatch.setattr("proximo.models.read_folder.load_tree", refuse)
+    with pytest.raises(FilesError, match=r"\(Permission denied\)\. Its owner can allow it: chmod"):
+        read_model(tmp_path / "run")

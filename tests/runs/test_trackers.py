@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError
 from proximo.problems import config_problems
@@ -119,6 +120,16 @@ def test_every_one_of_several_runs_is_tracked(tmp_path, mlflow):
     pytest.importorskip("flax")
     assert train(tmp_path / "runs", "--framework", "jax", "--num-seeds", "3", "--logger", "mlflow", "--total-timesteps", "64") == 0
     assert [call[2] for call in mlflow.calls if call[0] == "run"] == ["seed-1", "seed-2", "seed-3"]
+
+
+@pytest.mark.parametrize("words,sent", [([], 2), (["--wandb-project-name", "other"], 2), (["--logger", "console"], 1)])
+def test_a_resume_says_before_it_trains_what_the_run_sends(words, sent, tmp_path, mlflow, capsys):
+    """config.json may be a stranger's, and the account is the user's."""
+    assert train(tmp_path / "run", "--logger", "mlflow") == 0
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "352", *words]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "config.json names mlflow" in line]
+    assert len(said) == sent - 1 and [call[0] for call in mlflow.calls].count("end") == sent
+    assert all(f"project {words[-1] if words else 'proximo'!r}" in line for line in said)
 
 
 @pytest.mark.parametrize("file", ["metrics.csv", "episodes.csv", "tensorboard"])

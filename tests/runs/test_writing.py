@@ -3,12 +3,15 @@
 import errno
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
 
 from proximo.errors import FilesError, UsageError
-from proximo.runs.writing import remedy, unwritten, whole_file, write_json
+from proximo.runs.writing import name_beside, remedy, unwritten, whole_file, write_json
 from tests.support.full_disk import REASON, bytes_below, full_disk
 
 
@@ -37,14 +40,71 @@ def test_a_full_disk(tmp_path):
     assert bytes_below(tmp_path) == before
 
 
-def test_what_a_killed_process_has_left_is_replaced(tmp_path):
+def ended_process():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_killed_process_has_left_is_removed(tmp_path):
     """It may be a link of a stranger, which is not followed; nor is one in the place of the file."""
     (tmp_path / "mine").write_text("mine")
-    for name in (".a.tmp.json", "a.json"):
-        (tmp_path / name).symlink_to(tmp_path / "mine")
+    path = tmp_path / "a.json"
+    for name in (name_beside(path, ended_process()), name_beside(path, os.getpid()), path):
+        name.symlink_to(tmp_path / "mine")
+    write_json(path, {"a": 1})
+    assert bytes_below(tmp_path) == {"a.json": path.read_bytes(), "mine": b"mine"} and not path.is_symlink()
+    assert json.loads(path.read_text()) == {"a": 1}
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_two_processes_that_write_one_file_do_not_disturb_each_other(first, tmp_path, monkeypatch):
+    """Each ends without an error, and the last one wins; what the other is writing is not removed."""
+    path, processes = tmp_path / "a.json", {1: os.getpid(), 2: os.getppid()}
+    writers = {}
+    for number, process in processes.items():
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        writers[number] = whole_file(path)
+        writers[number].__enter__().write_text(str(number))
+    for number in (first, 3 - first):
+        writers[number].__exit__(None, None, None)
+        assert path.read_text() == str(number)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """Otherwise a power failure could leave an empty config.json beside whole checkpoints."""
+    fsync, synced = os.fsync, []
+
+    def note(descriptor):
+        fsync(descriptor)
+        synced.append((os.fstat(descriptor).st_size, (tmp_path / "a.json").exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
     write_json(tmp_path / "a.json", {"a": 1})
-    assert json.loads((tmp_path / "a.json").read_text()) == {"a": 1} and not (tmp_path / "a.json").is_symlink()
-    assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / ".a.tmp.json").exists()
+    assert synced == [((tmp_path / "a.json").stat().st_size, False)]
+
+
+@pytest.mark.parametrize("platform,refused,written", [("win32", 1, True), ("win32", 99, False), ("linux", 1, False)])
+def test_a_file_that_another_program_has_open_is_replaced_later(platform, refused, written, tmp_path, monkeypatch):
+    """Windows refuses to replace a file while it is open."""
+    replace, calls = Path.replace, []
+
+    def refuse(path, target):
+        calls.append(path)
+        if len(calls) <= refused:
+            raise PermissionError(errno.EACCES, "Access is denied")
+        return replace(path, target)
+
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr("proximo.runs.writing.OPEN_SECONDS", 0.3)
+    if written:
+        write_json(tmp_path / "a.json", {"a": 1})
+    else:
+        with pytest.raises(FilesError, match="Make the folder writable"):
+            write_json(tmp_path / "a.json", {"a": 1})
+    assert (tmp_path / "a.json").exists() == written and len(list(tmp_path.iterdir())) == written
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link to a device"])
