@@ -2,7 +2,7 @@
 
 import numpy as np
 
-STREAMS = ("init", "env", "action", "minibatch", "rpo", "eval", "population")
+STREAMS = ("init", "env", "action", "minibatch", "rpo", "eval", "population")  # places are part of seeds
 
 
 def stream_seed(seed: int, stream: str, iteration: int = 0, rank: int = 0) -> int:

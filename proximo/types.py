@@ -63,8 +63,8 @@ class RolloutBuffer:
         if mask_size is not None:
             self.arrays["mask"] = zeros((T + 1, N, mask_size), np.bool_)
         self.metrics = {name: zeros((T, N), np.float32) for name in envs.metric_names}
-        self.host_rows, self.metric_rows = ({name: list(x) for name, x in arrays.items()}
-                                            for arrays in (self.arrays, self.metrics))
+        self.host_rows = {name: list(x) for name, x in self.arrays.items()}
+        self.metric_rows = {name: list(x) for name, x in self.metrics.items()}
         shape = envs.action_space.shape or head.action_shape  # Dict and Tuple spaces have none: an action is a row
         self.env_actions = [row.reshape(envs.num_envs, *shape) for row in self.host_rows["action"]]
 

@@ -116,8 +116,8 @@ def _problem_of_parts(layout: Layout, cfg: Config) -> str:
 def _problem_of_array(envs: Any, cfg: Config) -> str:
     least, shape, dtype = LEAST_PIXELS[cfg.model], envs.obs_shape, np.dtype(envs.obs_dtype)
     space = envs.observation_space
-    problem = (f"--model {cfg.model} needs images of at least {least}x{least} pixels, (H, W, C), (C, H, W) or (H, W), "
-               "of uint8 or of floats that the space bounds to [0, 1]. The observations of "
+    problem = (f"--model {cfg.model} needs images of at least {least}x{least} pixels: (H, W, C) or (C, H, W) of "
+               "uint8 or of floats that the space bounds to [0, 1], or (H, W) of uint8. The observations of "
                f"{cfg.env_id} are {dtype} of shape {shape}.")
     if len(shape) != 3:
         return f"{problem} Use --model mlp."

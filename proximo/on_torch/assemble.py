@@ -76,7 +76,7 @@ def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> 
 
 def draw_for_absent_trunk(spec: Spec, cfg: Config) -> None:
     """Draw what a trunk would: earlier versions always made one, and a seed keeps the weights that it had with them."""
-    make_trunk(spec, cfg)  # is not used
+    make_trunk(spec, cfg)  # only draws, so that a seed keeps its weights
 
 
 def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAgent:

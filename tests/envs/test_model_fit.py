@@ -37,6 +37,7 @@ def test_what_fits(space, model):
 
 
 @pytest.mark.parametrize("space,model,fields,words", [
+    (spaces.Box(0, 1, (40, 40)), "cnn", {}, "bounds to .0, 1., or .H, W. of uint8. The .* float32 of shape .40, 40.. Use --model mlp."),
     (SMALL, "cnn", {}, "uint8 of shape .3, 12, 10.. Use --model impala or --model mlp."),
     (TINY, "impala", {}, "at least 8x8 pixels.* Use --model mlp."),
     (FREE, "cnn", {}, "float32 of shape .64, 64, 3.. Return uint8, or declare the bounds 0 and 1"),

@@ -155,6 +155,18 @@ def test_any_number_of_rows(tmp_path):
     assert about["inputs"] == [{"name": "obs", "shape": ["N", 9, 8, 3], "dtype": "uint8"}] and about["env_id"] == "CartPole-v1"
 
 
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_a_file_does_not_check_its_inputs(ending, tmp_path):
+    """docs/deploy.md says what it returns for NaN, and for a mask that allows nothing."""
+    path, obs = tmp_path / f"agent.{ending}", np.array([[np.nan, 0, 1]])
+    run = run_onnx if ending == "onnx" else run_pt2
+    random_model(ARM, VECTOR, **CONTINUOUS).export(path)
+    assert np.isnan(run(path)({"obs": obs})["action"]).all()
+    random_model(spaces.Discrete(3, start=2), VECTOR).export(path)
+    for one, allowed in ((obs, True), (np.ones((1, 3)), False)):
+        assert run(path)({"obs": one, "mask": np.full((1, 3), allowed)})["action"] == [2]
+
+
 class Scaled(torch.nn.Module):
     """A network of one's own around another one, which doubles or changes what it sees."""
 

@@ -13,7 +13,6 @@ from proximo.models.export.eject.rewrites import Rewrites
 REWRITES: Rewrites = {
     "ppo_loss": (("torch.where(batch.valid, x, 0.0).sum()", "x.sum()"),),
     "Gaussian": ((".expand(self.mean.shape[:-1])", " * torch.ones(self.mean.shape[:-1])  # a gradient per row"),),
-    "statistic_names": (('"valid": ones.bool(), ', ""),),
     "LossInputs": (("number of valid rows of the minibatch over all ranks, at least 1",
                     "number of rows of the minibatch"),),
     "learn": (("        rollout = without_fillers(rollout)\n", ""),),

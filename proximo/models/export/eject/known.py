@@ -24,7 +24,7 @@ DROPPED_CALLS = frozenset((
 
 # Functions that return one of their arguments where one process learns on the CPU: name -> index of the argument.
 IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2, "gym_id": 0, "with_quick_space": 0,
-              "_check": 0, "with_names": 0, "with_network": 0, "keep_computed": 1}
+              "_check": 0, "keep_computed": 1}
 
 # Modules with checks of what the user may change in the ejected file; those of other environments are left out.
 CHECKED = ("proximo.envs.atari_ids",)
@@ -53,7 +53,7 @@ INLINED = frozenset((
 HEADINGS = frozenset(("train", "learn", "collect", "gae", "ppo_loss", "update", "flat_adam", "apply_gradient",
                       "find_rom", "games_for_one", "kind_of", "refuse_other_spaces",
                       "refuse_other_games", "seeded_agent",
-                      "statistic_names", "noop_count", "make_jax_control", "minibatch_advantages"))
+                      "noop_count", "make_jax_control", "minibatch_advantages"))
 
 # Functions inside functions that stay there.
 CLOSURES = frozenset(("bind", "gradients"))

@@ -18,7 +18,7 @@ CHANGE_NOTHING = frozenset((
     "Policy", "Learner", "Carry", "Spec",
     "float_view", "env_source", "dot", "own_source", "EnvSource", "as_returned", "mask_methods", "named_weights",
     "startswith", "endswith", "isfinite", "sorted",
-    "make_policy", "statistic_names", "kwargs_of", "read_atari_name", "atari_name", "find_rom", "title",
+    "make_policy", "kwargs_of", "read_atari_name", "atari_name", "find_rom", "title",
     "ModuleList", "start_statistics", "removeprefix", "removesuffix", "partition", "rpartition", "array_equal",
     "tolist", "flatnonzero", "find_spec", "numpy", "nonzero", "sticky_draws"))
 

@@ -51,6 +51,32 @@ CHECKED_CONFIG: Rewrites = {
     "seeded_agent": (("GLOBAL_GENERATOR, ", ""),)}
 
 
+# A reader may change the loss: the names of its statistics are those of a minibatch, and not of a call before training,
+# whose rows would lack the observations. Environments return numpy arrays, and playing has its arguments one by one.
+OPEN_LOSS: Rewrites = {
+    "make_gradient": (
+        ("Callable[..., tuple[Tensor, Tensor]]:\n", "Callable[..., tuple[Tensor, dict[str, Tensor]]]:\n"),
+        ("coefficients: Coefficients) -> tuple[Tensor, Tensor]:",
+         "coefficients: Coefficients) -> tuple[Tensor, dict[str, Tensor]]:"),
+        ("return flat, torch.stack(list(stats.values()))", "return flat, stats")),
+    "make_step": (("                   coefficients: Coefficients) -> tuple[Tensor, Tensor]:",
+                   "                   coefficients: Coefficients) -> tuple[dict[str, Tensor], Tensor]:"),),
+    "update": (("torch.stack(stats).mean(0)",
+                "torch.stack([torch.stack(list(one.values())) for one in stats]).mean(0)"),
+               ('learner.names.index("approx_kl")', 'list(stats[0]).index("approx_kl")'),
+               ("[*learner.names,", "[*stats[0],")),
+    "make_learner": (("    names = statistic_names(with_network(loss_fn, agent, storage, cfg), cfg, agent.recurrent, "
+                      "storage.device)\n", ""),
+                     ("with_names(loss_fn, names)", "loss_fn"), (" names=names,", ""),
+                     ("def apply(", "def clip_and_move("), ("(gradient, apply,", "(gradient, clip_and_move,")),
+    "Learner": (("    names: list[str]  # of the statistics\n", ""),),
+    "collect": ((" steps from `carry`", " steps"),),
+    "RolloutBuffer": (("self.arrays: dict[str, Array]", "self.arrays: dict[str, np.ndarray]"),),
+    "Storage": (("        self.count_nonzero: Callable[[Any], Any] = np.count_nonzero if host else "
+                 "torch.count_nonzero\n", ""),),
+    "bootstrap": (("storage.count_nonzero(", "np.count_nonzero("),)}
+
+
 def import_envpool() -> ModuleType:
     """Import EnvPool after Qt, which its Procgen needs: from PyQt5-Qt5 if that is installed, otherwise the system's."""
     found = importlib.util.find_spec("PyQt5")
@@ -61,6 +87,15 @@ def import_envpool() -> ModuleType:
     import envpool
 
     return envpool
+
+
+def merged(*groups: Rewrites) -> Rewrites:
+    """Return the rewrites of several groups, in order; a definition may be in more than one."""
+    found: dict[str, tuple[tuple[str, str], ...]] = {}
+    for group in groups:
+        for name, pairs in group.items():
+            found[name] = found.get(name, ()) + pairs
+    return found
 
 
 def rewritten(rewrites: Rewrites, name: str, text: str) -> str:

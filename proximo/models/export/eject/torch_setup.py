@@ -16,7 +16,14 @@ from proximo.models.export.eject.every_row_valid import FIELDS, REWRITES
 from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.library import Library, definition_text
 from proximo.models.export.eject.program_text import add_program
-from proximo.models.export.eject.rewrites import CHECKED_CONFIG, GAMES_OF_POOL, SELF_PLAY, rewritten
+from proximo.models.export.eject.rewrites import (
+    CHECKED_CONFIG,
+    GAMES_OF_POOL,
+    OPEN_LOSS,
+    SELF_PLAY,
+    merged,
+    rewritten,
+)
 from proximo.models.export.eject.suites import suite_facts
 from proximo.problems import engine_of
 from proximo.variants import Procgen
@@ -113,7 +120,7 @@ def _dropped_fields(setup: Any, cfg: Config) -> dict[str, frozenset[str]]:
 
 def torch_library(cfg: Config, variant: str) -> Library:
     """Return the library with the program around the training loop, Config and everything that they need."""
-    rewrites = {**GAMES_OF_POOL, **SELF_PLAY, **CHECKED_CONFIG, **(REWRITES if every_row_is_valid(cfg) else {})}
+    rewrites = merged(GAMES_OF_POOL, SELF_PLAY, CHECKED_CONFIG, OPEN_LOSS, REWRITES if every_row_is_valid(cfg) else {})
     library, chosen = Library(partial(rewritten, rewrites)), VARIANTS[variant]
     if isinstance(cfg, Procgen):
         text = definition_text("proximo.models.export.eject.rewrites", "import_envpool")

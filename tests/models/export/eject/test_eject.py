@@ -1,8 +1,10 @@
 """Ejected files against the library: the same weights, bit for bit, in a process that cannot import the library."""
 
+import ast
 import hashlib
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from proximo.catalog import VARIANTS, config_class, parts_of
@@ -243,6 +246,38 @@ def test_a_file_for_a_game_refuses_ids_with_other_sticky_actions(monkeypatch):
     found = {env_id: read_atari_name(env_id).sticky > 0 for env_id in ("Pong-v5", "ALE/Pong-v5", "PongNoFrameskip-v0",
                                                                       "PongDeterministic-v4")}
     assert found == {"Pong-v5": False, "ALE/Pong-v5": True, "PongNoFrameskip-v0": True, "PongDeterministic-v4": False}
+
+
+@pytest.fixture(scope="module")
+def small_file():
+    return eject(config_class("ppo")(num_steps=16), "ppo", "proximo eject ppo")
+
+
+def test_a_reader_can_use_the_observations_in_the_loss(small_file, tmp_path):
+    """And can add a statistic. A call before training gave ones as the rows."""
+    before, path = "    entropy = mean(batch.entropy)\n", tmp_path / "my_ppo.py"
+    assert small_file.count(before) == 1 and small_file.count('"entropy": entropy,') == 1
+    text = small_file.replace(before, f"{before}    largest = batch.rows.obs.abs().max()\n")
+    path.write_text(text.replace('"entropy": entropy,', '"entropy": entropy, "largest": largest,'))
+    subprocess.run([sys.executable, path, "--total-timesteps", "64"], cwd=tmp_path, check=True)
+    header, row = (tmp_path / "progress-1.csv").read_text().splitlines()
+    assert float(dict(zip(header.split(","), row.split(",")))["losses/largest"]) > 0
+
+
+def test_docstrings_name_only_what_the_file_has(small_file):
+    """Arguments and errors of the library, which the file has in another form, are not mentioned."""
+    tree = ast.parse(small_file)
+    for node in (one for one in ast.walk(tree) if isinstance(one, (ast.FunctionDef, ast.ClassDef))):
+        words = ast.get_docstring(node) or ""
+        names = {part for one in ast.walk(node) for part in (getattr(one, "id", ""), getattr(one, "arg", ""),
+                                                             getattr(one, "attr", ""))}
+        assert {name for name in re.findall(r"`(\w+)`", words) if not name.isdigit()} <= names | {
+            *dir(torch)}, (node.name, words)
+        assert not re.search(r"[a-z]Error\b", re.sub(r"\b(Value|Runtime|Arithmetic)Error", "", words)), (node.name, words)
+
+
+def test_the_arrays_that_environments_write_are_arrays(small_file):
+    assert "dict[str, np.ndarray] = {" in small_file and "dict[str, Tensor] = {" not in small_file
 
 
 def test_help_of_a_file_has_the_defaults(tmp_path):

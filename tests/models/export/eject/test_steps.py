@@ -18,7 +18,14 @@ from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.library import Library, definition_text, module_names
 from proximo.models.export.eject.polish import polish_edits
-from proximo.models.export.eject.rewrites import CHECKED_CONFIG, GAMES_OF_POOL, SELF_PLAY, rewritten
+from proximo.models.export.eject.rewrites import (
+    CHECKED_CONFIG,
+    GAMES_OF_POOL,
+    OPEN_LOSS,
+    SELF_PLAY,
+    merged,
+    rewritten,
+)
 from proximo.models.export.eject.specialise import Specialiser
 from proximo.models.export.eject.values import Knowledge, Scope
 from proximo.on_torch.agent import SharedAgent
@@ -43,7 +50,7 @@ COUNTER = """class Counter:
 
 
 def test_every_rewrite_fits_the_text_of_the_library():
-    every, found = {**REWRITES, **GAMES_OF_POOL, **SELF_PLAY, **CHECKED_CONFIG}, set()
+    every, found = merged(REWRITES, GAMES_OF_POOL, SELF_PLAY, CHECKED_CONFIG, OPEN_LOSS), set()
     for module in map(importlib.import_module, MODULES):
         for name in every.keys() & {*module_names(module.__name__)}:
             text = rewritten(every, name, definition_text(module.__name__, name))
