@@ -110,8 +110,8 @@ def announce_changes(before: Config, after: Config, checkpoint: Any, same_rate: 
         same_rate: Whether all runs have one learning rate.
     """
     if (name := tracker_name(after)) and name == tracker_name(before):
-        notify(f"config.json names {name}: with your account, it gets the configuration and the metrics of the run "
-               f"(project {after.wandb_project_name!r}). --no-track --logger console sends nothing.")
+        notify(f"config.json names the tracker {name}: the configuration and the metrics of the run are sent to it "
+               f"with your account (project {after.wandb_project_name!r}). --no-track --logger console sends nothing.")
     changed = [f"{name} {old} -> {new}" for (name, old), new in zip(asdict(before).items(), asdict(after).values())
                if old != new]
     if changed:

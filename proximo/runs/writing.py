@@ -59,8 +59,8 @@ def unwritten(path: Path, error: Exception, otherwise: str = ELSEWHERE) -> Files
 def whole_file(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
     """Give another name to write a file under, which is changed at the end; the folder is made.
 
-    A failure leaves an earlier file as it was, and nothing under the other name. Every process has another name, so
-    that of two processes that write one file at once, the last one wins. Nothing is synced with the disk.
+    A failure leaves an earlier file as it was, and nothing under the other name. Each process uses a name of its own:
+    if two write one file at once, that of the later one stays. Nothing is synced with the disk.
 
     Args:
         path: The file. A link is replaced, not followed.

@@ -127,7 +127,7 @@ def test_a_resume_says_before_it_trains_what_the_run_sends(words, sent, tmp_path
     """config.json may be a stranger's, and the account is the user's."""
     assert train(tmp_path / "run", "--logger", "mlflow") == 0
     assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "352", *words]) == 0
-    said = [line for line in capsys.readouterr().err.splitlines() if "config.json names mlflow" in line]
+    said = [line for line in capsys.readouterr().err.splitlines() if "config.json names the tracker mlflow" in line]
     assert len(said) == sent - 1 and [call[0] for call in mlflow.calls].count("end") == sent
     assert all(f"project {words[-1] if words else 'proximo'!r}" in line for line in said)
 

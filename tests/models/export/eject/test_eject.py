@@ -25,7 +25,7 @@ from proximo.models.export.eject.topics import without_topics
 from proximo.runs.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[4]
-MOST_LINES = {"ppo": 700, "ppo_continuous_action": 930, "rpo_continuous_action": 1015, "compact": 900, "ppo_atari": 880,
+MOST_LINES = {"ppo": 700, "ppo_continuous_action": 930, "rpo_continuous_action": 1010, "compact": 900, "ppo_atari": 880,
               "ppo_atari_lstm": 940, "ppo_atari_multigpu": 880, "ppo_atari_envpool": 800, "ppo_procgen": 940,
               "ppo_pettingzoo_ma_atari": 800}
 SMALL = {
