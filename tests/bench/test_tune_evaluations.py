@@ -33,6 +33,7 @@ gamma = {choices = [0.9]}
 TRAINER = """
 import os, sys, time
 from pathlib import Path
+sys.path.insert(0, ROOT)
 from tests.support import fake_trainer
 run_dir = Path(sys.argv[sys.argv.index("--run-dir") + 1])
 seed, wait = int(sys.argv[sys.argv.index("--seed") + 1]), time.sleep
@@ -47,7 +48,7 @@ def evaluate(seconds):
     wait(seconds)
 time.sleep = evaluate
 fake_trainer.main(*sys.argv[1:])
-"""
+""".replace("ROOT", repr(str(Path(__file__).parents[2])))  # the working directory is not searched for modules
 
 
 def reports(tmp_path: Path, seeds: str) -> dict[int, float]:

@@ -63,10 +63,10 @@ def test_variables_that_a_job_left_are_refused(variables, words, monkeypatch, tm
 
 
 def test_a_program_that_its_workers_run_again_trains_once(tmp_path):
-    """Without `if __name__ == "__main__":`, each worker would train: one run folder, and one line of each worker."""
+    """Without `if __name__ == "__main__":`, each worker would train: one run folder, and at most one line of each."""
     (tmp_path / "program.py").write_text(
         "import proximo\nproximo.train('ppo', env_workers=2, total_timesteps=1024, logger='none')\n")
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0 and done.stderr.count("runs the program again") == 2
+    assert done.returncode != 0 and done.stderr.count("runs the program again") in (1, 2)  # the first may end the other
     assert done.stderr.rstrip().endswith('A script that trains must do so under `if __name__ == "__main__":`.')
     assert len(list((tmp_path / "runs").rglob("config.json"))) <= 1

@@ -19,7 +19,7 @@ from proximo.config import Config
 from proximo.runs.lock import locked
 from proximo.variants import Atari
 
-FAKE = (sys.executable, "-m", "tests.support.fake_trainer")  # in place of `python -m proximo`, from the repository root
+FAKE = (sys.executable, str(Path(__file__)))  # in place of `python -m proximo`
 KINDS = {"ppo": Config, "ppo_atari": Atari}
 PARTS = 20
 EPISODES = 10  # of each part
