@@ -179,11 +179,12 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
 
 
 @unbroken_imports()
-def check_env(env: Any = None, **values: Any) -> "list[Finding]":
+def check_env(env: Any = None, *, make_envs: Part | None = None, **values: Any) -> "list[Finding]":
     """Check an environment against Gymnasium's contract with a few thousand random steps, as `proximo check-env` does.
 
     Args:
         env: As in `train`.
+        make_envs: As in `train`.
         values: Fields of the configuration that choose, configure or wrap the environment: env_file, env_kwargs, ...
 
     Returns:
@@ -196,7 +197,9 @@ def check_env(env: Any = None, **values: Any) -> "list[Finding]":
     from proximo.runs.check_env import check_env
     from proximo.runs.resolve import with_changes
 
-    return check_env(env, with_changes(Config(), checked_values(env, values)))
+    if make_envs is not None and (env is not None or values.get("env_file")):
+        raise UsageError("make_envs was given, and another environment too. Give one of them.")
+    return check_env(env, with_changes(Config(), checked_values(env, values)), make_envs)
 
 
 def _train_to_end(session: "Session") -> Path:

@@ -3,12 +3,12 @@
 import importlib.util
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from proximo.config import Config
 from proximo.envs.atari import make_atari
 from proximo.envs.brax import make_brax
+from proximo.envs.env_file import function_in_file
 from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_source import OWN, plays_atari
@@ -74,6 +74,25 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
+def or_by_file(make_envs: MakeEnvs) -> MakeEnvs:
+    """Return a function that calls make_envs of the file that a configuration names, if it has one, or `make_envs`."""
+    def make(cfg: Any, seeds: Sequence[int]) -> VecEnv:
+        own = function_in_file(cfg)
+        if own is None:
+            return make_envs(cfg, seeds)
+        from proximo.envs.own_suite import make_complete
+
+        return make_complete(own, cfg, seeds)
+
+    return make
+
+
+def rows_per_game(cfg: Any) -> int:
+    """Return the number that divides num_envs: the players of a game, or what make_envs of a file says."""
+    own = getattr(function_in_file(cfg), "rows_per_game", None)
+    return own(cfg) if own else cfg.limits.max_players  # type: ignore[no-any-return]
+
+
 class Parts(NamedTuple):
     """What trains a variant in one framework, and what lets the trained network act again."""
 
@@ -81,7 +100,7 @@ class Parts(NamedTuple):
     make_envs: MakeEnvs
     make_agent: Callable[[Any, Any], Any]  # (spec, cfg) -> the agent, with a Spec
     make_actor: Callable[..., Any]  # (spec, cfg, weights) -> Actor
-    rows_per_game: Callable[[Any], int] = attrgetter("limits.max_players")  # (cfg) -> number that divides num_envs
+    rows_per_game: Callable[[Any], int] = rows_per_game
     train_group: Callable[..., Iterator[list[Iteration | None]]] | None = None  # several runs at once: on_jax
 
 
@@ -131,7 +150,7 @@ def _torch_parts(variant: Variant) -> Parts:
     def make_agent(spec: Spec, cfg: Any) -> Any:
         return assemble(spec, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
 
-    return Parts(train_as_configured, variant.make_envs, make_agent, partial(Actor, make_agent))
+    return Parts(train_as_configured, or_by_file(variant.make_envs), make_agent, partial(Actor, make_agent))
 
 
 def _jax_parts(variant: Variant) -> Parts:
@@ -150,4 +169,4 @@ def _jax_parts(variant: Variant) -> Parts:
     def make_agent(spec: Spec, cfg: Any) -> Any:
         return assemble(spec, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
 
-    return Parts(train, make_envs, make_agent, partial(Actor, make_agent), train_group=train_group)
+    return Parts(train, or_by_file(make_envs), make_agent, partial(Actor, make_agent), train_group=train_group)

@@ -21,7 +21,7 @@ class Config:
     env_id: str = setting("CartPole-v1", group="environment")
     """id of the environment; `module:Env-v0` imports the module first"""
     env_file: str = setting("", group="environment", resume="moved")
-    """Python file with the environment: my_env.py (its only class or registered id, or --env-id) or my_env.py:MyEnv"""
+    """Python file with the environment: my_env.py or my_env.py:MyEnv, a class, a registered id or make_envs"""
     env_kwargs: facts.Arguments = setting((), group="environment", task=True)
     """arguments of the environment, key=value with Python literals or text: size=5 continuous=False"""
     env_wrappers: facts.Texts = setting((), group="environment", task=True)

@@ -18,7 +18,7 @@ class CheckArguments:
     env_id: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[ID]", help_behavior_hint="")] = ""
     """id of the environment; `module:Env-v0` imports the module first"""
     env_file: Annotated[str, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = ""
-    """Python file with the environment: my_env.py or my_env.py:MyEnv"""
+    """Python file with the environment: my_env.py or my_env.py:MyEnv, a class, a registered id or make_envs"""
     env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(
         metavar="KEY=VALUE ...", help_behavior_hint="(default: none)")] = ()
     """arguments of the environment, key=value"""

@@ -9,6 +9,7 @@ from gymnasium.envs.registration import registry
 
 from proximo.config import Config
 from proximo.envs.atari_ids import is_atari
+from proximo.envs.env_file import name_in_file
 from proximo.envs.gym_checks import not_an_env
 from proximo.envs.gym_ids import gym_id, make_registered, with_quick_space
 from proximo.envs.images import PLAIN, ImageSettings, with_image_settings
@@ -70,32 +71,6 @@ def preprocessing(cfg: Config) -> dict[str, Any]:
 def changed_fields(cfg: Config) -> list[str]:
     """Return the fields of OWN and IMAGES that differ from the variant's defaults."""
     return [name for name in (*OWN, *IMAGES) if getattr(cfg, name) != getattr(type(cfg), name)]
-
-
-def name_in_file(cfg: Config) -> tuple[str, str]:
-    """Return which id, class or function of `cfg.env_file` is meant, and the path of the file.
-
-    Raises:
-        UsageError: The file cannot be imported, or it is not clear which one is meant.
-    """
-    path, member = split_file(cfg.env_file)
-    path = path.absolute()
-    module = load_script(path)
-    classes = [name for name, one in vars(module).items() if isinstance(one, type) and issubclass(one, gym.Env)
-               and one.__module__ == module.__name__ and not issubclass(one, gym.Wrapper)]
-    ids = [spec.id for spec in registry.values() if str(spec.entry_point).startswith(f"{module.__name__}:")
-           or getattr(spec.entry_point, "__module__", "") == module.__name__]
-    for name in (member, cfg.env_id):
-        if name in ids or (name and callable(getattr(module, name, None))):
-            return name, str(path)
-    several = ids or classes
-    if len(several) == 1 and not member and cfg.env_id == type(cfg).env_id:
-        return several[0], str(path)
-    found = ", ".join([*ids, *classes]) or "no environment"
-    asked = member or ("" if cfg.env_id == type(cfg).env_id else cfg.env_id)
-    raise UsageError(f"env_file={path} has {found}" + (f", and not {asked}" if asked else "") +
-                     (f". Name one: --env-file {path.name}:{(classes or ids)[0]}." if classes or ids else
-                      ". Define a subclass of gymnasium.Env in it, or register an id."))
 
 
 def make_from_source(source: EnvSource) -> gym.Env:

@@ -74,8 +74,8 @@ def check_no_effect(cfg: Config, maker: str, engines: Collection[str], taken: Co
         engines: Values of `engine` that are no fault.
         taken: Settings that have an effect.
     """
-    names = [*changed_fields(cfg), *(name for name in ("eval_env_kwargs", "info_metrics", "env_workers")
-                                     if getattr(cfg, name))]
+    names = [name for name in changed_fields(cfg) if name != "env_file"]  # the file that makes these environments
+    names += [name for name in ("eval_env_kwargs", "info_metrics", "env_workers") if getattr(cfg, name)]
     names += [name for name, usual in (("engine", engines), ("autoreset", (type(cfg).autoreset,)))
               if getattr(cfg, name) not in usual]
     if names := [name for name in names if name not in taken]:

@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import Config
+from proximo.envs.env_file import function_in_file, names_function
 from proximo.errors import notify, warn, warn_once
 from proximo.facts import facts, shown
 from proximo.part_checks import check_inside
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.csv_file import read_header
+from proximo.runs.own_parts import readers_among
 from proximo.runs.presets import Preset
 from proximo.runs.run import UNNAMED, Run
 from proximo.runs.trackers import tracker_name
 
 READS = {"make_envs": ("environment", "the environments"), "make_agent": ("policy", "the network")}  # group of settings
-APPLIED = ("env_id", "num_envs", "scale_envs", "num_steps", "env_groups", "norm_obs", "clip_obs", "norm_reward",
-           "clip_norm_reward", "info_metrics",  # by training, or by what makes environments of a VectorEnv
+APPLIED = ("env_id", "env_file", "num_envs", "scale_envs", "num_steps", "env_groups", "norm_obs", "clip_obs",
+           "norm_reward", "clip_norm_reward", "info_metrics",  # by training, or for a VectorEnv
            "recurrent")  # which make_complete_agent checks
 
 
@@ -57,7 +59,9 @@ def announce_preset(preset: Preset, given: Collection[str]) -> None:
 
 
 def announce_start(cfg: Config, processes: int) -> None:
-    """Log how many iterations will run, and which part of total_timesteps will not."""
+    """Log how many iterations will run, which part of total_timesteps will not, and settings without effect."""
+    if names_function(cfg.env_file):
+        warn_of_unread(readers_among({"make_envs": function_in_file(cfg)}), cfg)
     steps = cfg.num_iterations * cfg.batch_size
     plural = "s" * (cfg.num_iterations > 1)
     notify(f"{cfg.num_iterations} iteration{plural} of {cfg.num_envs} x {cfg.num_steps} = {cfg.batch_size} steps.")

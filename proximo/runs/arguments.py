@@ -190,6 +190,8 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
 def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
                values: dict[str, Any]) -> tuple[Config, str]:
     values = checked_values(env, values)
+    if "make_envs" in own.names and values.get("env_file"):
+        raise UsageError("make_envs and env_file were both given. Give one of them.")
     if env is not None:
         cfg = config_of_env(values)
         check_env_fields(cfg)
@@ -226,7 +228,8 @@ def _choose_config(own: OwnParts, values: dict[str, Any]) -> str | Config:
         return preset.config
     if own.make_envs is not None:
         name = values.get("env_id") or "the environment"
-        envs = own.make_envs(replace(cfg, env_id=name, num_envs=1), [0])
+        rows = own.rows_per_game(cfg) if own.rows_per_game else 1
+        envs = own.make_envs(replace(cfg, env_id=name, num_envs=rows), [0] * rows)
         try:
             choice = variant_by_spaces(envs)
         finally:

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
+from proximo.envs.env_file import function_in_file, name_in_file
 from proximo.envs.factory import env_factory, env_name, make_new
 from proximo.envs.gym_checks import check_envs, reset_answer, step_answer
 from proximo.envs.gym_loop import GymEnvs
@@ -23,6 +24,8 @@ from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
 from proximo.errors import AnswerError, EnvError, UsageError, with_place
 from proximo.problems import config_problems
+from proximo.runs.check_many import function_findings
+from proximo.runs.check_rows import Finding, failure, row_findings
 from proximo.runs.choice import variant_by_name
 from proximo.runs.value_ranges import ValueRanges, is_outside
 
@@ -30,15 +33,6 @@ STEPS = 5000  # without the end of an episode, after which an environment counts
 ENOUGH_SECONDS = 10.0  # of play, once an episode has ended
 MOST_SECONDS = 60.0  # of play, if no episode ends
 BOOLEANS, NUMBERS = (bool, np.bool_), (int, float, np.integer, np.floating)
-
-
-class Finding(NamedTuple):
-    """One thing that was checked."""
-
-    ok: bool | None  # None: a remark, or it cannot be told
-    what: str
-    advice: str = ""
-    ends: bool = False  # the environment fails: training would end there with exit code 3
 
 
 class Subject(NamedTuple):
@@ -62,24 +56,34 @@ class Played(NamedTuple):
     per_second: float
 
 
-def check_env(env: Any = None, cfg: Config | None = None) -> list[Finding]:
+def check_env(env: Any = None, cfg: Config | None = None,
+              make_envs: Callable[..., Any] | None = None) -> list[Finding]:
     """Play a few thousand random steps, and return what was found. See iter_findings."""
-    return list(iter_findings(env, cfg or Config()))
+    return list(iter_findings(env, cfg or Config(), make_envs))
 
 
-def iter_findings(env: Any, cfg: Config) -> Iterator[Finding]:
+def iter_findings(env: Any, cfg: Config, make_envs: Callable[..., Any] | None = None) -> Iterator[Finding]:
     """Play a few thousand random steps, and yield what is found.
 
     Args:
         env: The id of a Gymnasium environment, a function that makes one, its class, or a gymnasium.Env. None: the
-            environment of `cfg`.
+            environment of `cfg`, which may be that of make_envs in a file.
         cfg: Its `env_timeout` and the fields that choose, configure and wrap the environment are read.
+        make_envs: (cfg, seeds) -> all environments, in place of `env`.
 
     Raises:
         UsageError: The environment cannot be made or has no spaces, or its id is not one of Gymnasium.
         EnvError: Making the environment fails for another reason.
     """
-    subject = _subject(env, replace(cfg, env_id=env) if isinstance(env, str) else cfg)
+    cfg = replace(cfg, env_id=env) if isinstance(env, str) else cfg
+    if wrong := config_problems(cfg):
+        raise UsageError("\n".join(wrong))
+    if make_envs is None and env is None and (make_envs := function_in_file(cfg)):
+        cfg = replace(cfg, env_id=name_in_file(cfg)[0])
+    if make_envs is not None:
+        yield from function_findings(make_envs, cfg)
+        return
+    subject = _subject(env, cfg)
     one = subject.make()
     try:
         check_envs([one], subject.name)
@@ -98,14 +102,7 @@ def iter_findings(env: Any, cfg: Config) -> Iterator[Finding]:
         yield Finding(None, fault, "Training ignores this, but what close() frees may be missing later.")
 
 
-def failure(what: str) -> Finding:
-    """Return the finding of an environment that fails."""
-    return Finding(False, what, "Fix the environment: training would stop there too.", ends=True)
-
-
 def _subject(env: Any, cfg: Config) -> Subject:
-    if wrong := config_problems(cfg):
-        raise UsageError("\n".join(wrong))
     make: Callable[[], gymnasium.Env[Any, Any]]
     if env is not None and not isinstance(env, str):
         source = own_source(cfg, env_name(env, cfg.env_kwargs))
@@ -216,35 +213,4 @@ def _contract_findings(subject: Subject) -> Iterator[Finding]:
     """Check the environment as training sees it: GymEnvs checks shapes, dtypes, finiteness and masks at every step."""
     with ExitStack() as stack:
         one, two, other = (stack.enter_context(closing(subject.make_rows([seed]))) for seed in (1, 1, 2))
-        yield from _row_findings(one, two, other)
-
-
-def _row_findings(one: GymEnvs, two: GymEnvs, other: GymEnvs) -> Iterator[Finding]:
-    """Compare one row with another of the same seed, and with one of another seed."""
-    seen = _track(one)
-    masked = ", with an action_mask" if one.reset().mask is not None else ""
-    yield Finding(True, f"observations {one.obs_shape} {one.obs_dtype} and rewards are finite and well formed{masked}")
-    equal = all(map(np.array_equal, seen, _track(two)))
-    yield Finding(equal, "the same seed gives the same episode" if equal else "the same seed gives different episodes",
-                  "" if equal else "Draw only from self.np_random, and call super().reset(seed=seed) in reset.")
-    if equal:
-        differs = not all(map(np.array_equal, seen, _track(other)))
-        yield Finding(True if differs else None, "different seeds give different episodes" if differs else
-                      "different seeds give the same episode", "" if differs else
-                      "This is right if nothing in the environment is random; otherwise reset ignores its seed.")
-    one.reset()
-    kept = one.state() is not None
-    yield Finding(True if kept else None, "its state can be saved: resumed runs continue exactly" if kept else
-                  "its state cannot be saved", "" if kept else
-                  "Runs make it again at each checkpoint (--checkpoint-every), so resuming is exact all the same.")
-
-
-def _track(envs: GymEnvs, steps: int = 200) -> list[np.ndarray]:
-    """Return observations and rewards of scripted random actions, from reset on."""
-    rng, step = np.random.default_rng(0), envs.reset()
-    track = [step.obs.copy()]
-    for _ in range(steps):
-        mask = None if step.mask is None else step.mask[0]
-        step = envs.step(scripted_action(envs.action_space, mask, rng)[None])
-        track += [step.obs.copy(), step.reward.copy()]
-    return track
+        yield from row_findings(one, two, other)

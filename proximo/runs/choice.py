@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from proximo.catalog import or_by_file, rows_per_game
 from proximo.config import Config
 from proximo.envs.atari_ids import is_atari
+from proximo.envs.env_file import name_in_file
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_ids import current_gym_id, gym_id
-from proximo.envs.gym_source import IMAGES, OWN, check_env_fields, name_in_file
+from proximo.envs.gym_source import IMAGES, OWN, check_env_fields
 from proximo.envs.model_fit import LEAST_PIXELS
 from proximo.envs.pettingzoo import is_self_play
 from proximo.envs.procgen import GAMES, read_procgen_name
@@ -81,7 +83,9 @@ def choose_variant(cfg: Config) -> Choice:
         if cfg.env_id == "Pusher-v4":  # which EnvPool makes, and Gymnasium cannot
             return Choice(variant="ppo_continuous_action", why="continuous actions", settings={})
         cfg = replace(cfg, env_id=current_gym_id(cfg.env_id))
-    envs = make_gym(replace(cfg, engine="envpool" if cfg.engine == "envpool" else "auto", env_workers=0), [0])
+    rows = rows_per_game(cfg)
+    cfg = replace(cfg, engine="envpool" if cfg.engine == "envpool" else "auto", env_workers=0, num_envs=rows)
+    envs = or_by_file(make_gym)(cfg, [0] * rows)
     try:
         return variant_by_spaces(envs)
     finally:

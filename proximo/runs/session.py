@@ -11,7 +11,8 @@ from typing import Any
 
 from proximo.catalog import config_class
 from proximo.config import Config
-from proximo.envs.imports import check_imports, named_modules, split_file, with_moved_script
+from proximo.envs.env_file import played_script, with_function
+from proximo.envs.imports import check_imports, named_modules, with_moved_script
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
 from proximo.runs.announce import (
@@ -153,9 +154,7 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     refuse_links([*members, *(path for each in members or [folder] for path in written_files(each))])
     processes = world_from_environment().size
     before = [read_config(each, lambda variant: own.config or config_class(variant)) for each in members or [folder]]
-    runs = [run._replace(cfg=with_moved_script(with_changes(run.cfg, changes), allowed)) for run in before]
-    if before[0].processes != processes:
-        runs = [run._replace(cfg=fit_to_processes(run.cfg, processes)) for run in runs]
+    runs = changed_runs(before, changes, allowed, processes)
     own.check_resume(before[0])
     own.check_processes(processes)
     for run in runs:
@@ -191,6 +190,15 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
     return Session(folder, watchers, training, release=held.pop_all().close)
 
 
+def changed_runs(runs: Sequence[Run], changes: Mapping[str, Any], allowed: Collection[str],
+                 processes: int) -> list[Run]:
+    """Return runs with the changes of a resume, with scripts that have moved, for this number of processes."""
+    cfgs = [with_moved_script(with_changes(run.cfg, with_function(changes, run.cfg)), allowed) for run in runs]
+    if runs[0].processes != processes:
+        cfgs = [fit_to_processes(cfg, processes) for cfg in cfgs]
+    return [run._replace(cfg=cfg) for run, cfg in zip(runs, cfgs)]
+
+
 def steps_without_checkpoints(folder: Path, runs: Sequence[Run]) -> int | None:
     """Return the steps of finished runs whose checkpoints were removed; None for runs that have not finished.
 
@@ -218,15 +226,6 @@ def without_recorded_entity(cfg: Config, changes: dict[str, Any]) -> Config:
 def with_absolute_folders(runs: Sequence[Run]) -> list[Run]:
     """Return runs with absolute folders, because an environment may change the current folder."""
     return [run._replace(folder=run.folder.absolute()) for run in runs]
-
-
-def played_script(changes: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a run records of a script in `changes`: its absolute path, and what is named in it as env_id."""
-    given = changes.get("env_file")
-    if not given or not isinstance(given, (str, Path)):
-        return {}
-    path, member = split_file(os.path.expanduser(given))
-    return {"env_file": str(path.absolute())} | ({"env_id": member} if member and "env_id" not in changes else {})
 
 
 def recorded_class(folder: Path) -> type[Config]:

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.config import Config
+from proximo.envs.env_file import MAKE_ENVS, names_function
 from proximo.envs.gym_source import preprocessing
 from proximo.envs.masks import mask_parts
 from proximo.envs.moments import Moments
@@ -39,8 +40,8 @@ class Trained(Protocol):
 
 
 def obs_changes(model: Trained) -> dict[str, Any]:
-    """Return what changes observations before the network: settings, or make_envs of a program, which alone decides."""
-    name = model.own_parts.get("make_envs")
+    """Return what changes observations before the network: settings, or make_envs of a program or a file."""
+    name = model.own_parts.get("make_envs", MAKE_ENVS if names_function(model.cfg.env_file) else None)
     return preprocessing(model.cfg) if name is None else {"make_envs": name}
 
 

@@ -1,0 +1,71 @@
+"""What check-env compares of environments as training sees them: the same seed, other seeds, and saved state."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proximo.envs.spaces import scripted_action
+from proximo.protocols import Step, VecEnv
+
+
+class Finding(NamedTuple):
+    """One thing that was checked."""
+
+    ok: bool | None  # None: a remark, or it cannot be told
+    what: str
+    advice: str = ""
+    ends: bool = False  # the environment fails: training would end there with exit code 3
+
+
+def failure(what: str) -> Finding:
+    """Return the finding of an environment that fails."""
+    return Finding(False, what, "Fix the environment: training would stop there too.", ends=True)
+
+
+def row_findings(one: VecEnv, two: VecEnv, other: VecEnv) -> Iterator[Finding]:
+    """Compare environments with others of the same seeds, and with those of other seeds. All check what they return."""
+    seen = track(one)
+    masked = ", with an action_mask" if one.reset().mask is not None else ""
+    yield Finding(True, f"observations {one.obs_shape} {one.obs_dtype} and rewards are finite and well formed{masked}")
+    equal = all(map(np.array_equal, seen, track(two)))
+    yield Finding(equal, "the same seed gives the same episode" if equal else "the same seed gives different episodes",
+                  "" if equal else "Draw only from self.np_random, and call super().reset(seed=seed) in reset.")
+    if equal:
+        differs = not all(map(np.array_equal, seen, track(other)))
+        yield Finding(True if differs else None, "different seeds give different episodes" if differs else
+                      "different seeds give the same episode", "" if differs else
+                      "This is right if nothing in the environment is random; otherwise reset ignores its seed.")
+    one.reset()
+    kept = one.keeps_state
+    yield Finding(True if kept else None, "its state can be saved: resumed runs continue exactly" if kept else
+                  "its state cannot be saved", "" if kept else
+                  "Runs make it again at each checkpoint (--checkpoint-every), so resuming is exact all the same.")
+
+
+def track(envs: VecEnv, steps: int = 200) -> list[np.ndarray]:
+    """Return observations and rewards of scripted random actions, from reset on."""
+    rng, step = np.random.default_rng(0), envs.reset()
+    seen = [on_host(step.obs)]
+    for _ in range(steps):
+        step = envs.step(scripted_actions(envs, step, rng))
+        seen += [on_host(step.obs), on_host(step.reward)]
+    return seen
+
+
+def scripted_actions(envs: VecEnv, step: Step, rng: np.random.Generator) -> Any:
+    """Return one random action for each environment after a step, as an array of their kind."""
+    masks = list[Any]([None] * envs.num_envs) if step.mask is None else list(on_host(step.mask))
+    if step.final_obs is None:  # the next step only resets environments whose episode has ended: any action will do
+        masks = [None if over else one for one, over in zip(masks, on_host(step.terminated | step.truncated))]
+    actions = np.stack([scripted_action(envs.action_space, one, rng) for one in masks])
+    if envs.arrays != "torch":
+        return actions
+    import torch
+
+    return torch.from_numpy(actions).to(step.obs.device)
+
+
+def on_host(x: Any) -> np.ndarray:
+    """Return a copy of an array in numpy."""
+    return np.array(x.cpu() if hasattr(x, "cpu") else x)

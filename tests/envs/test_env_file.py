@@ -1,0 +1,164 @@
+"""Files whose make_envs makes all environments: what is meant, and runs that equal those of a program with make_envs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import proximo
+from proximo.catalog import rows_per_game
+from proximo.config import Config
+from proximo.envs.env_file import function_in_file, name_in_file, names_function, played_script, with_function
+from proximo.envs.parallel_env import from_parallel_env
+from proximo.errors import UsageError
+from proximo.runs.choice import choose_variant
+from tests.support.games import Corridor
+from tests.support.runs import same_logs, same_weights
+
+SHORT = {"num_steps": 16, "num_minibatches": 2, "anneal_lr": False}
+VECTOR = '''
+import gymnasium as gym
+
+def make_envs(cfg, seeds):
+    return gym.make_vec("CartPole-v1", num_envs=len(seeds), vectorization_mode="vector_entry_point")
+'''
+GAMES = '''
+from proximo.envs.parallel_env import from_parallel_env
+from tests.support.games import Corridor
+
+make_envs = from_parallel_env(Corridor)
+'''
+JAX = '''
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from proximo.envs.func_env import from_func_env
+
+class Line:
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def initial(self, rng):
+        return jax.random.uniform(rng, (1,))
+
+    def transition(self, state, action, rng):
+        return state + jnp.where(action == 1, 0.1, -0.1)
+
+    def observation(self, state, rng):
+        return state
+
+    def reward(self, state, action, next_state, rng):
+        return -jnp.abs(next_state[0])
+
+    def terminal(self, state, rng):
+        return jnp.abs(state[0]) > 2
+
+make_envs = from_func_env(Line(), max_episode_steps=20)
+'''
+CLASS = '''
+import gymnasium as gym
+
+class One(gym.Env):
+    observation_space, action_space = gym.spaces.Box(0, 1, (1,)), gym.spaces.Discrete(2)
+'''
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a script whose module has a name of its own."""
+    def write(text, name="script"):
+        path = tmp_path / f"{name}_{tmp_path.name.replace('-', '_')}.py"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_make_envs_is_meant_where_nothing_else_is(write):
+    """It is recorded with its name, and the run has the name of the file or the given id."""
+    path = write(VECTOR)
+    for cfg, env_id in ((Config(env_file=str(path)), path.stem), (Config(env_file=str(path), env_id="Pole"), "Pole"),
+                        (Config(env_file=f"{path}:make_envs"), path.stem)):
+        assert name_in_file(cfg) == (env_id, f"{path}:make_envs")
+        recorded = replace(cfg, env_id=env_id, env_file=f"{path}:make_envs")
+        assert name_in_file(recorded) == (env_id, f"{path}:make_envs")
+        assert function_in_file(recorded)(recorded, [1, 2, 3]).num_envs == 3
+        assert names_function(recorded.env_file) and not names_function(str(path))
+
+
+def test_a_class_of_the_file_comes_first(write):
+    path = write(CLASS + VECTOR)
+    assert name_in_file(Config(env_file=str(path))) == ("One", str(path))
+    assert function_in_file(Config(env_file=str(path))) is None
+    assert function_in_file(Config(env_file=f"{path}:make_envs")) is not None
+    with pytest.raises(UsageError, match="has One, make_envs, and not Two. Name one: --env-file"):
+        name_in_file(Config(env_file=f"{path}:Two"))
+
+
+def test_what_a_file_without_environments_is_told(write):
+    path = write("def make_envs_later(): pass")
+    with pytest.raises(UsageError, match=r"has no environment. Define .* or define make_envs\(cfg, seeds\)"):
+        name_in_file(Config(env_file=str(path)))
+    with pytest.raises(UsageError, match="has no environment, and not make_envs"):
+        name_in_file(Config(env_file=f"{path}:make_envs"))
+
+
+def test_the_path_of_a_resume(tmp_path):
+    """A script that has moved needs no name after its path."""
+    recorded = Config(env_file="/old/script.py:make_envs", env_id="Pole")
+    assert with_function({"env_file": "new/script.py"}, recorded) == {"env_file": "new/script.py:make_envs"}
+    assert with_function({"env_file": "new/script.py:One"}, recorded) == {"env_file": "new/script.py:One"}
+    assert with_function({"gamma": 0.9}, recorded) == {"gamma": 0.9}
+    assert with_function({"env_file": "new/script.py"}, Config(env_file="/old/script.py")) == {"env_file": "new/script.py"}
+    assert played_script({"env_file": "/new/script.py:make_envs"}) == {"env_file": "/new/script.py:make_envs"}
+    assert played_script({"env_file": "/new/script.py:One"}) == {"env_file": "/new/script.py", "env_id": "One"}
+
+
+def test_agents_of_a_game_are_the_rows(write):
+    path = write(GAMES)
+    cfg = Config(env_file=str(path))
+    assert rows_per_game(cfg) == from_parallel_env(Corridor).rows_per_game(cfg) > 1
+    assert rows_per_game(Config()) == 1
+    assert choose_variant(cfg).variant == "ppo"
+
+
+@pytest.mark.parametrize("text", [VECTOR, GAMES])
+def test_a_file_trains_like_a_program(write, tmp_path, text):
+    """The reference is the same function, passed as make_envs: weights, metrics and evaluations are equal. The run of
+    the file resumes and is evaluated without the function."""
+    path = write(text)
+    function = function_in_file(Config(env_file=str(path)))
+    values = {**SHORT, "num_envs": 6, "env_id": "Task-v0", "checkpoint_every": 5}  # a VectorEnv is made again there
+    whole = proximo.train("ppo", make_envs=function, total_timesteps=960, run_dir=tmp_path / "program", **values)
+    part = proximo.train("ppo", env_file=str(path), total_timesteps=480, run_dir=tmp_path / "file", **values)
+    again = proximo.resume(part, total_timesteps=960, allow_import=[str(path)])
+    assert same_weights(whole, again) and same_logs(whole, again)
+    one = proximo.evaluate(whole, episodes=6, make_envs=function)
+    other = proximo.evaluate(again, episodes=6, allow_import=[str(path)])
+    assert np.array_equal(one.returns, other.returns)
+
+
+def test_environments_in_jax_train_several_seeds_from_a_file(write, tmp_path):
+    """All seeds train in one compiled function, with the weights of the same function as make_envs."""
+    path = write(JAX)
+    values = {**SHORT, "num_envs": 4, "env_id": "Line-v0", "framework": "jax", "num_seeds": 2, "total_timesteps": 256}
+    ours = proximo.train("ppo", env_file=str(path), run_dir=tmp_path / "file", **values)
+    function = function_in_file(Config(env_file=str(path)))
+    program = proximo.train("ppo", make_envs=function, run_dir=tmp_path / "program", **values)
+    for name in ("seed-1", "seed-2"):
+        assert same_weights(ours / name, program / name)
+
+
+def test_settings_that_have_no_effect_are_told(write, tmp_path, caplog):
+    """A plain function may read them, so there is a warning; makers of Proximo refuse them."""
+    vector, games = write(VECTOR), write(GAMES, "games")
+    values = {**SHORT, "num_envs": 6, "frame_stack": 2, "total_timesteps": 96}
+    proximo.train("ppo", env_file=str(vector), run_dir=tmp_path / "run", **values)
+    assert "frame_stack=2 has an effect on the environments only if make_envs reads it" in caplog.text
+    with pytest.raises(UsageError, match="frame_stack=2 has no effect on environments of from_parallel_env"):
+        proximo.train("ppo", env_file=str(games), run_dir=tmp_path / "other", **values)
+    with pytest.raises(UsageError, match="make_envs and env_file were both given"):
+        proximo.train("ppo", env_file=str(vector), make_envs=lambda cfg, seeds: None)
+    with pytest.raises(UsageError, match="env_file is not available in this variant"):
+        proximo.train("ppo_atari", env_file=str(vector), run_dir=tmp_path / "atari")

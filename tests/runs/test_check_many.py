@@ -1,0 +1,98 @@
+"""check_env of functions that make all environments, against probes with one known fault each."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import proximo
+from proximo.envs.parallel_env import from_parallel_env
+from proximo.errors import UsageError
+from proximo.runs import check_many
+from tests.support.games import Corridor
+
+
+def vector(kind):
+    """Return make_envs of a VectorEnv of some environments of a class."""
+    return lambda cfg, seeds: gym.vector.SyncVectorEnv([kind] * len(seeds))
+
+
+def told(make_envs):
+    """(sentences that say something is wrong, those that say all is well)"""
+    findings = proximo.check_env(make_envs=make_envs)
+    return ([finding.what for finding in findings if finding.ok is False],
+            " ".join(finding.what for finding in findings if finding.ok))
+
+
+class Walk(gym.Env):
+    """A walk from a random place to 1."""
+
+    observation_space, action_space = gym.spaces.Box(-9, 9, (1,), np.float64), gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.random()
+        return np.array([self.place]), {}
+
+    def step(self, action):
+        self.place += 0.2
+        return np.array([self.place]), 1.0, bool(self.place > 1), False, {}
+
+
+class Unseeded(Walk):
+    """Draws from a generator that reset(seed) does not seed."""
+
+    def reset(self, seed=None, options=None):
+        super().reset()
+        self.place = np.random.default_rng().random()
+        return np.array([self.place]), {}
+
+
+class Endless(Walk):
+    def step(self, action):
+        return *super().step(action)[:2], False, False, {}
+
+
+class Failing(Walk):
+    def step(self, action):
+        raise ZeroDivisionError("a fault")
+
+
+class NoChoiceAtTheEnd(Walk):
+    """The mask of the last step of an episode allows nothing, which is no fault: the next step only resets."""
+
+    def reset(self, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"action_mask": np.array([True, False])}
+
+    def step(self, action):
+        assert action == 0
+        *answer, _ = super().step(action)
+        return *answer, {"action_mask": np.array([not answer[2], False])}
+
+
+@pytest.mark.parametrize("make_envs", [vector(Walk), vector(NoChoiceAtTheEnd), from_parallel_env(Corridor)])
+def test_good_environments_have_no_fault(make_envs):
+    wrong, right = told(make_envs)
+    assert not wrong
+    assert "same seed gives the same episode" in right and "finite and well formed" in right
+
+
+def test_seeds_that_are_ignored_are_a_fault():
+    assert told(vector(Unseeded))[0] == ["the same seed gives different episodes"]
+
+
+def test_episodes_that_do_not_end_are_a_fault(monkeypatch):
+    monkeypatch.setattr(check_many, "STEPS", 100)
+    assert told(vector(Endless))[0] == ["no episode ended in 100 steps of random actions"]
+
+
+def test_an_environment_that_raises_is_a_fault():
+    findings = proximo.check_env(make_envs=vector(Failing))
+    assert [finding.ends for finding in findings if finding.ok is False] == [True]
+    assert "ZeroDivisionError: a fault" in findings[-1].what
+
+
+def test_what_cannot_be_checked_is_told():
+    with pytest.raises(UsageError, match="make_envs was given, and another environment too"):
+        proximo.check_env(Walk, make_envs=vector(Walk))
+    with pytest.raises(UsageError, match="make_envs returned list, which lacks"):
+        proximo.check_env(make_envs=lambda cfg, seeds: [])
