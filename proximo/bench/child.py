@@ -10,6 +10,7 @@ from pathlib import Path
 
 from proximo.bench.task import PATIENCE, Task
 from proximo.errors import ProximoError
+from proximo.runs.files import refuse_links
 from proximo.runs.lock import wait_until_free
 
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has no SIGKILL
@@ -30,7 +31,9 @@ def start_child(task: Task) -> subprocess.Popen[bytes]:
 
     Raises:
         OSError: The log cannot be written, or the program is not there.
+        FilesError: The log is a link, which may lead out of the benchmark.
     """
+    refuse_links([Path(task.log)])
     words = list(task.words)
     if sys.platform == "linux":  # torchrun ends its own processes on SIGTERM
         death = signal.SIGTERM if TORCHRUN in words else signal.SIGKILL
@@ -79,6 +82,7 @@ def is_ready(task: Task) -> bool:
     try:
         wait_until_free(Path(task.run_dir), 2 * PATIENCE)
     except ProximoError as error:
+        refuse_links([Path(task.log)])
         with open(task.log, "a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"proximo: {error}\n")
         return False

@@ -4,12 +4,15 @@ import json
 
 import pytest
 
+from proximo.bench import child
 from proximo.bench.curves import common_curves
 from proximo.bench.files import last_lines
 from proximo.bench.progress import BenchState, BenchView, progress
 from proximo.bench.results import read_run
+from proximo.bench.task import Task
 from proximo.bench.tune_search import Search, latest_score
 from proximo.cli.main import main
+from proximo.errors import FilesError, UsageError
 from tests.support.hostile import BROKEN
 from tests.support.run_folders import RunFolder
 
@@ -47,6 +50,24 @@ def test_a_log_that_is_a_link_out_of_the_benchmark_is_not_shown(link, tmp_path):
         (bench / "ppo" / "1.log").symlink_to(private / "1.log")
     assert last_lines(bench / "ppo" / "1.log", bench) == ""
     assert last_lines(private / "1.log", private) == "secret"
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_log_that_is_a_link_is_not_written(busy, tmp_path, monkeypatch):
+    """A benchmark of somebody else would append the output of its runs, or a message, to another file."""
+    private = tmp_path / "private"
+    private.write_text("mine\n")
+    (tmp_path / "1.log").symlink_to(private)
+    task = Task(words=("echo", "output"), env={}, cwd=str(tmp_path), run_dir=str(tmp_path / "1"),
+                log=str(tmp_path / "1.log"), processes=1)
+    if busy:
+        def fail(*given):
+            raise UsageError("busy")
+
+        monkeypatch.setattr(child, "wait_until_free", fail)
+    with pytest.raises(FilesError, match="1.log is a symbolic link to"):
+        child.is_ready(task) if busy else child.start_child(task).wait()
+    assert private.read_text() == "mine\n"
 
 
 @pytest.mark.parametrize("line", ["3,inf,2", "3,1e400,2", "3,nan,2", "3,-5,2", "3,300,nan", "3,300,inf", "3,300,-1", "3,,"])

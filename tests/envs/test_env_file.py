@@ -11,6 +11,7 @@ from proximo.config import Config
 from proximo.envs.env_file import function_in_file, name_in_file, names_function, played_script, with_function
 from proximo.envs.parallel_env import from_parallel_env
 from proximo.errors import UsageError
+from proximo.models.export.ports import obs_changes
 from proximo.runs.choice import choose_variant
 from tests.support.games import Corridor
 from tests.support.runs import same_logs, same_weights
@@ -137,6 +138,7 @@ def test_a_file_trains_like_a_program(write, tmp_path, text):
     one = proximo.evaluate(whole, episodes=6, make_envs=function)
     other = proximo.evaluate(again, episodes=6, allow_import=[str(path)])
     assert np.array_equal(one.returns, other.returns)
+    assert obs_changes(proximo.load(again)) == {"make_envs": "make_envs"}  # what an exported file says
 
 
 def test_environments_in_jax_train_several_seeds_from_a_file(write, tmp_path):

@@ -28,6 +28,7 @@ from proximo.runs.writing import whole_file
 FORMATS = ("onnx", "pt2")
 PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "pt2": ()}
 ABOUT = "proximo.json"  # the name under which a file holds what it is
+ABOUT_FORMAT = 1  # rises when a program that reads proximo.json has to change
 TRACED_ROWS = 2  # torch.export takes one row for a constant
 
 
@@ -129,7 +130,8 @@ def trace(portable: Portable) -> torch.export.ExportedProgram:
 def description(model: Trained, portable: Portable) -> dict[str, Any]:
     """Return what a file says about itself: environment, its changes, spaces, inputs and outputs."""
     space = model.spec.observation_space
-    return {"variant": model.variant, "env_id": model.cfg.env_id, "preprocessing": obs_changes(model),
+    return {"format": ABOUT_FORMAT, "variant": model.variant, "env_id": model.cfg.env_id,
+            "preprocessing": obs_changes(model),
             "action_space": space_to_json(model.spec.action_space),
             "observation_space": None if space is None else space_to_json(space),
             "inputs": [described(port) for port in portable.inputs],

@@ -152,7 +152,8 @@ def test_any_number_of_rows(tmp_path):
         assert (found["action"] == model.act(obs, deterministic=True)).all()
         assert (found["logits"].argmax(-1) - 1 == found["action"]).all()
     about = json.loads(onnxruntime.InferenceSession(tmp_path / "agent.onnx").get_modelmeta().custom_metadata_map["proximo.json"])
-    assert about["inputs"] == [{"name": "obs", "shape": ["N", 9, 8, 3], "dtype": "uint8"}] and about["env_id"] == "CartPole-v1"
+    assert about["inputs"] == [{"name": "obs", "shape": ["N", 9, 8, 3], "dtype": "uint8"}]
+    assert about["env_id"] == "CartPole-v1" and about["format"] == 1
 
 
 @pytest.mark.parametrize("ending", ["onnx", "pt2"])
