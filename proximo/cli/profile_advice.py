@@ -1,14 +1,12 @@
 """Advice from the shares of an iteration, and their table and picture."""
 
 from collections.abc import Mapping
-from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
 from proximo.config import Config
 from proximo.models.pictures import save_figure
 from proximo.problems import BY_ITSELF, engine_of
-from proximo.runs.recent import CHECKPOINT_SECONDS
 from proximo.runs.shares import Shares
 
 LARGE = 0.35  # share of a part from which on it is worth a change
@@ -39,8 +37,8 @@ def advice(shares: Shares, cfg: Config, machine: Machine) -> list[str]:
             found += [(share, line) for line in [limit, *lines]]
     found.sort(key=lambda one: -one[0])  # stable: the sentences of a part stay together
     if (share := shares.share("checkpoints")) >= NOTICEABLE:
-        apart = max(cfg.checkpoint_every, ceil(CHECKPOINT_SECONDS / sum(shares.seconds.values())))
-        found.append((share, f"Checkpoints: {share:.0%} of the time. --checkpoint-every {10 * apart} writes fewer."))
+        found.append((share, f"Checkpoints: {share:.0%} of the time. --checkpoint-every {10 * cfg.checkpoint_every} "
+                             "writes fewer."))
     if (share := shares.share("logging")) >= NOTICEABLE:
         found.append((share, f"Logging: {share:.0%} of the time, because iterations are short. A larger --num-steps "
                              "writes fewer lines."))

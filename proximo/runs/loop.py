@@ -129,7 +129,7 @@ class Session:
         if ended:
             self._recent.offer(ended)
         else:
-            self._recent.forget()
+            self._recent.forget(max(watcher.save_seconds for watcher in self._watchers))
 
     def _save_recent(self) -> int | None:
         """Save the newest iteration that was copied, if no newer one is on the disk. Returns its number; None: none."""

@@ -11,7 +11,8 @@ from proximo.runs.log import Log
 from proximo.types import Iteration
 
 LEAST_SECONDS = 1.0  # between two copies
-CHECKPOINT_SECONDS = 1.0  # between two scheduled checkpoints, unless all are kept
+CHECKPOINT_SECONDS = 1.0  # least time between two scheduled checkpoints, unless all are kept
+CHECKPOINT_SHARE = 0.02  # of the time, which writing them takes at most: mostly waiting for the disk
 SHARE = 0.01  # of the time, which copying takes at most
 
 
@@ -35,7 +36,7 @@ class Recent:
 
     def __init__(self) -> None:
         self.contents: dict[int, Content] = {}
-        self._due, self._saved = 0.0, -math.inf
+        self._due, self._checkpoint_due = 0.0, -math.inf
 
     def offer(self, ended: Mapping[int, tuple[Iteration, Log]]) -> None:
         """Copy an iteration that these runs have just ended, if it is time."""
@@ -46,14 +47,20 @@ class Recent:
         end = time.perf_counter()
         self._due = end + max(LEAST_SECONDS, (end - begin) / SHARE)
 
-    def forget(self) -> None:
-        """Forget the copies: a newer iteration was saved."""
-        self.contents, self._saved = {}, time.perf_counter()
-        self._due = max(self._due, self._saved + LEAST_SECONDS)
+    def forget(self, seconds: float) -> None:
+        """Forget the copies: a newer iteration was saved, which took so many seconds."""
+        self.contents, now = {}, time.perf_counter()
+        self._due = max(self._due, now + LEAST_SECONDS)
+        self._checkpoint_due = now + seconds_between(seconds)
 
     def saved_just_now(self) -> bool:
-        """Return whether an iteration was saved less than CHECKPOINT_SECONDS ago."""
-        return time.perf_counter() < self._saved + CHECKPOINT_SECONDS
+        """Return whether an iteration was saved so recently that a scheduled checkpoint is left out."""
+        return time.perf_counter() < self._checkpoint_due
+
+
+def seconds_between(seconds: float) -> float:
+    """Return the least time between two scheduled checkpoints, if writing one takes so many seconds."""
+    return max(CHECKPOINT_SECONDS, seconds / CHECKPOINT_SHARE)
 
 
 def copied_content(it: Iteration, log: Log) -> Content:

@@ -18,7 +18,7 @@ from proximo.config import Config
 from proximo.errors import FilesError, ProximoError
 from proximo.runs.clock import Clock
 from proximo.runs.log import Log
-from proximo.runs.recent import CHECKPOINT_SECONDS, Content
+from proximo.runs.recent import Content, seconds_between
 from proximo.runs.run import Run
 from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import save
@@ -86,7 +86,7 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
                 began = perf_counter()
     seconds = {part: one / iterations for part, one in total.items()}
     due = cfg.checkpoint_every * sum(seconds.values())  # seconds between two that are due
-    fewer = max(1, ceil(CHECKPOINT_SECONDS / due)) if cfg.keep_checkpoints else 1
+    fewer = max(1, ceil(seconds_between(saving) / due)) if cfg.keep_checkpoints else 1
     seconds["checkpoints"] = saving / cfg.checkpoint_every / fewer
     return Shares(seconds=seconds, steps=cfg.batch_size, sps=cfg.batch_size / sum(seconds.values()),
                   setup_seconds=clock.compile_seconds or 0.0)

@@ -78,6 +78,7 @@ class Watcher:
         self._started = time.perf_counter()
         self.log: Log | None = None  # None: no iteration has ended, or another rank writes
         self.saved_iteration = 0  # the newest that this process has saved
+        self.save_seconds = 0.0  # how long that took
 
     def watch(self, it: Iteration, signals: Signals, call: Call, spare: bool) -> bool:
         """Evaluate and log an iteration, and save it where a checkpoint is due, at the end, and before leaving if that
@@ -131,8 +132,9 @@ class Watcher:
         """
         if not os.path.isfile(self.run.folder / "config.json") and not os.path.isdir(self.run.folder / "checkpoints"):
             raise removed(self.run.folder)
+        begin = time.perf_counter()
         save(self.run, content, summary)
-        self.saved_iteration = content.it.iteration
+        self.saved_iteration, self.save_seconds = content.it.iteration, time.perf_counter() - begin
 
     def _open_log(self, it: Iteration) -> Log:
         with files_of(self.run.folder):

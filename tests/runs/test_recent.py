@@ -33,7 +33,7 @@ def test_only_iterations_that_continue_exactly_are_copied(keeps):
 def test_an_iteration_that_was_saved_is_not_copied_and_older_copies_are_forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr("proximo.runs.recent.LEAST_SECONDS", 0.0)
     monkeypatch.setattr("proximo.runs.recent.SHARE", 1e9)
-    watcher = SimpleNamespace(log=LOG, saved_iteration=0)
+    watcher = SimpleNamespace(log=LOG, saved_iteration=0, save_seconds=0.0)
     session = Session(tmp_path, [watcher], iter(()))
     copies = []
     for number, saved in ((2, 0), (3, 3), (4, 3)):
@@ -99,10 +99,32 @@ def test_a_copy_is_not_needed_right_after_a_checkpoint(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("proximo.runs.recent.time.perf_counter", lambda: now[0])
     recent = Recent()
-    recent.forget()
+    recent.forget(0.0)
     for now[0], copied in ((0.9, False), (1.1, True)):
         recent.offer({0: (ended(7), LOG)})
         assert bool(recent.contents) == copied
+
+
+@pytest.mark.parametrize(("seconds", "apart"), [(0.0, 1.0), (0.02, 1.0), (0.1, 5.0), (2.0, 100.0)])
+def test_checkpoints_take_two_hundredths_of_the_time_at_most(seconds, apart, monkeypatch):
+    """Where the disk is slow, they are further apart than a second."""
+    now = [0.0]
+    monkeypatch.setattr("proximo.runs.recent.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SECONDS", 1.0)
+    monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SHARE", 0.02)
+    recent = Recent()
+    assert not recent.saved_just_now()
+    recent.forget(seconds)
+    for now[0], early in ((0.99 * apart, True), (1.01 * apart, False)):
+        assert recent.saved_just_now() == early
+
+
+def test_the_time_of_saving_decides_when_the_next_checkpoint_is_due(tmp_path, monkeypatch):
+    """Any time is too long here, so only the first one that is due and the last one are written."""
+    monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SHARE", 1e-6)
+    monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SECONDS", 0.0)
+    assert saved_of(tmp_path / "few") == [1, 10]
+    assert saved_of(tmp_path / "all", keep_checkpoints=0) == list(range(1, 11))
 
 
 def test_a_checkpoint_does_not_bring_an_expensive_copy_forward(monkeypatch):
@@ -119,5 +141,5 @@ def test_a_checkpoint_does_not_bring_an_expensive_copy_forward(monkeypatch):
     for second in (0, 1, 3, 6):
         now[0] = float(second)
         recent.offer({0: (ended(7)._replace(snapshot=snapshot), LOG)})
-        recent.forget()
+        recent.forget(0.0)
     assert taken == [0, 6]

@@ -28,6 +28,7 @@ from proximo.errors import FilesError
 from proximo.runs.checkpoint import checkpoints, load_tree
 
 KILLED = 137
+proximo.runs.recent.CHECKPOINT_SHARE = float("inf")
 proximo.runs.recent.CHECKPOINT_SECONDS = 0.0  # all checkpoints that are due, also of fast iterations
 WORDS = ["train", "ppo", "--env-id", "CartPole-v1", "--num-envs", "2", "--num-steps", "16", "--num-minibatches", "2",
          "--update-epochs", "1", "--hidden-sizes", "8", "8", "--logger", "none", "--checkpoint-every", "2", "--keep-checkpoints",
