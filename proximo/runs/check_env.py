@@ -239,11 +239,11 @@ def _row_findings(one: GymEnvs, two: GymEnvs, other: GymEnvs) -> Iterator[Findin
                   "Runs make it again at each checkpoint (--checkpoint-every), so resuming is exact all the same.")
 
 
-def _track(envs: GymEnvs, steps: int = 200) -> list[np.ndarray]:
-    """Return observations and rewards of scripted random actions, from reset on."""
+def _track(envs: GymEnvs) -> list[np.ndarray]:
+    """Return the observations and rewards of 200 scripted random actions after a reset."""
     rng, step = np.random.default_rng(0), envs.reset()
     track = [step.obs.copy()]
-    for _ in range(steps):
+    for _ in range(200):
         mask = None if step.mask is None else step.mask[0]
         step = envs.step(scripted_action(envs.action_space, mask, rng)[None])
         track += [step.obs.copy(), step.reward.copy()]

@@ -67,10 +67,7 @@ class TimedEnvs:
 
     def step(self, action: Any) -> Any:
         """See VecEnv.step."""
-        began = perf_counter()
-        result = self._envs.step(action)
-        self._recorder.note_step(began, perf_counter())
-        return result
+        return self._time(self._envs.step, action)
 
     def send(self, group: int, action: Any) -> None:
         """See GroupedVecEnv.send."""
