@@ -40,13 +40,8 @@ def make_atari(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
         raise UsageError(f"autoreset={cfg.autoreset} is not supported by the ale engine, which resets in the same "
                          "step. Use --engine envpool, or leave --autoreset out.")
     find_rom(cfg.env_id)
-    make_rows = partial(AleEnvs, with_sticky_chance(cfg))
+    make_rows = partial(AleEnvs, replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky)))
     return make_rows_or_workers(make_rows, cfg, seeds, cfg.env_id)
-
-
-def with_sticky_chance(cfg: Atari) -> Atari:
-    """Return the configuration with `sticky` filled in from the id if it is None."""
-    return cfg if cfg.sticky is not None else replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky))
 
 
 class AleEnvs:
