@@ -1,4 +1,4 @@
-"""A task on the machine that runs it: a process in a session of its own, which ends with the one that started it."""
+"""A task on the machine that runs it: a process in its own session, which ends when its parent ends."""
 
 import os
 import signal

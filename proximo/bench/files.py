@@ -1,4 +1,4 @@
-"""The JSON records that a benchmark keeps in its folder, which are complete or absent, and the ends of its logs."""
+"""The JSON records in the folder of a benchmark, each complete or absent, and the last lines of its logs."""
 
 import os
 from collections.abc import Mapping

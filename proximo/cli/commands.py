@@ -1,4 +1,4 @@
-"""The commands that train: train, resume, and a program of the user's that is started by its path."""
+"""The commands that train: train, resume, and run_program() for a user's own program."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Environments of the user's as functions of JAX: their state keeps its layout, and their steps keep the rules."""
+"""Checks of user-defined environments that are functions of JAX: the layout of their state, the rules of a Step."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,7 +115,7 @@ def naming_environment(pure: Any, call: str) -> Iterator[None]:
 
 @contextmanager
 def naming_traced_code() -> Iterator[None]:
-    """Raise UsageError, which names the line, for code of a program that needs a number while it is compiled."""
+    """Raise UsageError, which names the line, for user code that needs the value of a number while it is compiled."""
     import jax
 
     try:

@@ -1,4 +1,4 @@
-"""Environments from a function of the user's: whether they have, and return, everything that training reads."""
+"""User-defined environments: checks that they have, and return, everything that training reads."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -74,7 +74,7 @@ class CheckedEnvs:
     Everything else is that of the environments.
 
     Args:
-        envs: The environments of a program.
+        envs: The user-defined environments.
         stored: The dtype of observations in the rollout.
     """
 
