@@ -137,7 +137,6 @@ class AleEnvs:
                 "owed": self._owed.copy(), "episodes": self._episodes.state(), "time": self._time}
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
         for game, system, counts in zip(self._games, state["system"], state["counts"], strict=True):
             game.load(system, counts)
         self._obs[:] = state["stack"]
@@ -146,7 +145,6 @@ class AleEnvs:
         self._time = state["time"]
 
     def render(self) -> np.ndarray:
-        """See VecEnv.render."""
         return self._games[0].screen()
 
     def close(self) -> None:

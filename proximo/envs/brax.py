@@ -149,7 +149,6 @@ class BraxEnvs:
         return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
         import jax
 
         if self._state is None:

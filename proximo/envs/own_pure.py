@@ -36,14 +36,12 @@ class CheckedPure:
         return getattr(self._pure, name)
 
     def reset(self, key: Array) -> tuple[Any, Step]:
-        """See PureEnv.reset."""
         state, step = self._pure.reset(key)
         if step.final_obs is not None or self._pure.players:
             return state, step
         return NextStepState(inner=state, ended=step.terminated | step.truncated), step
 
     def step(self, state: Any, action: Array) -> tuple[Any, Step]:
-        """See PureEnv.step."""
         import jax.numpy as jnp
 
         inner, ended = state if isinstance(state, NextStepState) else (state, None)

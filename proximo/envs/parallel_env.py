@@ -122,7 +122,6 @@ class ParallelGames:
         return self._step(np.ones(self.num_envs, bool))._replace(episode=self._episodes.clear())
 
     def step(self, action: np.ndarray) -> Step:
-        """See VecEnv.step."""
         chosen, size = self._to_env(action), len(self.players)
         valid = np.concatenate([game.acting for game in self._games])
         self._clear()
@@ -202,7 +201,6 @@ class ParallelGames:
         return replays_exactly(self, self._make_one, self._seeds[0])
 
     def state(self) -> dict[str, Any] | None:
-        """See VecEnv.state."""
         return warn_if_opaque(self.snapshot, self.name) if self.keeps_state else None
 
     def snapshot(self) -> dict[str, Any]:
@@ -211,7 +209,6 @@ class ParallelGames:
                 "masked": self._masks is not None}
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
         for game, kept in zip(self._games, state["games"], strict=True):
             game.load(kept)
         self._episodes.load(state["episodes"])
@@ -230,15 +227,12 @@ class ParallelGames:
 
     @property
     def render_fps(self) -> float | None:
-        """See VecEnv.render_fps."""
         return env_fps(self._games[0].env)
 
     def render(self) -> np.ndarray | None:
-        """See VecEnv.render."""
         return render_env(self._games[0].env)
 
     def close(self) -> None:
-        """See VecEnv.close."""
         close_all([game.env for game in self._games])
 
 

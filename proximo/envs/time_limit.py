@@ -73,7 +73,6 @@ class LimitedEnv(gym.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(**given)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step."""
         with time_limit(self._seconds, f"{self._name}: step()"):
             return self.env.step(action)
 
