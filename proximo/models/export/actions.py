@@ -8,9 +8,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from proximo.envs.joint_actions import part_width
+from proximo.envs.obs_layout import leaves
 from proximo.errors import UsageError
-from proximo.models.export.observations import torch_dtype
-from proximo.models.export.ports import Space, leaves, part_name
+from proximo.models.export.ports import Space, part_name
+from proximo.on_torch.device import torch_dtype
 
 
 class WriteNumbers(nn.Module):
