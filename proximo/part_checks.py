@@ -147,7 +147,7 @@ def check_inside(cfg: Config, envs: VecEnv) -> None:
 
 
 def kind_of(part: Any) -> str:
-    """Return the class of what a function of a program returned, or None: the text of a network has many lines."""
+    """Return the class of what a user-defined function returned, or None: the text of a network has many lines."""
     kind = type(part)
     return "None" if part is None else kind.__name__ if kind.__module__ in ("builtins", "__main__") else (
         f"{kind.__module__}.{kind.__qualname__}")

@@ -31,7 +31,7 @@ def from_parallel_env(make_game: Callable[..., Any]) -> "GamesMaker":
         make_game: Makes one ParallelEnv. The run's `env_kwargs` are its arguments.
 
     Raises:
-        UsageError: It is no function.
+        UsageError: The argument is not a function.
     """
     if not callable(make_game):
         raise UsageError(f"from_parallel_env({make_game!r:.60}): pass a function that makes a game, such as "
@@ -77,8 +77,8 @@ class ParallelGames:
         seeds: One seed per row. A game uses the seed of its first agent.
 
     Raises:
-        UsageError: It is no ParallelEnv, its agents have different spaces, there is no policy for them, or the number
-            of seeds is not divisible by the number of agents.
+        UsageError: A game is not a ParallelEnv, its agents have different spaces, there is no policy for them, or the
+            number of seeds is not divisible by the number of agents.
     """
 
     arrays = "numpy"

@@ -83,7 +83,7 @@ def logits_of(dist: Any) -> list[Tensor]:
     """Return the logits of every choice of a distribution, in order.
 
     Raises:
-        UsageError: It is a custom distribution without logits.
+        UsageError: A custom distribution has no logits.
     """
     if hasattr(dist, "logits"):
         return [dist.logits]

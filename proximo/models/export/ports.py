@@ -39,7 +39,7 @@ class Trained(Protocol):
 
 
 def obs_changes(model: Trained) -> dict[str, Any]:
-    """Return what changes observations before the network: settings, or make_envs of a program, which alone decides."""
+    """Return what changes observations before the network: settings, or a user-defined make_envs instead of them."""
     name = model.own_parts.get("make_envs")
     return preprocessing(model.cfg) if name is None else {"make_envs": name}
 
