@@ -219,18 +219,23 @@ def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name
 
     A timer ends workers that do not start in time, because nothing watches them yet.
     """
-    before, late = set(multiprocessing.active_children()), threading.Event()
+    vector: AsyncVectorEnv[Any, Any] = AsyncVectorEnv.__new__(AsyncVectorEnv)  # lists its processes as it starts them
+    late = threading.Event()
+
+    def kill_started() -> None:
+        kill_all([process for process in getattr(vector, "processes", ()) if process.pid is not None])
 
     def give_up() -> None:
         late.set()
-        kill_all(set(multiprocessing.active_children()) - before)
+        kill_started()
 
     timer = threading.Timer(timeout, give_up)
     timer.start()
     try:
-        return AsyncVectorEnv(bundles, context="spawn", copy=False)
+        AsyncVectorEnv.__init__(vector, bundles, context="spawn", copy=False)
+        return vector
     except Exception as error:
-        kill_all(set(multiprocessing.active_children()) - before)
+        kill_started()
         if late.is_set():
             raise EnvError(f"{name}: {len(bundles)} worker processes did not start within {timeout:g} s. The machine "
                            "is busy, or an environment is slow to make. Allow more with --env-timeout.") from error
