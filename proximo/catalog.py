@@ -17,7 +17,7 @@ from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen
 from proximo.errors import UsageError, nearest, one_line
-from proximo.protocols import MakeEnvs, Spec, VecEnv
+from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.unbroken import unbroken_imports
 from proximo.types import Iteration
 from proximo.variants import (
@@ -147,9 +147,7 @@ def _torch_parts(variant: Variant) -> Parts:
     def train_as_configured(cfg: Any, *parts: Any, **others: Any) -> Generator[Iteration, None, None]:
         return (train_overlapped if cfg.overlap else train)(cfg, *parts, **others)
 
-    def make_agent(spec: Spec, cfg: Any) -> Any:
-        return assemble(spec, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
-
+    make_agent = partial(assemble, make_box=make_rpo_head if variant.head == "rpo" else make_box_head)
     return Parts(train_as_configured, or_by_file(variant.make_envs), make_agent, partial(Actor, make_agent))
 
 
@@ -166,7 +164,5 @@ def _jax_parts(variant: Variant) -> Parts:
         envs = variant.make_envs_inside(cfg, seeds) if variant.make_envs_inside else None
         return variant.make_envs(cfg, seeds) if envs is None else envs
 
-    def make_agent(spec: Spec, cfg: Any) -> Any:
-        return assemble(spec, cfg, make_rpo_head if variant.head == "rpo" else make_box_head)
-
+    make_agent = partial(assemble, make_box=make_rpo_head if variant.head == "rpo" else make_box_head)
     return Parts(train, or_by_file(make_envs), make_agent, partial(Actor, make_agent), train_group=train_group)

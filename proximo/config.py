@@ -93,6 +93,7 @@ class Config:
     """policy and value share their network below the heads (cnn and recurrent networks always do)"""
     orthogonal_init: bool = setting(True, group="policy", detail="2, 32", ablated=False)
     """initialise with orthogonal weights and zero biases; off: the library's own initialisation"""
+    # Training, and from exp_name on logging: the shapes of the weights do not depend on these fields
     seed: int = setting(1, group="training", minimum=0)
     """seed of every random draw: weights, environments, actions, minibatches"""
     num_seeds: int = setting(1, group="training", minimum=1)

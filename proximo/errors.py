@@ -19,7 +19,7 @@ LOGGER = logging.getLogger("proximo")
 COLUMNS = ("Use printable characters without comma and quotation mark, and no space at either end: names are columns "
            "of metrics.csv.")
 LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
-LIBRARIES = ("gymnasium", "torch", "jax", "flax", "proximo")  # no cause of a fault of a program
+LIBRARIES = ("gymnasium", "torch", "jax", "flax", "proximo")  # where place_of() does not look for the cause of an error
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 
@@ -230,7 +230,7 @@ USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "callbacks": "Pass fu
 
 
 def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of a program; errors are passed on.
+    """Call a user-defined function; errors are passed on.
 
     Raises:
         UsageError: It does not take these arguments, or reads a field that one of them, a NamedTuple, does not have.

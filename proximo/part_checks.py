@@ -1,4 +1,4 @@
-"""Checks of what a program's own loss function and network give: other shapes would be repeated without a word."""
+"""Checks of what user-defined loss functions and networks return: other shapes would be broadcast silently."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -99,7 +99,7 @@ def check_acted(acted: Acted, evaluates_later: bool, row: Any) -> None:
 
 
 def problems_of_head(head: Any, space: spaces.Space[Any]) -> list[str]:
-    """Return how the head of a program's own network differs from the actions of the environments."""
+    """Return how the head of a user-defined network differs from the actions of the environments."""
     if missing := [name for name in HEAD_PARTS if not hasattr(head, name)]:
         return [f"make_agent returned a network whose head {type(head).__name__} lacks {', '.join(missing)} of Head "
                 "(proximo/protocols.py)."]
@@ -147,7 +147,7 @@ def check_inside(cfg: Config, envs: VecEnv) -> None:
 
 
 def kind_of(part: Any) -> str:
-    """Return the class of what a function of a program returned, or None: the text of a network has many lines."""
+    """Return the class of what a user-defined function returned, or None: the text of a network has many lines."""
     kind = type(part)
     return "None" if part is None else kind.__name__ if kind.__module__ in ("builtins", "__main__") else (
         f"{kind.__module__}.{kind.__qualname__}")

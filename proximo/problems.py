@@ -17,6 +17,7 @@ BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
              "brax": "Brax simulates all environments as one batch",
              "jax": "JAX simulates all environments in one compiled function"}
 
+
 def config_problems(cfg: Config) -> list[str]:
     """Return everything that is wrong with a configuration, one sentence each."""
     if traced := [name for name in facts(cfg) if _is_traced(getattr(cfg, name))]:

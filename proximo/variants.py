@@ -69,7 +69,6 @@ class AtariXLA(AtariEnvpool):
 
     @property
     def unrolls(self) -> bool:  # type: ignore[override]
-        """See Config."""
         return self.unroll
 
 
@@ -120,7 +119,6 @@ class RPO(Continuous):
     """largest random shift of the mean during updates; unset: 0.5, or 0.01 for tasks on which 0.5 is known to hurt"""
 
     def resolved(self) -> Self:
-        """See Config."""
         cfg = super().resolved()
         if cfg.rpo_alpha is not None:
             return cfg
@@ -199,7 +197,6 @@ class BatchedSim(Config):
 
     @property
     def video_steps(self) -> int | None:
-        """See Config."""
         return self.record_video_step_frequency
 
 
@@ -241,7 +238,6 @@ class Compact(Atari):
     """normalise rewards; unset: with the mlp only"""
 
     def resolved(self) -> Self:
-        """See Config."""
         cfg = super().resolved()
         flat = cfg.model == "mlp"
         return replace(cfg, clip_rewards=not flat if cfg.clip_rewards is None else cfg.clip_rewards,

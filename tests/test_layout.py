@@ -258,7 +258,6 @@ def test_the_frameworks_mirror_each_other():
 
 
 def test_tests_mirror_the_tree():
-    """tests/FOLDER/test_FILE.py tests proximo/FOLDER/FILE.py; tests of several files lie at the top, in frameworks/
-    or name what they check."""
+    """Every folder of tests has the name of a folder of proximo/, or is one of those for tests of several files."""
     folders = {path.name for path in Path("tests").iterdir() if path.is_dir() and not path.name.startswith("__")}
     assert folders <= FOLDERS | {"examples", "faults", "fixtures", "frameworks", "support"}

@@ -1,4 +1,4 @@
-"""A task on the machine that runs it: a process in a session of its own, which ends with the one that started it."""
+"""A task on the machine that runs it: a process in its own session, which ends when its parent ends."""
 
 import os
 import signal
@@ -51,11 +51,11 @@ def signal_child(process: subprocess.Popen[bytes], number: int) -> None:
             os.killpg(process.pid, number) if hasattr(os, "killpg") else process.terminate()
 
 
-def end_child(process: subprocess.Popen[bytes], patience: float = PATIENCE) -> int:
-    """Ask a process to end, kill it if it has not ended after `patience` seconds, and return its exit code."""
+def end_child(process: subprocess.Popen[bytes]) -> int:
+    """Ask a process to end, kill it if it has not ended after PATIENCE seconds, and return its exit code."""
     signal_child(process, signal.SIGTERM)
     try:
-        return process.wait(patience)
+        return process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         signal_child(process, KILL)
         return process.wait()

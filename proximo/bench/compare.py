@@ -70,7 +70,7 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> tuple[str, bool]:
     Raises:
         UsageError: The metric is unknown, there are no pairs, or a package is missing.
     """
-    found, new = _compare_sides(a, b, metric)
+    found, new = compare_sides(a, b, metric)
     verdict = [f"regression: {one.env_id} ({one.new_label}), p = {one.p_worse:.2g}"
                for one in found if one.p_worse < LEVEL]
     verdict += [f"failed: {run.env_id} ({run.label}), seed {run.seed}" for run in new if run.failure]
@@ -79,13 +79,8 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> tuple[str, bool]:
     return _table(found, a, b) + "\n".join(verdict or [equal]), bool(verdict)
 
 
-def find_comparisons(a: str | Path, b: str | Path, metric: str = "") -> list[Comparison]:
-    """Compare two folders of runs in every environment that both have; see `compare` for arguments and errors."""
-    return _compare_sides(a, b, metric)[0]
-
-
-def _compare_sides(a: str | Path, b: str | Path, metric: str) -> tuple[list[Comparison], list[RunResult]]:
-    """Return the comparisons, and all runs of B."""
+def compare_sides(a: str | Path, b: str | Path, metric: str) -> tuple[list[Comparison], list[RunResult]]:
+    """Return the comparison of each environment that both folders have, and all runs of B; see `compare`."""
     require_packages("proximo compare")
     if metric and metric not in METRICS:
         raise UsageError(f"metric={metric} is unknown. Use {' or '.join(METRICS)}, or leave it out for the one that "

@@ -1,4 +1,4 @@
-"""The JSON records that a benchmark keeps in its folder, which are complete or absent, and the ends of its logs."""
+"""The JSON records in the folder of a benchmark, each complete or absent, and the last lines of its logs."""
 
 import os
 from collections.abc import Mapping
@@ -39,20 +39,19 @@ def write_record(path: Path, content: Mapping[str, object]) -> None:
     write_json(path, content, AGAIN)
 
 
-def last_lines(path: Path, folder: Path, count: int = LAST_LINES) -> str:
-    """Return the last lines of a log without "proximo: ", or an empty string if there is none.
+def last_lines(path: Path, folder: Path) -> str:
+    """Return the last LAST_LINES lines of a log without "proximo: ", or an empty string if there is none.
 
     Args:
         path: The log. If it is a link that leads out of `folder`, there is none: a report would show another file.
         folder: The folder of the benchmark.
-        count: The largest number of lines.
     """
     try:
         if not path.resolve().is_relative_to(folder.resolve()):
             return ""
         with open_regular(path, most=None) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
-            lines = file.read().decode(errors="replace").splitlines()[-count:]
+            lines = file.read().decode(errors="replace").splitlines()[-LAST_LINES:]
             return "\n".join(line.removeprefix("proximo: ") for line in lines)
     except OSError:
         return ""

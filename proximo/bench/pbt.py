@@ -21,7 +21,7 @@ from proximo.bench.process import COMMAND, Work, log_path, record_if_finished, r
 from proximo.bench.progress import BenchState
 from proximo.bench.records import PopulationRecord, Summary
 from proximo.bench.runner import run_jobs
-from proximo.bench.task import Where
+from proximo.bench.task import HERE, Where
 from proximo.errors import FilesError, UsageError, notify
 from proximo.models.curves import WINDOW, read_episodes
 from proximo.runs.checkpoint import newest_checkpoint, remove_checkpoints
@@ -31,7 +31,6 @@ from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.lock import locked
 from proximo.runs.writing import reason
 
-HERE = Where()
 NOT_COPIED = ("summary.json", "eval.json", ".lock", "videos")  # of a run that another member continues
 
 
@@ -112,7 +111,7 @@ def read_journal(folder: Path, population: Population) -> list[Round]:
 def write_journal(folder: Path, population: Population, done: Sequence[Round]) -> None:
     """Write what the command continues from."""
     write_record(folder / POPULATION_FILE, {"file": _file_record(population),
-                                    "rounds": [[one._asdict() for one in each.members] for each in done]})
+                                            "rounds": [[one._asdict() for one in each.members] for each in done]})
 
 
 def prune_checkpoints(done: Sequence[Round]) -> None:

@@ -24,7 +24,7 @@ from proximo.bench.progress import BenchState, BenchView
 from proximo.bench.records import BenchRecord, JobRecord
 from proximo.bench.sets import BenchSet, load_set, read_seeds
 from proximo.bench.statistics import missing_packages
-from proximo.bench.task import PATIENCE, Ended, Place, Where, end_text, stop_all
+from proximo.bench.task import HERE, PATIENCE, Ended, Place, Where, end_text, stop_all
 from proximo.bench.text import count_text
 from proximo.envs.cores import usable_cores
 from proximo.errors import UsageError, notify, warn
@@ -32,8 +32,6 @@ from proximo.runs.command_line import command_line, pasted
 from proximo.runs.interrupt import interrupt_on_sigterm, interrupted_code
 from proximo.runs.lock import locked
 from proximo.runs.run import cpu_model
-
-HERE = Where()
 
 
 def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Where = HERE, out: str | Path = "",

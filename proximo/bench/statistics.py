@@ -106,18 +106,17 @@ def _estimate(data: bytes, shape: tuple[int, ...], function: Callable[[np.ndarra
     return Estimate(float(value[0]), float(low[0]), float(high[0]))
 
 
-def curve_bands(curves: np.ndarray, seed: int = 0) -> dict[str, np.ndarray]:
+def curve_bands(curves: np.ndarray) -> dict[str, np.ndarray]:
     """Summarise learning curves over seeds.
 
     Args:
         curves: (seeds, P).
-        seed: The seed of the bootstrap.
 
     Returns:
         "mean", "iqm", and "low" and "high", the 95 % interval of the interquartile mean by a bootstrap; (P,) each. A
         resampled seed counts with its whole curve: points that are resampled on their own make a ragged band.
     """
-    chosen = np.random.default_rng(seed).integers(len(curves), size=(len(curves), 500))
+    chosen = np.random.default_rng(0).integers(len(curves), size=(len(curves), 500))
     low, high = np.percentile(trimmed_mean(curves[chosen]), [2.5, 97.5], axis=0)
     return {"mean": curves.mean(0), "iqm": trimmed_mean(curves), "low": low, "high": high}
 
@@ -134,22 +133,20 @@ def improvement(new: np.ndarray, old: np.ndarray) -> float:
     return float((larger + 0.5 * equal).mean())
 
 
-def probability_of_improvement(new: np.ndarray, old: np.ndarray, seed: int = 0) -> Estimate:
+def probability_of_improvement(new: np.ndarray, old: np.ndarray) -> Estimate:
     """Estimate P(new > old), where both sides are resampled independently (Agarwal et al. 2021)."""
-    value, low, high = bootstrap([_matrix(new), _matrix(old)],
-                                 lambda x, y: np.array([improvement(x, y)]), seed)
+    value, low, high = bootstrap([_matrix(new), _matrix(old)], lambda x, y: np.array([improvement(x, y)]))
     return Estimate(float(value[0]), float(low[0]), float(high[0]))
 
 
-def paired_difference(new: np.ndarray, old: np.ndarray, seed: int = 0) -> Estimate:
+def paired_difference(new: np.ndarray, old: np.ndarray) -> Estimate:
     """Estimate the mean of new - old over pairs of equal seeds, which are resampled as pairs.
 
     Args:
         new: (seeds,) or (seeds, environments).
         old: The same shape; equal rows have equal seeds.
-        seed: The seed of the bootstrap.
     """
-    return estimate(_matrix(new) - _matrix(old), np.mean, seed)
+    return estimate(_matrix(new) - _matrix(old), np.mean)
 
 
 def paired_p_value(new: np.ndarray, old: np.ndarray) -> float:
@@ -208,14 +205,13 @@ def normalise(scores: np.ndarray, low: float, high: float) -> np.ndarray:
     return (np.asarray(scores, float) - low) / (high - low)
 
 
-def performance_profiles(scores: Mapping[str, np.ndarray], thresholds: np.ndarray,
-                         seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+def performance_profiles(scores: Mapping[str, np.ndarray],
+                         thresholds: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
     """Return the share of runs above each threshold, with its interval.
 
     Args:
         scores: Normalised scores (seeds, environments) by name.
         thresholds: (P,).
-        seed: The seed of the bootstrap.
 
     Returns:
         "value", "low" and "high", (P,) each, by name.
@@ -227,7 +223,7 @@ def performance_profiles(scores: Mapping[str, np.ndarray], thresholds: np.ndarra
             value = np.array([(matrix > t).mean() for t in thresholds])
             profiles[name] = {"value": value, "low": value, "high": value}
             continue
-        with rliable_seed(seed):
+        with rliable_seed(0):
             values, intervals = create_performance_profile({name: matrix}, thresholds, reps=500)
         profiles[name] = {"value": values[name], "low": intervals[name][0], "high": intervals[name][1]}
     return profiles

@@ -52,6 +52,9 @@ class Where:
         return bytes_of(self.job_memory) or 0
 
 
+HERE = Where()
+
+
 class Task(NamedTuple):
     """One process of a job: text only, because it may start on another machine."""
 

@@ -18,7 +18,7 @@ from proximo.bench.places import open_place, where_problems
 from proximo.bench.process import COMMAND, RunningJob, Work, close_job, record_if_finished, start_jobs
 from proximo.bench.progress import progress
 from proximo.bench.space_values import trial_problems
-from proximo.bench.task import PATIENCE, Ended, Where, stop_all
+from proximo.bench.task import HERE, PATIENCE, Ended, Where, stop_all
 from proximo.bench.tune_report import report_best, report_start, report_trial
 from proximo.bench.tune_search import (
     EVALUATION,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from optuna import Trial
 
 REPORTS_PER_RUN = 10  # to the pruner
-HERE = Where()
 
 
 class Context(NamedTuple):

@@ -25,6 +25,7 @@ SEARCH_KEYS = ("title", "variant", "env_ids", "steps", "seeds", "trials", "metri
 PRUNERS = ("median", "hyperband", "none")
 EVALUATION = "evaluation"  # the metric that is no training score
 
+
 class Search(NamedTuple):
     """A search file."""
 

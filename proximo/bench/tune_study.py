@@ -5,7 +5,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -169,19 +169,14 @@ def _other_search(search: Search, folder: Path, different: list[str]) -> str:
 @contextmanager
 def locked_when_free(folder: Path, halt: Event) -> Iterator[None]:
     """Hold the lock of a folder, which is waited for; without it only if `halt` is set."""
-    while not halt.is_set():
-        lock = locked(folder, new=True)
-        try:
-            lock.__enter__()
-        except UsageError:
-            halt.wait(0.1)
-            continue
-        try:
-            yield
-        finally:
-            lock.__exit__(None, None, None)
-        return
-    yield
+    with ExitStack() as held:
+        while not halt.is_set():
+            try:
+                held.enter_context(locked(folder, new=True))
+                break
+            except UsageError:
+                halt.wait(0.1)
+        yield
 
 
 def _has_ended(folder: Path) -> bool:

@@ -47,7 +47,7 @@ def check_least(args: Any, *problems: str, **least: int) -> None:
         least: The least value of an argument, by name.
 
     Raises:
-        UsageError: There are problems.
+        UsageError: An argument is below its least value, or there are other problems.
     """
     wrong = [f"--{name.replace('_', '-')} {getattr(args, name)} must be at least {bound}"
              for name, bound in least.items() if getattr(args, name) < bound]

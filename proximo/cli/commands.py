@@ -1,4 +1,4 @@
-"""The commands that train: train, resume, and a program of the user's that is started by its path."""
+"""The commands that train: train, resume, and run_program() for a user's own program."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -99,12 +99,12 @@ def chosen_defaults(variant: str, flags: list[str]) -> tuple[str, list[str], Map
 
 def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
                   defaults: Mapping[str, Any] = NO_VALUES) -> int:
-    """Train a variant, or the parts of a program, from flags; return the exit code.
+    """Train a variant, or user-defined parts, from flags; return the exit code.
 
     Args:
         variant: The name of the variant.
         flags: The words of the command line after it.
-        own: The parts of a program.
+        own: The user-defined parts.
         defaults: Fields of the configuration that differ from the variant's defaults unless a flag sets them.
     """
     kind = own.config or named_class(variant)

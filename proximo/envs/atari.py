@@ -40,13 +40,8 @@ def make_atari(cfg: Atari, seeds: Sequence[int]) -> VecEnv:
         raise UsageError(f"autoreset={cfg.autoreset} is not supported by the ale engine, which resets in the same "
                          "step. Use --engine envpool, or leave --autoreset out.")
     find_rom(cfg.env_id)
-    make_rows = partial(AleEnvs, with_sticky_chance(cfg))
+    make_rows = partial(AleEnvs, replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky)))
     return make_rows_or_workers(make_rows, cfg, seeds, cfg.env_id)
-
-
-def with_sticky_chance(cfg: Atari) -> Atari:
-    """Return the configuration with `sticky` filled in from the id if it is None."""
-    return cfg if cfg.sticky is not None else replace(cfg, sticky=sticky_chance(cfg.env_id, cfg.sticky))
 
 
 class AleEnvs:
@@ -142,7 +137,6 @@ class AleEnvs:
                 "owed": self._owed.copy(), "episodes": self._episodes.state(), "time": self._time}
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
         for game, system, counts in zip(self._games, state["system"], state["counts"], strict=True):
             game.load(system, counts)
         self._obs[:] = state["stack"]
@@ -151,7 +145,6 @@ class AleEnvs:
         self._time = state["time"]
 
     def render(self) -> np.ndarray:
-        """See VecEnv.render."""
         return self._games[0].screen()
 
     def close(self) -> None:

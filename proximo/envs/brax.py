@@ -143,22 +143,16 @@ class BraxEnvs:
 
     def state(self) -> dict[str, Any]:
         """See VecEnv.state: every array by its path in the state."""
-        import jax
+        from proximo.envs.pure import pack_tree
 
-        leaves = jax.tree_util.tree_leaves_with_path(self._state)
-        return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+        return pack_tree(self._state)
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
-        import jax
+        from proximo.envs.pure import unpack_tree
 
         if self._state is None:
             self.reset()
-
-        def find(path: Any, leaf: Any) -> np.ndarray:
-            return np.asarray(state[jax.tree_util.keystr(path)], leaf.dtype)
-
-        self._state = self._to_device(jax.tree_util.tree_map_with_path(find, self._state))
+        self._state = self._to_device(unpack_tree(state, self._state))
 
     def render(self) -> np.ndarray | None:
         """Return a picture (240, 320, 3) uint8 by MuJoCo's renderer; None for the task "fast", which has no body."""

@@ -54,7 +54,6 @@ class BraxPure:
         self.metric_names = tuple(name for name in METRICS if name in shapes.metrics)
 
     def reset(self, key: Any) -> tuple[BraxState, Step]:
-        """See PureEnv.reset."""
         import jax
 
         parts = jax.lax.map(lambda part: self.first_states(key, -1 - part), self.parts())

@@ -173,7 +173,6 @@ class PoolEnvs:
                  "the environment has one first state, or EnvPool ignores its seeds.")
 
     def step(self, action: np.ndarray) -> Step:
-        """See VecEnv.step."""
         self._time += 1
         sent = self._writer.write(action, self._time)
         try:

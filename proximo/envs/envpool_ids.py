@@ -22,7 +22,7 @@ def import_envpool(extra: str = "envpool") -> ModuleType:
         extra: The extra of Proximo that installs what is needed of it.
 
     Raises:
-        UsageError: It is not installed, or does not fit the system.
+        UsageError: EnvPool is not installed, or does not fit the system.
     """
     load_libraries()
     try:

@@ -29,7 +29,7 @@ def env_factory(env: Any) -> Factory:
         env: Such a function, a class, or an environment, which is copied.
 
     Raises:
-        UsageError: It is none of these, or the environment cannot be copied.
+        UsageError: `env` is none of these, or the environment cannot be copied.
     """
     if isinstance(env, gym.Env):
         return Copies(env)

@@ -1,4 +1,4 @@
-"""What is wrong with a functional environment, as far as it can be said before anything is compiled."""
+"""Checks of a functional environment that compile nothing."""
 
 from numbers import Integral
 from typing import Any

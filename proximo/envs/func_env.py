@@ -88,7 +88,6 @@ class FuncPure:
         self._canvas: Any = None  # of render_init
 
     def reset(self, key: Array) -> tuple[FuncState, Step]:
-        """See PureEnv.reset."""
         key, own = jax.random.split(key)
         inner, obs = self._begin(own)
         running, no = start_episodes(self.num_envs, jnp), jnp.zeros(self.num_envs, bool)

@@ -101,7 +101,6 @@ class GymEnvs:
         return self._quiet._replace(episode=self._episodes.clear())
 
     def step(self, action: np.ndarray) -> Step:
-        """See VecEnv.step."""
         if self._any_over:
             self._flags.fill(False)
             self._valid.fill(True)
@@ -206,7 +205,6 @@ class GymEnvs:
         return replays_exactly(self, self._make_one, self._seeds[0])
 
     def state(self) -> dict[str, Any] | None:
-        """See VecEnv.state."""
         return warn_if_opaque(self.snapshot, self._env_id) if self.keeps_state else None
 
     def snapshot(self) -> dict[str, Any]:
@@ -220,7 +218,6 @@ class GymEnvs:
         return self._begin(0, None)
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
         for i, env in enumerate(self._envs):
             write_state(env, state["envs"][str(i)])
         self._episodes.load(state["episodes"])
@@ -237,11 +234,9 @@ class GymEnvs:
 
     @property
     def render_fps(self) -> float | None:
-        """See VecEnv.render_fps."""
         return env_fps(self._envs[0])
 
     def render(self) -> np.ndarray | None:
-        """See VecEnv.render."""
         return render_env(self._envs[0])
 
     def close(self) -> None:

@@ -132,17 +132,14 @@ class StackObservations(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def frames(self) -> FrameStack:
-        """See VecEnv.frames."""
         return FrameStack(length=self._count, channels=len(self._stack) // self._count)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """See gymnasium.Env.reset."""
         obs, info = self.env.reset(seed=seed, options=options)
         self._stack = np.concatenate([self._first_axis(obs)] * self._count)
         return self._stack.copy(), info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         newest = self._first_axis(obs)
         self._stack = np.concatenate([self._stack[len(newest):], newest])

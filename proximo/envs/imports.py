@@ -149,7 +149,7 @@ def load_script(path: Path) -> ModuleType:
         path: Its absolute path.
 
     Raises:
-        UsageError: There is no such file, it is no Python file, or it has an error of its own.
+        UsageError: The file does not exist, is not a Python file, or raises an exception.
     """
     if path.suffix != ".py" or not path.is_file():
         raise UsageError(f"env_file={path} is not a Python file. Give the path of one: --env-file my_env.py or "

@@ -39,12 +39,10 @@ class InfoGymEnvs(GymEnvs):
             values.fill(np.nan)
 
     def reset(self) -> Step:
-        """See VecEnv.reset."""
         self._forget()
         return super().reset()
 
     def step(self, action: np.ndarray) -> Step:
-        """See VecEnv.step."""
         if self._any_over:
             self._forget()
         return super().step(action)

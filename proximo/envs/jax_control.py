@@ -64,7 +64,6 @@ class ControlPure:
         return jnp.stack(self.task.observe(parts), -1)
 
     def reset(self, key: Array) -> tuple[ControlState, Step]:
-        """See PureEnv.reset."""
         key, own = jax.random.split(key)
         parts, running = self._first_states(own), start_episodes(self.num_envs, jnp)
         no, zero, obs = jnp.zeros(self.num_envs, bool), jnp.zeros(self.num_envs), self._observe(parts)

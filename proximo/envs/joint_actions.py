@@ -6,14 +6,12 @@ from typing import Any
 
 from gymnasium import spaces
 
+from proximo.envs.obs_layout import leaves
+
 
 def action_parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
     """Return the spaces of the parts of an action, in Gymnasium's order; [space] if it is neither Dict nor Tuple."""
-    if isinstance(space, spaces.Dict):
-        return [leaf for part in space.spaces.values() for leaf in action_parts(part)]
-    if isinstance(space, spaces.Tuple):
-        return [leaf for part in space.spaces for leaf in action_parts(part)]
-    return [space]
+    return [leaf for _, leaf in leaves(space)]
 
 
 def part_width(space: spaces.Space[Any]) -> int:

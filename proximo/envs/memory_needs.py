@@ -1,4 +1,4 @@
-"""The least memory that a run needs: rows of a rollout, environments, weights. It is refused before arrays are made."""
+"""The least memory that a run needs (rows of a rollout, environments, weights), compared with that of the machine."""
 
 import math
 from itertools import pairwise

@@ -9,10 +9,10 @@ from gymnasium.envs.registration import registry
 
 from proximo.config import Config
 from proximo.envs.envpool import make_envpool
+from proximo.envs.gym import make_gym_rows
 from proximo.envs.gym_ids import gym_id
 from proximo.envs.gym_loop import GymEnvs
-from proximo.envs.gym_source import EnvSource, changed_fields, env_source, make_from_source
-from proximo.envs.info_metrics import rows_class
+from proximo.envs.gym_source import EnvSource, changed_fields, env_source
 from proximo.envs.render import use_egl_when_headless
 from proximo.envs.workers import make_rows_or_workers
 from proximo.errors import UsageError, warn, warn_once
@@ -76,7 +76,7 @@ def mujoco_id(env_id: str) -> str:
 def make_mujoco_rows(source: EnvSource, autoreset: str, seeds: Sequence[int], first_index: int = 0) -> GymEnvs:
     """Make environments in this process; see GymEnvs. The state of MuJoCo can be saved, that of dm_control cannot."""
     pass_on_warnings(source.name)
-    return rows_class(source)(partial(make_from_source, source), seeds, source.name, autoreset, first_index)
+    return make_gym_rows(source, autoreset, seeds, first_index)
 
 
 def pass_on_warnings(name: str) -> None:

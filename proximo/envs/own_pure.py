@@ -1,4 +1,4 @@
-"""Environments of the user's as functions of JAX: their state keeps its layout, and their steps keep the rules."""
+"""Checks of user-defined environments that are functions of JAX: the layout of their state, the rules of a Step."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,14 +36,12 @@ class CheckedPure:
         return getattr(self._pure, name)
 
     def reset(self, key: Array) -> tuple[Any, Step]:
-        """See PureEnv.reset."""
         state, step = self._pure.reset(key)
         if step.final_obs is not None or self._pure.players:
             return state, step
         return NextStepState(inner=state, ended=step.terminated | step.truncated), step
 
     def step(self, state: Any, action: Array) -> tuple[Any, Step]:
-        """See PureEnv.step."""
         import jax.numpy as jnp
 
         inner, ended = state if isinstance(state, NextStepState) else (state, None)
@@ -115,7 +113,7 @@ def naming_environment(pure: Any, call: str) -> Iterator[None]:
 
 @contextmanager
 def naming_traced_code() -> Iterator[None]:
-    """Raise UsageError, which names the line, for code of a program that needs a number while it is compiled."""
+    """Raise UsageError, which names the line, for user code that needs the value of a number while it is compiled."""
     import jax
 
     try:

@@ -1,4 +1,4 @@
-"""The arrays of a step of somebody's own environments: their shapes, kinds, dtypes, and numbers that are not finite."""
+"""Checks of the arrays of a Step of user-defined environments: shapes, kinds, dtypes and finite numbers."""
 
 from collections.abc import Iterator
 from typing import Any

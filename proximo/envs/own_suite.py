@@ -1,4 +1,4 @@
-"""Environments from a function of the user's: whether they have, and return, everything that training reads."""
+"""User-defined environments: checks that they have, and return, everything that training reads."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -74,7 +74,7 @@ class CheckedEnvs:
     Everything else is that of the environments.
 
     Args:
-        envs: The environments of a program.
+        envs: The user-defined environments.
         stored: The dtype of observations in the rollout.
     """
 
@@ -113,7 +113,6 @@ class CheckedEnvs:
                                  f"than it was given: {difference}. Keep it as reset() makes it.")
 
     def reset(self) -> Step:
-        """See VecEnv.reset."""
         self._steps = 0
         with self._naming("reset"):
             step = self._envs.reset()
@@ -125,7 +124,6 @@ class CheckedEnvs:
         return with_dtype(step, self._envs.obs_dtype)
 
     def step(self, action: Array) -> Step:
-        """See VecEnv.step."""
         with self._naming("step"):
             step = self._envs.step(copied(action))
         return self._played(step, "step", self._envs.num_envs)
@@ -149,7 +147,6 @@ class CheckedEnvs:
         return deepcopy(state)
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
         with self._naming("load"):
             self._envs.load(state)
         self._ended = {}
@@ -159,12 +156,10 @@ class CheckedEnvs:
         close_env(self._envs, self._name)
 
     def send(self, group: int, action: Array) -> None:
-        """See GroupedVecEnv.send."""
         with self._naming("send"):
             self._envs.send(group, copied(action))
 
     def receive(self, group: int) -> Step:
-        """See GroupedVecEnv.receive."""
         rows = self._envs.num_envs // self._envs.groups
         with self._naming("receive"):
             step = self._envs.receive(group)

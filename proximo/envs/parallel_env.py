@@ -31,7 +31,7 @@ def from_parallel_env(make_game: Callable[..., Any]) -> "GamesMaker":
         make_game: Makes one ParallelEnv. The run's `env_kwargs` are its arguments.
 
     Raises:
-        UsageError: It is no function.
+        UsageError: The argument is not a function.
     """
     if not callable(make_game):
         raise UsageError(f"from_parallel_env({make_game!r:.60}): pass a function that makes a game, such as "
@@ -77,8 +77,8 @@ class ParallelGames:
         seeds: One seed per row. A game uses the seed of its first agent.
 
     Raises:
-        UsageError: It is no ParallelEnv, its agents have different spaces, there is no policy for them, or the number
-            of seeds is not divisible by the number of agents.
+        UsageError: A game is not a ParallelEnv, its agents have different spaces, there is no policy for them, or the
+            number of seeds is not divisible by the number of agents.
     """
 
     arrays = "numpy"
@@ -122,7 +122,6 @@ class ParallelGames:
         return self._step(np.ones(self.num_envs, bool))._replace(episode=self._episodes.clear())
 
     def step(self, action: np.ndarray) -> Step:
-        """See VecEnv.step."""
         chosen, size = self._to_env(action), len(self.players)
         valid = np.concatenate([game.acting for game in self._games])
         self._clear()
@@ -202,7 +201,6 @@ class ParallelGames:
         return replays_exactly(self, self._make_one, self._seeds[0])
 
     def state(self) -> dict[str, Any] | None:
-        """See VecEnv.state."""
         return warn_if_opaque(self.snapshot, self.name) if self.keeps_state else None
 
     def snapshot(self) -> dict[str, Any]:
@@ -211,7 +209,6 @@ class ParallelGames:
                 "masked": self._masks is not None}
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
         for game, kept in zip(self._games, state["games"], strict=True):
             game.load(kept)
         self._episodes.load(state["episodes"])
@@ -230,15 +227,12 @@ class ParallelGames:
 
     @property
     def render_fps(self) -> float | None:
-        """See VecEnv.render_fps."""
         return env_fps(self._games[0].env)
 
     def render(self) -> np.ndarray | None:
-        """See VecEnv.render."""
         return render_env(self._games[0].env)
 
     def close(self) -> None:
-        """See VecEnv.close."""
         close_all([game.env for game in self._games])
 
 

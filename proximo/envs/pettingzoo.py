@@ -177,12 +177,10 @@ class SelfPlayEnvs:
             self.obs[g, :, :len(self.games[g].stack)] = self.games[g].stack
 
     def state(self) -> dict[str, Any]:
-        """See VecEnv.state."""
         return {"games": [game.state() for game in self.games], "ret": self.ret.copy(), "length": self.length.copy(),
                 "steps": self.steps}
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
         for game, part in zip(self.games, state["games"], strict=True):
             game.load(part)
         self.ret[:], self.length[:], self.steps = state["ret"], state["length"], int(state["steps"])

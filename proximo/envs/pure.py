@@ -117,7 +117,6 @@ class PureVec:
         return step
 
     def step(self, action: Array) -> Step:
-        """See VecEnv.step."""
         self._state, step = self._step(self._state, jnp.asarray(action))
         return step
 

@@ -24,8 +24,8 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
     """Raise EnvError in the block if it takes longer.
 
     It works by SIGALRM, which Python delivers to the main thread only. In another thread, on Windows, and in a call of
-    native code that does not return, there is no limit. An OBSERVER in another process can have one there too. A timer
-    of the program, or of a time_limit around this one, continues afterwards; if it has expired meanwhile, it ends then.
+    native code that does not return, there is no limit. An OBSERVER in another process can limit these too. A timer
+    of the program, or of an outer time_limit, continues afterwards; if it has expired meanwhile, it fires at once.
 
     Args:
         seconds: The limit.
@@ -73,7 +73,6 @@ class LimitedEnv(gym.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(**given)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step."""
         with time_limit(self._seconds, f"{self._name}: step()"):
             return self.env.step(action)
 

@@ -86,7 +86,6 @@ class GymVectorEnvs:
         return self._checks.reset(answer)
 
     def reset(self) -> Step:
-        """See VecEnv.reset."""
         obs, info = self._call_reset(seed=self._seed)
         self._obs = rows = self._rows(obs, "reset")
         none, zeros, zero = (self._kind.zeros((self.num_envs,), dtype) for dtype in (np.bool_, np.float32, np.int32))
@@ -96,7 +95,6 @@ class GymVectorEnvs:
                     valid=~none, episode=Episode(none, zeros, zero), metrics=self._metrics.none())
 
     def step(self, action: Array) -> Step:
-        """See VecEnv.step."""
         kind, begun = self._kind, self._only_reset
         obs, reward, terminated, truncated, info = self._checks.step(self._envs.step(self._written(action)))
         valid, rows, mask = ~begun, self._rows(obs, "step"), self._rows.mask(obs, info, "step")
@@ -142,12 +140,10 @@ class GymVectorEnvs:
 
     @property
     def render_fps(self) -> float | None:
-        """See VecEnv.render_fps."""
         fps: float | None = (getattr(self._envs, "metadata", None) or {}).get("render_fps")
         return fps
 
     def render(self) -> np.ndarray | None:
-        """See VecEnv.render."""
         if not hasattr(self._bare, "render_mode"):
             return None
         one_by_one = getattr(self._bare, "envs", None)  # of SyncVectorEnv
@@ -157,7 +153,6 @@ class GymVectorEnvs:
         return frames[0] if isinstance(frames, (tuple, list)) or np.ndim(frames) == 4 else frames
 
     def close(self) -> None:
-        """See VecEnv.close."""
         self._envs.close()
 
 

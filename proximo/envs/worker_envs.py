@@ -32,7 +32,7 @@ POLL_SECONDS = 1.0  # between two checks of the processes while waiting for thei
 
 
 class WorkerEnvs:
-    """Environments in several processes. Every step is equal to that of one process, bit for bit.
+    """Environments in several processes, as a VecEnv. Every step is equal to that of one process, bit for bit.
 
     Args:
         make_rows: Makes the environments of one process.
@@ -74,7 +74,6 @@ class WorkerEnvs:
         self._vector: AsyncVectorEnv[Any, Any] | None = _start_workers(self.bundles, timeout, name)
 
     def reset(self) -> Step:
-        """See VecEnv.reset."""
         self._time = 0
         return self._guard(self._reset)
 
@@ -84,7 +83,6 @@ class WorkerEnvs:
         return self._join(*vector.reset_wait())
 
     def step(self, action: np.ndarray) -> Step:
-        """See VecEnv.step."""
         self._time += 1
         return self._guard(lambda vector: self._step(vector, action))
 
@@ -163,7 +161,6 @@ class WorkerEnvs:
 
     @property
     def keeps_state(self) -> bool:
-        """See VecEnv.keeps_state."""
         try:
             return all(self._call("keeps_state"))
         except EnvError as error:
@@ -171,19 +168,16 @@ class WorkerEnvs:
                            "find out whether their state can be saved") from error
 
     def state(self) -> dict[str, Any] | None:
-        """See VecEnv.state."""
         parts = self._call("get_state")
         if any(part is None for part in parts):
             return None
         return {"time": self._time, "workers": {str(k * self._rows): part for k, part in enumerate(parts)}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
         self._call("set_state", state["workers"])
         self._time = int(state["time"])
 
     def render(self) -> np.ndarray | None:
-        """See VecEnv.render."""
         return self._call("get_picture")[0]
 
     def call(self, name: str, /, *arguments: Any, **options: Any) -> list[Any]:
@@ -225,18 +219,23 @@ def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name
 
     A timer ends workers that do not start in time, because nothing watches them yet.
     """
-    before, late = set(multiprocessing.active_children()), threading.Event()
+    vector: AsyncVectorEnv[Any, Any] = AsyncVectorEnv.__new__(AsyncVectorEnv)  # lists its processes as it starts them
+    late = threading.Event()
+
+    def kill_started() -> None:
+        kill_all([process for process in getattr(vector, "processes", ()) if process.pid is not None])
 
     def give_up() -> None:
         late.set()
-        kill_all(set(multiprocessing.active_children()) - before)
+        kill_started()
 
     timer = threading.Timer(timeout, give_up)
     timer.start()
     try:
-        return AsyncVectorEnv(bundles, context="spawn", copy=False)
+        AsyncVectorEnv.__init__(vector, bundles, context="spawn", copy=False)
+        return vector
     except Exception as error:
-        kill_all(set(multiprocessing.active_children()) - before)
+        kill_started()
         if late.is_set():
             raise EnvError(f"{name}: {len(bundles)} worker processes did not start within {timeout:g} s. The machine "
                            "is busy, or an environment is slow to make. Allow more with --env-timeout.") from error

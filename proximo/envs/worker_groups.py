@@ -13,7 +13,7 @@ from proximo.protocols import Step
 
 
 class GroupedWorkers(WorkerEnvs):
-    """WorkerEnvs of which one group can step while others wait for their actions (protocols.GroupedVecEnv).
+    """WorkerEnvs of which one group can step while others wait for their actions (a GroupedVecEnv).
 
     Args:
         groups: Number of groups, which divides the number of workers.
@@ -26,7 +26,6 @@ class GroupedWorkers(WorkerEnvs):
         self.groups, self._workers_of_group = groups, workers // groups
 
     def send(self, group: int, action: np.ndarray) -> None:
-        """See GroupedVecEnv.send."""
         self._guard(lambda vector: self._send(vector, group, action))
 
     def _send(self, vector: AsyncVectorEnv[Any, Any], group: int, action: np.ndarray) -> None:
@@ -34,7 +33,6 @@ class GroupedWorkers(WorkerEnvs):
             vector.parent_pipes[k].send(("step", part))
 
     def receive(self, group: int) -> Step:
-        """See GroupedVecEnv.receive."""
         self._time += group == 0
         return self._guard(lambda vector: self._receive(vector, group))
 

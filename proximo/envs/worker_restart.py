@@ -125,11 +125,9 @@ class RestartedWorkers(WorkerEnvs):
             raise EnvError(info["fault"])
 
     def state(self) -> dict[str, Any] | None:
-        """See VecEnv.state."""
         state = super().state()
         return None if state is None else state | {"restarts": self._restarts}
 
     def load(self, state: dict[str, Any]) -> None:
-        """See VecEnv.load."""
         super().load(state)
         self._restarts = int(state.get("restarts", 0))  # 0: saved without --restart-envs

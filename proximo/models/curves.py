@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from proximo.errors import warn_once
+from proximo.runs.csv_file import read_header
 from proximo.runs.files import open_regular
 
 MOST = 2.0**62  # of a number: damaged lines may have any
@@ -86,8 +87,7 @@ def read_metric(run: Path, name: str) -> tuple[np.ndarray, np.ndarray] | None:
 def metric_names(run: Path) -> list[str]:
     """Return the columns of metrics.csv; none before the first iteration has ended."""
     try:
-        with open_regular(run / "metrics.csv", most=None) as file:
-            return file.readline(1 << 16).decode(errors="replace").strip().split(",")
+        return read_header(run / "metrics.csv")
     except FileNotFoundError:
         return []
 

@@ -154,9 +154,8 @@ def _is_over(step: Step, rows: int) -> bool:
     return not bool(_to_numpy(step.valid & ~(step.terminated | step.truncated))[:rows].any())
 
 
-def episode_returns(model: Model, envs: VecEnv, deterministic: bool, seed: int, episodes: int,
-                    max_steps: int = MAX_STEPS) -> list[float]:
-    """Play the episodes that `frames` draws, and return their returns; arguments as there.
+def episode_returns(model: Model, envs: VecEnv, deterministic: bool, seed: int, episodes: int) -> list[float]:
+    """Play the episodes that `frames` draws, and return their returns, up to the first one of MAX_STEPS steps.
 
     Args:
         model: The model that acts.
@@ -164,14 +163,13 @@ def episode_returns(model: Model, envs: VecEnv, deterministic: bool, seed: int, 
         deterministic: Take the most likely actions instead of sampling them.
         seed: The seed of the noise of sampled actions.
         episodes: Number of episodes.
-        max_steps: Longest episode, in environment steps; a longer one and those after it are left out.
     """
     returns, began = list[float](), 0
     for count, step in enumerate(play(model, envs, deterministic, seed)):
         if _to_numpy(step.episode.finished)[0]:
             returns.append(float(step.episode.ret[0]))
             began = count
-        if len(returns) == episodes or count - began >= max_steps:
+        if len(returns) == episodes or count - began >= MAX_STEPS:
             break
     return returns
 

@@ -15,7 +15,7 @@ from proximo.models.spaces import space_to_json
 from proximo.protocols import Spec
 from proximo.runs.checkpoint import MANIFEST, TENSORS, TREE, save_tree
 
-NO_PARTS: Mapping[str, str] = MappingProxyType({})  # of a run without parts of a program
+NO_PARTS: Mapping[str, str] = MappingProxyType({})  # of a run without user-defined parts
 
 
 def replaceable(folder: Path) -> Path:

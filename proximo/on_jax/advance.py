@@ -87,7 +87,6 @@ class OneByOne:
         self._player = player
 
     def __call__(self, state: TrainState, done: int) -> tuple[TrainState, list[Ended]]:
-        """See Advance."""
         after, metrics = self._player.iterate(state)
         return after, [Ended(read_results(after, metrics, self._player.statistics(after)), lambda: after)]
 
@@ -115,7 +114,6 @@ class Several:
         self._after: TrainState | None = None
 
     def __call__(self, state: TrainState, done: int) -> tuple[TrainState, list[Ended]]:
-        """See Advance."""
         pace = self._pace
         runs = self._next if state is self._after else None  # another state has environments that were made again
         started = runs or self._start(state, done)

@@ -22,7 +22,7 @@ def check_agent(agent: Any) -> None:
     Arrays that are attributes of a module are constants, which are neither trained nor saved.
 
     Raises:
-        UsageError: It is no agent, or has parts that cannot be trained; all problems are listed.
+        UsageError: The result is not an agent, or has parts that cannot be trained; all problems are listed.
     """
     advice = "Return an agent such as SeparateAgent or SharedAgent (proximo/on_jax/agent.py)"
     if not isinstance(agent, nnx.Module):

@@ -76,7 +76,7 @@ def named_parameters(module: nnx.Module) -> Weights:
     """Return every parameter by its path, such as "critic.layers.0.weight".
 
     Raises:
-        UsageError: It is no module of flax, such as that of a model that Proximo loads (Model.module).
+        UsageError: The module is not one of flax, such as that of a model that Proximo loads (Model.module).
     """
     if not isinstance(module, nnx.Module):
         raise UsageError(f"named_parameters takes an nnx.Module and was given {type(module).__name__}. A loaded model "

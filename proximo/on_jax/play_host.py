@@ -68,7 +68,6 @@ class HostPlayer:
                          statistics=merge_over_processes(self._ranks, statistics, after))
 
     def place(self, state: TrainState) -> TrainState:
-        """See Player."""
         return place_for_learning(self._ranks, state)
 
     def _draw_noise(self, keys: Keys, iteration: Array) -> Array:
@@ -86,26 +85,21 @@ class HostPlayer:
         return played._replace(carry=played.carry._replace(statistics=merged))
 
     def iterate(self, state: TrainState) -> tuple[TrainState, Metrics]:
-        """See Player."""
         state, metrics = self._step(state)
         return state, gather_metrics(self._ranks, metrics)
 
     def rebuild(self, state: TrainState, iteration: int) -> TrainState:
-        """See Player."""
         self.envs.close()
         self.envs = self._seeded_envs(iteration)
         return state._replace(carry=self.begin(iteration, state.carry.statistics)[1])
 
     def statistics(self, state: TrainState) -> Statistics | None:
-        """See Player."""
         return state.carry.statistics
 
     def pack(self, state: TrainState) -> dict[str, Any]:
-        """See Player."""
         return {"carry": pack_carry(state.carry), "envs": self.envs.state()}
 
     def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
-        """See Player."""
         statistics = unpack_statistics(kept["statistics"])
         if self.envs.arrays == "jax":  # with their dtypes
             statistics = jax.tree.map(lambda x, fresh: jnp.asarray(x, fresh.dtype), statistics, state.carry.statistics)

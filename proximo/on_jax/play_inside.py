@@ -40,7 +40,6 @@ class InsidePlayer:
         return make_step(make_play(learner, self.envs.pure, make_normalizer(cfg, self.envs)), make_learn(learner))
 
     def begin(self, iteration: int, statistics: Statistics | None) -> tuple[Any, Carry]:
-        """See Player."""
         return self.begin_with(stream_key(self._seed, "env", iteration), statistics)
 
     def begin_with(self, key: Array, statistics: Statistics | None) -> tuple[Any, Carry]:
@@ -54,20 +53,16 @@ class InsidePlayer:
         return state
 
     def rebuild(self, state: TrainState, iteration: int) -> TrainState:
-        """See Player."""
         env_state, carry = self.begin(iteration, self.statistics(state))
         return state._replace(carry=carry, envs=env_state)
 
     def statistics(self, state: TrainState) -> Statistics | None:
-        """See Player."""
         return state.carry.statistics
 
     def pack(self, state: TrainState) -> dict[str, Any]:
-        """See Player."""
         return pack_inside(state)
 
     def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
-        """See Player."""
         return unpack_inside(kept, state, whole)
 
 

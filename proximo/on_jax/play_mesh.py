@@ -37,7 +37,6 @@ class MeshPlayer:
         self._resets = jax.jit(jax.vmap(make_reset(envs.pure, normalizer), in_axes=(0, None)))
 
     def begin(self, iteration: int, statistics: Statistics | None) -> tuple[Any, Carry]:
-        """See Player."""
         keys = jax.random.split(stream_key(self._seed, "env", iteration), self._mesh.size)
         env_state, after, step = self._resets(keys, statistics)
         memory = tuple(jnp.stack([x] * self._mesh.size) for x in self.agent.initial_state(self.envs.num_envs))
@@ -45,19 +44,16 @@ class MeshPlayer:
                                 statistics=merge_reset_statistics(statistics, after))
 
     def place(self, state: TrainState) -> TrainState:
-        """See Player."""
         mesh = self._mesh
         return TrainState(adam=put_on_mesh(mesh, state.adam), carry=put_on_mesh(mesh, state.carry, AXIS),
                           envs=put_on_mesh(mesh, state.envs, AXIS), keys=put_on_mesh(mesh, state.keys),
                           iteration=put_on_mesh(mesh, state.iteration))
 
     def rebuild(self, state: TrainState, iteration: int) -> TrainState:
-        """See Player."""
         env_state, carry = self.begin(iteration, self.statistics(state))
         return state._replace(carry=put_on_mesh(self._mesh, carry, AXIS), envs=put_on_mesh(self._mesh, env_state, AXIS))
 
     def statistics(self, state: TrainState) -> Statistics | None:
-        """See Player."""
         every = state.carry.statistics
         if every is None:
             return None
@@ -65,11 +61,9 @@ class MeshPlayer:
         return one._replace(running=np.ravel(local_copy(self._ranks, every.running)))
 
     def pack(self, state: TrainState) -> dict[str, Any]:
-        """See Player."""
         return pack_inside(state)
 
     def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
-        """See Player."""
         return unpack_inside(kept, state, whole)
 
 

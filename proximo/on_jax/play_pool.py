@@ -51,7 +51,6 @@ class PoolPlayer:
         return env_state, Carry(obs=step.obs, mask=step.mask, first=step.first, state=memory, statistics=merged)
 
     def place(self, state: TrainState) -> TrainState:
-        """See Player."""
         return place_for_learning(self._ranks, state)
 
     def play(self, state: TrainState) -> Collected:
@@ -61,25 +60,20 @@ class PoolPlayer:
         return played._replace(carry=played.carry._replace(statistics=merged))
 
     def iterate(self, state: TrainState) -> tuple[TrainState, Metrics]:
-        """See Player."""
         state, metrics = self._step(state)
         return state, gather_metrics(self._ranks, metrics)
 
     def rebuild(self, state: TrainState, iteration: int) -> TrainState:
-        """See Player."""
         self.envs.close()
         self.envs = self._seeded_envs(iteration)
         env_state, carry = self.begin(iteration, state.carry.statistics)
         return state._replace(carry=carry, envs=env_state)
 
     def statistics(self, state: TrainState) -> Statistics | None:
-        """See Player."""
         return state.carry.statistics
 
     def pack(self, state: TrainState) -> dict[str, Any]:
-        """See Player."""
         return {}
 
     def unpack(self, kept: dict[str, Any], state: TrainState, whole: bool) -> TrainState:
-        """See Player."""
         return unpack_statistics_inside(kept, state, whole)

@@ -56,6 +56,8 @@ def start_forked(work: Callable[[], None], name: str) -> Callable[[], float]:
         except BaseException:
             process.terminate()
             raise
+        finally:
+            inbox.close()
         process.join()
         if kind:
             raise (FilesError if kind == FilesError.__name__ else UsageError)(text)

@@ -142,7 +142,7 @@ def check_calls(agent: Any, carry: Carry) -> None:
 
 @contextmanager
 def naming_calls(what: str, given: str) -> Iterator[None]:
-    """Raise UsageError, with the line of the program, for an exception of a call of a network."""
+    """Raise UsageError, with the line of the user's code, if the call of a network raises an exception."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A loss function of a program: what it gets before training, and the names of its statistics during training."""
+"""A user-defined loss function: a call before training, and the names of its statistics during training."""
 
 from collections.abc import Callable
 from typing import Any

@@ -112,7 +112,7 @@ def call_within(seconds: float, call: Callable[[], Result]) -> Result:
     """Return what `call` returns. It runs in a thread: a store whose process is stopped never answers.
 
     Raises:
-        TimeoutError: It has not returned in time.
+        TimeoutError: `call` has not returned in time.
     """
     answer: Future[Result] = Future()
 

@@ -140,7 +140,7 @@ def announce_callbacks(folder: Path, given: bool) -> None:
 
 
 def warn_of_unread(readers: Collection[str], cfg: Config, chosen: Config | None = None) -> None:
-    """Warn of settings that have an effect only if functions of a program read them.
+    """Warn of settings that have an effect only if user-defined functions read them.
 
     Args:
         readers: What `readers_among` returned.
@@ -159,14 +159,14 @@ def warn_of_unread(readers: Collection[str], cfg: Config, chosen: Config | None 
 
 
 def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return "NAME OLD -> NEW" for each part of a program, by argument, with another name; lambdas have none."""
+    """Return "NAME OLD -> NEW" for each user-defined part, by argument, with another name; lambdas have none."""
     before = {name: old.get(name, "none") for name in new}
     return [f"{name} {before[name]} -> {new[name]}" for name in new if before[name] not in (new[name], UNNAMED)
             and not (before[name].startswith("<") or (new[name].startswith("<") and name in old))]
 
 
 def announce_parts(before: Run, after: Run) -> None:
-    """Warn of parts of a program that the record of a run does not have, or names otherwise."""
+    """Warn of user-defined parts that the record of a run does not have, or that have another name there."""
     if changed := changed_parts(before.own_parts, after.own_parts):
         warn(f"{after.folder} continues with parts of the program that it was not trained with: {', '.join(changed)}. "
              "config.json names them from here on.")

@@ -78,7 +78,7 @@ def problems_of_class(config: Any) -> list[str]:
 
 
 def problems_of_defaults(kind: type[Config], variant: type[Config]) -> list[str]:
-    """Return a sentence for each default of a class of a program that is not used, because it lacks an annotation."""
+    """Return a sentence for each default of a user-defined class that is not used, because it has no annotation."""
     wrong = []
     for one in kind.__mro__[:kind.__mro__.index(variant)]:
         own = {name for name, x in vars(one).items() if not isinstance(x, MemberDescriptorType)}  # of slots=True
@@ -179,7 +179,7 @@ def configure(config: str | Config | type[Config] | None, env: Any, own: OwnPart
     """Return the configuration that the arguments of `train` describe, and its variant.
 
     Raises:
-        UsageError: There is none; the problems of the own parts are listed, too.
+        UsageError: They describe none; the problems of the user-defined parts are listed, too.
     """
     try:
         return _configure(config, env, own, values)

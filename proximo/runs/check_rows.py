@@ -43,11 +43,11 @@ def row_findings(one: VecEnv, two: VecEnv, other: VecEnv) -> Iterator[Finding]:
                   "Runs make it again at each checkpoint (--checkpoint-every), so resuming is exact all the same.")
 
 
-def track(envs: VecEnv, steps: int = 200) -> list[np.ndarray]:
-    """Return observations and rewards of scripted random actions, from reset on."""
+def track(envs: VecEnv) -> list[np.ndarray]:
+    """Return the observations and rewards of 200 scripted random actions after a reset."""
     rng, step = np.random.default_rng(0), envs.reset()
     seen = [on_host(step.obs)]
-    for _ in range(steps):
+    for _ in range(200):
         step = envs.step(scripted_actions(envs, step, rng))
         seen += [on_host(step.obs), on_host(step.reward)]
     return seen

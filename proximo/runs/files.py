@@ -35,7 +35,7 @@ def given_path(given: Any, name: str, advice: str) -> Path:
         advice: What to give, for the message.
 
     Raises:
-        UsageError: It is no path.
+        UsageError: The argument is not a path.
     """
     if not isinstance(given, (str, os.PathLike)) or not (text := os.fspath(given)) or "\0" in str(text):
         raise UsageError(f"{name}={given!r:.60} is not a path. {advice}")
@@ -76,9 +76,9 @@ def open_regular(path: Path, most: int | None = MOST_BYTES) -> BufferedReader:
         most: The largest size in bytes; None: any.
 
     Raises:
-        FileNotFoundError: There is none.
-        FilesError: It is a folder, a pipe or a device, which could be read without end, or it is too large, or it
-            cannot be opened.
+        FileNotFoundError: The file does not exist.
+        FilesError: The file is a folder, a pipe or a device, which could be read without end, is too large, or cannot
+            be opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe without a writer would block
@@ -122,7 +122,7 @@ def read_json(path: Path, kind: type[Kind], most: int = MOST_BYTES) -> Kind:
         most: Its largest size in bytes.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: The file does not exist.
         FilesError: It cannot be read, is not JSON, or its content has other types; one sentence for each problem.
     """
     text = read_text(path, most)

@@ -1,4 +1,4 @@
-"""SIGTERM as an interrupt, for commands that have something to clean up."""
+"""SIGTERM as a KeyboardInterrupt, for commands that clean up before they end."""
 
 import signal
 import threading

@@ -28,14 +28,12 @@ class MlflowTracker:
         self._warned = False
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """See Tracker."""
         now = int(time.time() * 1000)
         self._waiting += [(re.sub(r"[^\w./ -]", "_", name), value, now, step) for name, value in values.items()]
         if time.monotonic() - self._sent >= SEND_SECONDS:
             self._hand_over()
 
     def finish(self) -> None:
-        """See Tracker."""
         self._hand_over()
         self._sender.submit(self._try, lambda: self._client.set_terminated(self.id))
         self._sender.shutdown()

@@ -31,7 +31,7 @@ LOOPS = {"proximo.on_torch.train": "torch", "proximo.on_jax.train": "jax"}  # by
 
 
 def framework_of(train: Callable[..., Any] | None) -> str:
-    """Return the framework of a loop; "" for one of a program."""
+    """Return the framework of a loop; "" for a user-defined one."""
     return LOOPS.get(getattr(train, "__module__", ""), "")
 
 
@@ -147,7 +147,7 @@ class OwnParts(NamedTuple):
         return run._replace(resume_with=again.resume_with, own_parts=again.own_parts)
 
     def parts_of_resume(self, run: Run) -> Parts:
-        """Return the parts that continue a run. Environments of a program must have the spaces that the run had."""
+        """Return the parts that continue a run. User-defined environments must have the spaces that the run had."""
         parts = self.parts(run.variant, run.cfg.framework)
         if self.make_envs is None or not (run.folder / "model" / MANIFEST).exists():
             return parts
@@ -169,7 +169,7 @@ class OwnParts(NamedTuple):
         """Check that nothing was given that belongs to one run, for several runs in one compiled function.
 
         Raises:
-            UsageError: There are callbacks, or a training function.
+            UsageError: Callbacks or a training function were given.
         """
         if self.train is not None:
             raise UsageError("Several runs at once (num_seeds, sweep) are one compiled function, and this program has "
@@ -182,7 +182,7 @@ class OwnParts(NamedTuple):
         """Check that callbacks, which may end training, run where one process decides.
 
         Raises:
-            UsageError: There are several processes.
+            UsageError: Callbacks were given, and there are several processes.
         """
         if self.callbacks and processes > 1:
             raise UsageError(f"callbacks were given, but {processes} processes train together. Use proximo.iterations, "
@@ -200,7 +200,7 @@ def name_of(part: Any) -> str:
 
 
 def readers_among(parts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which of some parts, by argument, are functions of a program that alone can apply settings."""
+    """Return which of some parts, by argument, are user-defined functions, which alone can apply settings."""
     return tuple(name for name in ("make_envs", "make_agent")
                  if parts.get(name) is not None and is_of_program(parts[name]))
 
@@ -234,7 +234,7 @@ def _actor_class(framework: str) -> Any:
 
 
 def own_env_argument(names: Collection[str]) -> str:
-    """Return which of some arguments, env or make_envs, has passed environments of a program; "" if neither has."""
+    """Return which of some arguments, env or make_envs, has passed user-defined environments; "" if neither has."""
     return next((name for name in ("make_envs", "env") if name in names), "")
 
 

@@ -37,7 +37,7 @@ def explain_repro(folder: Path) -> Iterator[tuple[bool, str]]:
 
     Raises:
         UsageError: There is no such folder.
-        FilesError: It is damaged, or the network is not one of Proximo's own.
+        FilesError: A file is damaged, or the network is not one of Proximo's own.
     """
     from proximo.on_torch.repro import explain
 

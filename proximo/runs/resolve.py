@@ -116,7 +116,7 @@ def problems_of(cfg: Config, processes: int = 1) -> list[str]:
 
 
 def record_problems(cfg: Config) -> list[str]:
-    """Return one sentence for each field, of a class of a program, whose value config.json cannot hold."""
+    """Return one sentence for each field of a user-defined class whose value config.json cannot hold."""
     wrong = []
     for field in fields(cfg):
         try:
@@ -158,8 +158,8 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
 def usage_errors(attempt: Callable[[], Any]) -> list[str]:
     """Return the lines of the UsageError that an attempt raises; nothing if it works or fails in another way.
 
-    What is attempted may call a program's own functions, which may raise anything. If no problem was found, such a
-    fault is raised where the same is done to train.
+    An attempt may call user-defined functions, which may raise anything. If no problem was found, training does the
+    same, and raises that error.
     """
     try:
         attempt()

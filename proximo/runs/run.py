@@ -27,7 +27,7 @@ from proximo.runs.writing import write_json
 NEW_RUN = ", or choose another folder with --run-dir"  # what to do where its files cannot be written
 BEST = "model-best"  # in the folder of a run: the best model of the evaluations during training
 NOT_BEGUN = "It has not finished an iteration: remove it if no process trains it."
-UNNAMED = "own"  # a part of a program whose name an earlier version did not record
+UNNAMED = "own"  # a user-defined part whose name an earlier version did not record
 SWEEP = "sweep.json"  # in the folder of a sweep: lists the folders of its runs
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 # What `resume_with` may be. A file may have anything else, which is not printed as a line to copy.
@@ -42,7 +42,7 @@ class Run(NamedTuple):
     variant: str
     resume_with: str = ""  # the call or command that resumes a run with custom parts; RUN stands for the folder
     processes: int = 1  # that trained it last
-    own_parts: Mapping[str, str] = MappingProxyType({})  # the names of parts that a program passed, by argument
+    own_parts: Mapping[str, str] = MappingProxyType({})  # the names of user-defined parts, by argument
 
     @property
     def resume_line(self) -> str:
@@ -67,7 +67,7 @@ def resume_command(folder: Path, cfg: Config, program: str = "") -> str:
     Args:
         folder: The folder.
         cfg: The configuration.
-        program: The file of the program of run_program() that trains it; "": `proximo` does.
+        program: The file of the program that trains it by run_program(); "": the command `proximo` does.
     """
     processes = world_from_environment().size
     words = [program] if program else ["proximo"]
@@ -96,7 +96,7 @@ def check_new(folders: Sequence[Path], resume_line: str) -> None:
         resume_line: The call or command that would resume it.
 
     Raises:
-        UsageError: There is one, or checkpoints of one, from which a resume would continue.
+        UsageError: A folder has a run, or checkpoints of one, from which a resume would continue.
     """
     for folder in folders if world_from_environment().rank == 0 else ():
         if (folder / "config.json").exists() or (folder / SWEEP).exists():
@@ -187,7 +187,7 @@ def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> Ru
 
 
 def own_settings(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the parts of a program that a config.json names, by argument, as settings of the run.
+    """Return the user-defined parts that a config.json names, by argument, as settings of the run.
 
     The environment is one of them: the env_id is that of the registered environment, also where a wrapper of the
     program changes it. Earlier versions did not record all names.

@@ -57,11 +57,6 @@ def runs_of_members(run: Run, members: Members) -> list[Run]:
     return [run._replace(folder=run_folder(cfg), cfg=cfg) for cfg in cfgs]
 
 
-def write_sweep(base: Path, members: Members) -> None:
-    """Write which runs belong to a sweep, and in which order."""
-    write_json(base / SWEEP, {"members": [*members]}, NEW_RUN)
-
-
 def write_start(folder: Path, runs: Sequence[Run], sweep: Members) -> None:
     """Write what says that there are runs: all of these files, or none if one cannot be written.
 
@@ -70,7 +65,7 @@ def write_start(folder: Path, runs: Sequence[Run], sweep: Members) -> None:
     """
     try:
         if sweep:
-            write_sweep(folder, sweep)
+            write_json(folder / SWEEP, {"members": [*sweep]}, NEW_RUN)
         for run in runs:
             write_config(run)
     except FilesError:

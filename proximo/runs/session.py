@@ -135,7 +135,7 @@ def _watchers(runs: Sequence[Run], own: OwnParts, recorder: Recorder,
 
     Args:
         runs: The runs.
-        own: The parts of a program.
+        own: The user-defined parts.
         recorder: Notes the steps of the environments.
         starts: For each run, the checkpoint that it continues from, and what is called before anything is written.
     """

@@ -57,7 +57,7 @@ class Recorder:
 
 
 class TimedEnvs:
-    """A VecEnv that records how long step() takes."""
+    """A VecEnv, or a GroupedVecEnv, that records how long step(), send() and receive() take."""
 
     def __init__(self, envs: Any, recorder: Recorder) -> None:
         self._envs, self._recorder = envs, recorder
@@ -66,14 +66,9 @@ class TimedEnvs:
         return getattr(self._envs, name)
 
     def step(self, action: Any) -> Any:
-        """See VecEnv.step."""
-        began = perf_counter()
-        result = self._envs.step(action)
-        self._recorder.note_step(began, perf_counter())
-        return result
+        return self._time(self._envs.step, action)
 
     def send(self, group: int, action: Any) -> None:
-        """See GroupedVecEnv.send."""
         self._time(self._envs.send, group, action)
 
     def receive(self, group: int) -> Any:

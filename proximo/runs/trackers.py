@@ -27,7 +27,7 @@ class Tracker(Protocol):
 
 
 class SafeTracker:
-    """A tracker whose first fault is a warning, and later ones are nothing: training and the files do not need it.
+    """A Tracker whose first fault is a warning; later ones are ignored, because training does not need it.
 
     Args:
         tracker: The tracker.
@@ -39,11 +39,9 @@ class SafeTracker:
         self._warned = False
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """See Tracker."""
         self._try(lambda: self._tracker.log(values, step))
 
     def finish(self) -> None:
-        """See Tracker."""
         self._try(self._tracker.finish)
 
     def _try(self, act: Callable[[], None]) -> None:
@@ -57,32 +55,28 @@ class SafeTracker:
 
 
 class WandbTracker:
-    """A run of Weights & Biases."""
+    """A Tracker: a run of Weights & Biases."""
 
     def __init__(self, run: Any) -> None:
         self._run, self.id = run, str(run.id)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """See Tracker."""
         self._run.log({**values, "global_step": step}, step=step)
 
     def finish(self) -> None:
-        """See Tracker."""
         self._run.finish()
 
 
 class TrackioTracker:
-    """A run of Trackio, which finds it by its name."""
+    """A Tracker: a run of Trackio, which finds it by its name."""
 
     def __init__(self, run: Any) -> None:
         self._run, self.id = run, str(run.name)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """See Tracker."""
         self._run.log(dict(values), step=step)
 
     def finish(self) -> None:
-        """See Tracker."""
         self._run.finish()
 
 

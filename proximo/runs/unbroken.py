@@ -1,4 +1,4 @@
-"""Work that Ctrl-C must not break: it waits until that has ended.
+"""Ctrl-C waits until an import, or a trace of torch, has ended.
 
 A module that is half imported cannot be used or imported again, so that a later call in the same process would fail or
 crash. torch's tracer, which --compile uses, ends the process where a Python exception reaches its C++ code.

@@ -1,4 +1,4 @@
-"""The ranges of an environment's observations and rewards, and what is said of those that make learning hard."""
+"""The ranges of an environment's observations and rewards, and advice for those that make learning hard."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proximo.bench.compare import compare, find_comparisons
+from proximo.bench.compare import compare, compare_sides
 from proximo.bench.published import published_for
 from proximo.bench.report import report
 from proximo.bench.report_tables import compare_to_published, results_table
@@ -42,7 +42,7 @@ def test_a_regression_ends_with_code_1_and_its_environment(tmp_path, capsys):
     assert worse and "regression: CartPole-v1" in text
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     assert "regression: CartPole-v1" in capsys.readouterr().out
-    found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
+    found = compare_sides(tmp_path / "a", tmp_path / "b", "")[0][0]
     assert found.pairs == 6
     assert found.p_worse == pytest.approx(stats.ttest_rel(new, OLD, alternative="less").pvalue)
     assert found.difference.value == pytest.approx((new - OLD).mean())
@@ -104,7 +104,7 @@ def test_runs_pair_by_seed_not_by_order(tmp_path):
     write_runs(tmp_path / "a", OLD)
     write_runs(tmp_path / "b", OLD + 1)
     (tmp_path / "b" / "CartPole-v1__0.99__1" / "summary.json").unlink()
-    found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
+    found = compare_sides(tmp_path / "a", tmp_path / "b", "")[0][0]
     assert found.pairs == 5
     assert found.difference == pytest.approx((1, 1, 1))
 
@@ -113,7 +113,7 @@ def test_two_flags_pair_where_each_side_has_one_label(tmp_path):
     """gamma 0.99 against gamma 0.9: the labels differ, but environments and seeds are equal."""
     write_runs(tmp_path / "a", OLD)
     write_runs(tmp_path / "b", OLD, gamma=0.9)
-    found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
+    found = compare_sides(tmp_path / "a", tmp_path / "b", "")[0][0]
     assert (found.old_label, found.new_label) == ("ppo", "ppo-gamma=0.9")
 
 
@@ -136,7 +136,7 @@ def test_several_environments_are_corrected_for(tmp_path):
                   if (p := stats.ttest_rel(new, OLD, alternative="less").pvalue) < 0.03)
     write_runs(tmp_path / "a", OLD, "Env2-v0")
     write_runs(tmp_path / "b", new, "Env2-v0")
-    found = find_comparisons(tmp_path / "a", tmp_path / "b")
+    found = compare_sides(tmp_path / "a", tmp_path / "b", "")[0]
     assert min(one.p_worse for one in found) == pytest.approx(3 * p) and 3 * p > 0.05
 
 
@@ -144,14 +144,14 @@ def test_self_play_is_compared_by_the_length_of_games(tmp_path):
     """The metric can be chosen."""
     write_runs(tmp_path / "a", OLD, episodic_length_mean=5.0)
     write_runs(tmp_path / "b", OLD, episodic_length_mean=6.0)
-    assert find_comparisons(tmp_path / "a", tmp_path / "b", "episodic_length")[0].difference.value == pytest.approx(1)
+    assert compare_sides(tmp_path / "a", tmp_path / "b", "episodic_length")[0][0].difference.value == pytest.approx(1)
 
 
 def test_what_a_run_filled_in_is_no_difference(tmp_path):
     """Worker processes and threads depend on the machine; num_envs follows from local_num_envs."""
     write_runs(tmp_path / "a", OLD, more_config={"env_workers": 0, "threads": 1, "num_envs": 4})
     write_runs(tmp_path / "b", OLD, more_config={"env_workers": 2, "threads": 2, "num_envs": 4})
-    found = find_comparisons(tmp_path / "a", tmp_path / "b")[0]
+    found = compare_sides(tmp_path / "a", tmp_path / "b", "")[0][0]
     assert (found.old_label, found.new_label) == ("ppo", "ppo")
     write_runs(tmp_path / "two", OLD, more_config={"local_num_envs": 4, "num_envs": 8})
     assert read_runs(tmp_path / "two")[0].label == "ppo-local_num_envs=4"
@@ -219,7 +219,7 @@ def test_a_run_that_a_callback_ended_counts_with_the_steps_that_it_has_trained(t
     assert results_table(mixed).rows[0][3] == f"1.024k to {steps_text(published.steps)}"
     (runs,) = mixed.values()
     assert compare_to_published(runs[::-1], published).reason == f"published for {steps_text(published.steps)} steps"
-    find_comparisons(tmp_path / "whole", tmp_path / "early")
+    compare_sides(tmp_path / "whole", tmp_path / "early", "")
     assert f"the runs have different lengths (1024, {published.steps} steps)" in caplog.text
 
 
@@ -269,7 +269,7 @@ def test_a_score_that_is_not_finite_is_no_score(number, name, tmp_path, caplog):
     damaged = tmp_path / "b" / "CartPole-v1__0.99__1" / name
     damaged.write_text(f'{{"steps": 1000, "episodes": 1, "episodic_return_mean": {number}}}')
     text, worse = compare(tmp_path / "a", tmp_path / "b")
-    assert worse and find_comparisons(tmp_path / "a", tmp_path / "b")[0].pairs == (5 if name == "summary.json" else 6)
+    assert worse and compare_sides(tmp_path / "a", tmp_path / "b", "")[0][0].pairs == (5 if name == "summary.json" else 6)
     assert f"{damaged}: episodic_return_mean=" in caplog.text and "The file is ignored" in caplog.text
     (runs,) = group_runs(read_runs(tmp_path / "b")).values()
     assert np.isfinite([*scores_of(runs), *evaluations_of(runs)]).all() and len(runs) == (5 if name == "summary.json" else 6)

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv
 
 from proximo.cli.main import main
 from proximo.config import Config
@@ -347,6 +348,25 @@ def test_training_goes_on_without_a_lost_worker(tmp_path):
 def test_restarts_need_workers(capsys):
     assert main(["train", "ppo", "--restart-envs", "2"]) == 2
     assert "restart_envs=2 needs worker processes" in capsys.readouterr().err
+
+
+def test_workers_that_do_not_start_are_killed_and_no_other_process(monkeypatch):
+    """Another thread of the program may start processes of its own at the same time."""
+    other, workers = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,), daemon=True), []
+
+    def check_spaces(vector):
+        other.start()
+        workers.extend(vector.processes)
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr(AsyncVectorEnv, "_check_spaces", check_spaces)
+    try:
+        with pytest.raises(EnvError, match="a worker process did not start"):
+            make_envs()
+        assert other.is_alive() and [worker.is_alive() for worker in workers] == [False, False]
+    finally:
+        other.kill()
+        other.join()
 
 
 def test_a_worker_of_a_pool_is_told_what_to_use(monkeypatch):

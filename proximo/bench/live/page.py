@@ -1,4 +1,4 @@
-"""The texts that the live page consists of: its frame, which holds nothing from a run but escaped names, scripts."""
+"""The HTML, the style and the scripts of the live page. Of a run, the HTML has escaped names only."""
 
 import html
 from importlib.resources import files

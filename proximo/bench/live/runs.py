@@ -1,4 +1,4 @@
-"""All runs that are followed: found again and again below some folders, and told as one JSON object."""
+"""The runs of `proximo live`: repeatedly found below some folders, and described by one JSON object."""
 
 import threading
 import time

@@ -18,7 +18,7 @@ CHECKED = 256  # bytes before the end that must still be there, otherwise the fi
 
 
 class Tail:
-    """Reads a CSV file as it grows. A resume may cut lines off or write others; then it starts again.
+    """Reads a CSV file as it grows; from its beginning again when a resume has cut lines off or written others.
 
     Args:
         path: The file, which may not exist yet.

@@ -18,16 +18,12 @@ CURVE_WIDTH = 16
 LEVELS = "▁▂▃▄▅▆▇█"
 STYLES = {"running": "green", "silent": "yellow", "failed": "red"}
 MOST_NAMED = 4  # runs of a warning
+SCREEN_SECONDS = 2.0  # between two updates on a terminal
 LINE_SECONDS = 10.0  # between lines where the output is no terminal
 
 
-def show_text(live: LiveRuns, every: float = 2.0) -> None:
-    """Show the runs until Ctrl-C; without a terminal as lines, until no run is running.
-
-    Args:
-        live: The runs.
-        every: Seconds between two looks at the files of a terminal's runs.
-    """
+def show_text(live: LiveRuns) -> None:
+    """Show the runs until Ctrl-C; without a terminal as lines, until no run is running."""
     if not sys.stdout.isatty():
         write_lines(live)
         return
@@ -35,11 +31,11 @@ def show_text(live: LiveRuns, every: float = 2.0) -> None:
 
     with Live(text_view(live.refresh()), auto_refresh=False) as screen:
         while True:
-            time.sleep(every)
+            time.sleep(SCREEN_SECONDS)
             screen.update(text_view(live.refresh()), refresh=True)
 
 
-def write_lines(live: LiveRuns, every: float = LINE_SECONDS) -> None:
+def write_lines(live: LiveRuns) -> None:
     """Write a line for each run that has news, until no run is running or the reader of the output has left."""
     said: dict[str, tuple[str, int]] = {}
     while True:
@@ -56,7 +52,7 @@ def write_lines(live: LiveRuns, every: float = LINE_SECONDS) -> None:
             write_line(sys.stdout, f"There is no run in {', '.join(map(str, live.paths))}.")
         if not any(one.state.word == "running" for one in found):
             return
-        time.sleep(every)
+        time.sleep(LINE_SECONDS)
 
 
 LEAST_NAME = 16  # characters of the column of names, also where the terminal is narrow
@@ -105,12 +101,12 @@ def warning_lines(found: Sequence[Followed]) -> list[str]:
             for (metric, side, advice), names in runs.items()]
 
 
-def sparkline(values: np.ndarray, width: int = CURVE_WIDTH) -> str:
-    """Draw a curve in `width` characters: the mean of each part of it, from its lowest to its highest."""
+def sparkline(values: np.ndarray) -> str:
+    """Draw a curve in CURVE_WIDTH characters: the mean of each part of it, from its lowest to its highest."""
     values = values[np.isfinite(values)]
     if not len(values):
         return ""
-    parts = np.array([part.mean() for part in np.array_split(values, min(width, len(values)))])
+    parts = np.array([part.mean() for part in np.array_split(values, min(CURVE_WIDTH, len(values)))])
     spread = parts.max() - parts.min()
     levels = (parts - parts.min()) / spread * (len(LEVELS) - 1) if spread else np.zeros(len(parts))
     return "".join(LEVELS[round(level)] for level in levels.tolist())

@@ -8,9 +8,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from proximo.envs.joint_actions import part_width
+from proximo.envs.obs_layout import leaves
 from proximo.errors import UsageError
-from proximo.models.export.observations import torch_dtype
-from proximo.models.export.ports import Space, leaves, part_name
+from proximo.models.export.ports import Space, part_name
+from proximo.on_torch.device import torch_dtype
 
 
 class WriteNumbers(nn.Module):
@@ -82,7 +83,7 @@ def logits_of(dist: Any) -> list[Tensor]:
     """Return the logits of every choice of a distribution, in order.
 
     Raises:
-        UsageError: It is a custom distribution without logits.
+        UsageError: A custom distribution has no logits.
     """
     if hasattr(dist, "logits"):
         return [dist.logits]

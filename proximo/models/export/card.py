@@ -166,7 +166,7 @@ def read_card(folder: Path) -> tuple[CardFile, HowPlayed]:
     """Return the content of eval.json, and how its episodes were played.
 
     Raises:
-        FilesError: It is missing, or something in it is missing or no sensible number.
+        FilesError: The file is missing, or a part of it is missing or out of range.
     """
     path = folder / RECORD
     try:

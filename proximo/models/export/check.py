@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.obs_layout import without_mask
+from proximo.envs.obs_layout import leaves, without_mask
 from proximo.errors import UsageError
 from proximo.models.export.portable import Portable
-from proximo.models.export.ports import Trained, leaves, part_name
+from proximo.models.export.ports import Trained, part_name
 
 Run = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 PASSES = ((16, 4), (1, 64))  # (rows, steps): a network may have a condition on one row, which is what a robot uses

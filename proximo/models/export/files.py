@@ -19,10 +19,10 @@ import torch
 
 from proximo.errors import LOGGER, UsageError, first_line, place_of
 from proximo.models.export.check import check_same_actions
-from proximo.models.export.observations import torch_dtype
 from proximo.models.export.portable import Portable
 from proximo.models.export.ports import Port, Trained, obs_changes
 from proximo.models.spaces import space_to_json
+from proximo.on_torch.device import torch_dtype
 from proximo.runs.writing import whole_file
 
 FORMATS = ("onnx", "pt2")

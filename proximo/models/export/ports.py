@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +13,7 @@ from proximo.envs.env_file import MAKE_ENVS, names_function
 from proximo.envs.gym_source import preprocessing
 from proximo.envs.masks import mask_parts
 from proximo.envs.moments import Moments
-from proximo.envs.obs_layout import without_mask
+from proximo.envs.obs_layout import leaves, without_mask
 from proximo.envs.spaces import read_space
 from proximo.errors import UsageError
 from proximo.protocols import Spec
@@ -40,7 +40,7 @@ class Trained(Protocol):
 
 
 def obs_changes(model: Trained) -> dict[str, Any]:
-    """Return what changes observations before the network: settings, or make_envs of a program or a file."""
+    """Return what changes observations before the network: settings, or a user-defined make_envs instead of them."""
     name = model.own_parts.get("make_envs", MAKE_ENVS if names_function(model.cfg.env_file) else None)
     return preprocessing(model.cfg) if name is None else {"make_envs": name}
 
@@ -56,15 +56,6 @@ class Port(NamedTuple):
     def text(self) -> str:
         """Name, shape and dtype, for people."""
         return f"{self.name} {('N', *self.shape)} {self.dtype}".replace("'", "").replace("(N,)", "(N)")
-
-
-def leaves(space: Space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Space]]:
-    """Yield the keys and the space of every array of a Dict or Tuple, in Gymnasium's order; otherwise the space."""
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
-            yield from leaves(part, (*path, key))
-    else:
-        yield path, space
 
 
 def part_name(root: str, path: tuple[Any, ...]) -> str:

@@ -31,7 +31,7 @@ def place(text: str) -> Repository | Path:
     """Return where `hub:USER/NAME` or a folder is.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The text is neither of them.
     """
     if not text.startswith(HUB):
         return Path(text)

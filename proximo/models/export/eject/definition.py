@@ -142,6 +142,11 @@ def parameters(node: Function) -> list[ast.arg]:
     return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
 
+def is_name(node: ast.AST | None, name: str) -> bool:
+    """Return whether a node is this name."""
+    return isinstance(node, ast.Name) and node.id == name
+
+
 def defaults(node: Function) -> dict[str, ast.expr]:
     """Return the defaults of the parameters that have one."""
     named = [*node.args.posonlyargs, *node.args.args]

@@ -2,7 +2,7 @@
 
 import ast
 
-from proximo.models.export.eject.definition import Definition, Edit, walk
+from proximo.models.export.eject.definition import Definition, Edit, is_name, walk
 from proximo.models.export.eject.library import Library
 
 
@@ -10,16 +10,12 @@ def merge_class(library: Library) -> bool:
     """Merge one class into its subclass. Return whether there was one."""
     classes = {name: one for name, one in library.definitions.items() if isinstance(one.node, ast.ClassDef)}
     for name, base in classes.items():
-        heirs = [one for one in classes.values() if any(_is(base_node, name) for base_node in one.node.bases)]  # type: ignore[attr-defined]
+        heirs = [one for one in classes.values() if any(is_name(base_node, name) for base_node in one.node.bases)]  # type: ignore[attr-defined]
         if len(heirs) == 1 and sum(
-                _is(node, name) for one in library.definitions.values() for node in walk(one.node)) == 1:
+                is_name(node, name) for one in library.definitions.values() for node in walk(one.node)) == 1:
             _merge(base, heirs[0])
             return True
     return False
-
-
-def _is(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
 
 
 def _merge(base: Definition, heir: Definition) -> None:
@@ -40,7 +36,7 @@ def _merge(base: Definition, heir: Definition) -> None:
         added += f"{text}\n\n"
     bases = [base.segment(one) for one in base.node.bases]
     start, end = heir.span(heir.node.bases[0])[0], heir.span(heir.node.bases[-1])[1]
-    others = [heir.segment(one) for one in heir.node.bases if not _is(one, base.name)]
+    others = [heir.segment(one) for one in heir.node.bases if not is_name(one, base.name)]
     header = Edit(start, end, ", ".join([*bases, *others]))
     if not (bases or others):
         header = Edit(start - 1, end + 1, "")

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 
 from proximo.models.export.eject.bindings import bindings, called_name
 from proximo.models.export.eject.calls import Call
-from proximo.models.export.eject.definition import Definition, Edit, apply_all, code_of, parameters, walk
+from proximo.models.export.eject.definition import (
+    Definition,
+    Edit,
+    apply_all,
+    code_of,
+    is_name,
+    parameters,
+    walk,
+)
 from proximo.models.export.eject.fold import COMPOSITE
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.unused import record_fields
@@ -35,9 +43,9 @@ def unpack_record(library: Library, calls: dict[str, list[Call]], other: set[str
     """Return values instead of a record that one function makes and every caller takes apart at once."""
     for name, record in library.definitions.items():
         fields = record_fields(record)
-        uses = [(one, node) for one in library.definitions.values() for node in walk(one.node) if _is_name(node, name)]
+        uses = [(one, node) for one in library.definitions.values() for node in walk(one.node) if is_name(node, name)]
         makers = [(one, function) for one in library.definitions.values() for _, function in one.functions()
-                  if _is_name(function.returns, name)]
+                  if is_name(function.returns, name)]
         if fields is None or len(makers) != 1 or len(uses) != 2 or makers[0][1].name in other:
             continue
         definition, function = makers[0]
@@ -46,7 +54,7 @@ def unpack_record(library: Library, calls: dict[str, list[Call]], other: set[str
         if not isinstance(tail, ast.Return) or not isinstance(tail.value, ast.Call) or not found:
             continue
         edits = [_unpacked(call, fields) for call in found]
-        if not _is_name(tail.value.func, name) or not all(edits) or tail.value.keywords:
+        if not is_name(tail.value.func, name) or not all(edits) or tail.value.keywords:
             continue
         types = {code_of(node.target): record.segment(node.annotation) for node in walk(record.node)
                  if isinstance(node, ast.AnnAssign)}
@@ -67,7 +75,7 @@ def _unpacked(call: Call, fields: list[str]) -> list[Edit]:
     if not isinstance(target, ast.Name):
         return []
     uses = [node for node in walk(caller) if isinstance(node, ast.Name) and node.id == target.id]
-    read = [node for node in walk(caller) if isinstance(node, ast.Attribute) and _is_name(node.value, target.id)]
+    read = [node for node in walk(caller) if isinstance(node, ast.Attribute) and is_name(node.value, target.id)]
     stored = {node.id for node in walk(caller) if isinstance(node, ast.Name)}
     passed_on = {code_of(node.targets[0]) for node in walk(caller) if isinstance(node, ast.Assign)
                  and code_of(node.value) == f"{target.id}.{code_of(node.targets[0])}"
@@ -87,13 +95,13 @@ def _is_read_between(caller: ast.AST | None, name: str, first: ast.AST, last: as
 def _names_of(library: Library, record: str) -> Iterator[str]:
     """Yield the names of variables, parameters and fields that hold a record, and of functions that return it."""
     makers = {record, *(function.name for definition in library.definitions.values()
-                        for _, function in definition.functions() if _is_name(function.returns, record))}
+                        for _, function in definition.functions() if is_name(function.returns, record))}
     yield from makers
     for definition in library.definitions.values():
         for node in walk(definition.node):
             if isinstance(node, ast.FunctionDef):
-                yield from (arg.arg for arg in parameters(node) if _is_name(arg.annotation, record))
-            elif isinstance(node, ast.AnnAssign) and _is_name(node.annotation, record):
+                yield from (arg.arg for arg in parameters(node) if is_name(arg.annotation, record))
+            elif isinstance(node, ast.AnnAssign) and is_name(node.annotation, record):
                 yield code_of(node.target).rpartition(".")[2]
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 called = getattr(node.value.func, "id", None) or getattr(node.value.func, "attr", "")
@@ -119,12 +127,8 @@ def _names_of_others(definition: Definition, record: str) -> set[str]:
     looped = {name.id for node in walk(definition.node) if isinstance(node, (ast.For, ast.comprehension))
               for name in walk(node.target) if isinstance(name, ast.Name)}
     annotated = {arg.arg for node in walk(definition.node) if isinstance(node, ast.FunctionDef)
-                 for arg in parameters(node) if arg.annotation is not None and not _is_name(arg.annotation, record)}
+                 for arg in parameters(node) if arg.annotation is not None and not is_name(arg.annotation, record)}
     return looped | annotated
-
-
-def _is_name(node: ast.expr | None, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
 
 
 def _edits(definition: Definition, record: str, field: str, annotation: str, names: set[str],
@@ -136,11 +140,11 @@ def _edits(definition: Definition, record: str, field: str, annotation: str, nam
                 isinstance(node.value, ast.Name) and node.value.id in others):
             yield _without_field(definition, node)
         elif isinstance(node, ast.Attribute) and node.attr == field and isinstance(node.value, ast.Call):
-            if _is_name(node.value.func, record) or called_name(node.value) in names:
+            if is_name(node.value.func, record) or called_name(node.value) in names:
                 yield _without_field(definition, node)
-        elif isinstance(node, ast.Call) and _is_name(node.func, record):
+        elif isinstance(node, ast.Call) and is_name(node.func, record):
             yield from _only(definition, node, default, id(node) in read)
-        elif _is_name(node, record):
+        elif is_name(node, record):
             yield Edit(*definition.span(node), annotation)
 
 
