@@ -1,12 +1,13 @@
 """The state of an environment of Gymnasium, with that of the simulation if it is one of MuJoCo."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from proximo.envs.env_state import get_env_state, set_env_state
+from proximo.envs.env_state import get_env_state, load_sharing, set_env_state
 
 EXCLUDED = ("model", "data", "mujoco_renderer")  # MuJoCo's own functions save these, or they only draw
 DERIVED = ("xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "subtree_com",
@@ -51,6 +52,11 @@ def write_model(model: Any, state: dict[str, dict[str, Any]]) -> None:
                 before[...] = value
             else:
                 setattr(part, name, type(before)(value))
+
+
+def write_states(envs: Sequence[gymnasium.Env], states: Mapping[str, Any]) -> None:
+    """Make environments continue from what read_state returned for each, by its number."""
+    load_sharing(envs, lambda i: write_state(envs[i], states[str(i)]))
 
 
 def write_state(env: gymnasium.Env, state: dict[str, Any]) -> None:
