@@ -72,7 +72,8 @@ def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception],
         method = None
     if not callable(method):
         raise UsageError(f"call_envs({name!r}): {env.unwrapped} has no method {name}. To set an attribute, call "
-                         "\"set_wrapper_attr\" with its name and value.")
+                         "\"set_wrapper_attr\" with its name and value; to read one, \"get_wrapper_attr\" with its "
+                         "name.")
     try:
         if name == "set_wrapper_attr":
             refuse_new_attribute(env, *arguments, **options)

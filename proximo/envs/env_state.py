@@ -4,7 +4,7 @@ If an attribute holds something else (the world of a physics engine, an unknown 
 makes its environments again instead of continuing them with a part of their state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -112,6 +112,32 @@ def set_env_state(env: gymnasium.Env, state: dict[str, Any], excluded: tuple[str
                 del attributes[name]
         for name, code in codes.items():
             attributes[name] = decode_value(code, attributes.get(name))
+
+
+def load_sharing(envs: Sequence[gymnasium.Env], load: Callable[[int], None]) -> None:
+    """Load the state of every environment. Dicts and lists that they share stay shared if their content is the same.
+
+    A program may change such an object instead of the environments. If the content differs, each environment gets a
+    copy, and a warning says so.
+
+    Args:
+        envs: The environments.
+        load: Makes the environment of this number continue from its state.
+    """
+    shared = [(depth, name, value) for depth, layers in enumerate(zip(*map(_layers, envs))) if len(envs) > 1
+              for name, value in vars(layers[0]).items() if isinstance(value, (dict, list))
+              and all(vars(layer).get(name) is value for layer in layers)]
+    for i in range(len(envs)):
+        load(i)
+    for depth, name, value in shared:
+        layers = [vars(_layers(env)[depth]) for env in envs]
+        if any(repr(layer.get(name)) != repr(value) for layer in layers):
+            warn_once(f"The environments share the {type(value).__name__} {name!r}, and the checkpoint has other "
+                      "content. Each environment continues with a copy of it: what the program changes in its own "
+                      "object does not reach them. Change environments by it.call_envs (docs/python.md#callbacks).")
+        else:
+            for layer in layers:
+                layer[name] = value
 
 
 def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:

@@ -15,7 +15,7 @@ from proximo.envs.gym_checks import check_envs, converted_answer, converted_obs,
 from proximo.envs.image_axes import as_returned
 from proximo.envs.images import check_repeats, frames_of
 from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
-from proximo.envs.mujoco_state import read_state, write_state
+from proximo.envs.mujoco_state import read_state, write_states
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.spaces import action_writer, check_actions, read_space
 from proximo.envs.time_limit import close_env
@@ -218,8 +218,7 @@ class GymEnvs:
         return self._begin(0, None)
 
     def load(self, state: dict[str, Any]) -> None:
-        for i, env in enumerate(self._envs):
-            write_state(env, state["envs"][str(i)])
+        write_states(self._envs, state["envs"])
         self._episodes.load(state["episodes"])
         self._time, self._any_over = int(state["time"]), True
         if state["masked"] and self._masks is None:

@@ -42,6 +42,8 @@ def restore(state: dict[str, Any], adam: Adam, agent: nn.Module, envs: VecEnv, c
     check_parameters(state, agent)
     for name, x in adam._asdict().items():
         x.copy_(torch.as_tensor(state["adam"][name]))
+    for p, average in zip(agent.parameters(), adam.exp_avg.split([p.numel() for p in agent.parameters()])):
+        average.mul_(p.requires_grad)  # of weights that were not frozen before: Adam would still move them
     scale = 1.0 if cfg.desired_kl is None else cfg.adapted_scale(adam.scale, cfg.desired_kl)
     adam.scale.copy_(torch.as_tensor(scale))
     for name, x in saved_buffers(agent).items():

@@ -68,6 +68,9 @@ def announce_start(cfg: Config, processes: int) -> None:
     if steps < cfg.total_timesteps:
         notify(f"total_timesteps={cfg.total_timesteps} is not a multiple of the batch size {cfg.batch_size}: "
                f"training for {steps} steps.")
+    if cfg.eval_every > steps:
+        warn(f"eval_every={cfg.eval_every} is more than the {steps} steps of this run: there will be no evaluation and "
+             "no best model.")
     if cfg.init_from:
         notify(f"The run begins with the weights and the statistics of normalisation of {cfg.init_from}.")
     if processes > 1:
@@ -126,8 +129,9 @@ def announce_changes(before: Config, after: Config, checkpoint: Any, same_rate: 
         if following > 1.1 * last:
             advice = f"`--no-anneal-lr --learning-rate {last:.2g}` continues with one value." if same_rate else \
                 "These numbers are those of the first run; the rates of the others rise by the same factor."
-            notify(f"The learning rate rises from {last:.2g} to {following:.2g}, because its schedule has changed. "
-                   f"{advice}")
+            say = warn if before.learning_rate == after.learning_rate else notify  # a new rate was asked for
+            say(f"The learning rate rises from {last:.2g} to {following:.2g}, because its schedule has changed. "
+                f"{advice}")
 
 
 def announce_callbacks(folder: Path, given: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.envs.moments import Moments
-from proximo.errors import FilesError, UsageError, warn
+from proximo.errors import FilesError, UsageError, warn_once
 from proximo.facts import facts, shown
 from proximo.models.read_folder import read_model
 from proximo.models.save_folder import moments_of
@@ -19,6 +19,8 @@ from proximo.protocols import MakeEnvs, Spec, VecEnv
 from proximo.runs.run_group import check_one_run
 
 MEANING = ("activation", "distribution", "norm_obs")  # fields that change what weights of the same shapes compute
+PARTLY = ("To begin with the weights that fit, save a model of this network that has them "
+          "(docs/add-a-network.md#begin-with-trained-weights).")
 BEGINNING = ("log_std_init", "orthogonal_init")  # fields that only draw the first weights, which init_from replaces
 
 
@@ -76,14 +78,17 @@ def make_trained_agent(make_agent: Any, model: dict[str, Any], source: str, spec
         from proximo.on_jax.parameters import load_weights
     else:
         from proximo.on_torch.snapshot import load_weights  # type: ignore[assignment]
-    if problem := task_difference(spec_from(model), spec, bool(cfg.norm_obs)):
-        warn(f"init_from={source}: {problem} Its network is used as it is.")
+    problem = task_difference(spec_from(model), spec, bool(cfg.norm_obs))
     try:
-        return load_weights(make_agent(spec, cfg), model["weights"])
+        agent = load_weights(make_agent(spec, cfg), model["weights"])
     except FilesError as error:
         policy = [name for name, fact in facts(cfg).items() if fact.group == "policy" and name not in BEGINNING]
         other = "".join(f" It was trained with {setting}." for setting in differences(cfg, model["config"], policy))
+        other += f" {problem} {PARTLY}" if problem else ""
         raise UsageError(f"init_from={source} does not fit this run: {error}{other}") from error
+    if problem:
+        warn_once(f"init_from={source}: {problem} Its network is used as it is.")
+    return agent
 
 
 def make_started_envs(make_envs: MakeEnvs, moments: Mapping[str, Moments], cfg: Config, seeds: Sequence[int]) -> Any:

@@ -77,6 +77,7 @@ def test_a_misspelled_attribute(carts):
 
 @pytest.mark.parametrize(("name", "arguments", "kind", "sentence"), [
     ("fly", (), UsageError, r"call_envs\('fly'\): <CartPoleEnv<CartPole-v1>> has no method fly. To set an attribute"),
+    ("get_attr", ("length",), UsageError, 'to read one, "get_wrapper_attr" with its name'),
     ("metadata", (), UsageError, "has no method metadata"),
     ("reset", (), UsageError, "training plays the episodes"),
     ("set_wrapper_attr", (), EnvError, r"environment 0 \(CartPole-v1\).*set_wrapper_attr\(\) raised TypeError")])

@@ -1,6 +1,7 @@
 """The saved state of Gymnasium environments: what it holds, and what cannot be saved."""
 
 import random
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -446,3 +447,28 @@ def test_environments_that_their_seed_does_not_determine_are_told(own, capsys):
     warn_once.cache_clear()
     assert GymEnvs(lambda: Drawing(own), [1], "Drawing-v0").keeps_state == own
     assert ("make different steps with the same seed and actions" in capsys.readouterr().err) == (not own)
+
+
+class Sharing(Plain):
+    """Reads a dict of the program."""
+
+    def __init__(self, program):
+        self.program = program
+
+    def observe(self):
+        return super().observe() * self.program["scale"]
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_environments_share_a_dict_with_the_program_after_a_resume(changed, caplog):
+    """As before, if it has not changed since its program began; otherwise each has a copy, and a warning says so."""
+    warn_once.cache_clear()
+    first, program = {"scale": 0.5}, {"scale": 0.5}
+    envs, others = (GymEnvs(partial(Sharing, one), [1, 2], "Sharing-v0") for one in (first, program))
+    envs.reset(), others.reset()
+    first["scale"] = 0.25 if changed else 0.5
+    others.load(envs.snapshot())
+    assert others.call("get_wrapper_attr", "program") == [first] * 2
+    program["scale"] = 0.125
+    assert others.call("get_wrapper_attr", "program") == [first if changed else program] * 2
+    assert ("The environments share the dict 'program'" in caplog.text) == changed

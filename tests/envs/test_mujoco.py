@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import proximo
+from proximo.envs.calls import call_envs
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_source import EnvSource
@@ -195,3 +196,29 @@ def test_misspelt_tasks_are_named_as_they_were_typed():
     pytest.importorskip("dm_control")
     with pytest.raises(UsageError, match="^env_id=dm_control/walker-wlk-v0 is unknown. Did you mean dm_control/walk"):
         make_mujoco(replace(RAW, env_id="dm_control/walker-wlk-v0"), [1])
+
+
+def test_a_model_that_a_program_has_changed_is_part_of_the_state():
+    """Masses, gravity and an option, as of a curriculum: other environments continue with them, bit for bit."""
+    envs, others = (make_mujoco(replace(RAW, env_id="Hopper-v4"), seeds) for seeds in ([1, 2], [3, 4]))
+    envs.reset(), others.reset()
+    before = float(call_envs(envs, "get_wrapper_attr", "model")[0].opt.gravity[2])
+    for model in call_envs(envs, "get_wrapper_attr", "model"):
+        model.opt.gravity[2], model.opt.viscosity, model.opt.iterations = before / 2, 0.1, 7
+        model.body_mass *= 2
+    envs.step(actions(envs, 1)[0])
+    others.load(envs.state())
+    assert [float(model.opt.gravity[2]) for model in call_envs(others, "get_wrapper_attr", "model")] == [before / 2] * 2
+    for action in actions(envs, 60, seed=1):
+        assert same_steps(envs.step(action), others.step(action))
+
+
+def test_a_state_without_a_model_is_loaded():
+    """Checkpoints of version 0.1 have none."""
+    envs, others = (make_mujoco(replace(RAW, env_id="Hopper-v4"), [seed]) for seed in (1, 2))
+    envs.reset(), others.reset()
+    state = envs.state()
+    assert state["envs"]["0"].pop("model")
+    others.load(state)
+    for action in actions(envs, 20):
+        assert same_steps(envs.step(action), others.step(action))

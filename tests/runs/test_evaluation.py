@@ -119,6 +119,15 @@ def proximo_evaluation(ret, episodes=20):
     return Evaluation(returns=[ret] * episodes, lengths=[1] * episodes, rows=[0] * episodes)
 
 
+def test_evaluations_that_are_never_due_are_told(tmp_path, capsys):
+    """320 steps: such a run has no best model. One at the end is due."""
+    assert train(tmp_path / "none", "--eval-every", "321") == 0
+    assert "eval_every=321 is more than the 320 steps of this run" in capsys.readouterr().err
+    assert not (tmp_path / "none" / "model-best").exists()
+    assert train(tmp_path / "one", "--eval-every", "320", "--eval-episodes", "2") == 0
+    assert "eval_every" not in capsys.readouterr().err and (tmp_path / "one" / "model-best").exists()
+
+
 def test_an_evaluation_that_fails_is_told_and_training_continues(tmp_path, monkeypatch, capsys):
     def fail(*_, **__):
         raise proximo.UsageError("no episode ended")

@@ -152,12 +152,15 @@ def test_two_processes(trained, tmp_path):
     (("--no-norm-obs",), " was trained with norm_obs=True, and this run has norm_obs=False."),
     (("--env-id", "Acrobot-v1"), " does not fit this run: the weights belong to another network: critic.layers.0.weight is (8, 4), "
                                  "expected (8, 6)"),
+    (("--env-id", "Acrobot-v1"), "The environment has observations float32 of shape (6,) and the actions Discrete(3), but the agent was "
+                                 "trained with observations float32 of shape (4,) and the actions Discrete(2). To begin with the weights "
+                                 "that fit, "),
 ])
 def test_another_network_is_refused(words, sentence, trained, tmp_path, capsys):
     """Also where the shapes fit and only the meaning differs. No folder is left."""
     assert train(tmp_path / "run", *NORMALISED, "--init-from", trained, *words) == 2
     said = capsys.readouterr().err
-    assert f"init_from={trained}" in said and sentence in said
+    assert f"init_from={trained}" in said and sentence in said and "used as it is" not in said
     assert not (tmp_path / "run").exists()
 
 

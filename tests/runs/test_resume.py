@@ -222,6 +222,15 @@ def test_a_rate_that_rises_in_several_runs_is_not_to_be_set_where_they_differ(sa
     assert words in rises and ("--learning-rate" in rises) == same
 
 
+@pytest.mark.parametrize("changes, level", [({}, "WARNING"), ({"learning_rate": 1e-3}, "INFO")])
+def test_a_learning_rate_that_rises_without_being_asked_for_is_a_warning(changes, level, caplog):
+    """Programs show only warnings, unless they configure logging."""
+    before = Config(total_timesteps=5120, anneal_lr=True)
+    with caplog.at_level("INFO", "proximo"):
+        announce_changes(before, replace(before, total_timesteps=10_240, **changes), {"state": {"iteration": 10}}, True)
+    assert [record.levelname for record in caplog.records if "rises" in record.message] == [level]
+
+
 @pytest.mark.parametrize("how", ["resume", "auto"])
 def test_an_unfinished_run_does_not_end_before_what_it_has_played(how, tmp_path, monkeypatch, capsys):
     """It would look finished otherwise: a summary of a run that has trained for less than its config.json says."""
