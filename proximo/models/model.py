@@ -226,10 +226,11 @@ class Model:
     def _memory(self, count: int, first: np.ndarray | None) -> tuple[np.ndarray, tuple[Any, ...]]:
         """Return which of `count` rows begin an episode, and the recurrent state before this step."""
         known = self._state if self._rows == count else None
-        if known is None and self._state and first is None and not self._told:
+        if known is None and self._state and not self._told and (first is None or not first.all()):
             self._told = True
             warn(f"The policy is recurrent, and had {self._rows} observations before these {count}: all of them begin "
-                 "an episode. Use one model for each group of environments, or pass `first`.")
+                 "an episode. Use one model for each group of environments, or clear the state by reset() or "
+                 "first=True.")
         first = np.full(count, known is None) if first is None else first
         return first, self.actor.initial_state(count) if known is None else known
 

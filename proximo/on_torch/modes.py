@@ -18,6 +18,7 @@ from proximo.processes import World
 from proximo.types import Carry
 
 LEARNED = {"float32", "float64"}  # dtypes of parameters
+CLOSE = 2e-3  # relative and absolute difference that rounding may cause, also in bfloat16
 IN_USE: WeakSet[nn.Module] = WeakSet()  # the modules of networks that train or act
 
 
@@ -138,6 +139,35 @@ def check_calls(agent: Any, carry: Carry) -> None:
         raise UsageError("The network draws random numbers (such as torch.nn.functional.dropout or torch.rand), so "
                          "that a resume would not be exact. Leave them out; a head draws its noise in Head.noise and "
                          "Head.learning_noise.")
+    if agent.recurrent and not agent.evaluates_later:
+        compare_sequence(agent, carry)
+
+
+@torch.no_grad()
+def compare_sequence(agent: Any, carry: Carry) -> None:
+    """Warn if a recurrent network gives other results for a sequence, as it learns, than step by step, as it acts.
+
+    The sequence begins with a state that is not zero. In its second step an episode begins in every other row.
+    """
+    never = torch.zeros_like(carry.first)
+    often = torch.arange(len(never), device=never.device) % 2 == 0
+    first = torch.stack([carry.first, never, often, never])
+    noise = agent.head.noise(torch.Generator(), len(first), len(never)).to(never.device)
+    states, played = [carry.state], list[Any]()
+    with acting(agent):
+        for t in range(len(first)):
+            played.append(agent.act(carry.obs, carry.mask, first[t], states[-1], noise[t]))
+            states.append(played[-1].state)
+        obs, mask = (None if x is None else torch.stack([x] * 3) for x in (carry.obs, carry.mask))
+        dist, value, _ = agent(obs, mask, first[1:], states[1])
+    for name, found in (("value", value), ("logprob", dist.logprob(torch.stack([one.action for one in played[1:]])))):
+        stepwise = torch.stack([getattr(one, name) for one in played[1:]])
+        if not torch.allclose(found, stepwise, rtol=CLOSE, atol=CLOSE):
+            warn_once(f"The recurrent network gives another {name} for a sequence of steps, as it learns, than step by "
+                      "step, as it acts. The ratio of old and new probabilities is therefore not 1 before the first "
+                      "step. In both, begin with the state that is given, and set it to 0 in rows where `first` is "
+                      "True, also inside a sequence.")
+            return
 
 
 @contextmanager

@@ -293,6 +293,15 @@ def test_another_number_of_observations_clears_the_recurrent_state_with_a_warnin
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(("first", "warnings"), [([False, False], 1), ([True, False], 1), ([True, True], 0), (True, 0)])
+def test_flags_that_continue_an_episode_without_its_state_are_warned_of(runs, capsys, first, warnings):
+    """Rows of another number of observations have no state, whatever `first` says."""
+    obs, model = np.full((2, 4), 0.1, np.float32), proximo.load(runs / "lstm")
+    model.act(obs[0])
+    model.act(obs, first=first)
+    assert capsys.readouterr().err.count("had 1 observations before these 2") == warnings
+
+
 @pytest.mark.parametrize("kind", ["lstm", "normalised"])
 def test_a_saved_model_is_the_model_that_it_is_now(runs, kind, tmp_path):
     """Also after its torch module was changed, as fine-tuning does."""

@@ -145,3 +145,37 @@ def test_a_loss_sees_sequences_where_the_agent_is_recurrent():
 def test_a_loss_with_other_arguments_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"loss_fn cannot be called with 2 arguments: .* Pass \(batch, cfg\)"):
         proximo.train("ppo", loss_fn=lambda batch: None, run_dir=tmp_path / "run", **SMALL)
+
+
+class OwnMemory(nn.Module):
+    """A GRU, and the faults that one can have: where its state is not set to 0, or is not the one that it is given."""
+
+    def __init__(self, fault):
+        super().__init__()
+        self.cell, self.fault = nn.GRUCell(8, 8), fault
+
+    def initial_state(self, num_envs, device="cpu"):
+        return (torch.zeros(num_envs, 8, device=device),)
+
+    def forward(self, x, first, state):
+        acts, state = first.ndim == 1, state[0]
+        if self.fault == "begins at zero" and not acts:
+            state = torch.zeros_like(state)
+        outputs = []
+        for row, begins in zip(x[None] if acts else x, first[None] if acts else first):
+            if self.fault != ("ignores first in a step" if acts else "ignores first in a sequence"):
+                state = torch.where(begins[:, None], 0.0, state)
+            state = self.cell(row, state)
+            outputs.append(state)
+        return outputs[0] if acts else torch.stack(outputs), (state,)
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+@pytest.mark.parametrize("fault", ["", "begins at zero", "ignores first in a step", "ignores first in a sequence"])
+def test_a_recurrent_network_that_learns_from_other_states_than_it_acted_on_is_warned_of(fault, num_envs, caplog):
+    def make_agent(spec, cfg):
+        return SharedAgent(nn.Linear(4, 8), nn.Linear(8, 1), CategoricalHead(nn.Linear(8, 2), 2), OwnMemory(fault))
+
+    proximo.errors.warn_once.cache_clear()
+    next(proximo.iterations("ppo", make_agent=make_agent, **SMALL | {"num_envs": num_envs, "num_minibatches": 1}))
+    assert caplog.text.count("The ratio of old and new probabilities is therefore not 1") == bool(fault)
