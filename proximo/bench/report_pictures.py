@@ -12,7 +12,7 @@ from proximo.bench.published import atari_game, atari_scores
 from proximo.bench.results import Groups, RunResult, metric_of
 from proximo.bench.statistics import bootstrap, curve_bands, normalise
 from proximo.bench.text import count_text
-from proximo.models.pictures import PALETTE, drawn_text
+from proximo.models.pictures import PALETTE, color_places, drawn_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,14 +25,16 @@ WORSE, BETTER, UNCLEAR = "#b3261e", "#1b7f3b", "#555555"
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # label -> x (P,), curves (seeds, P)
 
 
-def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]]) -> str:
+def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]],
+                   places: Mapping[str, int] | None = None) -> str:
     """Draw the learning curves of one environment against steps and wall time.
 
-    An axis on which no group has a common range is left out.
+    An axis on which no group has a common range is left out. Groups without one on the first axis are named.
 
     Args:
         env_id: The environment, for the title.
         runs_of: The runs by label.
+        places: The number of each label, which chooses its colour; see `color_places`. None: their order.
 
     Returns:
         SVG, or an empty string if no episode ended.
@@ -45,12 +47,16 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]]) -> s
     if not found:
         return ""
     metrics = sorted({metric_of(run.variant).removeprefix("episodic_") for runs in runs_of.values() for run in runs})
-    colors = {label: _color(place) for place, label in enumerate(runs_of)}
+    places = places or color_places([runs_of])
+    colors = {label: _color(places[label]) for label in runs_of}
     figure = _figure(12 if len(found) > 1 else 7, 4.2)
     panels = figure.subplots(1, len(found), squeeze=False).ravel()
     for panel, (axis, curves) in zip(panels, found.items(), strict=True):
         _draw_curves(panel, axis, curves, colors)
         panel.set_ylabel(f"{' or '.join(metrics)}, mean of the last 100 episodes")
+    for label in runs_of:
+        if label not in next(iter(found.values())):
+            panels[0].plot([], [], " ", label=drawn_text(f"{label}: its runs have no range in common"))
     figure.suptitle(drawn_text(env_id.rpartition(":")[2]))
     _draw_legend(figure, panels[0], 130)
     return _svg(figure)

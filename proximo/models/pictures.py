@@ -1,5 +1,7 @@
 """Figures of matplotlib as files."""
 
+from collections.abc import Collection, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,3 +49,15 @@ def _format(out: Path) -> str:
 def drawn_text(text: str) -> str:
     """Return text that matplotlib draws as it is: `$` begins no formula, and a label that begins with `_` is shown."""
     return f"{' ' * text.startswith('_')}{text}".replace("$", r"\$")
+
+
+def color_places(panels: Sequence[Collection[str]]) -> dict[str, int]:
+    """Number the labels of several panels: a label has one number in all of them, and no two of a panel have the same.
+
+    The numbers are small, because labels that are never in the same panel may share one.
+    """
+    places: dict[str, int] = {}
+    for label in dict.fromkeys(label for panel in panels for label in panel):
+        taken = {places.get(other) for panel in panels if label in panel for other in panel}
+        places[label] = next(place for place in count() if place not in taken)
+    return places
