@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe & Ito 2008
+TRUE_TYPE = 42  # publishers refuse fonts of Type 3, matplotlib's default
 
 
 def save_figure(figure: "Figure", out: Path, otherwise: str = ELSEWHERE) -> Path:
@@ -26,8 +27,11 @@ def save_figure(figure: "Figure", out: Path, otherwise: str = ELSEWHERE) -> Path
         UsageError: The format is unknown.
         FilesError: `out` cannot be written.
     """
+    from matplotlib import rc_context
+
     check_picture(out)
-    with whole_file(out, otherwise) as beside:
+    fonts = rc_context({"pdf.fonttype": TRUE_TYPE, "ps.fonttype": TRUE_TYPE})
+    with whole_file(out, otherwise) as beside, fonts:
         figure.savefig(beside, format=_format(out))
     return out
 

@@ -1,6 +1,7 @@
 """Learning curves from episodes.csv: numbers against slow definitions, figures against their contents."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -313,6 +314,13 @@ def test_a_full_disk_leaves_the_older_picture(tmp_path):
 def test_a_name_without_an_ending_is_a_png(tmp_path):
     with Image.open(plot([fake_run(tmp_path / "run", 1)], tmp_path / "curve")) as picture:
         assert picture.format == "PNG"
+
+
+@pytest.mark.parametrize("ending", ["pdf", "eps"])
+def test_a_picture_for_print_has_no_fonts_of_type_3(ending, tmp_path):
+    """Publishers refuse them."""
+    content = plot([fake_run(tmp_path / "run", 1)], tmp_path / f"curve.{ending}").read_bytes()
+    assert not re.search(rb"/FontType 3\b|/Type3\b", content) and re.search(rb"/FontType 42\b|/CIDFontType2\b", content)
 
 
 def test_smoothing_forgets_a_huge_return():
