@@ -12,7 +12,7 @@ from proximo.bench.published import atari_game, atari_scores
 from proximo.bench.results import Groups, RunResult, metric_of
 from proximo.bench.statistics import bootstrap, curve_bands, normalise
 from proximo.bench.text import count_text
-from proximo.models.pictures import PALETTE, color_places, drawn_text
+from proximo.models.pictures import PALETTE, color_places, drawn_text, plain_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +25,7 @@ WORSE, BETTER, UNCLEAR = "#b3261e", "#1b7f3b", "#555555"
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # label -> x (P,), curves (seeds, P)
 
 
+@plain_style()
 def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]],
                    places: Mapping[str, int] | None = None) -> str:
     """Draw the learning curves of one environment against steps and wall time.
@@ -92,6 +93,7 @@ def _draw_curves(panel: "Axes", axis: Axis, found: Curves, colors: Mapping[str, 
         panel.set_xlabel(f"wall time in {unit} after the first iteration")
 
 
+@plain_style()
 def ablation_picture(found: Sequence[Ablation]) -> str:
     """Draw what the change of each detail does to the score, with its interval; one panel per environment."""
     env_ids = list(dict.fromkeys(one.env_id for one in found))
@@ -118,6 +120,7 @@ def ablation_picture(found: Sequence[Ablation]) -> str:
     return _svg(figure)
 
 
+@plain_style()
 def profiles_picture(profiles: Mapping[str, Mapping[str, np.ndarray]], thresholds: np.ndarray, name: str) -> str:
     """Draw the share of runs above each normalised score, with intervals.
 
@@ -138,6 +141,7 @@ def profiles_picture(profiles: Mapping[str, Mapping[str, np.ndarray]], threshold
     return _svg(figure)
 
 
+@plain_style()
 def human_picture(groups: Groups, labels: Sequence[str]) -> str:
     """Draw the median over games of human-normalised scores during training, with its interval.
 

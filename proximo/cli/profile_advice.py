@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proximo.config import Config
-from proximo.models.pictures import save_figure
+from proximo.models.pictures import plain_style, save_figure
 from proximo.problems import BY_ITSELF, engine_of
 from proximo.runs.recent import CHECKPOINT_SECONDS
 from proximo.runs.shares import Shares
@@ -103,6 +103,7 @@ def table(shares: Shares) -> list[str]:
             for part, seconds in shares.seconds.items()]
 
 
+@plain_style()
 def draw(rows: Mapping[str, Shares], out: Path) -> Path:
     """Draw one bar for each environment.
 

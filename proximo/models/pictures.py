@@ -1,6 +1,7 @@
 """Figures of matplotlib as files."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,19 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 TRUE_TYPE = 42  # publishers refuse fonts of Type 3, matplotlib's default
 
 
+@contextmanager
+def plain_style() -> Iterator[None]:
+    """Within the block, or the decorated function, text is drawn as it is and fonts are embedded as TrueType.
+
+    If matplotlibrc says `text.usetex: True`, LaTeX would need escapes in the names of runs and settings.
+    """
+    from matplotlib import rc_context
+
+    with rc_context({"text.usetex": False, "pdf.fonttype": TRUE_TYPE, "ps.fonttype": TRUE_TYPE}):
+        yield
+
+
+@plain_style()
 def save_figure(figure: "Figure", out: Path, otherwise: str = ELSEWHERE) -> Path:
     """Write a picture whose format is that of the ending of `out`, PNG without one, and return `out`.
 
@@ -27,11 +41,8 @@ def save_figure(figure: "Figure", out: Path, otherwise: str = ELSEWHERE) -> Path
         UsageError: The format is unknown.
         FilesError: `out` cannot be written.
     """
-    from matplotlib import rc_context
-
     check_picture(out)
-    fonts = rc_context({"pdf.fonttype": TRUE_TYPE, "ps.fonttype": TRUE_TYPE})
-    with whole_file(out, otherwise) as beside, fonts:
+    with whole_file(out, otherwise) as beside:
         figure.savefig(beside, format=_format(out))
     return out
 

@@ -15,7 +15,7 @@ from proximo.errors import FilesError, UsageError, nearest, one_line, warn, warn
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, Curve, metric_names, read_episodes, read_metric
 from proximo.models.panels import MOST_INSIDE, Drawn, Groups, draw_panel, lines_of_text
-from proximo.models.pictures import color_places, save_figure
+from proximo.models.pictures import color_places, plain_style, save_figure
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
 from proximo.runs.run import own_settings, read_record
@@ -71,6 +71,7 @@ def plot(runs: Sequence[Path], out: Path, window: int | None = None, metric: str
     return save_figure(draw_curves(runs, window, metric), out)
 
 
+@plain_style()
 def draw_curves(runs: Sequence[Path], window: int | None = None, metric: str = "") -> "Figure":
     """Return the picture that `plot` writes; raises what it raises."""
     from matplotlib.figure import Figure
