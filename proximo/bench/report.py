@@ -40,6 +40,7 @@ from proximo.bench.results import (
 )
 from proximo.bench.statistics import estimate, require_packages
 from proximo.bench.text import Table, count_text
+from proximo.models.pictures import color_places
 from proximo.runs.command_line import command_line
 from proximo.runs.files import refuse_links
 from proximo.runs.writing import whole_file
@@ -125,8 +126,12 @@ def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any], w
 def _results(groups: Groups, lacking: Missing) -> list[Section]:
     sections = [Section("Results", [results_table(groups, lacking)])]
     pictures = []
-    for env_id in dict.fromkeys(env_id for env_id, _ in groups):
-        svg = curves_picture(env_id, {label: runs for (one, label), runs in groups.items() if one == env_id})
+    panels: dict[str, dict[str, Sequence[RunResult]]] = {}
+    for (env_id, label), runs in groups.items():
+        panels.setdefault(env_id, {})[label] = runs
+    places = color_places([*panels.values()])
+    for env_id, runs_of in panels.items():
+        svg = curves_picture(env_id, runs_of, places)
         if svg:
             pictures.append(Picture(svg, f"{env_id}. Line: interquartile mean over seeds. Dotted line: mean. Band: "
                                          "95 % stratified bootstrap interval of the interquartile mean."))

@@ -12,7 +12,7 @@ from proximo.bench.published import atari_game, atari_scores
 from proximo.bench.results import Groups, RunResult, metric_of
 from proximo.bench.statistics import bootstrap, curve_bands, normalise
 from proximo.bench.text import count_text
-from proximo.models.pictures import PALETTE, drawn_text
+from proximo.models.pictures import PALETTE, color_places, drawn_text, plain_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,14 +25,17 @@ WORSE, BETTER, UNCLEAR = "#b3261e", "#1b7f3b", "#555555"
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # label -> x (P,), curves (seeds, P)
 
 
-def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]]) -> str:
+@plain_style()
+def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]],
+                   places: Mapping[str, int] | None = None) -> str:
     """Draw the learning curves of one environment against steps and wall time.
 
-    An axis on which no group has a common range is left out.
+    An axis on which no group has a common range is left out. Groups without one on the first axis are named.
 
     Args:
         env_id: The environment, for the title.
         runs_of: The runs by label.
+        places: The number of each label, which chooses its colour; see `color_places`. None: their order.
 
     Returns:
         SVG, or an empty string if no episode ended.
@@ -45,12 +48,16 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]]) -> s
     if not found:
         return ""
     metrics = sorted({metric_of(run.variant).removeprefix("episodic_") for runs in runs_of.values() for run in runs})
-    colors = {label: _color(place) for place, label in enumerate(runs_of)}
+    places = places or color_places([runs_of])
+    colors = {label: _color(places[label]) for label in runs_of}
     figure = _figure(12 if len(found) > 1 else 7, 4.2)
     panels = figure.subplots(1, len(found), squeeze=False).ravel()
     for panel, (axis, curves) in zip(panels, found.items(), strict=True):
         _draw_curves(panel, axis, curves, colors)
         panel.set_ylabel(f"{' or '.join(metrics)}, mean of the last 100 episodes")
+    for label in runs_of:
+        if label not in next(iter(found.values())):
+            panels[0].plot([], [], " ", label=drawn_text(f"{label}: its runs have no range in common"))
     figure.suptitle(drawn_text(env_id.rpartition(":")[2]))
     _draw_legend(figure, panels[0], 130)
     return _svg(figure)
@@ -86,6 +93,7 @@ def _draw_curves(panel: "Axes", axis: Axis, found: Curves, colors: Mapping[str, 
         panel.set_xlabel(f"wall time in {unit} after the first iteration")
 
 
+@plain_style()
 def ablation_picture(found: Sequence[Ablation]) -> str:
     """Draw what the change of each detail does to the score, with its interval; one panel per environment."""
     env_ids = list(dict.fromkeys(one.env_id for one in found))
@@ -112,6 +120,7 @@ def ablation_picture(found: Sequence[Ablation]) -> str:
     return _svg(figure)
 
 
+@plain_style()
 def profiles_picture(profiles: Mapping[str, Mapping[str, np.ndarray]], thresholds: np.ndarray, name: str) -> str:
     """Draw the share of runs above each normalised score, with intervals.
 
@@ -132,6 +141,7 @@ def profiles_picture(profiles: Mapping[str, Mapping[str, np.ndarray]], threshold
     return _svg(figure)
 
 
+@plain_style()
 def human_picture(groups: Groups, labels: Sequence[str]) -> str:
     """Draw the median over games of human-normalised scores during training, with its interval.
 

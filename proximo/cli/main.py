@@ -9,7 +9,7 @@ from functools import partial
 from typing import NoReturn
 
 from proximo.cli.messages import check_words, exit_code
-from proximo.envs.search_path import remove_path_variable
+from proximo.envs.search_path import hide_matplotlibrc, remove_path_variable
 from proximo.errors import UsageError, nearest
 from proximo.runs.output import end_now
 from proximo.runs.unbroken import unbroken_imports
@@ -70,6 +70,7 @@ def run() -> NoReturn:
     end of the interpreter would wait for them, or crash. All files are closed by then, so the process ends without it.
     """
     remove_path_variable()
+    hide_matplotlibrc()
     gc.set_threshold(COLLECT_EVERY)
     with unbroken_imports():
         code = main()

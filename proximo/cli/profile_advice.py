@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proximo.config import Config
-from proximo.models.pictures import save_figure
+from proximo.models.pictures import plain_style, save_figure
 from proximo.problems import BY_ITSELF, engine_of
 from proximo.runs.shares import Shares
 
@@ -101,6 +101,7 @@ def table(shares: Shares) -> list[str]:
             for part, seconds in shares.seconds.items()]
 
 
+@plain_style()
 def draw(rows: Mapping[str, Shares], out: Path) -> Path:
     """Draw one bar for each environment.
 
@@ -120,8 +121,8 @@ def draw(rows: Mapping[str, Shares], out: Path) -> Path:
             axes.barh(names, widths, left=left, color=color, label=part, height=0.6)
             for i, width in enumerate(widths):
                 if width >= 6:
-                    axes.text(left[i] + width / 2, i, f"{width:.0f} %", ha="center", va="center", color="white",
-                              fontsize=8)
+                    axes.text(left[i] + width / 2, i, f"{width:.0f} %", ha="center", va="center",
+                              color=_ink(color), fontsize=8)
             left = [a + b for a, b in zip(left, widths)]
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of an iteration (%)")
@@ -129,3 +130,9 @@ def draw(rows: Mapping[str, Shares], out: Path) -> Path:
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
     return save_figure(figure, out)
+
+
+def _ink(color: str) -> str:
+    """Return the colour of text that can be read on a colour, #RRGGBB."""
+    red, green, blue = (int(color[place:place + 2], 16) for place in (1, 3, 5))
+    return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "white"

@@ -1,7 +1,8 @@
 """New Python processes do not search the working directory for modules unless the process that starts them does.
 
 Python puts the working directory first for `python -m` and `python -c`, which start tasks of benchmarks and worker
-processes. In an untrusted folder, its files would take the place of modules such as pickle.
+processes. In an untrusted folder, its files would take the place of modules such as pickle. matplotlib prefers a
+`matplotlibrc` there to that of the user.
 """
 
 import os
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 VARIABLE, OURS = "PYTHONSAFEPATH", "proximo"  # any text has the effect of `python -P`
+STYLE = "matplotlibrc"
 
 
 def path_variables() -> dict[str, str]:
@@ -37,3 +39,14 @@ def remove_path_variable() -> None:
     """Remove what `path_variables` added: programs that an environment starts may need the folder of their script."""
     if os.environ.get(VARIABLE) == OURS:
         del os.environ[VARIABLE]
+
+
+def hide_matplotlibrc() -> None:
+    """Let matplotlib, when it is imported later, find no settings in the working directory.
+
+    It asks for the relative name, has no option for this, and is also imported by other packages, such as rliable. The
+    folder of the user's settings is absolute. A name that the user gives in MATPLOTLIBRC is found.
+    """
+    if os.environ.get("MATPLOTLIBRC") != STYLE:
+        exists = os.path.exists
+        os.path.exists = lambda path: path != STYLE and exists(path)

@@ -1,6 +1,6 @@
 """One panel of a picture of learning curves: the lines of one environment, with their names."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,10 +43,12 @@ class Drawn(NamedTuple):
 def lines_of_text(groups: Groups, what: Drawn) -> int:
     """Return how many lines of text the names of a panel have."""
     names = sum(len(_name(label, curves)) for label, curves in list(groups.items())[:MOST_NAMES])
-    return names + min(len(_silent(groups, what)), MOST_SILENT + 1) + (_drawn(groups) > MOST_NAMES)
+    silent = _silent(groups, what)
+    return names + sum(len(wrap(one, WIDTH)) for one in silent[:MOST_SILENT]) + (len(silent) > MOST_SILENT) + (
+        _drawn(groups) > MOST_NAMES)
 
 
-def draw_panel(axes: "Axes", env_id: str, groups: Groups, what: Drawn) -> None:
+def draw_panel(axes: "Axes", env_id: str, groups: Groups, what: Drawn, places: Mapping[str, int]) -> None:
     """Draw the curves of one environment. Of many lines, only those with the highest values at the end are named.
 
     Args:
@@ -54,9 +56,11 @@ def draw_panel(axes: "Axes", env_id: str, groups: Groups, what: Drawn) -> None:
         env_id: The environment.
         groups: The curves of each line.
         what: What they show.
+        places: The number of each line, which chooses its colour and style; see `color_places`.
     """
     named = sorted(groups, key=lambda label: -_last_mean(groups[label], what.window))[:MOST_NAMES]
-    for index, (label, curves) in enumerate(groups.items()):
+    for label, curves in groups.items():
+        index = places[label]
         if ended := [curve for curve in curves if len(curve.steps)]:
             style = {"color": PALETTE[index % len(PALETTE)],
                      "linestyle": LINES[index // len(PALETTE) % len(LINES)]}
@@ -65,7 +69,7 @@ def draw_panel(axes: "Axes", env_id: str, groups: Groups, what: Drawn) -> None:
             if len(ended) == len(groups) == 1:
                 _draw_episodes(axes, ended[0], style["color"])
     silent = _silent(groups, what)
-    sentences = [*map(drawn_text, silent[:MOST_SILENT]),
+    sentences = [*(drawn_text(fill(one, WIDTH)) for one in silent[:MOST_SILENT]),
                  *[f"and {len(silent) - MOST_SILENT} more"] * (len(silent) > MOST_SILENT)]
     if (drawn := _drawn(groups)) > MOST_NAMES:
         sentences.append(f"and {drawn - MOST_NAMES} lines with lower values at the end")

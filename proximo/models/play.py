@@ -44,14 +44,22 @@ def make_playing_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv
     return parts.make_envs(here, env_seeds(seed, rows, stream="eval"))
 
 
+def make_drawn_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv:
+    """Make environments to draw; they reset one step late if they can, so that episodes have a last frame."""
+    try:
+        return make_playing_envs(replace(cfg, autoreset="next-step"), parts, rows, seed)
+    except UsageError:  # they reset in the same step
+        return make_playing_envs(cfg, parts, rows, seed)
+
+
 @contextmanager
-def playing_envs(model: Model, parts: Parts, rows: int, seed: int) -> Iterator[VecEnv]:
-    """Make environments for a model to play in, and close them at the end.
+def playing_envs(model: Model, parts: Parts, rows: int, seed: int, drawn: bool = False) -> Iterator[VecEnv]:
+    """Make environments for a model to play in, and close them at the end; see `make_drawn_envs` for `drawn`.
 
     Raises:
         UsageError: They have other observations or actions than those that the model was trained with.
     """
-    envs = make_playing_envs(model.cfg, parts, rows, seed)
+    envs = (make_drawn_envs if drawn else make_playing_envs)(model.cfg, parts, rows, seed)
     try:
         check_task(model.spec, envs, bool(model.cfg.norm_obs))
         check_bounds(model.spec, envs, model.cfg)
@@ -117,7 +125,7 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Tr
     from proximo.models.video import check_format, write_video
 
     check_format(out)
-    with playing_envs(model, parts, parts.rows_per_game(model.cfg), seed) as envs:
+    with playing_envs(model, parts, parts.rows_per_game(model.cfg), seed, drawn=True) as envs:
         pictures = frames(model, envs, deterministic, seed, max_frames, episodes)
         first = next(pictures, None)
         if first is None:
@@ -133,7 +141,7 @@ def pick_episode(model: Model, parts: Parts, best: bool, episodes: int, determin
         UsageError: No episode ended, or the environment is another task than that of the model.
         EnvError: An environment failed.
     """
-    with playing_envs(model, parts, parts.rows_per_game(model.cfg), seed) as envs:
+    with playing_envs(model, parts, parts.rows_per_game(model.cfg), seed, drawn=True) as envs:
         returns = episode_returns(model, envs, deterministic, seed, episodes)
     if not returns:
         raise UsageError(f"{model.cfg.env_id}: no episode ended within {MAX_STEPS:,} steps, so there is none to pick. "

@@ -15,7 +15,7 @@ from proximo.errors import FilesError, UsageError, nearest, one_line, warn, warn
 from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, Curve, metric_names, read_episodes, read_metric
 from proximo.models.panels import MOST_INSIDE, Drawn, Groups, draw_panel, lines_of_text
-from proximo.models.pictures import save_figure
+from proximo.models.pictures import color_places, plain_style, save_figure
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
 from proximo.runs.run import own_settings, read_record
@@ -71,6 +71,7 @@ def plot(runs: Sequence[Path], out: Path, window: int | None = None, metric: str
     return save_figure(draw_curves(runs, window, metric), out)
 
 
+@plain_style()
 def draw_curves(runs: Sequence[Path], window: int | None = None, metric: str = "") -> "Figure":
     """Return the picture that `plot` writes; raises what it raises."""
     from matplotlib.figure import Figure
@@ -89,8 +90,9 @@ def draw_curves(runs: Sequence[Path], window: int | None = None, metric: str = "
     width, height = (9.2, max(4.2, 0.18 * most + 0.6)) if most > MOST_INSIDE else (5.2, 4.2)
     figure = Figure(figsize=(max(7.5, width * columns), height * rows + 0.5), dpi=150, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    places = color_places([*panels.values()])
     for axes, (env_id, groups) in zip(grid, panels.items(), strict=False):
-        draw_panel(axes, env_id, groups, what)
+        draw_panel(axes, env_id, groups, what, places)
     for axes in grid[len(panels):]:
         axes.set_axis_off()
     figure.supxlabel(_footnote(panels, what), fontsize=8, color="0.4")

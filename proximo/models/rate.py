@@ -11,6 +11,7 @@ import numpy as np
 
 from proximo.errors import EnvError, UsageError
 from proximo.models.model import Model
+from proximo.models.pictures import plain_style
 from proximo.protocols import VecEnv
 from proximo.runs.writing import whole_file, write_json
 from proximo.streams import env_seeds, stream_seed
@@ -180,6 +181,7 @@ def write_ratings(ratings: Sequence[Rating], games: Sequence[Game], folder: Path
         write_json(folder / "rating.json", content, "")
 
 
+@plain_style()
 def draw_ratings(ratings: Sequence[Rating], path: Path) -> None:
     """Draw ratings over training with two standard deviations; players without training are horizontal lines."""
     from matplotlib.figure import Figure

@@ -191,6 +191,32 @@ def test_a_panel_without_a_common_range_is_left_out(out, tmp_path):
     assert "my.module" not in svg
 
 
+def test_a_group_without_a_common_range_is_named(out, tmp_path):
+    """All of its episodes ended at the same step, so it has no curve beside that of the other group."""
+    runs = group_runs(read_runs(out))["CartPole-v1", "ppo"]
+    (tmp_path / "episodes.csv").write_text("step,row,return,length,seconds\n10,0,1,10,1\n10,1,2,10,1\n")
+    svg = curves_picture("CartPole-v1", {"ppo": runs, "short": [runs[0]._replace(path=tmp_path)]})
+    assert "short: its runs have no range in common</text>" in svg
+
+
+def test_a_group_has_the_same_colour_in_every_picture(out, tmp_path, monkeypatch):
+    """Also where an environment lacks the group before it."""
+    figures = []
+    monkeypatch.setattr("proximo.bench.report_pictures._svg", lambda figure: figures.append(figure) or "<svg/>")
+    for env_id, labels in (("A-v0", ("a", "b")), ("B-v0", ("b", "c"))):
+        for label in labels:
+            shutil.copytree(next(run.path for run in read_runs(out) if run.env_id == "CartPole-v1" and run.label == "ppo"),
+                            folder := tmp_path / "runs" / env_id / label / "1")
+            record = json.loads((folder / "config.json").read_text())
+            record["config"] |= {"env_id": env_id, "run_dir": str(folder), "gamma": 0.5 + ord(label) / 1000}
+            (folder / "config.json").write_text(json.dumps(record))
+    report(tmp_path / "runs", tmp_path)
+    colors = [{line.get_label().split()[0]: line.get_color() for line in figure.axes[0].lines if line.get_label()[0] != "_"}
+              for figure in figures if len(figure.axes[0].lines) and figure.axes[0].get_xlabel() == "environment steps"]
+    (shared,) = {*colors[0]} & {*colors[1]}
+    assert colors[0][shared] == colors[1][shared] and [len({*one.values()}) for one in colors] == [2, 2]
+
+
 @pytest.mark.parametrize("label", ["_base", "$x_^$"])
 def test_a_label_is_drawn_as_it_is(label, out):
     """Matplotlib takes two `$` for a formula, and hides labels that begin with `_`."""

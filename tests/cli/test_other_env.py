@@ -36,10 +36,10 @@ def test_another_id_from_python_has_its_own_arguments(short):
 
 
 def test_a_video_of_another_environment(short, tmp_path):
-    """One frame for each step."""
+    """One frame for the reset and one for each step."""
     out = tmp_path / "video.gif"
     assert main(["watch", str(short), "--env-kwargs", "max_episode_steps=4", "--out", str(out)]) == 0
-    assert len(iio.imread(out, index=None)) == 4
+    assert len(iio.imread(out, index=None)) == 1 + 4
 
 
 @pytest.mark.parametrize(("words", "sentence"), [

@@ -6,7 +6,7 @@ import pytest
 
 from proximo.catalog import config_class
 from proximo.cli.main import main
-from proximo.cli.profile_advice import Machine, advice
+from proximo.cli.profile_advice import COLORS, Machine, advice, draw
 from proximo.runs.resolve import resolve
 from proximo.runs.shares import Shares
 
@@ -73,3 +73,21 @@ def lines(machine=PLAIN, variant="ppo", fields=(), **seconds):
     (lines(environment=1.0, acting=1.0, evaluation=1.0, learning=1.0), ["No part dominates"], ["times as fast"])], ids=range(9))
 def test_advice_follows_from_the_shares(found, wanted, unwanted):
     assert all(word in found for word in wanted) and not [word for word in unwanted if word in found]
+
+
+def test_the_numbers_on_the_bars_can_be_read(tmp_path, monkeypatch):
+    """Contrast of at least 3:1 (WCAG 2) with the colour of their part."""
+    from matplotlib.colors import to_rgb
+
+    def luminance(color):
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
+        return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear))
+
+    figures = []
+    monkeypatch.setattr("proximo.cli.profile_advice.save_figure", lambda figure, out: figures.append(figure))
+    draw({"E": Shares(dict.fromkeys(COLORS, 1.0), 1, 1.0, 1.0)}, tmp_path / "profile.png")
+    texts = figures[0].axes[0].texts
+    assert len(texts) == len(COLORS)
+    for text, color in zip(texts, COLORS.values()):
+        low, high = sorted((luminance(text.get_color()), luminance(color)))
+        assert (high + 0.05) / (low + 0.05) >= 3

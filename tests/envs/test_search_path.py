@@ -13,6 +13,17 @@ from tests.support.runs import train
 ROOT = Path(__file__).parents[2]
 SCRIPT = "from proximo.cli.main import run\n\nif __name__ == '__main__':\n    run()\n"  # as pip writes it
 BENCH = 'seeds = [1]\n[[run]]\nvariant = "ppo"\nenv_ids = ["CartPole-v1"]\nsteps = 256\n[run.overrides]\nnum_envs = 2\nnum_steps = 64\n'
+STYLE = """
+from proximo.cli import main
+
+def command():
+    from matplotlib import rcParams
+    print(rcParams["lines.linewidth"])
+    return 0
+
+main.main = command
+main.run()
+"""
 COMMANDS = {"resume": "resume . --total-timesteps 512", "check-env": "check-env CartPole-v1", "bench": "bench b.toml --out ../out"}
 
 
@@ -35,6 +46,19 @@ def test_a_command_in_the_folder_of_a_run_runs_no_file_of_it(name, hostile, tmp_
                           env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, timeout=120, check=False)
     assert not (tmp_path / "ran").exists()
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("given", "width"), [(None, 5.0), ("", 5.0), ("matplotlibrc", 7.0), (".", 7.0), ("other.rc", 9.0)])
+def test_matplotlib_reads_the_settings_of_the_user_not_of_the_working_directory(given, width, tmp_path):
+    (tmp_path / "home" / "matplotlib").mkdir(parents=True)
+    for path, number in (("matplotlibrc", 7), ("other.rc", 9), ("home/matplotlib/matplotlibrc", 5)):
+        (tmp_path / path).write_text(f"lines.linewidth: {number}\n")
+    env = {name: text for name, text in os.environ.items() if not name.startswith(("MPL", "MATPLOTLIB"))}
+    env |= {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path / "home")} | ({} if given is None else {"MATPLOTLIBRC": given})
+    done = subprocess.run([sys.executable, "-P", "-c", STYLE], cwd=tmp_path, env=env, text=True, capture_output=True,
+                          timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == width
 
 
 def test_the_variable_does_not_reach_programs_of_environments(monkeypatch):

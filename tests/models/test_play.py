@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import imageio
 import numpy as np
 import pytest
 
@@ -9,7 +10,14 @@ from proximo.catalog import parts_of
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.models.play import HowPlayed, evaluate_model, make_playing_envs, pick_episode, record_video
+from proximo.models.play import (
+    HowPlayed,
+    evaluate_model,
+    make_drawn_envs,
+    make_playing_envs,
+    pick_episode,
+    record_video,
+)
 from tests.support.runs import train
 
 
@@ -34,6 +42,33 @@ def test_playing_leaves_the_model_as_it_is(tmp_path):
     proximo.evaluate(model, 2)
     proximo.watch(model, tmp_path / "video.gif", max_frames=3)
     assert (model.value(obs), model._calls) == before
+
+
+@pytest.mark.parametrize("pick", [None, "worst"])
+def test_a_video_ends_with_what_the_last_action_led_to(pick, tmp_path):
+    """One frame for each step and one for the reset."""
+    import proximo
+
+    train(tmp_path)
+    lengths = proximo.evaluate(tmp_path, 4, num_envs=1).lengths
+    chosen = ["--episodes", "4", "--pick", pick] if pick else []
+    assert main(["watch", str(tmp_path), "--out", str(tmp_path / "video.mp4"), *chosen]) == 0
+    with imageio.get_reader(tmp_path / "video.mp4") as video:
+        assert video.count_frames() == (min(lengths) if pick else lengths[0]) + 1
+
+
+def test_environments_that_reset_in_the_same_step_are_drawn_too():
+    """Those that refuse to reset one step late, such as Atari games."""
+    asked = []
+
+    def make_envs(cfg, seeds):
+        asked.append(cfg.autoreset)
+        if cfg.autoreset != "same-step":
+            raise UsageError("autoreset has no effect")
+        return parts_of("ppo", "torch").make_envs(cfg, seeds)
+
+    make_drawn_envs(Config(), parts_of("ppo", "torch")._replace(make_envs=make_envs), 1, 0).close()
+    assert asked == ["next-step", "same-step"]
 
 
 def test_no_more_environments_are_open_than_episodes_are_played(tmp_path, monkeypatch):

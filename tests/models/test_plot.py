@@ -1,6 +1,7 @@
 """Learning curves from episodes.csv: numbers against slow definitions, figures against their contents."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -252,6 +253,31 @@ def test_the_names_of_many_lines_are_beside_the_panel(tmp_path):
     assert axes.bbox.width > whole.width / 2 and axes.bbox.height > whole.height / 2
 
 
+def test_a_line_has_the_same_colour_in_every_panel(tmp_path):
+    """Also where an environment lacks one of the settings."""
+    for env_id, gammas in (("A-v0", (0.5, 0.8, 0.9)), ("B-v0", (0.8, 0.9)), ("C-v0", (0.9, 0.95))):
+        for gamma in gammas:
+            fake_run(tmp_path / env_id / str(gamma), 1, env_id=env_id, gamma=gamma)
+    colors = {}
+    for axes in draw_curves([tmp_path]).axes[:3]:
+        lines = [(line.get_label(), line.get_color()) for line in axes.lines]
+        assert len({color for _, color in lines}) == len(lines)
+        for label, color in lines:
+            assert colors.setdefault(label, color) == color
+    assert len(colors) == 4
+
+
+def test_the_names_of_runs_without_an_episode_leave_room_for_the_curves(tmp_path):
+    """However long they are: they are broken into lines, as those of curves."""
+    for k, name in enumerate(("a" * 150, "b" * 150)):
+        fake_run(tmp_path / str(k), 1, episodes=300 * k, exp_name=name)
+    figure = draw_curves([tmp_path])
+    figure.draw_without_rendering()
+    assert figure.axes[0].bbox.width > figure.bbox.width / 3
+    (silent,) = (text.get_text() for text in figure.axes[0].get_legend().get_texts() if "no episode" in text.get_text())
+    assert max(map(len, silent.split("\n"))) < 80
+
+
 def test_files_beside_runs_are_left_out(tmp_path, caplog):
     """A shell writes the records of a benchmark, which are beside its runs, for DIR/*."""
     run, record = fake_run(tmp_path / "1", 1), tmp_path / "1.job.json"
@@ -288,6 +314,13 @@ def test_a_full_disk_leaves_the_older_picture(tmp_path):
 def test_a_name_without_an_ending_is_a_png(tmp_path):
     with Image.open(plot([fake_run(tmp_path / "run", 1)], tmp_path / "curve")) as picture:
         assert picture.format == "PNG"
+
+
+@pytest.mark.parametrize("ending", ["pdf", "eps"])
+def test_a_picture_for_print_has_no_fonts_of_type_3(ending, tmp_path):
+    """Publishers refuse them."""
+    content = plot([fake_run(tmp_path / "run", 1)], tmp_path / f"curve.{ending}").read_bytes()
+    assert not re.search(rb"/FontType 3\b|/Type3\b", content) and re.search(rb"/FontType 42\b|/CIDFontType2\b", content)
 
 
 def test_smoothing_forgets_a_huge_return():

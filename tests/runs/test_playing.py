@@ -172,7 +172,8 @@ def test_a_network_with_a_field_of_its_own_is_loaded_with_the_class_of_its_confi
 
 
 def test_a_video_of_an_environment_of_its_own(tmp_path):
-    """The environment is named as for evaluate; the video has one frame for each action of three short episodes."""
+    """The environment is named as for evaluate; the video has a frame for the reset and for each action of three
+    short episodes."""
     run, out = tmp_path / "run", tmp_path / "video.mp4"
 
     def make_env():
@@ -182,7 +183,7 @@ def test_a_video_of_an_environment_of_its_own(tmp_path):
     with pytest.raises(UsageError, match=r"proximo.watch\('.*', env=...\)"):
         proximo.watch(run, out)
     assert proximo.watch(run, out, episodes=3, env=make_env) == out
-    assert count_frames_and_secs(str(out))[0] == 3 * 5
+    assert count_frames_and_secs(str(out))[0] == 3 * (1 + 5)
     assert proximo.watch(proximo.load(run), str(out), env=make_env, max_frames=4, deterministic=False) == out
     assert count_frames_and_secs(str(out))[0] == 4
 

@@ -2,6 +2,7 @@
 // Everything that comes from a run is set as text, never as HTML.
 "use strict";
 const COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#7B5EA7", "#7A7A7A"];
+const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];  // between ticks
 
 function make(tag, parent, kind, text) {
   const node = document.createElement(tag);
@@ -11,11 +12,11 @@ function make(tag, parent, kind, text) {
   return node;
 }
 
-function number(value) {
+function number(value, digits = 4) {
   if (value === null || value === undefined) return "-";
   for (const [unit, name] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]])
-    if (Math.abs(value) >= unit) return +(value / (name === "k" ? 1e3 : unit)).toPrecision(4) + name;
-  return String(+value.toPrecision(4));
+    if (Math.abs(value) >= unit) return +(value / (name === "k" ? 1e3 : unit)).toPrecision(digits) + name;
+  return String(+value.toPrecision(digits));
 }
 
 function duration(seconds) {
@@ -25,10 +26,15 @@ function duration(seconds) {
   return s >= 60 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${s} s`;
 }
 
-function ticks(low, high, count) {
-  const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find(k => k * power >= rough), found = [];
-  for (let k = Math.ceil(low / step); k * step <= high + step * 1e-9 && found.length < 50; k++) found.push(+(k * step).toPrecision(12));
+function ticks(low, high, count, isTime) {  // values and their texts, in which neighbours differ
+  const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough)), found = [];
+  const step = isTime && TIMES.find(seconds => rough > 0.5 && seconds >= rough) || power * [1, 2, 5, 10].find(k => k * power >= rough);
+  const digits = Math.min(12, Math.max(4, Math.ceil(Math.log10(Math.max(Math.abs(low), Math.abs(high)) / step)) + 1));
+  for (let k = Math.ceil(low / step); k * step <= high + step * 1e-9 && found.length < 50; k++) {
+    const value = +(k * step).toPrecision(12);
+    found.push([value, !isTime ? number(value, digits) : step < 1 ? `${number(value, digits)} s`
+      : duration(value).replace(/ 0 (s|min|h)$/, "")]);
+  }
   return found;
 }
 
@@ -75,14 +81,13 @@ class Chart {  // one panel: series are {name, color, points: [[x, raw, smooth],
     const X = x => left + (x - x0) / (x1 - x0) * (right - left), Y = y => bottom - (y - y0) / (y1 - y0) * (bottom - top);
     this.toX = pixel => x0 + (Math.min(Math.max(pixel, left), right) - left) / (right - left) * (x1 - x0);
     pen.font = "11px system-ui, sans-serif"; pen.fillStyle = ink; pen.strokeStyle = ink; pen.lineWidth = 1;
-    const lines = [...ticks(y0, y1, 4).map(y => [y, false]), ...ticks(x0, x1, Math.max(2, width / 80)).map(x => [x, true])];
-    for (const [value, vertical] of lines) {
+    const across = ticks(x0, x1, Math.max(2, width / 80), this.view.axis);
+    for (const [value, text, vertical] of [...ticks(y0, y1, 4), ...across.map(one => [...one, true])]) {
       pen.globalAlpha = 0.12; pen.beginPath();
       pen.moveTo(vertical ? X(value) : left, vertical ? top : Y(value));
       pen.lineTo(vertical ? X(value) : right, vertical ? bottom : Y(value)); pen.stroke();
       pen.globalAlpha = 0.75; pen.textAlign = vertical ? "center" : "right";
-      const text = vertical && this.view.axis ? duration(value) : number(value);
-      pen.fillText(text, vertical ? X(value) : left - 6, vertical ? height - 6 : Y(value) + 4);
+      pen.fillText(text, vertical ? X(value) : left - 6, vertical ? height - 6 : Y(value) + 4, vertical ? 80 : left - 6);
     }
     if (!this.series.some(one => one.points.length)) {
       pen.globalAlpha = 0.6; pen.textAlign = "center"; pen.fillText("nothing logged yet", width / 2, height / 2);
