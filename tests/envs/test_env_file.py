@@ -152,6 +152,17 @@ def test_environments_in_jax_train_several_seeds_from_a_file(write, tmp_path):
         assert same_weights(ours / name, program / name)
 
 
+@pytest.mark.parametrize(("text", "framework", "settings"), [
+    (VECTOR, "torch", {"recurrent": "lstm"}), (VECTOR, "jax", {"norm_obs": True, "norm_reward": True}),
+    (GAMES, "jax", {"recurrent": "gru"}), (JAX, "torch", {"recurrent": "lstm", "norm_obs": True})])
+def test_files_train_with_other_features(write, tmp_path, text, framework, settings):
+    """A run of two iterations, and an evaluation, which needs nothing but permission."""
+    path = write(text)
+    run = proximo.train(env_file=str(path), run_dir=tmp_path / "run", framework=framework, num_envs=6, num_steps=8,
+                        num_minibatches=2, total_timesteps=96, **settings)
+    assert len(proximo.evaluate(run, episodes=3, max_steps=600, allow_import=[str(path)]).returns) >= 3
+
+
 def test_settings_that_have_no_effect_are_told(write, tmp_path, caplog):
     """A plain function may read them, so there is a warning; makers of Proximo refuse them."""
     vector, games = write(VECTOR), write(GAMES, "games")
