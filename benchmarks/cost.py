@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 AXES = {"environments": (4, 16, 64, 256, 1024, 4096), "width": (64, 128, 256, 512, 1024),
         "observation": (4, 64, 1024, 16384), "seeds": (1, 4, 16, 64)}
+LABELS = {"width": "units of each layer", "observation": "numbers in an observation", "seeds": "seeds at once"}
 WAYS: dict[str, dict[str, Any]] = {"torch": {}, "torch --compile": {"compile": True}, "jax": {"framework": "jax"}}
 UNTIL, LEAST = 3.0, 2  # CPU-seconds and iterations that are measured
 
@@ -111,7 +112,7 @@ def draw(axes: "list[Axes]", axis: str, points: dict[tuple[str, int], dict[str, 
         for panel, name in zip(axes, ("rate", "memory"), strict=True):
             panel.plot([size for size, _ in found], [one[name] for _, one in found], "o-", color=color, label=way, ms=4)
     for panel in axes:
-        panel.set(xscale="log", yscale="log", xlabel=axis)
+        panel.set(xscale="log", yscale="log", xlabel=LABELS.get(axis, axis))
         panel.grid(alpha=0.3)
     axes[1].set(yscale="linear", ylim=(0, None))
 

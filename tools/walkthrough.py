@@ -1,7 +1,8 @@
 """Keep docs/walkthrough.md, its pictures and its notebook in step with the programs of examples/walkthrough/.
 
-python tools/walkthrough.py train      # runs the ten programs, then the two below; the page has WALKTHROUGH_STEPS=40000
-python tools/walkthrough.py pictures   # copies the pictures of runs/walkthrough/, writes docs/walkthrough/numbers.csv
+python tools/walkthrough.py train      # runs the ten programs; nothing of docs/ changes
+python tools/walkthrough.py pictures   # copies the pictures of runs/walkthrough/ (WALKTHROUGH_STEPS=40000), writes the
+                                       # numbers to docs/walkthrough/numbers.csv and to the tables of the page
 python tools/walkthrough.py notebook   # writes docs/walkthrough.ipynb from the page and the programs
 """
 
@@ -102,9 +103,9 @@ def main() -> None:
         raise SystemExit(__doc__)
     if action == "train":
         run_programs()
-    if action in ("train", "pictures"):
+    elif action == "pictures":
         record(RUNS)
-    if action in ("train", "notebook"):
+    else:
         NOTEBOOK.write_text(make_notebook())
 
 

@@ -3,12 +3,15 @@
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from proximo.bench.files import read_record
 from proximo.bench.jobs import Job
 from proximo.bench.process import RunningJob
+from proximo.bench.records import PartialRunFile
 from proximo.bench.text import duration_text
 from proximo.errors import notify
 from proximo.models.curves import MOST
@@ -112,9 +115,21 @@ class BenchView:
         if running.stage == "eval":
             return [job.env_id, job.label, str(job.seed), "evaluation", "", "", "", running.handle.name]
         step, sps = progress(self.folder / job.folder)
-        left = duration_text((job.steps - step) / sps) if sps else ""
-        return [job.env_id, job.label, str(job.seed), f"{step:,}", f"{job.steps:,}", f"{sps:,.0f}" if sps else "", left,
-                where]
+        of = last_step(run_config(self.folder / job.folder), job.steps)
+        left = duration_text((of - step) / sps) if sps else ""
+        return [job.env_id, job.label, str(job.seed), f"{step:,}", f"{of:,}", f"{sps:,.0f}" if sps else "", left, where]
+
+
+def run_config(run_dir: Path) -> Mapping[str, Any]:
+    """Read the configuration of a run; {} before it has started."""
+    return read_record(run_dir / "config.json", PartialRunFile).get("config", {})
+
+
+def last_step(config: Mapping[str, Any], total_timesteps: int) -> int:
+    """Return the environment step after which training ends: that of the last whole iteration."""
+    batch = config.get("num_envs", 0) * config.get("num_steps", 0)
+    whole = batch and not config.get("iteration_shift")  # otherwise earlier iterations had another size
+    return total_timesteps - total_timesteps % batch if whole else total_timesteps
 
 
 def progress(run_dir: Path) -> tuple[int, float]:

@@ -125,7 +125,7 @@ def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any], w
 
 def _results(groups: Groups, lacking: Missing) -> list[Section]:
     sections = [Section("Results", [results_table(groups, lacking)])]
-    pictures = []
+    pictures: list[Part] = []
     panels: dict[str, dict[str, Sequence[RunResult]]] = {}
     for (env_id, label), runs in groups.items():
         panels.setdefault(env_id, {})[label] = runs
@@ -135,6 +135,8 @@ def _results(groups: Groups, lacking: Missing) -> list[Section]:
         if svg:
             pictures.append(Picture(svg, f"{env_id}. Line: interquartile mean over seeds. Dotted line: mean. Band: "
                                          "95 % stratified bootstrap interval of the interquartile mean."))
+        elif any(len(scores_of(group)) for group in runs_of.values()):
+            pictures.append(f"{env_id} has no picture: in no group do all runs have a range of steps in common.")
     if pictures:
         sections.append(Section("Learning curves", pictures))
     published = [table for table in (published_table(groups), evaluations_table(groups)) if table.rows]

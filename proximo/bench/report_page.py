@@ -11,10 +11,12 @@ from proximo.bench.live.charts import CHART_STYLE, charts_script
 from proximo.bench.text import Table
 
 SHORT_CELL = 36  # characters of a number with its interval or the like, which is not broken into lines
+MARKS = re.compile(r"[*`~]|\\(?=\W|_)|(?<![^\W_])_+|_+(?![^\W_])")  # of Markdown; `_` inside a word is none
 PAGE_STYLE = """
 :root{color-scheme:light dark}
 body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1360px;padding:1.5rem;background:#fff;color:#1b1b1f}
 h1{font-size:1.7rem;margin:.2rem 0}h2{margin:2.2rem 0 .5rem;border-bottom:1px solid #ddd;padding-bottom:.2rem}
+h1,h2,p,figcaption,summary,nav a{overflow-wrap:anywhere}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin:.6rem 0;font-variant-numeric:tabular-nums}
 th,td{padding:.3rem .6rem;border-bottom:1px solid #e4e4e8;text-align:left;vertical-align:top}
 th{background:#f5f5f8;position:sticky;top:0}
@@ -26,6 +28,8 @@ figure.zoomed{position:fixed;inset:0;margin:0;background:#fff;z-index:9;overflow
 figure.zoomed img{width:auto;min-width:100%;height:96vh;max-width:none;cursor:zoom-out;border:0}
 nav a{margin-right:1rem}.video video,.video img{max-height:320px;max-width:100%;background:#000}
 summary{cursor:pointer}
+@media(max-width:48rem){body{padding:.8rem}.wide table{width:max-content}
+.wide th,.wide td{max-width:14rem;overflow-wrap:anywhere}}
 @media(prefers-color-scheme:dark){body{background:#17171a;color:#e7e7ea}th,pre{background:#242429}
 th,td{border-color:#333}.note{color:#aaa}.above{color:#6fd08c}.below{color:#ff8a80}}
 """
@@ -147,8 +151,9 @@ def _cell(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text in which Markdown finds neither HTML nor a link."""
-    return html.escape(text, quote=False).replace("](", "]\\(")
+    """Return text in which the Markdown of GitHub finds neither HTML nor a link, a formula or another style."""
+    text = MARKS.sub(lambda found: "".join(f"\\{mark}" for mark in found[0]), html.escape(text, quote=False))
+    return text.replace("](", "]\\(").replace("$", "<span>$</span>")
 
 
 def _markdown(part: Part) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proximo.bench.files import read_record
-from proximo.bench.progress import progress
+from proximo.bench.progress import last_step, progress, run_config
 from proximo.bench.records import BenchRecord, JobRecord
 from proximo.bench.text import duration_text
 from proximo.errors import UsageError
@@ -72,7 +72,7 @@ def _run_status(directory: Path, name: str) -> RunStatus:
     text = holder(run_dir)
     age = seconds_since(run_dir / "metrics.csv")
     return RunStatus(name=name, state=_state(record, text, age), step=progress(run_dir)[0],
-                     of=record.get("steps", 0), age=age,
+                     of=last_step(run_config(run_dir), record.get("steps", 0)), age=age,
                      where=", ".join(filter(None, dict.fromkeys((text, record.get("task", ""))))))
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Groups = dict[str, list[Curve]]  # label -> curves
 MOST_DOTS = 4000
+MOST_MARKED = 30  # values of a line that are marked, since it is straight between them
 MOST_INSIDE = 4  # lines of text above the curves of a panel; more are beside it
 LINE_SHARE = 0.055  # of the height of a panel, for a line of text
 MOST_NAMES = 30  # lines of a panel that are named
@@ -101,8 +102,11 @@ def _silent(groups: Groups, what: Drawn) -> list[str]:
 
 def _draw_line(axes: "Axes", name: str | None, curves: list[Curve], window: int, style: dict[str, Any]) -> None:
     at, mean, deviation = average_over_seeds(curves, window)
-    point: dict[str, Any] = {"marker": "o", "markevery": len(at)} if at[0] == at[-1] else {}
-    axes.plot(at, mean, linewidth=1.8, label=name, **point, **style)
+    steps = np.unique(np.concatenate([curve.steps for curve in curves]))
+    steps = steps[steps >= at[0]]
+    places = np.searchsorted(at, steps).clip(max=len(at) - 1).tolist() if len(steps) <= MOST_MARKED else []
+    axes.plot(at, mean, linewidth=1.8, label=name, marker="o" if places else "", markersize=4, markevery=places,
+              **style)
     if len(curves) > 1:
         axes.fill_between(at, mean - deviation, mean + deviation, color=style["color"], alpha=0.2, linewidth=0)
 

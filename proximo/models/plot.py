@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from math import ceil, isclose
 from os.path import isfile
 from pathlib import Path
-from textwrap import shorten
+from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SHORT = 7  # characters of a number that is written as it is
 MEMBER = re.compile(r"/round-\d+/[^/]+/member-(\d+)/\d+$")  # the folder of a run of a population
+MOST_FOOTNOTE = 105  # characters of a line below the narrowest picture
 MOST_NAMED = 200  # characters of names of files in a message
 
 
@@ -95,7 +96,7 @@ def draw_curves(runs: Sequence[Path], window: int | None = None, metric: str = "
         draw_panel(axes, env_id, groups, what, places)
     for axes in grid[len(panels):]:
         axes.set_axis_off()
-    figure.supxlabel(_footnote(panels, what), fontsize=8, color="0.4")
+    figure.supxlabel(fill(_footnote(panels, what), MOST_FOOTNOTE), fontsize=8, color="0.4")
     return figure
 
 
@@ -180,11 +181,15 @@ def _one_per_seed(curves: Sequence[Curve]) -> list[Curve]:
                            finished=lambda curve: (curve.path / "summary.json").exists())
 
 
-def _ends_differ(panels: Panels) -> bool:
-    """Return whether a line averages runs of which some end before others, see average_over_seeds."""
-    ends = [[max(int(curve.steps[-1]), curve.trained) for curve in curves if len(curve.steps)]
-            for one in panels.values() for curves in one.values()]
-    return any(found and min(found) < 0.95 * max(found) for found in ends)
+def _averaged(panels: Panels) -> str:
+    """Say how a line averages runs of which some begin or end before others, see average_over_seeds."""
+    lines = [found for one in panels.values() for curves in one.values()
+             if (found := [curve for curve in curves if len(curve.steps)])]
+    ends = [[max(int(curve.steps[-1]), curve.trained) for curve in found] for found in lines]
+    starts = [[int(curve.steps[0]) for curve in found] for found in lines]
+    late = any(max(start) - min(start) > 0.05 * max(end) for start, end in zip(starts, ends))
+    early = any(min(end) < 0.95 * max(end) for end in ends)
+    return " (those that have not ended before)" * early + " from where all seeds have a value" * late
 
 
 def _footnote(panels: Panels, what: Drawn) -> str:
@@ -197,7 +202,7 @@ def _footnote(panels: Panels, what: Drawn) -> str:
     line = f"line: mean of the last {what.window} {values}" if what.window > 1 else "line"
     if most > 1:
         line += ", averaged over seeds" if what.window > 1 else ": mean over seeds"
-        line += " (those that have not ended before)" if _ends_differ(panels) else ""
+        line += _averaged(panels)
         line += "; band: one standard deviation over seeds"
     elif what.window == 1:
         line += f": {values} of a single run"

@@ -25,6 +25,7 @@ from proximo.bench.text import number_text, steps_text
 from proximo.errors import FilesError, UsageError
 from tests.support.fake_trainer import FAKE, FakePlace
 from tests.support.full_disk import bytes_below
+from tests.support.run_folders import RunFolder
 
 pytest.importorskip("rliable")
 pytest.importorskip("matplotlib")
@@ -199,6 +200,16 @@ def test_a_group_without_a_common_range_is_named(out, tmp_path):
     assert "short: its runs have no range in common</text>" in svg
 
 
+def test_an_environment_without_a_picture_is_named(tmp_path):
+    """All episodes of its run ended at the same step. An environment in which no episode ended is named elsewhere."""
+    RunFolder(tmp_path / "a").grow(1).finish()
+    (tmp_path / "a" / "summary.json").write_text('{"steps": 100, "episodic_return_mean": 2.0}')
+    RunFolder(tmp_path / "b", env_id="Endless-v0").finish()
+    text = report(tmp_path).with_suffix(".md").read_text()
+    assert "CartPole-v1 has no picture: in no group do all runs have a range of steps in common." in text
+    assert "Endless-v0 has no picture" not in text
+
+
 def test_a_group_has_the_same_colour_in_every_picture(out, tmp_path, monkeypatch):
     """Also where an environment lacks the group before it."""
     figures = []
@@ -242,6 +253,14 @@ def test_many_names_leave_the_panel_its_size():
 
 def test_headings_of_the_markdown_have_no_html():
     assert "<b>" not in markdown("<b>", [Section("Comparison of <b>", ["text"])])
+
+
+@pytest.mark.parametrize("name,shown", [
+    ("a_b", "a_b"), ("_a_ b", r"\_a\_ b"), ("__a__", r"\_\_a\_\_"), ("a*b*", r"a\*b\*"), ("~~a~~ `b`", r"\~\~a\~\~ \`b\`"),
+    ("cost=$1$", "cost=<span>$</span>1<span>$</span>"), (r"\_a_", r"\\\_a\_"), (r"C:\a", r"C:\a"), ("[a](b)", r"[a]\(b)")])
+def test_names_have_no_style_in_the_markdown(name, shown):
+    """Neither formulas nor emphasis, code or links, as GitHub finds them; `_` inside a word is none."""
+    assert markdown("t", [Section("s", [name])]) == f"# t\n\n## s\n\n{shown}\n"
 
 
 def test_results_are_filed_under_the_id_that_was_played(tmp_path):

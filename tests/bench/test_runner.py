@@ -9,12 +9,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from proximo.bench.jobs import Job, flags_of, jobs_of
-from proximo.bench.process import Work, is_finished, read_job, record_path
-from proximo.bench.progress import BenchState, BenchView, progress
+from proximo.bench.process import RunningJob, Work, is_finished, read_job, record_path
+from proximo.bench.progress import BenchState, BenchView, last_step, progress
 from proximo.bench.runner import bench, run_jobs
 from proximo.bench.sets import label_of, load_set
 from proximo.bench.status import run_statuses
@@ -27,6 +28,7 @@ from proximo.errors import UsageError
 from proximo.runs.lock import locked
 from proximo.runs.presets import preset
 from tests.support.fake_trainer import FAKE
+from tests.support.run_folders import RunFolder
 
 SET = """
 title = "two tasks"
@@ -358,6 +360,15 @@ def test_progress_and_durations(tmp_path):
     assert progress(tmp_path) == (1024, 1024.0)
     assert progress(tmp_path / "none") == (0, 0.0)
     assert [duration_text(s) for s in (9, 125, 3725)] == ["9s", "2m05", "1h02"]
+
+
+def test_a_table_has_the_steps_of_whole_iterations(tmp_path):
+    """Training ends after the last of them. Where num_envs has changed, their size is not known."""
+    job = Job("ppo", "CartPole-v1", 1, 6000, "ppo", {})
+    RunFolder(tmp_path / job.folder, total=6000, num_envs=8, num_steps=128).grow(4, steps=1024)
+    cells = BenchView(tmp_path, BenchState())._cells(RunningJob(job, SimpleNamespace(name="process 1"), "train"))
+    assert cells[3:5] == ["4,096", "5,120"]
+    assert last_step({"num_envs": 8, "num_steps": 128, "iteration_shift": 2}, 6000) == 6000
 
 
 def test_the_time_left_comes_from_the_speed_of_the_same_environment(tmp_path):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tools import walkthrough
 from tools.walkthrough import NOTEBOOK, PICTURES, make_notebook, program, sections
 
 STEPS = {number: text for number, text in sections() if number}
@@ -56,6 +57,16 @@ def test_the_notebook_is_in_step_and_runs_from_top_to_bottom(tmp_path, monkeypat
     printed = capsys.readouterr().out
     assert len(re.findall(r"^\d\d_\w+ .* seeds ", printed, re.M)) == sum(
         len(path.read_text().splitlines()) for path in tmp_path.glob("*.csv"))
+
+
+def test_training_changes_no_page(monkeypatch):
+    """A reader who runs all programs, with fewer steps than the page shows, keeps the page as it is."""
+    called = []
+    for name in ("run_programs", "record", "make_notebook"):
+        monkeypatch.setattr(walkthrough, name, lambda *args, name=name: called.append(name))
+    monkeypatch.setattr(sys, "argv", ["walkthrough.py", "train"])
+    walkthrough.main()
+    assert called == ["run_programs"]
 
 
 def test_a_program_runs_as_a_script(tmp_path, monkeypatch):

@@ -371,6 +371,33 @@ def test_what_a_picture_of_a_metric_says_of_itself(tmp_path):
     assert several == "line: mean over seeds; band: one standard deviation over seeds"
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_the_line_of_few_values_has_a_marker_at_each(seeds, tmp_path):
+    """Where all seeds have a value: it is straight between two evaluations. A line of many values has none."""
+    for seed in range(1, seeds + 1):
+        rows = "".join(f"{k},{100 * k},{k**2 if k % 8 == 0 else ''},0.5\n" for k in range(1, 81))
+        metrics_run(tmp_path / str(seed), seed, rows)
+    line = draw_curves([tmp_path], metric="eval/return_mean").axes[0].lines[0]
+    marked = line.get_xdata()[line.get_markevery()]
+    assert line.get_marker() == "o" and marked == pytest.approx(np.arange(800, 8001, 800), abs=8)
+    assert draw_curves([tmp_path], metric="losses/entropy").axes[0].lines[0].get_marker() == ""
+
+
+def test_the_footnote_says_that_a_line_begins_late(tmp_path):
+    """It begins where all seeds have a value: here the first 10,000 of 30,000 steps of one seed are not drawn."""
+    fake_run(tmp_path / "1", 1)
+    late = fake_run(tmp_path / "2", 2)
+    assert "from where" not in draw_curves([tmp_path]).get_supxlabel()
+    head, *lines = (late / "episodes.csv").read_text().splitlines(keepends=True)
+    (late / "episodes.csv").write_text(head + "".join(lines[99:]))
+    figure = draw_curves([tmp_path])
+    assert figure.axes[0].lines[0].get_xdata()[0] == 10_000
+    assert "averaged over seeds from where all seeds have a value; band" in figure.get_supxlabel().replace("\n", " ")
+    figure.draw_without_rendering()
+    note, whole = figure._supxlabel.get_window_extent(), figure.bbox
+    assert whole.x0 <= note.x0 and note.x1 <= whole.x1 and whole.y0 <= note.y0
+
+
 def test_a_metric_that_no_run_has_is_refused(tmp_path):
     """With the names that there are, and the nearest one."""
     metrics_run(tmp_path / "1", 1, "1,100,,0.5\n")

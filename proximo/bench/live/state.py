@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from proximo.bench.continuing import how_to_continue, was_not_finite
 from proximo.bench.live.follow import Curves
+from proximo.bench.progress import last_step
 from proximo.bench.results import RunResult, steps_of
 from proximo.bench.status import SILENT, process_ended, seconds_since
 from proximo.runs.lock import NAME, holder
@@ -19,7 +20,7 @@ class State(NamedTuple):
     """one sentence, or an empty string"""
     step: int
     of: int
-    """environment steps so far, and of the whole run"""
+    """environment steps so far, and when training ends"""
     sps: float | None
     """environment steps per second without set-up"""
     left: float | None
@@ -39,7 +40,7 @@ def run_state(run: RunResult, curves: Curves) -> State:
     """Return the state of a run from its files; see `State`."""
     age = seconds_since(run.path / "metrics.csv")
     word, why = _word(run, age)
-    step, of = curves.step, steps_of(run)
+    step, of = curves.step, run.summary.get("steps") or last_step(run.config, steps_of(run))
     speeds = (curves.last("charts/SPS"), run.summary.get("sps"))
     sps = next((float(speed) for speed in speeds if speed and 0 < speed < math.inf), None)  # a file may be damaged
     left = max(0, of - step) / sps if sps and word == "running" else None

@@ -15,7 +15,17 @@ def test_lines_until_no_run_is_running(tmp_path, capsys):
     assert main(["live", str(tmp_path), "--text"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "b: stopped, 200 of 10,000 steps, return 3.00, 500 steps/s",
-        "a: finished, 1,000 of 10,000 steps, return 11.00, 500 steps/s; clipfrac 0.9 is above 0.4"]
+        "a: finished, 1,000 of 1,000 steps, return 11.00, 500 steps/s; clipfrac 0.9 is above 0.4"]
+
+
+def test_steps_are_those_of_whole_iterations(tmp_path, capsys):
+    """Training ends after the last whole iteration, in which all of it is done."""
+    run = RunFolder(tmp_path / "a", total=6000, num_envs=8, num_steps=128).grow(5, steps=1024)
+    assert main(["live", str(run.folder), "--text"]) == 0
+    run.finish()
+    assert main(["live", str(run.folder), "--text"]) == 0
+    stopped, finished = capsys.readouterr().out.splitlines()
+    assert "stopped, 5,120 of 5,120 steps" in stopped and "finished, 5,120 of 5,120 steps" in finished
 
 
 def test_a_folder_without_runs_ends_the_lines(tmp_path, capsys):

@@ -17,7 +17,7 @@ from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
 from proximo.models.export import shared
 from proximo.models.export.card import Score, confirms, copy_video, score_of
-from proximo.models.export.card_text import without_folder
+from proximo.models.export.card_text import card_text, without_folder
 from proximo.models.export.hub import Repository, hub_errors
 from tests.support.full_disk import bytes_below, full_disk
 from tests.support.hub import COMMIT, TOKEN, hub_server
@@ -47,6 +47,15 @@ def changed(run, tmp_path, **values):
     path = folder / "model" / "eval.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
     return folder
+
+
+def test_a_card_lists_what_was_chosen_and_writes_large_returns_short():
+    """Not the numbers of threads and worker processes, which every run has. All episodes of it are in eval.json."""
+    record = {"interval": [9.87e11, 1.0123456789e12], "episodic_return_mean": 1e12, "episodic_return_std": 1234.5,
+              "episodes": 20, "deterministic": True, "seed": 1}
+    page = card_text(random_model(spaces.Discrete(2), obs_shape=(4,), threads=2, env_workers=0, gamma=0.9), record, {}, [])
+    assert "| gamma | 0.9 |" in page and "threads" not in page and "env_workers" not in page
+    assert "**Mean return 1e+12** (95 % interval 9.87e+11 to 1.01235e+12)" in page and "1e+12 +/- 1234.50" in page
 
 
 def test_the_interval_is_that_of_the_mean():
