@@ -130,6 +130,15 @@ class TrainingState(TypedDict):
     latest: NotRequired[Arrays]
     carry: NotRequired[dict[str, Any]]
     fixed: NotRequired[dict[str, Any]]
+    set_attributes: NotRequired[list["SetAttribute"]]
+
+
+class SetAttribute(TypedDict):
+    """An attribute of the environments that a program has set (envs/kept_attributes.py)."""
+
+    name: str
+    value: Any
+    force: bool | None
 
 
 class FixedFields(TypedDict, total=False):
