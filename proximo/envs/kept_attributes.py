@@ -11,8 +11,8 @@ from proximo.envs.state_codes import OpaqueError, decode_value, encode_copy
 from proximo.errors import EnvError, UsageError, reading_checkpoint, warn_once
 from proximo.protocols import MakeEnvs, VecEnv
 
-KEY = "set_attributes"  # of a snapshot
-FIXED = (bool, int, float, str, np.generic, type(None))  # a program cannot change such a result
+SET_ATTRIBUTES = "set_attributes"  # of a snapshot
+UNCHANGEABLE = (bool, int, float, str, np.generic, type(None))  # a program cannot change such a result
 
 
 class KeptAttributes:
@@ -25,7 +25,7 @@ class KeptAttributes:
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
         self._kept: dict[str, dict[str, Any]] = {}  # by name, in the order in which they were set last
         with reading_checkpoint():
-            for one in (state or {}).get(KEY, ()):
+            for one in (state or {}).get(SET_ATTRIBUTES, ()):
                 decode_value(one["value"])
                 self._kept[str(one["name"])] = {"value": one["value"], "force": one["force"]}
 
@@ -69,7 +69,7 @@ class KeptAttributes:
             found: Its results.
         """
         if name in ("get_wrapper_attr", "has_wrapper_attr"):
-            return not all(isinstance(one, FIXED) for one in found)
+            return not all(isinstance(one, UNCHANGEABLE) for one in found)
         given = dict(zip(("name", "value"), arguments)) | dict(options)
         if name != "set_wrapper_attr" or not {"name", "value"} <= given.keys() or not isinstance(given["name"], str):
             return True
@@ -83,4 +83,5 @@ class KeptAttributes:
 
     def added_to(self, snapshot: dict[str, Any]) -> dict[str, Any]:
         """Return a snapshot with these attributes; as it is if there are none."""
-        return snapshot | {KEY: [{"name": name} | one for name, one in self._kept.items()]} if self._kept else snapshot
+        kept = [{"name": name} | one for name, one in self._kept.items()]
+        return snapshot | {SET_ATTRIBUTES: kept} if kept else snapshot

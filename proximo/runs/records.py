@@ -148,6 +148,13 @@ class FixedFields(TypedDict, total=False):
     iteration_shift: int
 
 
+class CallbackState(TypedDict):
+    """The state of a callback (runs/callback_state.py)."""
+
+    name: str
+    state: Any
+
+
 class Checkpoint(TypedDict):
     """tree.json of a checkpoint."""
 
@@ -157,6 +164,7 @@ class Checkpoint(TypedDict):
     fixed: FixedFields
     cpu: NotRequired[str]
     processes: NotRequired[int]
+    callbacks: NotRequired[list[CallbackState]]
 
 
 class BestRecord(TypedDict):
