@@ -1,4 +1,4 @@
-"""Refuse snapshot(), weights() and call_envs() of an iteration when a later one has begun."""
+"""Refuse snapshot(), weights() and call_envs() of an iteration when a later one has begun; keep what call_envs sets."""
 
 from collections.abc import Callable, Generator
 from functools import partial, wraps

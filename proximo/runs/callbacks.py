@@ -76,8 +76,9 @@ def problems_of_callbacks(callbacks: object) -> list[str]:
 
 
 def has_method(callback: object, name: str) -> bool:
-    """Return whether a callback is an object, or a function, with such a method."""
-    return not isinstance(callback, type) and callable(getattr(callback, name, None))
+    """Return whether a callback is an object, or a function, with such a method; not one that answers to any name."""
+    found = name in getattr(callback, "__dict__", ()) or hasattr(type(callback), name)
+    return found and not isinstance(callback, type) and callable(getattr(callback, name, None))
 
 
 def _check_arguments(name: str, **values: object) -> None:

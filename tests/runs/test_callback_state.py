@@ -1,6 +1,7 @@
 """The state of callbacks in checkpoints."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -163,7 +164,7 @@ def test_state_without_load_is_refused(tmp_path):
 
     with pytest.raises(proximo.UsageError, match=r"callbacks has Half, which has state\(\) and no load\(state\)"):
         proximo.train("ppo", run_dir=tmp_path / "run", callbacks=[Half()], **FIELDS)
-    assert packed_states([Word(), print, lambda it: None]) == []
+    assert packed_states([Word(), print, lambda it: None, Mock()]) == []
 
 
 @pytest.mark.parametrize(("given", "values", "sentence"), [
