@@ -155,7 +155,7 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
         make_envs: As at the start of the run.
         make_agent: As at the start of the run.
         loss_fn: As at the start of the run.
-        callbacks: As in `train`. Pass new objects: what callbacks counted is not part of a checkpoint.
+        callbacks: As in `train`. Those that have the methods state() and load(state) continue with their state.
         config: The class of the configuration, if it is a subclass with additional fields.
         changes: New values of fields of the configuration. In addition `allow_import=[...]`, modules and scripts that
             may be imported because the run names them.

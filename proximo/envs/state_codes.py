@@ -48,12 +48,27 @@ def _variables(function: types.FunctionType) -> dict[str, Any]:
     return found
 
 
-def encode_value(value: Any, seen: dict[int, Any]) -> Any:
+def encode_copy(value: Any) -> Any:
+    """Encode a value that belongs to no environment. An object that is in two places becomes two objects.
+
+    Raises:
+        OpaqueError: The value is not made of numbers, texts, booleans, None, arrays, lists, tuples and dicts.
+    """
+    try:
+        code = encode_value(value, None)
+        decode_value(code)
+    except (ValueError, RecursionError):
+        raise OpaqueError("a space, or a value that contains itself") from None
+    return code
+
+
+def encode_value(value: Any, seen: dict[int, Any] | None) -> Any:
     """Encode a value as nested dicts whose leaves are arrays, numbers, strings, booleans, None or lists of these.
 
     Args:
         value: What an attribute holds.
-        seen: The environment, its wrappers and the objects encoded so far, by id; changed in place.
+        seen: The environment, its wrappers and the objects encoded so far, by id; changed in place. None: attributes
+            may share objects.
 
     Raises:
         OpaqueError: The value is of another type, or it was encoded before: two attributes share the object, and would
@@ -89,8 +104,8 @@ def encode_function(value: types.FunctionType, seen: dict[int, Any]) -> Any:
             "variables": {i: encode_value(one, seen) for i, one in _variables(value).items() if holds_state(one, seen)}}
 
 
-def _add_seen(value: Any, seen: dict[int, Any]) -> None:
-    if type(value) is tuple or isinstance(value, gymnasium.Space):
+def _add_seen(value: Any, seen: dict[int, Any] | None) -> None:
+    if seen is None or type(value) is tuple or isinstance(value, gymnasium.Space):
         return
     owner = value.base if isinstance(value, np.ndarray) and value.base is not None else value
     if id(owner) in seen:
@@ -98,7 +113,7 @@ def _add_seen(value: Any, seen: dict[int, Any]) -> None:
     seen[id(owner)] = owner  # while it is referenced here, its id is not given to another object
 
 
-def _space_generator(space: gymnasium.Space[Any], seen: dict[int, Any]) -> Any:
+def _space_generator(space: gymnasium.Space[Any], seen: dict[int, Any] | None) -> Any:
     if any(part._np_random is not None for part in _inner_spaces(space)):
         raise OpaqueError("a nested space with a random generator")
     return None if space._np_random is None else encode_value(space._np_random, seen)
@@ -163,7 +178,7 @@ def decode_value(code: Any, present: Any = None) -> Any:
     if "keys" in code:
         keys, held = decode_value(code["keys"]), present if type(present) is dict else {}
         return dict(zip(keys, decode_value(code["values"], [held.get(key) for key in keys]), strict=True))
-    kind = next(name for name in SEQUENCES if name in code)
+    kind = next((name for name in SEQUENCES if name in code), "list")
     items = list(code[kind].values() if isinstance(code[kind], dict) else code[kind])
     same = type(present) is SEQUENCES[kind] and len(present) == len(items)
     items = [decode_value(item, one) for item, one in zip(items, present if same else [None] * len(items), strict=True)]

@@ -101,6 +101,7 @@ class Bundle(gymnasium.Env[Any, Any]):
     @property
     def _envs(self) -> RowEnvs:
         if self._made is None:
+            self._begin_process()
             made = self._make()
             if (made.obs_shape, made.obs_dtype) != self._row:
                 shape, dtype = self._row
@@ -112,14 +113,16 @@ class Bundle(gymnasium.Env[Any, Any]):
             self._made = made
         return self._made
 
+    def _begin_process(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+        end_with_parent()
+        remove_path_variable()
+        if self._messages not in LOGGER.handlers:
+            LOGGER.addHandler(self._messages)
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any],
                                                                                                 dict[str, Any]]:
         """Begin all environments again from their own seeds; `seed` and `options` are not used."""
-        if self._made is None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
-            end_with_parent()
-            remove_path_variable()
-            LOGGER.addHandler(self._messages)
         return self._observe(lambda: self._envs.reset())
 
     def step(self, action: np.ndarray) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:

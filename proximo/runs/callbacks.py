@@ -4,7 +4,7 @@ import numbers
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proximo.errors import COLUMNS, UsageError, call_part, is_column
 
@@ -68,8 +68,17 @@ def problems_of_callbacks(callbacks: object) -> list[str]:
         return [f"callbacks has {one.__name__}, which makes a callback. Call it: {one.__name__}(...)."
                 for one in callbacks if any(one is maker for maker in makers)] + [
                 f"callbacks has {one!r:.60}, which is not a function. Use functions of an iteration."
-                for one in callbacks if not callable(one) or isinstance(one, type)]
+                for one in callbacks if not callable(one) or isinstance(one, type)] + [
+                f"callbacks has {getattr(one, '__name__', type(one).__name__)}, which has state() and no load(state). "
+                "A resume calls load() with what state() has returned: add it."
+                for one in callbacks if has_method(one, "state") and not has_method(one, "load")]
     return [f"callbacks={callbacks!r:.60} is not a list of functions. Write callbacks=[FUNCTION]."]
+
+
+def has_method(callback: object, name: str) -> bool:
+    """Return whether a callback is an object, or a function, with such a method; not one that answers to any name."""
+    found = name in getattr(callback, "__dict__", ()) or hasattr(type(callback), name)
+    return found and not isinstance(callback, type) and callable(getattr(callback, name, None))
 
 
 def _check_arguments(name: str, **values: object) -> None:
@@ -93,12 +102,19 @@ def _check_arguments(name: str, **values: object) -> None:
         raise UsageError("\n".join(wrong))
 
 
+def _with_state(name: str, callback: Callback, state: Callable[[], Any], load: Callable[[Any], None]) -> Callback:
+    """Give a callback a name and a state, which is part of a checkpoint (runs/callback_state.py)."""
+    named: Any = callback
+    named.__name__, named.state, named.load = name, state, load
+    return callback
+
+
 def stop_at(ret: float, episodes: int = 100) -> Callback:
     """Return a callback that ends training when the mean return of the last training episodes reaches a value.
 
     Args:
         ret: The value.
-        episodes: How many episodes the mean is over; all of them must have ended in this process.
+        episodes: How many episodes the mean is over; so many must have ended.
     """
     _check_arguments("stop_at", ret=ret, episodes=episodes)
     returns: deque[float] = deque(maxlen=int(episodes))
@@ -109,11 +125,17 @@ def stop_at(ret: float, episodes: int = 100) -> Callback:
         if len(returns) == episodes and mean >= ret:
             raise StopTraining(f"the mean return of the last {episodes} episodes is {mean:.2f}")
 
-    return callback
+    def load(state: list[float]) -> None:
+        returns.clear()
+        returns.extend(state)
+
+    return _with_state("stop_at", callback, lambda: list(returns), load)
 
 
 def stop_at_evaluation(ret: float) -> Callback:
     """Return a callback that ends training when the mean return of an evaluation (`eval_every`) reaches a value.
+
+    It has no state: an evaluation belongs to one iteration.
 
     Args:
         ret: The value.
@@ -134,16 +156,20 @@ def stop_after(seconds: float) -> Callback:
     """Return a callback that ends training after some time.
 
     Args:
-        seconds: How long, counted from this call.
+        seconds: How long, counted from this call. A resume adds the time up to the checkpoint in earlier processes.
     """
     _check_arguments("stop_after", seconds=seconds)
-    end = time.monotonic() + seconds
+    begin = time.monotonic()
 
     def callback(it: "Iteration") -> None:
-        if time.monotonic() >= end:
+        if time.monotonic() - begin >= seconds:
             raise StopTraining(f"{seconds:g} seconds have passed")
 
-    return callback
+    def load(passed: float) -> None:
+        nonlocal begin
+        begin = time.monotonic() - passed
+
+    return _with_state("stop_after", callback, lambda: time.monotonic() - begin, load)
 
 
 def stop_without_improvement(iterations: int, episodes: int = 100) -> Callback:
@@ -167,4 +193,10 @@ def stop_without_improvement(iterations: int, episodes: int = 100) -> Callback:
             raise StopTraining(f"the mean return of the last {episodes} episodes has not exceeded {best:.2f} for "
                                f"{iterations} iterations")
 
-    return callback
+    def load(state: tuple[list[float], float, int]) -> None:
+        nonlocal best, best_iteration
+        returns.clear()
+        returns.extend(state[0])
+        best, best_iteration = state[1:]
+
+    return _with_state("stop_without_improvement", callback, lambda: (list(returns), best, best_iteration), load)

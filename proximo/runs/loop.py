@@ -124,8 +124,8 @@ class Session:
             raise
 
     def _copy(self, its: Sequence[Iteration | None]) -> None:
-        ended = {number: (it, watcher.log) for number, (watcher, it) in enumerate(zip(self._watchers, its))
-                 if it is not None and watcher.log is not None and watcher.saved_iteration < it.iteration}
+        ended = {number: (it, one.log, one.callbacks) for number, (one, it) in enumerate(zip(self._watchers, its))
+                 if it is not None and one.log is not None and one.saved_iteration < it.iteration}
         if ended:
             self._recent.offer(ended)
         else:

@@ -2,11 +2,13 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from proximo.runs.callback_state import packed_states
+from proximo.runs.callbacks import Callback
 from proximo.runs.log import Log
 from proximo.types import Iteration
 
@@ -21,6 +23,7 @@ class Content(NamedTuple):
 
     it: Iteration
     log: dict[str, Any]  # Log.state()
+    callbacks: Sequence[dict[str, Any]] = ()  # packed_states()
 
 
 class Recent:
@@ -38,10 +41,10 @@ class Recent:
         self.contents: dict[int, Content] = {}
         self._due, self._checkpoint_due = 0.0, -math.inf
 
-    def offer(self, ended: Mapping[int, tuple[Iteration, Log]]) -> None:
+    def offer(self, ended: Mapping[int, tuple[Iteration, Log, Sequence[Callback]]]) -> None:
         """Copy an iteration that these runs have just ended, if it is time."""
         begin = time.perf_counter()
-        if begin < self._due or not all(it.keeps_state for it, _ in ended.values()):
+        if begin < self._due or not all(it.keeps_state for it, *_ in ended.values()):
             return
         self.contents = {number: copied_content(*one) for number, one in ended.items()}  # replaced as a whole
         end = time.perf_counter()
@@ -63,10 +66,11 @@ def seconds_between(seconds: float) -> float:
     return max(CHECKPOINT_SECONDS, seconds / CHECKPOINT_SHARE)
 
 
-def copied_content(it: Iteration, log: Log) -> Content:
-    """Return a copy of an iteration that has just ended."""
+def copied_content(it: Iteration, log: Log, callbacks: Sequence[Callback]) -> Content:
+    """Return a copy of an iteration that has just ended, and of the states of the callbacks after it."""
     snapshot, weights = copied(it.snapshot()), copied(it.weights())
-    return Content(it=it._replace(snapshot=lambda: snapshot, weights=lambda: weights), log=log.state())
+    return Content(it=it._replace(snapshot=lambda: snapshot, weights=lambda: weights), log=log.state(),
+                   callbacks=packed_states(callbacks))
 
 
 def copied(tree: Any) -> Any:

@@ -130,6 +130,15 @@ class TrainingState(TypedDict):
     latest: NotRequired[Arrays]
     carry: NotRequired[dict[str, Any]]
     fixed: NotRequired[dict[str, Any]]
+    set_attributes: NotRequired[list["SetAttribute"]]
+
+
+class SetAttribute(TypedDict):
+    """An attribute of the environments that a program has set (envs/kept_attributes.py)."""
+
+    name: str
+    value: Any
+    force: bool | None
 
 
 class FixedFields(TypedDict, total=False):
@@ -137,6 +146,13 @@ class FixedFields(TypedDict, total=False):
 
     num_envs: int
     iteration_shift: int
+
+
+class CallbackState(TypedDict):
+    """The state of a callback (runs/callback_state.py)."""
+
+    name: str
+    state: Any
 
 
 class Checkpoint(TypedDict):
@@ -148,6 +164,7 @@ class Checkpoint(TypedDict):
     fixed: FixedFields
     cpu: NotRequired[str]
     processes: NotRequired[int]
+    callbacks: NotRequired[list[CallbackState]]
 
 
 class BestRecord(TypedDict):

@@ -10,6 +10,7 @@ from typing import Any
 from proximo.errors import FilesError, notify, warn
 from proximo.facts import fixed_on_resume
 from proximo.processes import world_from_environment
+from proximo.runs.callback_state import CALLBACK_STATES, load_states, packed_states
 from proximo.runs.callbacks import run_callbacks
 from proximo.runs.checkpoint import save_checkpoint
 from proximo.runs.csv_file import files_of, removed
@@ -74,7 +75,8 @@ class Watcher:
         self._recorder, self._meter, self._group = recorder or Recorder(), meter, (self,) if group is None else group
         self.stop_reason = ""  # why a callback ends the run; "": none does
         self._record_video, self._evaluator = own.video_recorder(run), own.evaluator(run)
-        self._own = own
+        self._own, self.callbacks = own, own.callbacks
+        load_states(self.callbacks, checkpoint)
         self._started = time.perf_counter()
         self.log: Log | None = None  # None: no iteration has ended, or another rank writes
         self.saved_iteration = 0  # the newest that this process has saved
@@ -98,10 +100,13 @@ class Watcher:
         shares = self._recorder.shares()
         if self.log is None and self._evaluator is not None:
             self._evaluator.check_envs(it.spec)
-        log = self.log = self.log or self._open_log(it)
+        begins, log = self.log is None, self.log or self._open_log(it)
+        self.log = log
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
         it = self._own.with_model(it._replace(stats=it.stats | shares | evaluated), self.run.cfg, self.run.variant)
-        returned, self.stop_reason = run_callbacks(self._own.callbacks, it)
+        returned, self.stop_reason = run_callbacks(self.callbacks, it)
+        if begins:
+            packed_states(self.callbacks)  # one that cannot be saved is an error now, not at the first checkpoint
         if self.stop_reason:
             log.end_early(self.stop_reason)
         log.iteration(it.iteration, it.steps, it.stats | returned, it.finished)
@@ -116,7 +121,7 @@ class Watcher:
         saving = last or leaving or (due and (stopped or not (spare and cfg.keep_checkpoints)))
         if saving:
             call = call if self._record_video is None else call_now
-            call(self.save, Content(it, log.state()), log.summary() if last else None)
+            call(self.save, Content(it, log.state(), packed_states(self.callbacks)), log.summary() if last else None)
         if self._record_video is not None and not leaving and (last or self._video_due(it.iteration, due)):
             if not saving:
                 save_latest_model(self.run, it)
@@ -174,6 +179,7 @@ def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:
     it = content.it
     tree = {"state": it.snapshot(), "log": content.log, "versions": versions(), "cpu": cpu_model(),
             "fixed": fixed_on_resume(run.cfg), "processes": world_from_environment().size}
+    tree |= {CALLBACK_STATES: content.callbacks} if content.callbacks else {}
     save_latest_model(run, it)
     if summary is not None:
         write_json(run.folder / "summary.json", summary, "")

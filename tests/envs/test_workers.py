@@ -245,8 +245,12 @@ def test_a_worker_that_is_lost_before_training_is_told_so():
     envs.close()
 
 
-def test_ctrl_c_is_left_to_the_parent():
+@pytest.mark.parametrize("called_before", [False, True])
+def test_ctrl_c_is_left_to_the_parent(called_before):
+    """Also where a method is called before the first reset, as of environments that are made again."""
     envs = make_envs()
+    if called_before:
+        envs.call("get_wrapper_attr", "render_mode")
     envs.reset()
     for pid in running_workers(envs):
         os.kill(pid, signal.SIGINT)

@@ -26,14 +26,14 @@ LOG = SimpleNamespace(state=dict)
 def test_only_iterations_that_continue_exactly_are_copied(keeps):
     """Of several runs all or none, so that they continue together."""
     recent = Recent()
-    recent.offer({number: (ended(7, each), LOG) for number, each in enumerate(keeps)})
+    recent.offer({number: (ended(7, each), LOG, ()) for number, each in enumerate(keeps)})
     assert [one.it.snapshot() for one in recent.contents.values()] == ([{"number": 7}] * 2 if all(keeps) else [])
 
 
 def test_an_iteration_that_was_saved_is_not_copied_and_older_copies_are_forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr("proximo.runs.recent.LEAST_SECONDS", 0.0)
     monkeypatch.setattr("proximo.runs.recent.SHARE", 1e9)
-    watcher = SimpleNamespace(log=LOG, saved_iteration=0, save_seconds=0.0)
+    watcher = SimpleNamespace(log=LOG, callbacks=(), saved_iteration=0, save_seconds=0.0)
     session = Session(tmp_path, [watcher], iter(()))
     copies = []
     for number, saved in ((2, 0), (3, 3), (4, 3)):
@@ -101,7 +101,7 @@ def test_a_copy_is_not_needed_right_after_a_checkpoint(monkeypatch):
     recent = Recent()
     recent.forget(0.0)
     for now[0], copied in ((0.9, False), (1.1, True)):
-        recent.offer({0: (ended(7), LOG)})
+        recent.offer({0: (ended(7), LOG, ())})
         assert bool(recent.contents) == copied
 
 
@@ -140,6 +140,6 @@ def test_a_checkpoint_does_not_bring_an_expensive_copy_forward(monkeypatch):
     recent = Recent()
     for second in (0, 1, 3, 6):
         now[0] = float(second)
-        recent.offer({0: (ended(7)._replace(snapshot=snapshot), LOG)})
+        recent.offer({0: (ended(7)._replace(snapshot=snapshot), LOG, ())})
         recent.forget(0.0)
     assert taken == [0, 6]

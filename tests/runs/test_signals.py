@@ -153,11 +153,11 @@ def test_copies_are_rare_where_they_are_expensive(monkeypatch):
         recent, now[0] = Recent(), 0.0
         taken.clear()
         while now[0] < 20:
-            recent.offer({0: (it, LogStub())})
+            recent.offer({0: (it, LogStub(), ())})
             now[0] += 0.01
         assert min(np.diff(taken)) >= expected and max(np.diff(taken)) < expected + 0.011
     recent = Recent()
-    recent.offer({0: (it, LogStub()), 1: (it._replace(keeps_state=False), LogStub())})
+    recent.offer({0: (it, LogStub(), ()), 1: (it._replace(keeps_state=False), LogStub(), ())})
     assert recent.contents == {}
 
 
