@@ -36,7 +36,7 @@ def name_in_file(cfg: Config) -> tuple[str, str]:
         if name in ids or (name and callable(getattr(module, name, None))):
             return name, str(path)
     several = ids or classes
-    if len(several) == 1 and not member and not asked:
+    if len(several) == 1 and not (member or asked or has_make_envs):
         return several[0], str(path)
     found = [*ids, *classes, *[MAKE_ENVS] * has_make_envs]
     asked = member or asked
