@@ -152,8 +152,9 @@ def load_script(path: Path) -> ModuleType:
         UsageError: The file does not exist, is not a Python file, or raises an exception.
     """
     if path.suffix != ".py" or not path.is_file():
-        raise UsageError(f"env_file={path} is not a Python file. Give the path of one: --env-file my_env.py or "
-                         "--env-file my_env.py:MyEnv.")
+        wrong = "is not a Python file" if path.exists() else "does not exist"
+        raise UsageError(f"env_file={path} {wrong}. Give the path of a Python file: --env-file my_env.py or --env-file "
+                         "my_env.py:MyEnv.")
     name = _module_name(path)
     if name in sys.modules:
         return sys.modules[name]
