@@ -24,6 +24,7 @@ KNOWN = {"ale_py": "proximo[atari]", "dm_control": "proximo[dm_control]", "gymna
          "gymnasium_robotics": "gymnasium-robotics", "minigrid": "proximo[minigrid]", "mujoco": "proximo[mujoco]",
          "proximo": "proximo", "shimmy": "proximo[dm_control]"}  # trusted modules, and what pip installs for each
 OLD_GYM = ("GymV21Environment", "GymV26Environment")  # of shimmy: gym imports the module that their arguments name
+PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")  # faults are named by lines outside of it
 
 
 def named_modules(cfg: Config) -> list[str]:
@@ -131,7 +132,8 @@ def _import_fault(what: str, named_by: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         place, cause = f"{error.filename}, line {error.lineno}", error.msg
     else:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
+                  and not frame.filename.startswith(PACKAGE)]
         place, cause = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "its file", str(error)
     return f"{named_by}: importing {what} fails in {place} with {type(error).__name__}: {cause}"
 

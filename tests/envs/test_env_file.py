@@ -103,10 +103,17 @@ def test_a_file_with_a_class_and_a_function_needs_a_name(write):
 
 def test_what_a_file_without_environments_is_told(write):
     path = write("def make_envs_later(): pass")
-    with pytest.raises(UsageError, match=r"has no environment. Define .* or define make_envs\(cfg, seeds\)"):
+    with pytest.raises(UsageError, match=r"has no environment. Define .* function make_envs\(cfg, seeds\), such"):
         name_in_file(Config(env_file=str(path)))
     with pytest.raises(UsageError, match="has no environment, and not make_envs"):
         name_in_file(Config(env_file=f"{path}:make_envs"))
+
+
+def test_a_refusal_in_a_file_names_the_line_of_the_file(write):
+    """It named a line of Proximo."""
+    path = write("from proximo.envs.func_env import from_func_env\n\nmake_envs = from_func_env(int)\n")
+    with pytest.raises(UsageError, match=f"fails in {path}, line 3 with UsageError: int is a class"):
+        name_in_file(Config(env_file=str(path)))
 
 
 def test_the_path_of_a_resume(tmp_path):
