@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import sys
-import traceback
 import zlib
 from collections.abc import Collection
 from dataclasses import replace
@@ -18,13 +17,12 @@ from pathlib import Path, PureWindowsPath
 from types import ModuleType
 
 from proximo.config import Config
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError, notify, place_of
 
 KNOWN = {"ale_py": "proximo[atari]", "dm_control": "proximo[dm_control]", "gymnasium": "gymnasium",
          "gymnasium_robotics": "gymnasium-robotics", "minigrid": "proximo[minigrid]", "mujoco": "proximo[mujoco]",
          "proximo": "proximo", "shimmy": "proximo[dm_control]"}  # trusted modules, and what pip installs for each
 OLD_GYM = ("GymV21Environment", "GymV26Environment")  # of shimmy: gym imports the module that their arguments name
-PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")  # faults are named by lines outside of it
 
 
 def named_modules(cfg: Config) -> list[str]:
@@ -132,9 +130,7 @@ def _import_fault(what: str, named_by: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         place, cause = f"{error.filename}, line {error.lineno}", error.msg
     else:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
-                  and not frame.filename.startswith(PACKAGE)]
-        place, cause = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "its file", str(error)
+        place, cause = place_of(error) or "its file", str(error)
     return f"{named_by}: importing {what} fails in {place} with {type(error).__name__}: {cause}"
 
 
