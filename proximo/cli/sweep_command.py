@@ -10,6 +10,7 @@ from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
 from proximo.cli.flags import Flag, field_name, read_flags, split_flags, take_flag
 from proximo.cli.sweep_table import train_and_print
 from proximo.config import Config
+from proximo.envs.env_file import function_in_file
 from proximo.envs.inside import control_inside
 from proximo.facts import type_problems
 from proximo.problems import engine_of
@@ -20,7 +21,8 @@ TASKS = "CartPole-v1, Acrobot-v1, MountainCar-v0, MountainCarContinuous-v0, Pend
 SWEEP_HELP = """usage: proximo sweep [VARIANT] [--env-id ID] --FLAG VALUE VALUE ... --seeds 1 2 3 [--run-dir DIR]
 
 Train one run for every combination of the values, all at once in one compiled function of JAX. The environments must be
-written in JAX: """ + TASKS + """ and those of Brax.
+written in JAX: """ + TASKS + """, those of Brax, and
+your own (--env-file FILE, where the file has make_envs = from_func_env(MyFuncEnv())).
 
   proximo sweep ppo --env-id CartPole-v1 --learning-rate 1e-4 3e-4 1e-3 --gamma 0.98 0.99 --seeds 1 2 3 --run-dir DIR
 
@@ -60,6 +62,8 @@ def outside_problems(cfg: Config, variant: str) -> list[str]:
     inside = [engine for engine in engines if engine in ("jax", "brax")]
     if find_spec("jax") is None or type_problems(cfg) or cfg.engine not in ("auto", *engines):
         return []  # other sentences say so
+    if function_in_file(cfg) is not None:
+        return []  # what it makes is checked where it is called
     if not inside:
         others = [name for name, one in VARIANTS.items() if {"jax", "brax"} & {*one.config.limits.engines}]
         return [f"{cfg.env_id} is not simulated inside the compiled function, and no environment of {variant} is. Use "

@@ -36,14 +36,15 @@ def name_in_file(cfg: Config) -> tuple[str, str]:
         if name in ids or (name and callable(getattr(module, name, None))):
             return name, str(path)
     several = ids or classes
-    if len(several) == 1 and not member and not asked:
+    if len(several) == 1 and not (member or asked or has_make_envs):
         return several[0], str(path)
     found = [*ids, *classes, *[MAKE_ENVS] * has_make_envs]
     asked = member or asked
     raise UsageError(f"env_file={path} has {', '.join(found) or 'no environment'}" + (
         f", and not {asked}" if asked else "") + (
         f". Name one: --env-file {path.name}:{(classes or ids or found)[0]}." if found else
-        ". Define a subclass of gymnasium.Env in it, register an id, or define make_envs(cfg, seeds)."))
+        ". Define a subclass of gymnasium.Env in it, register an id, or define a function make_envs(cfg, seeds), such "
+        "as make_envs = from_func_env(MyFuncEnv()) or from_parallel_env(MyGame)."))
 
 
 def function_in_file(cfg: Config) -> Callable[[Any, Sequence[int]], Any] | None:

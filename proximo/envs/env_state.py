@@ -11,7 +11,14 @@ from typing import Any
 import gymnasium
 
 from proximo.config import Config
-from proximo.envs.state_codes import OpaqueError, decode_value, encode_function, encode_value, holds_state
+from proximo.envs.state_codes import (
+    OpaqueError,
+    decode_value,
+    encode_function,
+    encode_value,
+    holds_state,
+    same_value,
+)
 from proximo.errors import UsageError, notify, warn, warn_once
 
 
@@ -131,7 +138,7 @@ def load_sharing(envs: Sequence[gymnasium.Env], load: Callable[[int], None]) -> 
         load(i)
     for depth, name, value in shared:
         layers = [vars(_layers(env)[depth]) for env in envs]
-        if any(repr(layer.get(name)) != repr(value) for layer in layers):
+        if not all(same_value(layer.get(name), value) for layer in layers):
             warn_once(f"The environments share the {type(value).__name__} {name!r}, and the checkpoint has other "
                       "content. Each environment continues with a copy of it: what the program changes in its own "
                       "object does not reach them. Change environments by it.call_envs (docs/python.md#callbacks).")

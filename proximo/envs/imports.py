@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import sys
-import traceback
 import zlib
 from collections.abc import Collection
 from dataclasses import replace
@@ -18,7 +17,7 @@ from pathlib import Path, PureWindowsPath
 from types import ModuleType
 
 from proximo.config import Config
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError, notify, place_of
 
 KNOWN = {"ale_py": "proximo[atari]", "dm_control": "proximo[dm_control]", "gymnasium": "gymnasium",
          "gymnasium_robotics": "gymnasium-robotics", "minigrid": "proximo[minigrid]", "mujoco": "proximo[mujoco]",
@@ -131,8 +130,7 @@ def _import_fault(what: str, named_by: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         place, cause = f"{error.filename}, line {error.lineno}", error.msg
     else:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-        place, cause = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "its file", str(error)
+        place, cause = place_of(error) or "its file", str(error)
     return f"{named_by}: importing {what} fails in {place} with {type(error).__name__}: {cause}"
 
 
@@ -152,8 +150,9 @@ def load_script(path: Path) -> ModuleType:
         UsageError: The file does not exist, is not a Python file, or raises an exception.
     """
     if path.suffix != ".py" or not path.is_file():
-        raise UsageError(f"env_file={path} is not a Python file. Give the path of one: --env-file my_env.py or "
-                         "--env-file my_env.py:MyEnv.")
+        wrong = "is not a Python file" if path.exists() else "does not exist"
+        raise UsageError(f"env_file={path} {wrong}. Give the path of a Python file: --env-file my_env.py or --env-file "
+                         "my_env.py:MyEnv.")
     name = _module_name(path)
     if name in sys.modules:
         return sys.modules[name]

@@ -1,13 +1,17 @@
 """The state of an environment of Gymnasium, with that of the simulation if it is one of MuJoCo."""
 
 import sys
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from proximo.envs.env_state import get_env_state, load_sharing, set_env_state
+from proximo.errors import warn_once
 
 EXCLUDED = ("model", "data", "mujoco_renderer")  # MuJoCo's own functions save these, or they only draw
 DERIVED = ("xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "subtree_com",
@@ -32,26 +36,47 @@ def read_state(env: gymnasium.Env) -> dict[str, Any]:
     return {"env": attributes, "physics": physics, "derived": derived, "model": read_model(bare.model)}
 
 
-def read_model(model: Any) -> dict[str, dict[str, Any]]:
-    """Return what a program may change of a MjModel (masses, friction, gravity, ...): arrays of floats, and options."""
-    arrays = {name: np.array(value) for name in dir(model) if name.startswith(CHANGED)
-              and isinstance(value := getattr(model, name), np.ndarray) and value.dtype.kind == "f"}
-    return {"arrays": arrays} | {part: {name: np.array(value)[()] for name in dir(getattr(model, part))
-                                        if isinstance(value := getattr(getattr(model, part), name),
-                                                      (int, float, np.ndarray))} for part in ("opt", "stat")}
+def read_model(model: Any) -> dict[str, Any]:
+    """Return what a program may change of a MjModel (masses, friction, gravity, ...), as one array: floats and options.
+
+    Two hundred arrays for each environment would take most of the time and space of a checkpoint.
+    """
+    values = changeable()[1](model)
+    sizes = np.array([np.size(value) for value in values])
+    layout = zlib.crc32(sizes.tobytes(), zlib.crc32(repr(changeable()[0]).encode()))
+    return {"layout": layout, "numbers": np.concatenate([np.ravel(value) for value in values], dtype=np.float64)}
 
 
-def write_model(model: Any, state: dict[str, dict[str, Any]]) -> None:
-    """Set what read_model returned."""
-    for name, value in state["arrays"].items():
-        getattr(model, name)[...] = value
-    for part, values in ((getattr(model, name), state[name]) for name in ("opt", "stat")):
-        for name, value in values.items():
-            before = getattr(part, name)
-            if isinstance(before, np.ndarray):
-                before[...] = value
+def write_model(model: Any, state: dict[str, Any]) -> None:
+    """Set what read_model returned; a warning says if the model has other arrays."""
+    now, numbers = read_model(model), np.asarray(state["numbers"])
+    if now["layout"] != state["layout"]:
+        warn_once("The checkpoint has the masses, friction and options of another model or version of MuJoCo. Those of "
+                  "the environment, as it is made, are used.")
+    elif now["numbers"].tobytes() != numbers.tobytes():
+        begin = 0
+        for name in changeable()[0]:
+            part, _, attribute = name.rpartition(".")
+            owner = getattr(model, part) if part else model
+            value = getattr(owner, attribute)
+            new, begin = numbers[begin:begin + np.size(value)], begin + np.size(value)
+            if isinstance(value, np.ndarray):
+                value[...] = new.reshape(value.shape)
             else:
-                setattr(part, name, type(before)(value))
+                setattr(owner, attribute, type(value)(new[0]))
+
+
+@cache
+def changeable() -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
+    """Return the names of the float arrays in CHANGED and of the options of a MjModel, and what reads their values."""
+    import mujoco
+
+    model = mujoco.MjModel.from_xml_string("<mujoco/>")
+    names = [name for name in dir(model) if name.startswith(CHANGED)
+             and isinstance(value := getattr(model, name), np.ndarray) and value.dtype.kind == "f"]
+    names += [f"{part}.{name}" for part in ("opt", "stat") for name in dir(getattr(model, part))
+              if isinstance(getattr(getattr(model, part), name), (int, float, np.ndarray))]
+    return names, attrgetter(*names)
 
 
 def write_states(envs: Sequence[gymnasium.Env], states: Mapping[str, Any]) -> None:

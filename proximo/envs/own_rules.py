@@ -1,7 +1,22 @@
 """The rules for the ends of episodes in steps of user-defined environments (docs/batched-environments.md)."""
 
+from typing import Any
+
+import gymnasium as gym
+
 from proximo.errors import UsageError
 from proximo.protocols import Array, Step
+
+
+def one_for_all(made: Any) -> str:
+    """Return what make_envs has to return where it returned single environments or nothing; "" for other objects."""
+    if made is None:
+        return " Return the environments."
+    if isinstance(made, (gym.Env, list, tuple)):
+        return (" Return one object that steps all environments, such as gymnasium.vector.SyncVectorEnv([make_one] * "
+                "len(seeds)). For a single environment, make_envs is not needed: give its class "
+                "(docs/add-an-environment.md).")
+    return ""
 
 
 def check_ends(step: Step, name: str, self_play: bool) -> None:

@@ -12,7 +12,7 @@ from proximo.envs.joint_actions import action_shape
 from proximo.envs.masks import mask_parts
 from proximo.envs.own_attributes import problems_of_envs
 from proximo.envs.own_pure import CheckedPure, naming_environment, state_difference
-from proximo.envs.own_rules import check_ends, check_fillers
+from proximo.envs.own_rules import check_ends, check_fillers, one_for_all
 from proximo.envs.own_steps import (
     described,
     fields_of,
@@ -44,13 +44,14 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
         envs: VecEnv = call_part("make_envs", make_envs, cfg, seeds)
         if hasattr(envs, "single_observation_space") and not hasattr(envs, "obs_shape"):  # a VectorEnv of Gymnasium
             envs = GymVectorEnvs(envs, seeds[0], metrics=getattr(cfg, "info_metrics", ()))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, ProximoError) or is_out_of_memory(error):
             raise
         raise EnvError(f"make_envs raised {with_place(error)}") from error
     missing = [name for name in MEMBERS if not (hasattr(type(envs), name) or hasattr(envs, name))]  # calls no property
     if missing:
-        advice = place_for(envs) or (" Pass this function as make_envs itself." * callable(envs)) or (
+        itself = " Pass this function as make_envs itself." * callable(envs)
+        advice = place_for(envs) or one_for_all(envs) or itself or (
             " Add them: docs/batched-environments.md says what they are.")
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "
                          f"(proximo/protocols.py).{advice}")

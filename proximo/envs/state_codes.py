@@ -97,6 +97,24 @@ def encode_value(value: Any, seen: dict[int, Any] | None) -> Any:
     raise OpaqueError(f"a value of the type {type(value).__name__}")
 
 
+def same_value(one: Any, other: Any) -> bool:
+    """Return whether two values that encode_value takes are equal: types, order and all bits of numbers."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
+    if isinstance(one, np.random.Generator):
+        return same_value(one.bit_generator.state, other.bit_generator.state)
+    if isinstance(one, dict):
+        return same_value([*one], [*other]) and same_value([*one.values()], [*other.values()])
+    if isinstance(one, (list, tuple, deque)):
+        same_length = len(one) == len(other) and getattr(one, "maxlen", None) == getattr(other, "maxlen", None)
+        return same_length and all(map(same_value, one, other))
+    return repr(one) == repr(other)
+
+
 def encode_function(value: types.FunctionType, seen: dict[int, Any]) -> Any:
     """Encode the variables that a function takes from around it; see encode_value."""
     _add_seen(value, seen)

@@ -23,7 +23,7 @@ from proximo.envs.joint_actions import action_shape
 from proximo.envs.search_path import trusted_modules
 from proximo.envs.time_limit import time_limit
 from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
-from proximo.envs.worker_process import FIELDS, FLAGS, METRIC, Bundle, MakeRows
+from proximo.envs.worker_process import FIELDS, FLAGS, METRIC, Bundle, MakeRows, run_worker
 from proximo.errors import EnvError, ProximoError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
 
@@ -232,7 +232,7 @@ def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name
     timer = threading.Timer(timeout, give_up)
     timer.start()
     try:
-        AsyncVectorEnv.__init__(vector, bundles, context="spawn", copy=False)
+        AsyncVectorEnv.__init__(vector, bundles, context="spawn", copy=False, worker=run_worker)
         return vector
     except Exception as error:
         kill_started()

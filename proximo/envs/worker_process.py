@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.async_vector_env import _async_worker
 
 from proximo.envs.calls import call_envs, check_sent
 from proximo.envs.joint_actions import action_shape
@@ -71,6 +73,12 @@ def end_with_parent(kill: bool = True) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL if kill else signal.SIGTERM)
         if os.getppid() != parent.pid:  # it ended before
             os._exit(1)
+
+
+def run_worker(*arguments: Any) -> None:
+    """Run Gymnasium's worker. If the parent has ended, nothing reads the answer, and there is nothing to report."""
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        _async_worker(*arguments)
 
 
 class Bundle(gymnasium.Env[Any, Any]):

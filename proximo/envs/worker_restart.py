@@ -8,13 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
-from gymnasium.vector.async_vector_env import _async_worker
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from proximo.envs.search_path import trusted_modules
 from proximo.envs.worker_ends import find_dead, kill_all
 from proximo.envs.worker_envs import WorkerEnvs
-from proximo.envs.worker_process import MakeRows
+from proximo.envs.worker_process import MakeRows, run_worker
 from proximo.errors import EnvError, warn
 from proximo.protocols import Step
 
@@ -106,7 +105,7 @@ class RestartedWorkers(WorkerEnvs):
         context = multiprocessing.get_context("spawn")
         parent, child = context.Pipe()
         process = context.Process(
-            target=_async_worker, daemon=True,
+            target=run_worker, daemon=True,
             args=(k, CloudpickleWrapper(partial(self.bundles[k], restart=self._restarts)), child, parent, None,
                   vector.error_queue, vector.autoreset_mode, None))
         with child, trusted_modules():  # the new process has its own copy of this end

@@ -70,8 +70,8 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss
                             snapshot=partial(snapshot, iteration, steps, setup.adam, setup.agent, carry, envs.state,
                                              setup.keeps_state))
     finally:
+        leave(world)  # first: the environments of the user may fail to close
         envs.close()
-        leave(world)
 
 
 def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: int, cfg: Config) -> dict[str, float]:

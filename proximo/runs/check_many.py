@@ -46,6 +46,8 @@ def function_findings(make_envs: Callable[..., Any], cfg: Config) -> Iterator[Fi
             yield from row_findings(one, two, other)
         except EnvError as error:
             yield failure(str(error))
+        except SystemExit as error:
+            yield failure(f"{cfg.env_id} called sys.exit({'' if error.code is None else repr(error.code)})")
 
 
 def play_finding(envs: VecEnv, cfg: Config) -> Finding:

@@ -43,11 +43,15 @@ class CsvFile:
         self.path = path
         self._file = open(path, "ab", buffering=1 << 17)  # noqa: SIM115
         self.size = keep
-        if keep and path.stat().st_size < keep:
-            warn(f"{path} is shorter than when the checkpoint was written: lines are missing from it.")
-            self.size = path.read_bytes().rfind(b"\n") + 1
-        if path.is_file():
-            self._file.truncate(self.size)
+        try:
+            if keep and path.stat().st_size < keep:
+                warn(f"{path} is shorter than when the checkpoint was written: lines are missing from it.")
+                self.size = path.read_bytes().rfind(b"\n") + 1
+            if path.is_file():
+                self._file.truncate(self.size)
+        except BaseException:
+            self.close()
+            raise
 
     def header(self) -> list[str]:
         """Return the names in the first line; none for a new file."""

@@ -91,10 +91,14 @@ class EventFile:
         self._file = open(self.path, "xb", buffering=1 << 17)  # noqa: SIM115
         self._tables = crc32c_tables()
         self._tags: dict[str, bytes] = {}
-        self._event(0, _message(3, b"brain.Event:2"))
-        if nth:
-            self._event(first_step, _message(7, _integer(1, 1)))
-        self.flush()
+        try:
+            self._event(0, _message(3, b"brain.Event:2"))
+            if nth:
+                self._event(first_step, _message(7, _integer(1, 1)))
+            self.flush()
+        except BaseException:
+            self.close()
+            raise
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
         """Write all scalars of one step in one event; NaN is left out."""

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from proximo.errors import UsageError, first_line, warn
@@ -39,7 +40,7 @@ class MlflowTracker:
         self._sender.shutdown()
 
     def _hand_over(self) -> None:
-        self._sender.submit(self._send, self._waiting)
+        self._sender.submit(self._try, partial(self._send, self._waiting))
         self._waiting, self._sent = [], time.monotonic()
 
     def _send(self, rows: list[tuple[str, float, int, int]]) -> None:
@@ -50,7 +51,7 @@ class MlflowTracker:
             self._try(lambda part=metrics[i:i + MOST_METRICS]: self._client.log_batch(self.id, metrics=part))
 
     def _try(self, request: Any) -> None:
-        """Send a request. The first one that fails is a warning; training and the files of the run do not need it."""
+        """Call `request`. The first one that fails is a warning; training and the files of the run do not need it."""
         try:
             request()
         except Exception as error:  # of the client, of its transport, of its database

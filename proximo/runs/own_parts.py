@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from proximo.catalog import Parts, config_class, parts_of, variant_of
 from proximo.config import Config
 from proximo.envs.gym_source import passed_env_problems
+from proximo.envs.imports import named_modules
 from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.models.play import record_run_video
@@ -149,7 +150,7 @@ class OwnParts(NamedTuple):
     def parts_of_resume(self, run: Run) -> Parts:
         """Return the parts that continue a run. User-defined environments must have the spaces that the run had."""
         parts = self.parts(run.variant, run.cfg.framework)
-        if self.make_envs is None or not (run.folder / "model" / MANIFEST).exists():
+        if not (self.make_envs or named_modules(run.cfg)) or not (run.folder / "model" / MANIFEST).exists():
             return parts
         spec = spec_from(read_model(run.folder))
 

@@ -5,10 +5,9 @@ import signal
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -55,14 +54,15 @@ class Signals:
         self._fd_before = signal.set_wakeup_fd(self._outbox.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._note)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=partial(restore_in_child, weakref.ref(self)))
+        ENTERED.append(self)
+        register_fork_handler()
         self._thread = threading.Thread(target=self._attend, name="proximo-signals", daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._before:
+            ENTERED.remove(self)
             self.restore(self._fd_before)
             self._dismiss()
             self._thread.join()
@@ -175,7 +175,18 @@ class Signals:
                 return found
 
 
-def restore_in_child(ref: "weakref.ref[Signals]") -> None:
+ENTERED: list[Signals] = []  # the last one has the handlers
+
+
+@cache
+def register_fork_handler() -> None:
+    """Register restore_in_child once: a handler stays for the life of the process, and every fork calls it."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=restore_in_child)
+
+
+def restore_in_child() -> None:
     """Let signals to a forked process, such as one of an environment, neither be noted nor reach this process."""
-    if (signals := ref()) is not None and signals.has_handlers:
-        signals.restore(-1)
+    for signals in reversed(ENTERED):
+        if signals.has_handlers:
+            signals.restore(-1)

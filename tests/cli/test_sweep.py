@@ -173,6 +173,13 @@ def test_environments_inside_jax_are_swept(variant, changes):
     assert outside_problems(VARIANTS[variant].config(framework="jax", **changes), variant) == []
 
 
+def test_environments_of_a_file_are_checked_where_they_are_made(tmp_path):
+    """A sweep of a file was refused, although make_envs of it may be written in JAX."""
+    file = tmp_path / "sweep_of_a_file.py"
+    file.write_text("def make_envs(cfg, seeds):\n    pass\n")
+    assert outside_problems(proximo.Config(env_file=str(file), framework="jax"), "ppo") == []
+
+
 @pytest.mark.parametrize("text,sentence", [
     ('{"members": [".."]}', "'..' is not the name of a folder"), ('{"members": ["/etc"]}', "'/etc' is not the name"),
     ('{"members": 5}', "members=5 is not allowed"), ("[", "is not JSON")])

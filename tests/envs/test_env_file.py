@@ -88,10 +88,14 @@ def test_make_envs_is_meant_where_nothing_else_is(write):
         assert names_function(recorded.env_file) and not names_function(str(path))
 
 
-def test_a_class_of_the_file_comes_first(write):
+def test_a_file_with_a_class_and_a_function_needs_a_name(write):
+    """The class was trained, without what the function adds to it, and nothing said so. Recorded runs have a name."""
     path = write(CLASS + VECTOR)
-    assert name_in_file(Config(env_file=str(path))) == ("One", str(path))
-    assert function_in_file(Config(env_file=str(path))) is None
+    with pytest.raises(UsageError, match="has One, make_envs. Name one: --env-file"):
+        name_in_file(Config(env_file=str(path)))
+    assert name_in_file(Config(env_file=f"{path}:One")) == ("One", str(path))
+    assert name_in_file(Config(env_file=str(path), env_id="One")) == ("One", str(path))
+    assert function_in_file(Config(env_file=f"{path}:One")) is None
     assert function_in_file(Config(env_file=f"{path}:make_envs")) is not None
     with pytest.raises(UsageError, match="has One, make_envs, and not Two. Name one: --env-file"):
         name_in_file(Config(env_file=f"{path}:Two"))
@@ -99,10 +103,17 @@ def test_a_class_of_the_file_comes_first(write):
 
 def test_what_a_file_without_environments_is_told(write):
     path = write("def make_envs_later(): pass")
-    with pytest.raises(UsageError, match=r"has no environment. Define .* or define make_envs\(cfg, seeds\)"):
+    with pytest.raises(UsageError, match=r"has no environment. Define .* function make_envs\(cfg, seeds\), such"):
         name_in_file(Config(env_file=str(path)))
     with pytest.raises(UsageError, match="has no environment, and not make_envs"):
         name_in_file(Config(env_file=f"{path}:make_envs"))
+
+
+def test_a_refusal_in_a_file_names_the_line_of_the_file(write):
+    """It named a line of Proximo."""
+    path = write("from proximo.envs.func_env import from_func_env\n\nmake_envs = from_func_env(int)\n")
+    with pytest.raises(UsageError, match=f"fails in {path}, line 3 with UsageError: int is a class"):
+        name_in_file(Config(env_file=str(path)))
 
 
 def test_the_path_of_a_resume(tmp_path):
@@ -138,7 +149,7 @@ def test_a_file_trains_like_a_program(write, tmp_path, text):
     one = proximo.evaluate(whole, episodes=6, make_envs=function)
     other = proximo.evaluate(again, episodes=6, allow_import=[str(path)])
     assert np.array_equal(one.returns, other.returns)
-    assert obs_changes(proximo.load(again)) == {"make_envs": "make_envs"}  # what an exported file says
+    assert obs_changes(proximo.load(again)) == {"make_envs": f"make_envs of {path.name}"}  # what an exported file says
 
 
 def test_environments_in_jax_train_several_seeds_from_a_file(write, tmp_path):
@@ -175,3 +186,39 @@ def test_settings_that_have_no_effect_are_told(write, tmp_path, caplog):
         proximo.train("ppo", env_file=str(vector), make_envs=lambda cfg, seeds: None)
     with pytest.raises(UsageError, match="env_file is not available in this variant"):
         proximo.train("ppo_atari", env_file=str(vector), run_dir=tmp_path / "atari")
+
+
+TASK = """
+import gymnasium as gym
+import numpy as np
+
+class Task(gym.Env):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (SIZE,)), gym.spaces.Box(-BOUND, BOUND, (1,))
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(SIZE, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(SIZE, np.float32), 0.0, True, False, {}
+"""
+MANY = """
+def make_envs(cfg, seeds):
+    return gym.vector.SyncVectorEnv([Task] * len(seeds))
+"""
+
+
+@pytest.mark.parametrize(("text", "name"), [(TASK, "Task"), (TASK + MANY, "make_envs")])
+def test_a_resume_of_a_changed_file_says_what_differs(tmp_path, text, name, caplog):
+    """Other bounds of actions were taken without a word, and another shape was called a fault of the network."""
+    def changed(size, bound):
+        path = tmp_path / f"{size}_{bound}" / "changed_task.py"
+        path.parent.mkdir()
+        path.write_text(text.replace("SIZE", str(size)).replace("BOUND", str(bound)))
+        return path
+
+    run = proximo.train("ppo_continuous_action", env_file=f"{changed(3, 1)}:{name}", run_dir=tmp_path / "run",
+                        **{**SHORT, "num_envs": 2, "total_timesteps": 64})
+    with pytest.raises(UsageError, match=r"has observations float32 of shape \(4,\) .* trained with .* shape \(3,\)"):
+        proximo.resume(run, env_file=str(changed(4, 1)), total_timesteps=128)
+    proximo.resume(run, env_file=str(changed(3, 2)), total_timesteps=128)
+    assert "Actions are clipped to the new bounds" in caplog.text

@@ -459,16 +459,20 @@ class Sharing(Plain):
         return super().observe() * self.program["scale"]
 
 
-@pytest.mark.parametrize("changed", [False, True])
-def test_environments_share_a_dict_with_the_program_after_a_resume(changed, caplog):
+MAP = np.zeros(2000)  # repr() leaves out the middle of such arrays
+
+
+@pytest.mark.parametrize("changes", [{}, {"scale": 0.25}, {"map": np.where(np.arange(2000) == 1000, 1.0, MAP)}])
+def test_environments_share_a_dict_with_the_program_after_a_resume(changes, caplog, tmp_path):
     """As before, if it has not changed since its program began; otherwise each has a copy, and a warning says so."""
     warn_once.cache_clear()
-    first, program = {"scale": 0.5}, {"scale": 0.5}
+    first, program = ({"scale": 0.5, "map": MAP.copy(), "parts": [(1, np.nan), None]} for _ in range(2))
     envs, others = (GymEnvs(partial(Sharing, one), [1, 2], "Sharing-v0") for one in (first, program))
     envs.reset(), others.reset()
-    first["scale"] = 0.25 if changed else 0.5
-    others.load(envs.snapshot())
-    assert others.call("get_wrapper_attr", "program") == [first] * 2
-    program["scale"] = 0.125
-    assert others.call("get_wrapper_attr", "program") == [first if changed else program] * 2
-    assert ("The environments share the dict 'program'" in caplog.text) == changed
+    first.update(changes)
+    save_tree(tmp_path / "state", envs.snapshot())
+    others.load(load_tree(tmp_path / "state"))
+    for held in others.call("get_wrapper_attr", "program"):
+        assert held["scale"] == first["scale"] and (held["map"] == first["map"]).all()
+        assert (held is program) != bool(changes)
+    assert ("The environments share the dict 'program'" in caplog.text) == bool(changes)

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import fields, replace
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -173,8 +174,9 @@ def test_another_environment_than_that_of_the_file_is_refused(script, tmp_path, 
 def test_unknown_arguments_and_files():
     with pytest.raises(UsageError, match="CartPole-v1 could not be made with env_kwargs .*'size'"):
         made(env_id="CartPole-v1", env_kwargs=("size=5",))
-    with pytest.raises(UsageError, match="is not a Python file"):
-        made(env_file="nothing.py")
+    for file, words in (("nothing.py", "does not exist"), (str(Path(__file__).parent), "is not a Python file")):
+        with pytest.raises(UsageError, match=words):
+            made(env_file=file)
 
 
 def test_a_script_whose_name_is_taken(tmp_path):

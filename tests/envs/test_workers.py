@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from proximo.cli.main import main
 from proximo.config import Config
@@ -22,7 +23,7 @@ from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, finish_env
 from proximo.envs.worker_envs import WorkerEnvs
-from proximo.envs.worker_process import restart_seeds
+from proximo.envs.worker_process import restart_seeds, run_worker
 from proximo.errors import EnvError, UsageError
 from tests.support.probes import Probe
 from tests.support.runs import rows, train
@@ -302,6 +303,24 @@ def test_every_restart_has_seeds_of_its_own():
     """A fault that depends on the seed is not repeated, whichever restart it is."""
     drawn = [seed for restart in range(4) for seed in restart_seeds(SEEDS, restart)]
     assert drawn[:4] == SEEDS and len(set(drawn)) == 16 and all(0 <= seed < 2**31 for seed in drawn)
+
+
+@pytest.mark.parametrize("sent", [[], [("_call", ("metadata", (), {}))]])
+def test_a_worker_whose_parent_was_killed_prints_nothing(sent):
+    """It waits for a command, or sends an answer. Each of them printed a traceback, also after a kill -9 of the run."""
+    context = multiprocessing.get_context("spawn")
+    parent, child = context.Pipe()
+    closed = []
+    env = gym.make("CartPole-v1")
+    env.close = lambda: closed.append(True)
+    for command in sent:
+        parent.send(command)
+    run_worker(0, lambda: env, child, parent, None, queue.SimpleQueue(), AutoresetMode.NEXT_STEP, None)
+    assert closed
+    env.close = lambda: 1 / 0
+    parent, child = context.Pipe()
+    with pytest.raises(ZeroDivisionError):
+        run_worker(0, lambda: env, child, parent, None, queue.SimpleQueue(), AutoresetMode.NEXT_STEP, None)
 
 
 def test_a_worker_that_cannot_be_replaced_leaves_no_pipe_open(monkeypatch):

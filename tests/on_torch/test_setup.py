@@ -158,6 +158,23 @@ def test_a_failed_start_leaves_the_other_processes(parts, sentence, monkeypatch)
     assert presence.closed and len(checked) == 2
 
 
+def test_environments_that_cannot_be_closed_leave_the_other_processes(monkeypatch):
+    """The others waited for this one until their time limit."""
+    class Stuck(GymEnvs):
+        def close(self):
+            super().close()
+            raise RuntimeError("cannot be closed")
+
+    left = []
+    monkeypatch.setattr("proximo.on_torch.train.leave", left.append)
+    training = train(Config(num_steps=8, num_minibatches=2),
+                     lambda cfg, seeds: Stuck(lambda: gym.make("CartPole-v1"), seeds, "CartPole-v1"), assemble)
+    next(training)
+    with pytest.raises(RuntimeError, match="cannot be closed"):
+        training.close()
+    assert left
+
+
 def test_the_weights_of_all_processes_are_compared_at_the_start_only(monkeypatch):
     """A resume restores those of the checkpoint."""
     compared = []

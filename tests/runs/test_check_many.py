@@ -1,12 +1,14 @@
 """check_env of functions that make all environments, against probes with one known fault each."""
 
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import proximo
 from proximo.envs.parallel_env import from_parallel_env
-from proximo.errors import UsageError
+from proximo.errors import EnvError, UsageError
 from proximo.runs import check_many
 from tests.support.games import Corridor
 
@@ -89,6 +91,28 @@ def test_an_environment_that_raises_is_a_fault():
     findings = proximo.check_env(make_envs=vector(Failing))
     assert [finding.ends for finding in findings if finding.ok is False] == [True]
     assert "ZeroDivisionError: a fault" in findings[-1].what
+
+
+class Leaving(Walk):
+    """Ends the process in a step."""
+
+    def step(self, action):
+        sys.exit("no licence")
+
+
+def test_an_environment_that_exits_is_a_fault():
+    """The process ended, and the command said that this happened outside the calls of the environment."""
+    findings = proximo.check_env(make_envs=vector(Leaving))
+    assert findings[-1].ends and "called sys.exit('no licence')" in findings[-1].what
+    with pytest.raises(EnvError, match="make_envs raised SystemExit: no licence"):
+        proximo.check_env(make_envs=lambda cfg, seeds: sys.exit("no licence"))
+
+
+def test_single_environments_are_told_what_is_needed():
+    for made, advice in ((Walk(), "Return one object that steps all"), ([Walk()], "Return one object that steps all"),
+                         (None, "Return the environments")):
+        with pytest.raises(UsageError, match=f"make_envs returned {type(made).__name__}, which lacks .*{advice}"):
+            proximo.check_env(make_envs=lambda cfg, seeds, made=made: made)
 
 
 def test_what_cannot_be_checked_is_told():

@@ -1,6 +1,7 @@
 """What a run writes, read back by other programs: csv, TensorBoard's own reader, json; costs and faults included."""
 
 import csv
+import errno
 import io
 import json
 import math
@@ -21,6 +22,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as refer
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError
 from proximo.runs.console import Meter, Progress, duration
+from proximo.runs.csv_file import CsvFile
 from proximo.runs.events import EventFile, crc32c, crc32c_tables
 from proximo.runs.log import Log
 from proximo.runs.run import Run
@@ -388,6 +390,29 @@ def test_columns_with_other_letters_are_read_in_any_locale(tmp_path):
     done = subprocess.run([sys.executable, "-X", "utf8=0", "-c", program, str(tmp_path / "metrics.csv")], text=True, check=True,
                           capture_output=True, env=os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"})
     assert done.stdout == "['iteration', 'user/gr\\xf6\\xdfe']\n"
+
+
+@pytest.mark.parametrize(("module", "make"), [
+    ("csv_file", lambda folder: CsvFile(folder / "metrics.csv", 5)), ("events", EventFile)])
+def test_a_file_that_cannot_be_begun_is_closed(module, make, tmp_path, monkeypatch):
+    """It was open until the error was forgotten."""
+    class Full(io.FileIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, "full")
+
+        def truncate(self, size=None):
+            raise OSError(errno.ENOSPC, "full")
+
+    files = []
+
+    def open_full(path, mode, buffering):
+        files.append(io.BufferedWriter(Full(path, mode.replace("b", "")), buffering))
+        return files[0]
+
+    monkeypatch.setattr(f"proximo.runs.{module}.open", open_full, raising=False)
+    with pytest.raises(OSError, match="full"):
+        make(tmp_path)
+    assert files[0].closed and files[0].raw.closed
 
 
 def test_a_resumed_log_knows_the_last_evaluation(tmp_path):

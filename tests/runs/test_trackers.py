@@ -107,6 +107,16 @@ def test_mlflow_that_fails_is_one_warning(tmp_path, mlflow, capsys):
     assert capsys.readouterr().err.count("MLflow does not take metrics (no disk). Training continues") == 2  # two processes
 
 
+def test_metrics_that_mlflow_cannot_hold_are_a_warning(tmp_path, mlflow, monkeypatch, capsys):
+    """The error was that of a future which nothing reads."""
+    def refuse(*row):
+        raise ValueError("a bad name")
+
+    monkeypatch.setattr(sys.modules["mlflow.entities"], "Metric", refuse)
+    log_twice(tmp_path / "run", "mlflow")
+    assert "MLflow does not take metrics (a bad name). Training continues" in capsys.readouterr().err
+
+
 def test_mlflow_that_does_not_start(tmp_path, mlflow, monkeypatch):
     def refuse(self, tracking_uri=None):
         raise sys.modules["mlflow.exceptions"].MlflowException("no server")

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import PureWindowsPath
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from gymnasium import spaces
 from proximo.config import Config
 from proximo.envs.env_file import MAKE_ENVS, names_function
 from proximo.envs.gym_source import preprocessing
+from proximo.envs.imports import split_file
 from proximo.envs.masks import mask_parts
 from proximo.envs.moments import Moments
 from proximo.envs.obs_layout import leaves, without_mask
@@ -41,7 +43,9 @@ class Trained(Protocol):
 
 def obs_changes(model: Trained) -> dict[str, Any]:
     """Return what changes observations before the network: settings, or a user-defined make_envs instead of them."""
-    name = model.own_parts.get("make_envs", MAKE_ENVS if names_function(model.cfg.env_file) else None)
+    script = model.cfg.env_file
+    in_file = f"{MAKE_ENVS} of {PureWindowsPath(split_file(script)[0]).name}" if names_function(script) else None
+    name = model.own_parts.get("make_envs", in_file)
     return preprocessing(model.cfg) if name is None else {"make_envs": name}
 
 
