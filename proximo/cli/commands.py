@@ -179,7 +179,7 @@ def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:
         return "ppo", {}
     check_given_id(values)
     choice = choose_variant(config_of_env(values))
-    settings = {} if "model" in values else choice.settings
+    settings = choice.settings_beside(values)
     announce_variant(choice.variant, name, choice.why, settings)
     return choice.variant, settings
 

@@ -197,7 +197,8 @@ def rate_command(args: RateArguments) -> int:
     check_least(args, *missing_run(args.run), rounds=1, most=1, seed=0)
     model, parts = load_run(args.run, args.allow_import)
     if model.cfg.limits.max_players == 1:
-        raise UsageError(f"{args.run} is a run of {model.variant}. Only games of several players can be rated.")
+        raise UsageError(f"{args.run} is a run of {model.variant}. Only runs of self-play "
+                         "(ppo_pettingzoo_ma_atari) can be rated.")
     play = play_selfplay(partial(parts.make_envs, replace(model.cfg, env_workers=0, env_groups=1)))
     space: Any = model.spec.action_space
     players = [random_player(int(space.n))]

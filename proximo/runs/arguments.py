@@ -238,6 +238,6 @@ def _choose_config(own: OwnParts, values: dict[str, Any]) -> str | Config:
         name, choice = values.get("env_id") or values["env_file"], choose_variant(cfg)
     else:
         return "ppo"
-    settings = {} if "model" in values else choice.settings
+    settings = choice.settings_beside(values)
     announce_variant(choice.variant, name, choice.why, settings)
     return config_class(choice.variant)(**settings)

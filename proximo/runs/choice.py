@@ -28,6 +28,11 @@ class Choice(NamedTuple):
     why: str
     settings: dict[str, Any]  # fields that differ from the variant's defaults, for images
 
+    def settings_beside(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of fields that were not given; none if images are to be read as vectors."""
+        of_vectors = given.get("model") == "mlp"
+        return {} if of_vectors else {name: value for name, value in self.settings.items() if name not in given}
+
 
 def played_env(cfg: Config) -> dict[str, str]:
     """Return env_id and env_file as the run records them: a retired id becomes its successor, a file names its class.

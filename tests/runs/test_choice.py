@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from proximo.envs.procgen import GAMES
-from proximo.runs.choice import choose_variant, config_of_env, variant_by_name
+from proximo.runs.choice import Choice, choose_variant, config_of_env, variant_by_name
 
 
 @pytest.mark.parametrize(("env_id", "variant"), [
@@ -31,6 +31,15 @@ def test_images_get_a_convolutional_network(words, expected):
     pytest.importorskip("Box2D")
     choice = choose_variant(config_of_env({"env_id": "CarRacing-v3"} | words))
     assert (choice.variant, choice.settings) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ({}, {"model": "cnn", "norm_obs": False}), ({"model": "cnn"}, {"norm_obs": False}),
+    ({"model": "impala", "norm_obs": True}, {}), ({"model": "mlp"}, {})])
+def test_settings_of_images_are_those_that_were_not_given(given, expected):
+    """A convolutional network that was named would refuse normalised images otherwise."""
+    choice = Choice(variant="ppo_continuous_action", why="", settings={"model": "cnn", "norm_obs": False})
+    assert choice.settings_beside(given) == expected
 
 
 def test_pusher_is_not_called_retired(capsys):
