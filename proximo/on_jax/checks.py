@@ -53,7 +53,7 @@ def problems_of_variables(module: nnx.Module) -> list[str]:
     if names := ", ".join(name for name, _ in named(others)):
         wrong.append(f"The network has variables that are not parameters: {names}. Under JAX a network is a function "
                      "of its parameters, and nothing else is trained or saved. Use LayerNorm instead of BatchNorm, and "
-                     "numpy arrays for constants.")
+                     "jnp.asarray(...) for constants.")
     return wrong
 
 

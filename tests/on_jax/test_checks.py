@@ -185,6 +185,21 @@ def loss_with_if(inputs, cfg):
     return ppo_loss(inputs, cfg)
 
 
+@pytest.mark.parametrize("trunk", [
+    lambda obs: np.clip(obs, -1, 1), lambda obs: np.stack([obs]), lambda obs: np.eye(4)[obs[..., 0].argmax()]])
+def test_numpy_in_a_network_is_named_with_its_line_and_what_to_use(trunk):
+    """The line was one of numpy, and nothing was said about tables."""
+    def make(spec, cfg):
+        class Trunk(nnx.Module):
+            def __call__(self, obs):
+                return trunk(obs)
+
+        return SharedAgent(Trunk(), Linear(4, 1), make_head(lambda size: Linear(4, size), spec.action_space))
+
+    with pytest.raises(UsageError, match=rf"^{re.escape(__file__)}, line \d+ needs .* np\.tanh, and jnp\.asarray\(TABLE\)\[index\]"):
+        next(train(SMALL, make_envs, make))
+
+
 def place(function):
     """The place of the line below `def`, as errors name it."""
     return re.escape(f"{__file__}, line {getsourcelines(function)[1] + 1} needs the value of a number of JAX")
